@@ -1,0 +1,1 @@
+"""Pure data and arithmetic: jobs, cluster, throughputs, the problem and its answer. No solver, no I/O beyond reading given text."""

@@ -1,0 +1,198 @@
+"""An Allocation: the share of time of every combo on every type, with the certificate that says how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from gavel.core.problem import Classes, Floats, Ints, Problem
+
+SATURATED = 1.0 - 1e-6
+
+LimitKind = Literal["saturated", "bottlenecked", "not_runnable", "declined"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """Why a job does not get more."""
+
+    kind: LimitKind
+    type: str | None = None
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "saturated":
+                return "has all of its time"
+            case "bottlenecked":
+                return f"limited by {self.type}"
+            case "not_runnable":
+                return f"cannot run: {self.reason}"
+            case "declined":
+                return "the policy gains nothing by running it more"
+
+
+@dataclass(frozen=True, slots=True)
+class Certificate:
+    """How good an allocation is, by weak duality: nobody can do better than `bound`."""
+
+    objective: float
+    bound: float
+    prices: Mapping[str, float]
+    """By how much the objective would improve with one more accelerator of each type."""
+    minimised: bool = False
+    unmet: tuple[str, ...] = ()
+    """Jobs whose deadline cannot be met."""
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def gap(self) -> float:
+        """Relative distance between objective and bound; 0 is optimal."""
+        if self.objective == self.bound:
+            return 0.0
+        distance = self.objective - self.bound if self.minimised else self.bound - self.objective
+        return max(distance, 0.0) / max(abs(self.objective), abs(self.bound))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The shares of one combo: one job, or two that share accelerators."""
+
+    jobs: tuple[str, ...]
+    shares: Mapping[str, float]
+    consolidated: Mapping[str, float]
+    """The part of each share that counts on all workers sitting together; empty where placement does not matter."""
+
+
+@dataclass(frozen=True, eq=False)
+class Allocation:
+    """Shares by combo and type, kept by class; `rows`, `throughput` and `limits` spell them out by job."""
+
+    problem: Problem
+    policy: str
+    classes: Classes
+    combos: Ints
+    """Shape (combos, 2): the class, or the two classes, that run; -1 where there is no second."""
+    instances: Floats
+    """Shape (combos, columns): how many jobs or pairs of this combo run there at once, on average."""
+    rates: Floats
+    """Shape (combos, 2, columns): true steps per second of each member."""
+    certificate: Certificate
+
+    @cached_property
+    def class_throughput(self) -> Floats:
+        """Steps per second of each member of each class."""
+        total = np.zeros(len(self.classes))
+        for member in (0, 1):
+            present = self.combos[:, member] >= 0
+            done = (self.instances * self.rates[:, member])[present].sum(axis=1)
+            np.add.at(total, self.combos[present, member], done)
+        return total / self.classes.count
+
+    @cached_property
+    def class_time(self) -> Floats:
+        """The share of its time that each member of each class runs, anywhere."""
+        total = np.zeros(len(self.classes))
+        for member in (0, 1):
+            present = self.combos[:, member] >= 0
+            np.add.at(total, self.combos[present, member], self.instances[present].sum(axis=1))
+        return total / self.classes.count
+
+    @cached_property
+    def busy(self) -> Floats:
+        """Accelerators in use by type, on average."""
+        workers = self.problem.profiles.workers[self._class_profile[self.combos[:, 0]]]
+        by_column = (self.instances * workers[:, None]).sum(axis=0)
+        return np.bincount(self.problem.column_type, weights=by_column, minlength=len(self.problem.types))
+
+    @property
+    def job_throughput(self) -> Floats:
+        """Steps per second of every job, in the problem's order."""
+        return self.class_throughput[self.classes.of_job]
+
+    @property
+    def throughput(self) -> dict[str, float]:
+        """Steps per second of every job."""
+        return dict(zip(self.problem.jobs.ids, self.job_throughput.tolist(), strict=True))
+
+    def limits(self) -> dict[str, Limit]:
+        """What limits every job."""
+        limits = self.class_limits
+        return {
+            name: limits[index]
+            for name, index in zip(self.problem.jobs.ids, self.classes.of_job.tolist(), strict=True)
+        }
+
+    @cached_property
+    def class_limits(self) -> list[Limit]:
+        """What limits the members of each class."""
+        full = self.busy >= self.problem.counts * SATURATED
+        return [self._limit(index, full) for index in range(len(self.classes))]
+
+    def _limit(self, index: int, full: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]) -> Limit:
+        profile = int(self._class_profile[index])
+        if not self.problem.runnable[profile]:
+            return Limit("not_runnable", reason=self.problem.why_not_runnable(profile))
+        if self.class_time[index] >= SATURATED:
+            return Limit("saturated")
+        rates = np.where(full, self.problem.type_rates[profile], 0.0)
+        if rates.any():
+            return Limit("bottlenecked", type=self.problem.types[int(rates.argmax())].name)
+        return Limit("declined")
+
+    @property
+    def _class_profile(self) -> Ints:
+        return self.problem.jobs.profile[self.classes.first]
+
+    def rows(self) -> Iterator[Row]:
+        """Every combo of jobs with its shares; a job alone is always listed, a pair only if it has a share.
+
+        The members of a class are equals. Where two classes share accelerators, members are paired off in order, so
+        that each gets its due with as few pairs as possible.
+        """
+        members = np.split(np.argsort(self.classes.of_job, kind="stable"), np.cumsum(self.classes.count)[:-1])
+        alone = np.zeros((len(self.classes), len(self.problem.columns)))
+        single = self.combos[:, 1] < 0
+        np.add.at(alone, self.combos[single, 0], self.instances[single])
+        alone /= self.classes.count[:, None]
+        for job, index in enumerate(self.classes.of_job.tolist()):
+            yield self._row((job,), alone[index])
+        for (a, b), amounts in zip(self.combos[~single].tolist(), self.instances[~single], strict=True):
+            if amounts.any():
+                for one, other, part in pair_off(members[a], members[b]):
+                    yield self._row((one, other), amounts * part)
+
+    def _row(self, jobs: tuple[int, ...], shares: Floats) -> Row:
+        names = [t.name for t in self.problem.types]
+        totals = dict.fromkeys(names, 0.0)
+        together: dict[str, float] = {}
+        for column, share in zip(self.problem.columns, shares.tolist(), strict=True):
+            totals[names[column.type_index]] += share
+            if column.consolidated and share > 0:
+                together[names[column.type_index]] = share
+        return Row(tuple(self.problem.jobs.ids[job] for job in jobs), totals, together)
+
+
+def pair_off(first: Ints, second: Ints) -> Iterator[tuple[int, int, float]]:
+    """Split one unit of shared time into pairs of members so that each member of a side gets the same.
+
+    >>> list(pair_off(np.array([1]), np.array([2, 3])))
+    [(1, 2, 0.5), (1, 3, 0.5)]
+    >>> [pair[:2] for pair in pair_off(np.array([1, 2, 3]), np.array([1, 2, 3]))]
+    [(1, 2), (2, 3), (1, 3)]
+    """
+    if len(first) == len(second) and (first == second).all():
+        n = len(first)
+        links = [(i, (i + 1) % n) for i in range(n)] if n > 2 else [(0, 1)]
+        for i, j in links:
+            yield int(first[min(i, j)]), int(first[max(i, j)]), 1.0 / len(links)
+        return
+    marks = np.union1d(np.arange(len(first) + 1) / len(first), np.arange(len(second) + 1) / len(second))
+    for begin, end in zip(marks[:-1], marks[1:], strict=True):
+        if end - begin > 1e-12:
+            middle = (begin + end) / 2
+            yield int(first[int(middle * len(first))]), int(second[int(middle * len(second))]), float(end - begin)

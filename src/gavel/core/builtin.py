@@ -1,0 +1,105 @@
+"""The models behind the built-in throughput table: how rates grow over workers and shrink when jobs share.
+
+Only single-worker rates are data; the rest comes from a few fitted numbers per template: docs/throughputs.md.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+PLACEMENTS = ("consolidated", "unconsolidated")
+
+
+@dataclass(frozen=True, eq=False)
+class Parameters:
+    """What the data file holds. N templates, T types, W worker counts; NaN means that there is no figure."""
+
+    types: tuple[str, ...]
+    workers: tuple[int, ...]
+    templates: tuple[str, ...]
+    base: Array
+    """(T, 2, W): step time over that of one worker, for the template that communicates least."""
+    growth: Array
+    """(T, 2, W): what a unit of communication adds to it; 1 at the smallest count above one."""
+    communication: Array
+    """(N, T, 2): the template's share of communication; NaN: no rates with several workers."""
+    rate: Array
+    """(N, T): steps per second of one worker alone."""
+    headroom: Array
+    """(N, T): over 1 if a light neighbour costs nothing, because the accelerator idles between steps."""
+    sensitivity: Array
+    """(N, T): how much a template suffers from its neighbour's pressure."""
+    pressure: Array
+    """(N, T): how much a template disturbs its neighbour."""
+    memory: Array
+    """(N, T): share of the accelerator's memory; two templates fit if theirs add up to 1 or less."""
+
+
+def load_parameters() -> Parameters:
+    """The parameters that ship with Gavel."""
+    return parse_parameters(
+        resources.files(__package__).joinpath("builtin_throughputs.json").read_text("utf-8")
+    )
+
+
+def parse_parameters(text: str) -> Parameters:
+    """Parameters from the text of a data file, as `tools/fit_throughputs.py` writes it."""
+    data = json.loads(text)
+    types, templates = tuple(data["types"]), data["templates"]
+
+    def pooled(name: str) -> Array:
+        return np.array([[data["scaling"][t][placement][name] for placement in PLACEMENTS] for t in types])
+
+    def column(name: str) -> Array:
+        return np.array([entry[name] for entry in templates.values()], dtype=np.float64)
+
+    return Parameters(
+        types=types,
+        workers=tuple(data["workers"]),
+        templates=tuple(templates),
+        base=pooled("base"),
+        growth=pooled("growth"),
+        communication=np.array([_communication(entry, len(types)) for entry in templates.values()]),
+        **{name: column(name) for name in ("rate", "headroom", "sensitivity", "pressure", "memory")},
+    )
+
+
+def _communication(entry: dict[str, Any], types: int) -> Array:
+    """One template's (T, 2); a template that the file gives none for runs on one worker only."""
+    if "communication" not in entry:
+        return np.full((types, 2), np.nan)
+    return np.array([entry["communication"][placement] for placement in PLACEMENTS], dtype=np.float64).T
+
+
+def scaled_rates(parameters: Parameters) -> Array:
+    """(N, W, T, 2): steps per second of all workers together, by placement.
+
+    rate(w) = rate(1) * w / (base(w) + communication * growth(w)), with base(1) = 1 and growth(1) = 0.
+    """
+    workers = np.array(parameters.workers, dtype=np.float64)
+    stretch = parameters.base + parameters.communication[..., None] * parameters.growth
+    rates = np.moveaxis(parameters.rate[:, :, None, None] * workers / stretch, 3, 1)
+    rates[:, workers == 1] = parameters.rate[:, None, :, None]
+    consolidated, unconsolidated = rates[..., 0], rates[..., 1]
+    # Without a figure for spread workers, placement is taken not to matter; with none at all it cannot run.
+    spread = np.where(np.isnan(unconsolidated), consolidated, unconsolidated)
+    return np.nan_to_num(np.stack([consolidated, spread], axis=-1), nan=0.0)
+
+
+def shared_rates(parameters: Parameters) -> Array:
+    """(N, N, T): steps per second of [i] while sharing one accelerator with [j], both with one worker.
+
+    rate * min(1, headroom_i / (1 + sensitivity_i * pressure_j)), or 0 if the memory of both is more than 1.
+    """
+    p = parameters
+    slowdown = 1 + p.sensitivity[:, None, :] * p.pressure[None, :, :]
+    kept = np.minimum(1.0, p.headroom[:, None, :] / slowdown)
+    return p.rate[:, None, :] * np.where(p.memory[:, None, :] + p.memory[None, :, :] <= 1, kept, 0.0)

@@ -1,0 +1,59 @@
+"""What a user asks for: jobs, pairs of jobs that may share an accelerator, and the entities that jobs belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedRate:
+    """Steps per second of a multi-worker job on one type, by where its workers sit."""
+
+    consolidated: float
+    """All workers on as few servers as possible."""
+    unconsolidated: float
+    """Workers spread over servers."""
+
+
+Rate = float | PlacedRate
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One training job as a policy sees it.
+
+    `rates` are steps per second of the whole job (all of its workers together) by accelerator type; a type that is
+    missing or 0 cannot run it. `steps` are those still to do. `deadline_seconds` counts from now.
+    """
+
+    id: str
+    rates: Mapping[str, Rate]
+    workers: int = 1
+    weight: float = 1.0
+    steps: float | None = None
+    arrival: float = 0.0
+    age_seconds: float = 0.0
+    isolated_age_seconds: float = 0.0
+    deadline_seconds: float | None = None
+    entity: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two jobs that may share accelerators, with the rate of each while they do, by type."""
+
+    jobs: tuple[str, str]
+    rates: Mapping[str, tuple[float, float]]
+
+
+EntityPolicy = Literal["fairness", "fifo"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entity:
+    """A team, user or department: a node of the hierarchy. Its path ("company/research") names its parent."""
+
+    weight: float = 1.0
+    policy: EntityPolicy = field(default="fairness")

@@ -1,0 +1,349 @@
+"""A Problem: one immutable question to a policy, kept as arrays so that a million jobs cost no more than their numbers.
+
+Jobs that run alike share a *profile* (workers and rates); jobs that a policy cannot tell apart form a *class*.
+Space sharing is more combos (pairs of profiles), placement sensitivity more columns; policies see neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gavel.core.cluster import AcceleratorType
+from gavel.core.jobs import Entity, Job, Pair, PlacedRate, Rate
+from gavel.core.throughputs import ThroughputTable
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+Bools = NDArray[np.bool_]
+
+JobField = Literal["weight", "steps", "arrival", "age", "isolated_age", "deadline", "entity"]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One way to be on a type: anywhere on it, or with all workers on as few servers as possible."""
+
+    type_index: int
+    consolidated: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Profiles:
+    """The distinct ways in which jobs run: workers wanted and steps per second in every column (0 = cannot run)."""
+
+    workers: Ints
+    rates: Floats
+    """Shape (profiles, columns), as given: also where too few accelerators exist."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Jobs:
+    """Every job, one array per attribute."""
+
+    ids: Sequence[str]
+    profile: Ints
+    weight: Floats
+    steps: Floats
+    """Steps still to do; NaN where nobody said."""
+    arrival: Floats
+    age: Floats
+    isolated_age: Floats
+    deadline: Floats
+    """Seconds from now; infinite where there is none."""
+    entity: Ints
+    """Index into the problem's entities; -1 for a job that belongs to none."""
+
+    def __len__(self) -> int:
+        return len(self.profile)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pairs:
+    """Profiles whose jobs may share accelerators, two at a time."""
+
+    first: Ints
+    second: Ints
+    rates: Floats
+    """Shape (pairs, 2, columns): the rate of the first and of the second while they share."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Classes:
+    """Jobs grouped by what a policy can tell apart."""
+
+    of_job: Ints
+    count: Ints
+    first: Ints
+    """One member of each class, as an index into the jobs."""
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Jobs, accelerator types, and how fast every combo runs where.
+
+    >>> v100, k80 = AcceleratorType("v100", 1), AcceleratorType("k80", 1)
+    >>> problem = Problem.of([v100, k80], [Job("a", {"v100": 4.0, "k80": 1.0}), Job("b", {"v100": 4.0, "k80": 1.0})])
+    >>> len(problem.jobs), len(problem.classes("weight"))
+    (2, 1)
+    """
+
+    types: tuple[AcceleratorType, ...]
+    columns: tuple[Column, ...]
+    profiles: Profiles
+    jobs: Jobs
+    pairs: Pairs
+    entities: Mapping[str, Entity] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        types: Iterable[AcceleratorType],
+        jobs: Iterable[Job],
+        pairs: Iterable[Pair] = (),
+        entities: Mapping[str, Entity] | None = None,
+    ) -> Problem:
+        """Build a problem from plain descriptions. They are taken to be valid; files are checked when they are read."""
+        types, jobs, pairs = tuple(types), tuple(jobs), tuple(pairs)
+        columns = _columns(types, (rate for job in jobs for rate in job.rates.items()))
+        tree = _with_ancestors(entities or {}, (job.entity for job in jobs if job.entity))
+        paired = {name for pair in pairs for name in pair.jobs}
+        keys = [_profile_key(job, types, columns, job.id if job.id in paired else "") for job in jobs]
+        # Sorted, so that the answer does not depend on the order in which jobs are listed.
+        numbers = {key: index for index, key in enumerate(sorted(set(keys)))}
+        profile = np.array([numbers[key] for key in keys], dtype=np.intp)
+        return cls(
+            types,
+            columns,
+            Profiles(
+                np.array([workers for workers, _, _ in numbers], dtype=np.intp),
+                np.array([rates for _, rates, _ in numbers], dtype=float).reshape(len(numbers), len(columns)),
+            ),
+            _job_arrays(jobs, profile, {path: index for index, path in enumerate(tree)}),
+            _explicit_pairs(pairs, dict(zip((job.id for job in jobs), profile, strict=True)), types, columns),
+            tree,
+        )
+
+    @classmethod
+    def from_table(
+        cls,
+        types: Iterable[AcceleratorType],
+        table: ThroughputTable,
+        profiles: Sequence[tuple[str, int]],
+        jobs: Jobs,
+        *,
+        entities: Mapping[str, Entity] | None = None,
+    ) -> Problem:
+        """Build a problem whose rates come from a table: `jobs.profile` indexes `profiles`, (template, workers)."""
+        types = tuple(types)
+        names = [t.name for t in types]
+        placed = table.rates(profiles, names)
+        sensitive = (placed[..., 0] != placed[..., 1]).any(axis=0)
+        columns = _all_columns({index for index, flag in enumerate(sensitive) if flag}, len(types))
+        differs = placed[..., 0] != placed[..., 1]
+        rates = np.stack(
+            [
+                np.where(differs[:, c.type_index], placed[:, c.type_index, 0], 0.0)
+                if c.consolidated
+                else placed[:, c.type_index, 1]
+                for c in columns
+            ],
+            axis=1,
+        )
+        first, second, pair_rates = table.pairs(profiles, names)
+        by_column = np.zeros((len(first), 2, len(columns)))
+        for index, column in enumerate(columns):
+            if not column.consolidated:
+                by_column[:, :, index] = pair_rates[:, :, column.type_index]
+        workers = np.array([workers for _, workers in profiles], dtype=np.intp)
+        tree = _with_ancestors(entities or {}, ())
+        return cls(types, columns, Profiles(workers, rates), jobs, Pairs(first, second, by_column), tree)
+
+    def without_pairs(self) -> Problem:
+        """The same question with space sharing left out."""
+        return replace(self, pairs=no_pairs(len(self.columns)))
+
+    @cached_property
+    def counts(self) -> Floats:
+        """Accelerators by type."""
+        return np.array([t.count for t in self.types], dtype=float)
+
+    @cached_property
+    def column_type(self) -> Ints:
+        """The type of each column, as an index."""
+        return np.array([c.type_index for c in self.columns], dtype=np.intp)
+
+    @cached_property
+    def rates(self) -> Floats:
+        """Rates by profile and column, 0 where the type has fewer accelerators than the job wants workers."""
+        fits = self.profiles.workers[:, None] <= self.counts[self.column_type][None, :]
+        return np.where(fits, self.profiles.rates, 0.0)
+
+    @cached_property
+    def type_rates(self) -> Floats:
+        """Rates by profile and type, at the best placement."""
+        best = np.zeros((len(self.rates), len(self.types)))
+        for index, column in enumerate(self.columns):
+            best[:, column.type_index] = np.maximum(best[:, column.type_index], self.rates[:, index])
+        return best
+
+    @cached_property
+    def equal_share_rates(self) -> Floats:
+        """By profile: the throughput of a job that spends an equal share of its time on every accelerator."""
+        total = self.counts.sum()
+        return self.type_rates @ (self.counts / total) if total > 0 else np.zeros(len(self.rates))
+
+    @cached_property
+    def fastest_rates(self) -> Floats:
+        """By profile: the throughput on the fastest type."""
+        return self.rates.max(axis=1, initial=0.0)
+
+    @cached_property
+    def runnable(self) -> Bools:
+        """By profile: whether it runs anywhere at all."""
+        return self.fastest_rates > 0
+
+    @cached_property
+    def isolated_rates(self) -> Floats:
+        """By profile: the throughput of a job that owns 1/n of every type, n being the jobs that can run."""
+        return np.asarray((self.isolated_shares * self.type_rates).sum(axis=1))
+
+    @cached_property
+    def isolated_shares(self) -> Floats:
+        """By profile and type: 1/n of the type's accelerators, divided by workers, at most all of the job's time."""
+        jobs = max(int(self.runnable[self.jobs.profile].sum()), 1)
+        shares = self.counts[None, :] / (jobs * self.profiles.workers[:, None]) * (self.type_rates > 0)
+        return np.asarray(shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0))
+
+    def classes(self, *fields: JobField, rank: Ints | None = None) -> Classes:
+        """Group the jobs that share a profile and the given attributes, and a rank where one is given."""
+        code = self.jobs.profile
+        if rank is not None:
+            code = code * (int(rank.max(initial=0)) + 1) + rank
+        for name in fields:
+            values = getattr(self.jobs, name)
+            if len(values) and (values != values[0]).any():
+                distinct, inverse = np.unique(values, return_inverse=True)
+                code = code * len(distinct) + inverse
+        _, first, of_job, count = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
+        return Classes(of_job.astype(np.intp), count.astype(np.intp), first.astype(np.intp))
+
+    def why_not_runnable(self, profile: int) -> str:
+        """One clause for a profile that gets no share."""
+        if not (self.profiles.rates[profile] > 0).any():
+            return "it has no rate on any type"
+        return f"it wants {self.profiles.workers[profile]} workers and no type that runs it has that many accelerators"
+
+
+def no_pairs(columns: int) -> Pairs:
+    """An empty set of pairs."""
+    return Pairs(np.empty(0, np.intp), np.empty(0, np.intp), np.empty((0, 2, columns)))
+
+
+def job_arrays(
+    ids: Sequence[str],
+    profile: Ints,
+    *,
+    weight: Floats | float = 1.0,
+    steps: Floats | float = np.nan,
+    arrival: Floats | float = 0.0,
+    age: Floats | float = 0.0,
+    isolated_age: Floats | float = 0.0,
+    deadline: Floats | float = np.inf,
+    entity: Ints | int = -1,
+) -> Jobs:
+    """Jobs from arrays; a single number stands for every job."""
+    n = len(ids)
+
+    def spread(values: Floats | Ints | float, dtype: type) -> NDArray[Any]:
+        return np.broadcast_to(np.asarray(values, dtype=dtype), (n,))
+
+    floats = (spread(v, np.float64) for v in (weight, steps, arrival, age, isolated_age, deadline))
+    return Jobs(ids, profile, *floats, entity=spread(entity, np.intp))
+
+
+def _job_arrays(jobs: Sequence[Job], profile: Ints, entity_numbers: Mapping[str, int]) -> Jobs:
+    def column(values: Iterable[float]) -> Floats:
+        return np.fromiter(values, dtype=float, count=len(jobs))
+
+    return job_arrays(
+        tuple(job.id for job in jobs),
+        profile,
+        weight=column(job.weight for job in jobs),
+        steps=column(np.nan if job.steps is None else job.steps for job in jobs),
+        arrival=column(job.arrival for job in jobs),
+        age=column(job.age_seconds for job in jobs),
+        isolated_age=column(job.isolated_age_seconds for job in jobs),
+        deadline=column(np.inf if job.deadline_seconds is None else job.deadline_seconds for job in jobs),
+        entity=np.array([entity_numbers[job.entity] if job.entity else -1 for job in jobs], dtype=np.intp),
+    )
+
+
+def _columns(types: Sequence[AcceleratorType], rates: Iterable[tuple[str, Rate]]) -> tuple[Column, ...]:
+    index = {t.name: position for position, t in enumerate(types)}
+    return _all_columns({index[name] for name, rate in rates if isinstance(rate, PlacedRate)}, len(types))
+
+
+def _all_columns(sensitive: set[int], types: int) -> tuple[Column, ...]:
+    return tuple(
+        Column(index, consolidated)
+        for index in range(types)
+        for consolidated in ((False, True) if index in sensitive else (False,))
+    )
+
+
+ProfileKey = tuple[int, tuple[float, ...], str]
+
+
+def _profile_key(job: Job, types: Sequence[AcceleratorType], columns: Sequence[Column], own: str) -> ProfileKey:
+    """What makes two jobs run alike; a job named in a pair is like no other, hence its own name in the key."""
+    rates = [job.rates.get(types[c.type_index].name, 0.0) for c in columns]
+    return (
+        job.workers,
+        tuple(_placed(rate, c.consolidated) for rate, c in zip(rates, columns, strict=True)),
+        own,
+    )
+
+
+def _placed(rate: Rate, consolidated: bool) -> float:
+    if isinstance(rate, PlacedRate):
+        return rate.consolidated if consolidated else rate.unconsolidated
+    return 0.0 if consolidated else rate
+
+
+def _explicit_pairs(
+    pairs: Sequence[Pair],
+    profile_of: Mapping[str, int],
+    types: Sequence[AcceleratorType],
+    columns: Sequence[Column],
+) -> Pairs:
+    if not pairs:
+        return no_pairs(len(columns))
+    rates = np.zeros((len(pairs), 2, len(columns)))
+    for row, pair in enumerate(pairs):
+        for index, column in enumerate(columns):
+            if not column.consolidated:
+                rates[row, :, index] = pair.rates.get(types[column.type_index].name, (0.0, 0.0))
+    ends = np.array([[profile_of[name] for name in pair.jobs] for pair in pairs], dtype=np.intp)
+    return Pairs(ends[:, 0], ends[:, 1], rates)
+
+
+def _with_ancestors(entities: Mapping[str, Entity], used: Iterable[str]) -> dict[str, Entity]:
+    """Every entity on the way to the root, parents first; those nobody described get the defaults."""
+    paths = set(entities) | set(used)
+    for path in tuple(paths):
+        parts = path.split("/")
+        paths.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
+    return {path: entities.get(path, Entity()) for path in sorted(paths)}
+

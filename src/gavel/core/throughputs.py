@@ -1,0 +1,470 @@
+"""Steps per second of every template, worker count and accelerator type, alone and shared, and their files.
+
+How the built-in rates come about is `builtin`; which rates a policy uses is not decided here.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import reprlib
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+
+import numpy as np
+
+from gavel.core import builtin
+from gavel.core.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+Profile = tuple[str, int]
+"""What the rates are of: a template, and the number of workers that run it."""
+
+FORMAT = "gavel-throughputs/1"
+
+_UNCONSOLIDATED = "_unconsolidated"
+
+
+@dataclass(frozen=True, eq=False)
+class ThroughputTable:
+    """Measured or modelled rates; 0 means that it cannot run.
+
+    >>> table = builtin_table()
+    >>> table.rates([("A3C", 1)], ["k80", "v100"])[:, :, 0].tolist()
+    [[3.439, 7.176]]
+    """
+
+    types: tuple[str, ...]
+    profiles: tuple[Profile, ...]
+    alone: NDArray[np.float64]
+    """(profiles, types, 2): steps per second with the workers consolidated [0] and unconsolidated [1]."""
+    shared: NDArray[np.float64]
+    """(profiles, profiles, types): steps per second of the first while it shares with the second.
+
+    0 wherever the two have different numbers of workers. Dense, because tables have dozens of templates.
+    """
+
+    def __post_init__(self) -> None:
+        # Tables are cached and passed around; nobody may change one in place.
+        self.alone.setflags(write=False)
+        self.shared.setflags(write=False)
+
+    @cached_property
+    def templates(self) -> tuple[str, ...]:
+        """The known templates in order of first appearance."""
+        return tuple(dict.fromkeys(template for template, _ in self.profiles))
+
+    def workers(self, template: str) -> tuple[int, ...]:
+        """The worker counts that the table knows of a template; empty if it does not know the template."""
+        return tuple(sorted(count for name, count in self.profiles if name == template))
+
+    def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> NDArray[np.float64]:
+        """Rates alone, shape (profiles, types, 2): [..., 0] consolidated, [..., 1] unconsolidated.
+
+        Both are equal with one worker, and where the table has no unconsolidated figure.
+        """
+        return self.alone[np.ix_(self._rows(profiles), self._columns(types))]
+
+    def pairs(
+        self, profiles: Sequence[Profile], types: Sequence[str]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+        """The pairs that can share some type: (first, second, rates), where first <= second index `profiles`.
+
+        `rates` has shape (pairs, 2, types): of the first and of the second while they share.
+        """
+        rows = self._rows(profiles)
+        block = self.shared[np.ix_(rows, rows, self._columns(types))]
+        first, second = np.triu_indices(len(rows))
+        rates = np.stack([block[first, second], block[second, first]], axis=1)
+        runs = rates.any(axis=(1, 2))
+        return first[runs], second[runs], rates[runs]
+
+    @cached_property
+    def _row(self) -> dict[Profile, int]:
+        return {profile: row for row, profile in enumerate(self.profiles)}
+
+    def _rows(self, profiles: Sequence[Profile]) -> NDArray[np.intp]:
+        try:
+            return np.array([self._row[template, count] for template, count in profiles], dtype=np.intp)
+        except KeyError as missing:
+            self._reject_profile(*missing.args[0])
+
+    def _reject_profile(self, template: str, count: int) -> NoReturn:
+        if template not in self.templates:
+            raise InputError(
+                f"template {template!r} has no throughputs; {_nearest(template, self.templates)}"
+            )
+        known = ", ".join(map(str, self.workers(template)))
+        raise InputError(f"{_named((template, count))} has no throughputs; use workers: {known}")
+
+    def _columns(self, types: Sequence[str]) -> NDArray[np.intp]:
+        for name in types:
+            if name not in self.types:
+                known = ", ".join(self.types)
+                raise InputError(f"accelerator type {name!r} has no throughputs; use one of: {known}")
+        return np.array([self.types.index(name) for name in types], dtype=np.intp)
+
+
+@cache
+def builtin_table() -> ThroughputTable:
+    """The table that ships with Gavel: 26 templates on v100, p100 and k80, with 1, 2, 4 or 8 workers.
+
+    Seven templates have no figures for several workers to fit to, and are known with one worker only.
+    """
+    parameters = builtin.load_parameters()
+    scaled, shared = builtin.scaled_rates(parameters), builtin.shared_rates(parameters)
+    known = [
+        (row, column)
+        for row in range(len(parameters.templates))
+        for column, count in enumerate(parameters.workers)
+        if count == 1 or scaled[row, column].any()
+    ]
+    rows, columns = (np.array(indices, dtype=np.intp) for indices in zip(*known, strict=True))
+    single = np.array(parameters.workers)[columns] == 1
+    return ThroughputTable(
+        types=parameters.types,
+        profiles=tuple((parameters.templates[row], parameters.workers[column]) for row, column in known),
+        alone=scaled[rows, columns],
+        shared=shared[np.ix_(rows, rows)] * np.outer(single, single)[:, :, None],
+    )
+
+
+def read_table(path: Path) -> ThroughputTable:
+    """Read a table from JSON: our own format or the public Gavel artefact's (docs/throughputs.md)."""
+    data = _parse(path)
+    if "format" not in data:
+        return _read_public(str(path), data)
+    if data["format"] != FORMAT:
+        raise InputError(f"{path}: format {_short(data['format'])} is not known; write {FORMAT!r}")
+    return _read_own(str(path), data)
+
+
+def write_table(table: ThroughputTable, path: Path) -> None:
+    """Write a table in our own format, one line for each profile and pair; rates of 0 are left out."""
+    templates = {template: _template_entry(table, template) for template in table.templates}
+    pairs = [
+        _pair_entry(table, *pair) for pair in zip(*table.pairs(table.profiles, table.types), strict=True)
+    ]
+    path.write_text(
+        f'{{\n "format": {json.dumps(FORMAT)},\n "types": {json.dumps(table.types)},\n'
+        f' "templates": {{\n{_lines(_block(*item) for item in templates.items())}\n }},\n'
+        f' "pairs": [\n{_lines(f"  {json.dumps(pair)}" for pair in pairs)}\n ]\n}}\n',
+        encoding="utf-8",
+    )
+
+
+def _block(template: str, entry: dict[str, Any]) -> str:
+    lines = _lines(f"   {json.dumps(count)}: {json.dumps(rates)}" for count, rates in entry.items())
+    return f"  {json.dumps(template)}: {{\n{lines}\n  }}"
+
+
+def _lines(entries: Iterable[str]) -> str:
+    return ",\n".join(entries)
+
+
+def _template_entry(table: ThroughputTable, template: str) -> dict[str, dict[str, Any]]:
+    counts = table.workers(template)
+    rates = table.rates([(template, count) for count in counts], table.types).tolist()
+    return {
+        str(count): {
+            name: placed[0] if placed[0] == placed[1] else dict(zip(builtin.PLACEMENTS, placed, strict=True))
+            for name, placed in zip(table.types, row, strict=True)
+            if any(placed)
+        }
+        for count, row in zip(counts, rates, strict=True)
+    }
+
+
+def _pair_entry(
+    table: ThroughputTable, first: int, second: int, rates: NDArray[np.float64]
+) -> dict[str, Any]:
+    (template, workers), (other, _) = table.profiles[first], table.profiles[second]
+    by_type = zip(table.types, rates.T.tolist(), strict=True)
+    return {
+        "templates": [template, other],
+        "workers": workers,
+        "rates": {name: both for name, both in by_type if any(both)},
+    }
+
+
+def _read_own(source: str, data: dict[str, Any]) -> ThroughputTable:
+    if unknown := set(data) - {"format", "about", "types", "templates", "pairs"}:
+        raise InputError(f"{source}: key {min(unknown)!r} is not known; use types, templates, pairs or about")
+    templates = _object(data.get("templates"), f"{source}: templates")
+    entries = _Entries(source, _own_types(source, data.get("types")))
+    for template, by_workers in templates.items():
+        for count, rates in _object(by_workers, f"{source}: template {template!r}").items():
+            _add_own_profile(entries, template, count, rates)
+    pairs = data.get("pairs", [])
+    if not isinstance(pairs, list):
+        raise InputError(
+            f"{source}: pairs: {_short(pairs)} is not a list; write [...] (see docs/throughputs.md)"
+        )
+    for pair in pairs:
+        _add_own_pair(entries, pair)
+    return _table(entries)
+
+
+def _own_types(source: str, types: Any) -> tuple[str, ...]:
+    if isinstance(types, list) and types and all(isinstance(name, str) for name in types):
+        if len(set(types)) == len(types):
+            return tuple(types)
+        raise InputError(f"{source}: types {_short(types)} repeat a name; name each accelerator type once")
+    raise InputError(f"{source}: types {_short(types)} is not a list of names; list the accelerator types")
+
+
+def _add_own_profile(entries: _Entries, template: str, count: str, rates: Any) -> None:
+    if not (count.isdecimal() and count.isascii() and count[0] != "0"):
+        raise InputError(
+            f"{entries.source}: template {template!r}: {count!r} is not a worker count; write 1 or more"
+        )
+    profile = (template, int(count))
+    entries.add_profile(profile)
+    where = f"{entries.source}: {_named(profile)}"
+    for name, value in _object(rates, where).items():
+        entries.check_type(name, where)
+        entries.alone[profile, name] = _placed_rate(value, profile[1], f"{where}, type {name!r}")
+
+
+def _placed_rate(value: Any, workers: int, where: str) -> tuple[float, float]:
+    if not isinstance(value, dict):
+        rate = _rate(value, where)
+        return rate, rate
+    if set(value) != set(builtin.PLACEMENTS):
+        raise InputError(
+            f"{where}: {_short(value)} must be a number, or have exactly consolidated and unconsolidated"
+        )
+    consolidated, unconsolidated = (_rate(value[name], f"{where}, {name}") for name in builtin.PLACEMENTS)
+    if workers == 1 and consolidated != unconsolidated:
+        raise InputError(
+            f"{where}: {_short(value)} is two rates, but one worker has no spread; give one number"
+        )
+    return consolidated, unconsolidated
+
+
+def _add_own_pair(entries: _Entries, pair: Any) -> None:
+    where = f"{entries.source}: pair {_short(pair)}"
+    data = _object(pair, where)
+    templates, workers = data.get("templates"), data.get("workers", 1)
+    if not (set(data) <= {"templates", "workers", "rates"} and _is_two_names(templates)):
+        raise InputError(f"{where}: write templates (two names), workers (1 if left out) and rates")
+    first, second = ((template, workers) for template in templates)
+    for profile in (first, second):
+        entries.check_profile(profile, where)
+    where = f"{entries.source}: {_named(first)} next to template {second[0]!r}"
+    for name, value in _object(data.get("rates"), where).items():
+        entries.check_type(name, where)
+        entries.add_pair(first, second, name, _two_rates(value, f"{where}, type {name!r}"))
+
+
+def _is_two_names(value: Any) -> TypeGuard[list[str]]:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(name, str) for name in value)
+
+
+def _read_public(source: str, data: dict[str, Any]) -> ThroughputTable:
+    entries = _Entries(source, tuple(name for name in data if not name.endswith(_UNCONSOLIDATED)))
+    parsed = {name: _public_type(f"{source}: type {name!r}", entry) for name, entry in data.items()}
+    for name, profiles in parsed.items():
+        entries.check_type(name.removesuffix(_UNCONSOLIDATED), f"{source}: type {name!r}")
+        for profile in profiles:
+            entries.add_profile(profile)
+    if not entries.profiles:
+        raise InputError(f"{source} has no throughputs; give at least one type with one template")
+    for name in entries.types:
+        spread = parsed.get(name + _UNCONSOLIDATED, {})
+        for profile in entries.profiles:
+            _add_public_profile(entries, name, profile, parsed[name].get(profile), spread.get(profile))
+    return _table(entries)
+
+
+@dataclass(frozen=True, slots=True)
+class _PublicEntry:
+    """One profile on one type: its rate alone, and (its rate, the other's rate) next to others."""
+
+    alone: float
+    beside: dict[Profile, tuple[float, float]]
+
+
+def _public_type(where: str, by_profile: Any) -> dict[Profile, _PublicEntry]:
+    return {
+        profile: _public_entry(f"{where}, {_named(profile)}", rates)
+        for key, rates in _object(by_profile, where).items()
+        for profile in [_public_profile(where, key)]
+    }
+
+
+def _public_entry(where: str, rates: Any) -> _PublicEntry:
+    if "null" not in _object(rates, where):
+        raise InputError(f"{where}: the rate alone is missing; give it under the key 'null'")
+    others = {_public_profile(where, key): value for key, value in rates.items() if key != "null"}
+    return _PublicEntry(
+        _rate(rates["null"], where),
+        {other: _two_rates(value, f"{where} next to {_named(other)}") for other, value in others.items()},
+    )
+
+
+def _public_profile(where: str, key: str) -> Profile:
+    profile = _literal_profile(key)
+    if profile is None:
+        raise InputError(
+            f"{where}: key {_short(key)} is not of the form ('template', workers); mend it, or say"
+            f' "format": "{FORMAT}" if the file is in our own format'
+        )
+    return profile
+
+
+@lru_cache(maxsize=4096)  # every key of the artefact's files recurs a hundred times
+def _literal_profile(key: str) -> Profile | None:
+    try:
+        value = ast.literal_eval(key)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        return None
+    if not (isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], str)):
+        return None
+    return (value[0], value[1]) if _is_count(value[1]) else None
+
+
+def _add_public_profile(
+    entries: _Entries, name: str, profile: Profile, entry: _PublicEntry | None, spread: _PublicEntry | None
+) -> None:
+    """Note a profile on one type, given what the file has of it there consolidated and unconsolidated.
+
+    Pairs are taken from the consolidated half: the artefact only measured pairs of single workers, where both
+    halves say the same.
+    """
+    consolidated = entry.alone if entry else 0.0
+    one_worker = profile[1] == 1
+    unconsolidated = consolidated if spread is None or one_worker else spread.alone
+    entries.alone[profile, name] = (consolidated, unconsolidated)
+    where = f"{entries.source}: type {name!r}, {_named(profile)}"
+    for other, rates in (entry.beside if entry else {}).items():
+        entries.check_profile(other, where)
+        if other[1] != profile[1]:
+            raise InputError(
+                f"{where} next to {_named(other)}: only profiles with equally many workers can share"
+            )
+        entries.add_pair(profile, other, name, rates)
+
+
+@dataclass(frozen=True)
+class _Entries:
+    """What a file says, every rate checked; a reader fills it and `_table` turns it into arrays."""
+
+    source: str
+    types: tuple[str, ...]
+    profiles: dict[Profile, int] = field(default_factory=dict)
+    """Each with its row."""
+    alone: dict[tuple[Profile, str], tuple[float, float]] = field(default_factory=dict)
+    shared: dict[tuple[Profile, Profile, str], float] = field(default_factory=dict)
+    """Rate of the first profile next to the second."""
+
+    def add_profile(self, profile: Profile) -> None:
+        self.profiles.setdefault(profile, len(self.profiles))
+
+    def check_type(self, name: str, where: str) -> None:
+        if name not in self.types:
+            known = ", ".join(self.types)
+            raise InputError(
+                f"{where}: type {name!r} is not among the file's types; add it, or use one of: {known}"
+            )
+
+    def check_profile(self, profile: Profile, where: str) -> None:
+        template, workers = profile
+        if not _is_count(workers) or profile not in self.profiles:
+            raise InputError(
+                f"{where}: template {template!r} with workers {_short(workers)} has no rate alone; add it"
+            )
+
+    def add_pair(self, first: Profile, second: Profile, name: str, rates: tuple[float, float]) -> None:
+        """Note both directions of a pair; files may state a pair twice, but not with different rates."""
+        for key, rate in zip(((first, second, name), (second, first, name)), rates, strict=True):
+            if self.shared.setdefault(key, rate) != rate:
+                raise InputError(
+                    f"{self.source}: type {name!r}, {_named(key[0])} next to {_named(key[1])}: the rate is"
+                    f" both {self.shared[key]} and {rate}; keep one"
+                )
+
+
+def _table(entries: _Entries) -> ThroughputTable:
+    row, column = entries.profiles, {name: index for index, name in enumerate(entries.types)}
+    alone = np.zeros((len(row), len(column), 2))
+    shared = np.zeros((len(row), len(row), len(column)))
+    for (profile, name), rates in entries.alone.items():
+        alone[row[profile], column[name]] = rates
+    for (profile, other, name), rate in entries.shared.items():
+        shared[row[profile], row[other], column[name]] = rate
+    return ThroughputTable(entries.types, tuple(row), alone, shared)
+
+
+def _parse(path: Path) -> dict[str, Any]:
+    try:
+        data = json.loads(path.read_text("utf-8"), object_pairs_hook=_without_duplicates)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); check the path") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON ({error}); mend it or write it anew") from error
+    return _object(data, str(path))
+
+
+def _without_duplicates(items: list[tuple[str, Any]]) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    for key, value in items:
+        if key in data:
+            raise InputError(f"key {key!r} is given twice in one object; keep one")
+        data[key] = value
+    return data
+
+
+def _object(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InputError(
+            f"{where}: {_short(value)} is not an object; write {{...}} (see docs/throughputs.md)"
+        )
+    return value
+
+
+def _rate(value: Any, where: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
+        try:
+            return float(value)
+        except OverflowError:  # an integer beyond every float
+            pass
+    raise InputError(
+        f"{where}: {_short(value)} is not a rate; give finite steps per second, 0 if it cannot run"
+    )
+
+
+def _two_rates(value: Any, where: str) -> tuple[float, float]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise InputError(
+            f"{where}: {_short(value)} is not a pair of rates; give [rate of this, rate of the other]"
+        )
+    return _rate(value[0], where), _rate(value[1], where)
+
+
+def _named(profile: Profile) -> str:
+    template, workers = profile
+    return f"template {template!r} with {workers} worker{'' if workers == 1 else 's'}"
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _short(value: Any) -> str:
+    return reprlib.repr(value)
+
+
+def _nearest(name: str, known: Sequence[str]) -> str:
+    close = get_close_matches(name, known, n=3, cutoff=0.4)
+    return ("the nearest known are: " if close else "known are: ") + ", ".join(map(repr, close or known))

@@ -1,0 +1,89 @@
+"""The heterogeneity-agnostic version of any policy: it decides as if all types were alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.problem import Bools, Floats, Ints, Problem
+
+
+def alike(problem: Problem) -> Problem:
+    """The problem as an agnostic policy sees it: every rate replaced by its mean over the accelerators that run it.
+
+    It does not choose between placements either: one column stands for each type.
+    """
+    home = _home_columns(problem)
+    rates = _averaged(problem, np.where(home, problem.rates, 0.0))
+    pairs = replace(problem.pairs, rates=_averaged(problem, problem.pairs.rates))
+    return replace(problem, profiles=replace(problem.profiles, rates=rates), pairs=pairs)
+
+
+def _home_columns(problem: Problem) -> Bools:
+    """By profile and column: the placement that is taken for granted, together if no server is too small for it."""
+    home = np.ones(problem.rates.shape, dtype=bool)
+    for index, column in enumerate(problem.columns):
+        if column.consolidated:
+            together = (problem.rates[:, index] > 0) & (not problem.types[column.type_index].servers)
+            home[:, index] = together
+            home[:, index - 1] = ~together  # the column before is the same type, anywhere
+    return home
+
+
+def _averaged(problem: Problem, rates: Floats) -> Floats:
+    """Rates by column, the last axis, averaged over the columns where they are not 0, weighted by accelerators."""
+    weight = problem.counts[problem.column_type] * (rates > 0)
+    total = weight.sum(axis=-1, keepdims=True)
+    mean = np.divide((rates * weight).sum(axis=-1, keepdims=True), total, out=np.zeros_like(total), where=total > 0)
+    return np.asarray(np.where(rates > 0, mean, 0.0))
+
+
+def at_true_rates(seen: Allocation, problem: Problem, *, spread: bool) -> Allocation:
+    """What an agnostic decision really gives; with `spread`, every combo's time is spread over all types.
+
+    To a policy to which types are equally fast, all ways to place its shares are equally good. Its solver's arbitrary
+    choice would give one job only fast accelerators and another only slow ones; in a cluster that takes whatever is
+    free each gets a mix. Only a policy that looks at prices has a reason to prefer one type.
+    """
+    profile = problem.jobs.profile[seen.classes.first]
+    ends = np.where(seen.combos >= 0, profile[seen.combos], -1)
+    alone = ends[:, 1] < 0
+    rates = np.zeros_like(seen.rates)
+    rates[alone, 0] = problem.rates[ends[alone, 0]]
+    rates[~alone] = _pair_rates(problem, ends[~alone])
+    instances = seen.instances
+    if spread:
+        instances = _in_proportion(seen, problem, problem.profiles.workers[ends[:, 0]].astype(float))
+    return replace(seen, problem=problem, instances=instances, rates=rates)
+
+
+def _in_proportion(seen: Allocation, problem: Problem, workers: Floats) -> Floats:
+    """Move time between types towards proportion, as far as capacities allow.
+
+    Each combo takes its total as a mix of where it can run; where that overfills a type, the mix and the solver's own
+    placement are blended just enough to fit. Both keep every total, so any blend does.
+    """
+    runs = (seen.rates > 0).any(axis=1)
+    counts = problem.counts[problem.column_type] * runs
+    mix = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
+    mixed = seen.instances.sum(axis=1, keepdims=True) * mix
+    blend = 1.0
+    for index, count in enumerate(problem.counts):
+        here = problem.column_type == index
+        full, now = (float(workers @ amount[:, here].sum(axis=1)) for amount in (mixed, seen.instances))
+        if full > count and full > now:
+            blend = min(blend, max((count - now) / (full - now), 0.0))
+    return np.asarray(blend * mixed + (1 - blend) * seen.instances)
+
+
+def _pair_rates(problem: Problem, ends: Ints) -> Floats:
+    """True rates of pairs of profiles, in the order of the pair."""
+    n = len(problem.rates)
+    number = np.full((n, n), -1)
+    number[problem.pairs.first, problem.pairs.second] = np.arange(len(problem.pairs))
+    forward = number[ends[:, 0], ends[:, 1]]
+    backward = number[ends[:, 1], ends[:, 0]]
+    rates = problem.pairs.rates[np.where(forward >= 0, forward, backward)]
+    return np.asarray(np.where((forward >= 0)[:, None, None], rates, rates[:, ::-1]))

@@ -1,0 +1,199 @@
+"""What to compare with: static isolation, Gandiva's random packing, and AlloX's matching.
+
+The first two optimise nothing; their objective is that of max-min fairness, with its bound, so that the gap shows
+what they leave on the table.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy import optimize, sparse
+
+from gavel.core.allocation import Allocation, Certificate
+from gavel.core.errors import InputError, SolverError
+from gavel.core.problem import Floats, Ints, Problem
+from gavel.policies import scores
+from gavel.policies.finish import certified
+from gavel.program.demand import Proportional
+from gavel.program.program import Level, Program
+
+PACKING_ROUNDS = 10
+"""How often Gandiva tries to pack the jobs that are still alone."""
+
+
+def isolated(problem: Problem) -> Allocation:
+    """Give each of n jobs 1/n of every type, and nothing more."""
+    program = Program(problem.without_pairs(), "weight")
+    c = program.combos
+    share = problem.isolated_shares[program.profile[c.first], problem.column_type[c.column]]
+    amounts = program.feasible(share * _best_placement(problem)[program.profile[c.first], c.column] / c.unit * program.count[c.first])
+    level = _fairness_level(program)
+    return certified(
+        program, amounts, "isolated", scores.fairness, bound=level.bound, prices=level.prices
+    )
+
+
+def _best_placement(problem: Problem) -> Floats:
+    """1 for the faster of a profile's columns on each type, 0 for the other."""
+    chosen = np.zeros(problem.rates.shape)
+    for index in range(len(problem.types)):
+        here = np.flatnonzero(problem.column_type == index)
+        chosen[np.arange(len(chosen)), here[problem.rates[:, here].argmax(axis=1)]] = 1.0
+    return chosen
+
+
+def _fairness_level(program: Program) -> Level:
+    return program.max_level(Proportional(program.weight / program.normalised_gain))
+
+
+def gandiva(problem: Problem, *, seed: int = 0) -> Allocation:
+    """Pack random pairs while there are too many jobs, keep those that help, and give every packed unit an equal share.
+
+    Knows nothing of types: a unit gets its part of each. Where a pair cannot run together on a type, its jobs take
+    turns there.
+    """
+    partner = _random_packing(problem, np.random.default_rng(seed))
+    program = Program(problem, rank=np.arange(len(problem.jobs)))
+    class_of = np.full(len(problem.jobs), -1)
+    class_of[program.member] = np.arange(len(program))
+    mate = np.where(partner[program.member] >= 0, class_of[partner[program.member]], -1)
+    units = int((mate < 0).sum() + (mate >= 0).sum() // 2)
+    amounts = program.feasible(_unit_shares(program, mate, max(units, 1)) / program.combos.unit)
+    level = _fairness_level(Program(problem, "weight"))
+    return certified(program, amounts, "gandiva", scores.fairness, bound=level.bound, prices=level.prices)
+
+
+def _random_packing(problem: Problem, rng: np.random.Generator) -> Ints:
+    """The partner of each job, or -1: random pairs of equally many workers, kept if they help on average over types."""
+    helps = _helpful_pairs(problem)
+    profile, workers = problem.jobs.profile, problem.profiles.workers[problem.jobs.profile]
+    partner = np.full(len(profile), -1, dtype=np.intp)
+    by_name = np.argsort(np.asarray(problem.jobs.ids, dtype=str))
+    excess = float(workers[scores.runnable_jobs(problem)].sum() - problem.counts.sum())
+    for _ in range(PACKING_ROUNDS):
+        alone = by_name[(partner[by_name] < 0) & problem.runnable[profile[by_name]]]
+        shuffled = alone[rng.permutation(len(alone))]
+        shuffled = shuffled[np.argsort(workers[shuffled], kind="stable")]
+        one, other = shuffled[0 : len(shuffled) // 2 * 2 : 2], shuffled[1::2]
+        good = helps[profile[one], profile[other]] & (workers[one] == workers[other])
+        one, other = one[good], other[good]
+        wanted = np.cumsum(workers[one]) - workers[one] < excess
+        partner[one[wanted]], partner[other[wanted]] = other[wanted], one[wanted]
+        excess -= float(workers[one[wanted]].sum())
+        if excess <= 0:
+            break
+    return partner
+
+
+def _helpful_pairs(problem: Problem) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
+    """By two profiles: whether sharing gives more than taking turns, averaged over the accelerators."""
+    n = len(problem.rates)
+    helps = np.zeros((n, n), dtype=bool)
+    pairs = problem.pairs
+    by_column = problem.counts[problem.column_type] / max(problem.counts.sum(), 1.0)
+    by_column = np.where([c.consolidated for c in problem.columns], 0.0, by_column)
+    total = np.zeros(len(pairs))
+    for side, ends in enumerate((pairs.first, pairs.second)):
+        alone = problem.rates[ends]
+        relative = np.divide(pairs.rates[:, side], alone, out=np.zeros_like(alone), where=alone > 0)
+        total += relative @ by_column
+    good = total > 1.0
+    helps[pairs.first[good], pairs.second[good]] = True
+    helps[pairs.second[good], pairs.first[good]] = True
+    return helps
+
+
+def _unit_shares(program: Program, mate: Ints, units: int) -> Floats:
+    """Instances of every combo when each unit gets 1/units of every type, at most all of its time."""
+    problem, c = program.problem, program.combos
+    raw = problem.counts[None, :] / (units * program.workers[:, None])
+    raw = raw * (problem.type_rates[program.profile] > 0)
+    share = raw / np.maximum(raw.sum(axis=1, keepdims=True), 1.0)
+    type_of = problem.column_type[c.column]
+    together = (c.second >= 0) & (mate[c.first] == c.second)
+    shares = np.where(together, np.minimum(share[c.first, type_of], share[c.second, type_of]), 0.0)
+    packed_here = np.zeros((len(program), len(problem.types)), dtype=bool)
+    packed_here[c.first[together], type_of[together]] = True
+    packed_here[c.second[together], type_of[together]] = True
+    alone = (c.second < 0) & ~packed_here[c.first, type_of]
+    turn = np.where(mate[c.first] >= 0, 0.5, 1.0) * _best_placement(problem)[program.profile[c.first], c.column]
+    return np.where(alone, share[c.first, type_of] * turn, shares)
+
+
+def allox(problem: Problem) -> Allocation:
+    """Minimise the average completion time of single-worker jobs by matching jobs to places in the queue of a type."""
+    wide = np.flatnonzero(problem.profiles.workers[problem.jobs.profile] > 1)
+    if len(wide):
+        raise InputError(
+            f"allox matches single-worker jobs only, and job {problem.jobs.ids[int(wide[0])]!r} wants "
+            f"{problem.profiles.workers[problem.jobs.profile[int(wide[0])]]} workers; use another policy, for example "
+            "shortest_job_first"
+        )
+    problem = problem.without_pairs()
+    program = Program(problem, rank=np.arange(len(problem.jobs)))
+    matching = _Matching(program)
+    certificate = Certificate(
+        matching.average_seconds,
+        min(matching.bound, matching.average_seconds),
+        {t.name: float(p) for t, p in zip(problem.types, matching.prices, strict=True)},
+        minimised=True,
+    )
+    return program.allocation("allox", matching.heads() / program.combos.unit, certificate)
+
+
+class _Matching:
+    """Jobs matched to (type, place from the end): a job with k - 1 jobs behind it delays k jobs by its duration.
+
+    The accelerators of a type are alike, so each place exists as often as the type does: a transportation problem,
+    whose vertices are whole.
+    """
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        problem, n = program.problem, len(program)
+        depth = [-(-n // int(count)) if count else 0 for count in problem.counts]
+        self.type_of = np.repeat(np.arange(len(depth)), depth)
+        self.place = np.concatenate([np.arange(1, d + 1) for d in depth]) if sum(depth) else np.empty(0)
+        rates = problem.type_rates[program.profile][:, self.type_of]
+        job, slot = np.nonzero(rates > 0)
+        cost = self.place[slot] * program.steps[job] / rates[job, slot]
+        size = float(cost.max(initial=1.0))
+        at = np.arange(len(job))
+        ones = np.ones(len(job))
+        result = optimize.linprog(
+            cost / size,
+            A_ub=sparse.csr_array((ones, (slot, at)), shape=(len(self.place), len(job))),
+            b_ub=problem.counts[self.type_of],
+            A_eq=sparse.csr_array((ones, (job, at)), shape=(n, len(job))),
+            b_eq=np.ones(n),
+            method="highs-ds",
+        )
+        if result.status != 0:
+            raise SolverError(f"allox: the matching ended with {result.message!r}")
+        age = float(problem.jobs.age[program.member].sum())
+        chosen = result.x > 0.5
+        self.job, self.slot = job[chosen], slot[chosen]
+        paid = result.ineqlin.marginals
+        bound = float(result.eqlin.marginals.sum() + paid @ problem.counts[self.type_of]) * size
+        self.average_seconds = (age + float(cost[chosen].sum())) / n
+        self.bound = (age + bound) / n
+        self.prices = -np.bincount(self.type_of, weights=paid, minlength=len(depth)) * size / n
+
+    def heads(self) -> Floats:
+        """1 for the job and type of everyone who is first in line, by combo.
+
+        Of the jobs at place k from the end, as many lead their line as there are lines of length k.
+        """
+        running = np.zeros((len(self.program), len(self.program.problem.types)))
+        for index in range(len(self.program.problem.types)):
+            here = self.type_of[self.slot] == index
+            jobs, places = self.job[here], self.place[self.slot[here]]
+            leading = 0
+            for place in np.unique(places)[::-1]:
+                at = np.sort(jobs[places == place])
+                lead = at[: len(at) - leading]
+                running[lead, index] = 1.0
+                leading = max(leading, len(at))
+        c = self.program.combos
+        best = _best_placement(self.program.problem)[self.program.profile[c.first], c.column]
+        return running[c.first, self.program.problem.column_type[c.column]] * best

@@ -1,0 +1,81 @@
+"""Policies about when jobs end: makespan, finish-time fairness, first in first out, shortest job first."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.problem import Ints, Problem
+from gavel.policies import scores
+from gavel.policies.finish import certified, hold_and_fill
+from gavel.program.demand import FinishTime, Proportional
+from gavel.program.program import Program
+
+
+def makespan(problem: Problem) -> Allocation:
+    """Minimise the time until the last job is done: max-min of throughput over steps, so no bisection."""
+    program = Program(problem, "steps")
+    level = program.max_level(Proportional(program.steps))
+    return hold_and_fill(
+        program,
+        level,
+        policy="makespan",
+        score=scores.makespan,
+        bound=1.0 / level.bound,
+        prices=level.prices / level.value**2,
+        minimised=True,
+    )
+
+
+def finish_time_fairness(problem: Problem) -> Allocation:
+    """Minimise the largest ratio of total time here to total time with 1/n of the cluster."""
+    program = Program(problem, "steps", "age", "isolated_age")
+    isolated_seconds = (
+        problem.jobs.isolated_age[program.member] + program.steps / problem.isolated_rates[program.profile]
+    )
+    level = program.max_level(FinishTime(program.steps, problem.jobs.age[program.member], isolated_seconds))
+    return hold_and_fill(
+        program,
+        level,
+        policy="finish_time_fairness",
+        score=scores.finish_time_fairness,
+        bound=-level.bound,
+        prices=level.prices,
+        minimised=True,
+    )
+
+
+def fifo(problem: Problem) -> Allocation:
+    """Maximise throughput relative to the fastest type, the earlier a job arrived the more it counts."""
+    order = scores.arrival_order(problem)
+    program = Program(problem, rank=_places(order))
+    gain = scores.order_weights(order)[program.member] / program.fastest
+    best = program.maximise(gain)
+    return certified(program, best.amounts, "fifo", scores.fifo, bound=best.bound, prices=best.prices)
+
+
+def shortest_job_first(problem: Problem) -> Allocation:
+    """Minimise the time until the first job is done; then as fifo does, in order of duration."""
+    order = scores.duration_order(problem)
+    program = Program(problem, rank=_places(order))
+    durations = program.steps / program.fastest
+    shortest = int(np.lexsort((_places(order)[program.member], durations))[0])
+    floors = np.zeros(len(program))
+    floors[shortest] = program.fastest[shortest]
+    gain = scores.order_weights(order)[program.member] / program.fastest
+    best = program.maximise(gain, floors=floors)
+    return certified(
+        program,
+        best.amounts,
+        "shortest_job_first",
+        scores.shortest_duration,
+        bound=float(durations[shortest]),
+        prices=np.zeros(len(problem.types)),
+        minimised=True,
+    )
+
+
+def _places(order: Ints) -> Ints:
+    places = np.empty(len(order), dtype=np.intp)
+    places[order] = np.arange(len(order))
+    return places

@@ -1,0 +1,123 @@
+"""Policies about throughput and money: most throughput, most throughput per dollar, and that within deadlines.
+
+Throughputs of different models are added up here. As in the paper, what is added are steps per second, so a model
+with many small steps counts for more; with `normalised` each job's throughput is first divided by what an equal share
+of the cluster gives it, which makes models comparable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.problem import Floats, Ints, Problem
+from gavel.policies import scores
+from gavel.policies.finish import certified
+from gavel.policies.scores import Score
+from gavel.program.demand import Proportional
+from gavel.program.program import Program, Solution
+
+MET = 1.0 - 1e-6
+"""The part of a deadline's throughput that counts as meeting it: solvers round."""
+
+
+def max_throughput(problem: Problem, *, normalised: bool = False) -> Allocation:
+    """Maximise the sum of throughputs."""
+    program = Program(problem)
+    best = program.maximise(_gain(program, normalised))
+    return certified(program, best.amounts, "max_throughput", total(normalised), bound=best.bound, prices=best.prices)
+
+
+def min_cost(problem: Problem, *, normalised: bool = False) -> Allocation:
+    """Maximise the sum of throughputs per dollar an hour."""
+    program = Program(problem)
+    best = program.max_ratio(_gain(program, normalised), _charge(problem))
+    return _per_dollar(program, best, "min_cost", normalised)
+
+
+def min_cost_slo(problem: Problem, *, normalised: bool = False) -> Allocation:
+    """`min_cost` among the allocations that finish every job by its deadline, as far as that is possible."""
+    dated = np.isfinite(problem.jobs.deadline)
+    # Jobs with a deadline are never merged: where only some can make it, equals must be told apart.
+    program = Program(problem, rank=np.where(dated, np.arange(1, len(dated) + 1), 0))
+    needed, missed = _deadline_floors(program)
+    best = program.max_ratio(_gain(program, normalised), _charge(problem), floors=needed)
+    unmet = tuple(problem.jobs.ids[job] for job in program.member[missed].tolist())
+    late = np.flatnonzero(dated & ~problem.runnable[problem.jobs.profile])
+    unmet = tuple(sorted((*unmet, *(problem.jobs.ids[job] for job in late.tolist()))))
+    return _per_dollar(program, best, "min_cost_slo", normalised, unmet)
+
+
+def _per_dollar(
+    program: Program, best: Solution, policy: str, normalised: bool, unmet: tuple[str, ...] = ()
+) -> Allocation:
+    score = total_per_dollar(normalised)
+    return certified(program, best.amounts, policy, score, bound=best.bound, prices=best.prices, unmet=unmet)
+
+
+def total(normalised: bool) -> Score:
+    """What max_throughput adds up."""
+    return scores.total_normalised_throughput if normalised else scores.total_throughput
+
+
+def total_per_dollar(normalised: bool) -> Score:
+    """What the cost policies maximise."""
+    return scores.per_dollar(total(normalised))
+
+
+def _gain(program: Program, normalised: bool) -> Floats:
+    return program.normalised_gain if normalised else np.ones(len(program))
+
+
+def _charge(problem: Problem) -> Floats:
+    """Dollars an hour of one accelerator, by column."""
+    prices = np.array([t.price or 0.0 for t in problem.types])
+    return prices[problem.column_type]
+
+
+def _deadline_floors(program: Program) -> tuple[Floats, Ints]:
+    """The throughput each class needs for its deadline (0 if it has none or it is given up), and who is given up.
+
+    Jobs are taken in order of the accelerator time they need, as many as fit (bisection). The first that does not fit
+    is given up, with all that run alike and need more; then the rest is tried. So no deadline that is given up could
+    be added to those that are met.
+    """
+    deadline = program.problem.jobs.deadline[program.member]
+    needed = np.where(np.isfinite(deadline), program.steps / np.maximum(deadline, 1e-9), 0.0)
+    needed = np.nan_to_num(needed, nan=0.0)
+    impossible = needed > program.fastest * (1 + 1e-9)
+    effort = needed / program.fastest * program.workers
+    queue = [int(c) for c in np.argsort(effort, kind="stable") if needed[c] > 0 and not impossible[c]]
+    accepted = np.zeros(len(program), dtype=bool)
+
+    def fits(candidates: list[int]) -> bool:
+        chosen = accepted.copy()
+        chosen[candidates] = True
+        if not chosen.any():
+            return True
+        ask = np.where(chosen, needed, 0.0)
+        return program.max_level(Proportional(ask)).value >= MET
+
+    while queue:
+        fitting = len(queue) if fits(queue) else _longest_prefix(queue, fits)
+        accepted[queue[:fitting]] = True
+        if fitting == len(queue):
+            break
+        alike = program.profile[queue[fitting]]
+        queue = [c for c in queue[fitting + 1 :] if program.profile[c] != alike]
+    missed = np.flatnonzero((needed > 0) & ~accepted)
+    return np.where(accepted, needed * MET, 0.0), missed
+
+
+def _longest_prefix(queue: list[int], fits: Callable[[list[int]], bool]) -> int:
+    """The length of the longest prefix that fits, knowing that the whole does not."""
+    low, high = 0, len(queue)
+    while high - low > 1:
+        middle = (low + high) // 2
+        if fits(queue[:middle]):
+            low = middle
+        else:
+            high = middle
+    return low

@@ -1,0 +1,77 @@
+"""Max-min fairness over weighted normalised throughput (least attained service), plain and by water filling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.problem import Bools, Floats, Problem
+from gavel.policies import scores
+from gavel.policies.finish import certified, hold_and_fill
+from gavel.program.demand import Capped, Demand, Proportional
+from gavel.program.program import Level, Program, Solution
+
+IMPROVED = 1e-7
+"""A class that gains no more than this, relative to what it has, counts as stuck."""
+
+
+def max_min_fairness(problem: Problem) -> Allocation:
+    """Maximise the smallest weighted normalised throughput; ties broken for total normalised throughput."""
+    program = Program(problem, "weight")
+    level = program.max_level(Proportional(program.weight / program.normalised_gain))
+    return hold_and_fill(
+        program, level, policy="max_min_fairness", score=scores.fairness, bound=level.bound, prices=level.prices
+    )
+
+
+def max_min_fairness_water_filling(problem: Problem) -> Allocation:
+    """Maximise the smallest weighted normalised throughput, then the second smallest, and so on."""
+    program = Program(problem, "weight")
+    cap = program.fastest * program.normalised_gain
+
+    def stage(position: Floats, active: Bools) -> Demand:
+        gain = program.normalised_gain
+        return Capped(position / gain, np.where(active, program.weight, 0.0) / gain, cap / gain)
+
+    first, filled = water_fill(program, stage)
+    bound = min(first.bound, float(np.min(cap / program.weight)))
+    return certified(
+        program,
+        filled.amounts,
+        "max_min_fairness_water_filling",
+        scores.fairness,
+        bound=bound,
+        prices=first.prices,
+    )
+
+
+def water_fill(program: Program, stage: Callable[[Floats, Bools], Demand]) -> tuple[Level, Solution]:
+    """Raise all classes together, freeze those that are stuck, and go on with the rest.
+
+    `stage` says how the active classes rise from a position (in normalised throughput). A class is stuck if it
+    reached its cap, or if its floor has a positive dual at the highest level: then no allocation gives it more
+    without taking from another. Returns the first level and the final allocation.
+    """
+    gain = program.normalised_gain
+    cap = program.fastest * gain
+    position = np.zeros(len(program))
+    active = np.ones(len(program), dtype=bool)
+    first: Level | None = None
+    while True:
+        demand = stage(position, active)
+        level = program.max_level(demand, floors=position / gain, basis=first.basis if first else None)
+        first = first or level
+        position = np.maximum(level.needed * gain, position)
+        stuck = (level.pressure > IMPROVED * max(float(level.pressure.max(initial=0.0)), 1e-300)) & active
+        full = active & (position >= cap * (1 - 1e-7))
+        active = active & ~stuck & ~full
+        # What the active classes can still gain together; nothing at all means that everyone is stuck.
+        rest = program.maximise(np.where(active, gain, 0.0), floors=position / gain)
+        gained = program.throughput(rest.amounts) * gain - position
+        if not (gained[active] > IMPROVED * cap[active]).any():
+            break
+        if not (stuck.any() or full.any()):  # no progress: the level's duals were too weak to tell who is stuck
+            active = active & (gained > IMPROVED * cap)
+    return first, program.maximise(gain, floors=position / gain)

@@ -1,0 +1,247 @@
+"""Every policy by name, with what it needs to know, and the one way to ask for an allocation."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from gavel.core.allocation import Allocation, Certificate
+from gavel.core.errors import InputError
+from gavel.core.problem import Problem
+from gavel.policies import agnostic, baselines, completion, cost, fairness, hierarchy, scores
+from gavel.policies.finish import scored
+from gavel.policies.scores import Score
+
+Need = Literal["steps", "price"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What some policies let one choose."""
+
+    normalised: bool = False
+    """Add up normalised throughputs instead of steps per second (max_throughput, min_cost, min_cost_slo)."""
+    seed: int = 0
+    """Of the random packing (gandiva)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A policy as the command line and the scheduler know it."""
+
+    name: str
+    summary: str
+    objective: str
+    solve: Callable[[Problem, Options], Allocation]
+    minimised: bool = False
+    needs: frozenset[Need] = frozenset()
+    score: Callable[[Options], Score] | None = None
+    """How to judge any allocation by this policy's objective; None for a plan that an allocation does not show."""
+    baseline: bool = False
+
+
+POLICIES: dict[str, Policy] = {
+    policy.name: policy
+    for policy in (
+        Policy(
+            "max_min_fairness",
+            "Least attained service: raise the smallest weighted normalised throughput, then the total.",
+            "smallest normalised throughput x workers / weight",
+            lambda p, _: fairness.max_min_fairness(p),
+            score=lambda _: scores.fairness,
+        ),
+        Policy(
+            "max_min_fairness_water_filling",
+            "The same, then the second smallest, the third and so on: the fairest of all.",
+            "smallest normalised throughput x workers / weight",
+            lambda p, _: fairness.max_min_fairness_water_filling(p),
+            score=lambda _: scores.fairness,
+        ),
+        Policy(
+            "makespan",
+            "Finish the last job as early as possible.",
+            "seconds until the last job is done",
+            lambda p, _: completion.makespan(p),
+            minimised=True,
+            needs=frozenset({"steps"}),
+            score=lambda _: scores.makespan,
+        ),
+        Policy(
+            "finish_time_fairness",
+            "Themis: keep the worst slowdown against owning 1/n of the cluster as small as possible.",
+            "largest ratio of total time to total time with 1/n of the cluster",
+            lambda p, _: completion.finish_time_fairness(p),
+            minimised=True,
+            needs=frozenset({"steps"}),
+            score=lambda _: scores.finish_time_fairness,
+        ),
+        Policy(
+            "fifo",
+            "First in, first out, each job on the fastest type it can get.",
+            "sum of throughput / fastest throughput, weighted M ... 1 by arrival",
+            lambda p, _: completion.fifo(p),
+            score=lambda _: scores.fifo,
+        ),
+        Policy(
+            "shortest_job_first",
+            "Finish the shortest job as early as possible, then the next shortest.",
+            "seconds until the first job is done",
+            lambda p, _: completion.shortest_job_first(p),
+            minimised=True,
+            needs=frozenset({"steps"}),
+            score=lambda _: scores.shortest_duration,
+        ),
+        Policy(
+            "max_throughput",
+            "Most steps per second of all jobs together.",
+            "sum of throughputs",
+            lambda p, o: cost.max_throughput(p, normalised=o.normalised),
+            score=lambda o: cost.total(o.normalised),
+        ),
+        Policy(
+            "min_cost",
+            "Most steps per second per dollar.",
+            "sum of throughputs / dollars an hour",
+            lambda p, o: cost.min_cost(p, normalised=o.normalised),
+            needs=frozenset({"price"}),
+            score=lambda o: cost.total_per_dollar(o.normalised),
+        ),
+        Policy(
+            "min_cost_slo",
+            "The same, subject to every deadline that can be met.",
+            "sum of throughputs / dollars an hour",
+            lambda p, o: cost.min_cost_slo(p, normalised=o.normalised),
+            needs=frozenset({"price"}),
+            score=lambda o: cost.total_per_dollar(o.normalised),
+        ),
+        Policy(
+            "hierarchical",
+            "Weighted fairness over a tree of entities, fairness or fifo inside each, by water filling.",
+            "smallest normalised throughput x workers / weight passed down to the job",
+            lambda p, _: hierarchy.hierarchical(p),
+            score=lambda _: hierarchy.score,
+        ),
+        Policy(
+            "isolated",
+            "Baseline: 1/n of every type for each of n jobs.",
+            "smallest normalised throughput x workers / weight",
+            lambda p, _: baselines.isolated(p),
+            score=lambda _: scores.fairness,
+            baseline=True,
+        ),
+        Policy(
+            "gandiva",
+            "Baseline: random pairs share accelerators, kept when that helps; equal shares of every type.",
+            "smallest normalised throughput x workers / weight",
+            lambda p, o: baselines.gandiva(p, seed=o.seed),
+            score=lambda _: scores.fairness,
+            baseline=True,
+        ),
+        Policy(
+            "allox",
+            "Baseline: match single-worker jobs to places in queues for the least average completion time.",
+            "average seconds until a job is done, its age included",
+            lambda p, _: baselines.allox(p),
+            minimised=True,
+            needs=frozenset({"steps"}),
+            baseline=True,
+        ),
+    )
+}
+
+
+def find_policy(name: str) -> Policy:
+    """The policy of that name, or a sentence with the nearest ones."""
+    if name in POLICIES:
+        return POLICIES[name]
+    near = difflib.get_close_matches(name, POLICIES, n=3, cutoff=0.4)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`gavel policies` lists them all"
+    raise InputError(f"there is no policy {name!r}; {hint}")
+
+
+def allocate(
+    problem: Problem,
+    policy: str = "max_min_fairness",
+    *,
+    heterogeneity_agnostic: bool = False,
+    normalised: bool = False,
+    seed: int = 0,
+) -> Allocation:
+    """Solve a problem by the policy of that name.
+
+    >>> from gavel.core.cluster import AcceleratorType
+    >>> from gavel.core.jobs import Job
+    >>> types = [AcceleratorType("v100", 1), AcceleratorType("k80", 1)]
+    >>> rates = [(4.0, 1.0), (3.0, 1.0), (2.0, 1.0)]
+    >>> jobs = [Job(f"job{n}", {"v100": fast, "k80": slow}) for n, (fast, slow) in enumerate(rates)]
+    >>> allocation = allocate(Problem.of(types, jobs), "max_min_fairness")
+    >>> round(allocation.certificate.objective, 3)
+    0.727
+    >>> {row.jobs[0]: round(row.shares["v100"], 2) for row in allocation.rows()}
+    {'job0': 0.45, 'job1': 0.45, 'job2': 0.09}
+    """
+    chosen, options = find_policy(policy), Options(normalised, seed)
+    check_needs(chosen, problem)
+    if not scores.runnable_jobs(problem).any():
+        return _nothing_to_run(chosen, problem)
+    if heterogeneity_agnostic:
+        return _agnostic(chosen, problem, options)
+    return chosen.solve(problem, options)
+
+
+def check_needs(policy: Policy, problem: Problem) -> None:
+    """Refuse a problem that does not say what the policy needs to know."""
+    if "steps" in policy.needs:
+        bad = np.flatnonzero(~(problem.jobs.steps > 0))
+        if len(bad):
+            raise InputError(
+                f"{policy.name} needs the steps left of every job, and job {problem.jobs.ids[int(bad[0])]!r} has none; "
+                "give each job a positive 'steps'"
+            )
+    if policy.name == "min_cost_slo":
+        bad = np.flatnonzero(np.isfinite(problem.jobs.deadline) & ~(problem.jobs.steps > 0))
+        if len(bad):
+            raise InputError(
+                f"min_cost_slo needs the steps left of every job with a deadline, and job "
+                f"{problem.jobs.ids[int(bad[0])]!r} has none; give it a positive 'steps'"
+            )
+    if "price" in policy.needs:
+        for kind in problem.types:
+            if not kind.price:
+                raise InputError(
+                    f"{policy.name} needs a positive price for every type, and {kind.name!r} has none; "
+                    f"add \"price\" (dollars an hour) to types.{kind.name}"
+                )
+
+
+def _agnostic(policy: Policy, problem: Problem, options: Options) -> Allocation:
+    """Decide as if all types were alike; objective and bound are those of the true rates."""
+    seen = policy.solve(agnostic.alike(problem), options)
+    placed = agnostic.at_true_rates(seen, problem, spread="price" not in policy.needs)
+    if policy.score is None:
+        note = "decided as if all types were equally fast; objective, bound and prices are as the policy sees them"
+        return replace(placed, certificate=replace(seen.certificate, notes=(*seen.certificate.notes, note)))
+    aware = policy.solve(problem, options).certificate
+    note = "decided as if all types were equally fast; the gap is what that loses"
+    certificate = replace(aware, unmet=seen.certificate.unmet, notes=(note,))
+    return scored(replace(placed, certificate=certificate), policy.score(options))
+
+
+def _nothing_to_run(policy: Policy, problem: Problem) -> Allocation:
+    """No job, or none that can run: nothing is allocated, and each limit says why."""
+    classes = problem.classes()
+    columns = len(problem.columns)
+    prices = {t.name: 0.0 for t in problem.types}
+    return Allocation(
+        problem,
+        policy.name,
+        classes,
+        np.empty((0, 2), dtype=np.intp),
+        np.empty((0, columns)),
+        np.empty((0, 2, columns)),
+        Certificate(0.0, 0.0, prices, policy.minimised, notes=("no job can run",)),
+    )

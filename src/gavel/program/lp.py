@@ -1,0 +1,57 @@
+"""The one form in which every question reaches a solver: maximise cost . x subject to matrix x <= rhs, 0 <= x <= 1."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Lp:
+    """A scaled linear program with the shape that all of ours have.
+
+    Rows: one *time* row for each class, one *floor* row for each class, then the few *coupling* rows (capacities).
+    Columns: each belongs to the one or two classes it runs; the last one is the level that all floors share, which is
+    empty unless `has_level`. Every column is known to be at most 1 by its meaning (no row says so): the bound relies on it.
+    """
+
+    cost: Floats
+    matrix: sparse.csc_array[Any]
+    rhs: Floats
+    classes: int
+    has_level: bool
+    grid: tuple[Ints, Ints] | None
+    """Class and position of each column without the level, a position meeting the same coupling rows in every class;
+    None if some column runs two classes."""
+
+    def bound(self, duals: Floats) -> float:
+        """An upper bound on the objective that holds whatever the duals are, by weak duality and 0 <= x <= 1."""
+        prices = np.maximum(duals, 0.0)
+        shortfall = np.maximum(self.cost - self.matrix.T @ prices, 0.0)
+        return float(self.rhs @ prices + shortfall.sum())
+
+    def violation(self, x: Floats) -> float:
+        """The largest amount by which a row is exceeded."""
+        return float(np.max(self.matrix @ x - self.rhs, initial=0.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LpSolution:
+    """What a solver says; nothing is believed before `bound` and `violation` confirm it."""
+
+    x: Floats
+    duals: Floats
+    """One per row, at least 0 up to rounding."""
+    basis: object | None = None
+    """Where a simplex solver may start the next, similar program."""
+
+
+class SolverFailed(Exception):  # noqa: N818 - an outcome that is answered by trying the next solver, not an error of ours
+    """The solver gave no answer; the message is its own status."""

@@ -1,0 +1,426 @@
+"""The Program of a problem: the polytope of valid allocations by class, and the few questions a policy asks of it.
+
+Jobs that the policy cannot tell apart are one class with a multiplicity. By convexity and symmetry the optimum by
+class is the optimum by job, with or without space sharing, so identical jobs cost nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from scipy import optimize, sparse
+
+from gavel.core.allocation import Allocation, Certificate
+from gavel.core.errors import InputError, SolverError
+from gavel.core.problem import Classes, Floats, Ints, JobField, Pairs, Problem
+from gavel.program.demand import Demand
+from gavel.program.lp import Lp
+from gavel.program.solve import MANY_CLASSES, solve
+
+FLOOR_SLACK = 1e-9
+INTERIOR_FLOOR_SLACK = 1e-8
+"""Floors that a solution has just met are asked for again with this much less, so that rounding leaves them feasible;
+an interior-point method needs a little more room."""
+LEVEL_TOLERANCE = 5e-8
+LEVEL_STEPS = 60
+RATIO_TOLERANCE = 1e-7
+MOST_COLUMNS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Combos:
+    """The columns of the program: who runs where, and how fast."""
+
+    first: Ints
+    second: Ints
+    """-1 where one class runs alone."""
+    column: Ints
+    rate: Floats
+    second_rate: Floats
+    unit: Floats
+    """Instances at once that stand for 1 in the program: as many as members or accelerators allow."""
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solution:
+    """A feasible point and what its duals say."""
+
+    amounts: Floats
+    """By combo, in units."""
+    value: float
+    bound: float
+    prices: Floats
+    """By type: by how much the value would rise with one more accelerator."""
+    basis: object | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Level:
+    """The highest level that all classes can stand at together."""
+
+    value: float
+    bound: float
+    needed: Floats
+    """The throughput of each class at this level."""
+    pressure: Floats
+    """By class: the share of the level's dual that rests on it; positive means that it is bottlenecked."""
+    prices: Floats
+    basis: object | None
+
+
+class Program:
+    """The polytope of valid allocations of one problem, by class of jobs that share the given attributes.
+
+    Only classes that can run at all are here; arrays by class follow `live`.
+    """
+
+    def __init__(self, problem: Problem, *tell_apart: JobField, rank: Ints | None = None) -> None:
+        self.problem = problem
+        self.classes: Classes = problem.classes(*tell_apart, rank=rank)
+        profile = problem.jobs.profile[self.classes.first]
+        self.live: Ints = np.flatnonzero(problem.runnable[profile])
+        self.member: Ints = self.classes.first[self.live]
+        self.profile: Ints = profile[self.live]
+        self.count: Floats = self.classes.count[self.live].astype(float)
+        self.workers: Floats = problem.profiles.workers[self.profile].astype(float)
+        self.weight: Floats = problem.jobs.weight[self.member]
+        self.steps: Floats = problem.jobs.steps[self.member]
+        self.fastest: Floats = problem.fastest_rates[self.profile]
+        self.equal_share: Floats = problem.equal_share_rates[self.profile]
+
+    def __len__(self) -> int:
+        return len(self.live)
+
+    @property
+    def normalised_gain(self) -> Floats:
+        """Turns steps/s into the paper's normalised throughput: per equal share, times workers."""
+        return self.workers / self.equal_share
+
+    @cached_property
+    def combos(self) -> Combos:
+        """Every combo worth considering, in every column where it runs."""
+        rates = self.problem.rates[self.profile]
+        first, column = np.nonzero(rates > 0)
+        alone = _Sized.alone(first, column, rates[first, column])
+        pairs = self.problem.pairs
+        parts = [alone, *self._paired(pairs)] if len(pairs) else [alone]
+        joined = _Sized(*(np.concatenate([getattr(p, name) for p in parts]) for name in _Sized.__slots__))
+        return self._with_units(joined)
+
+    def _paired(self, pairs: Pairs) -> list[_Sized]:
+        """Pairs of classes, where sharing beats taking turns.
+
+        If the two normalised rates add up to at most 1, running one after the other gives both as much in no more
+        time: such pairs are left out, and the optimum stays.
+        """
+        alone = self.problem.rates
+        members = [np.flatnonzero(self.profile == p) for p in range(len(alone))]
+        ratio = np.zeros((len(pairs), len(self.problem.columns)))
+        for side, ends in enumerate((pairs.first, pairs.second)):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio += np.nan_to_num(pairs.rates[:, side] / alone[ends], nan=0.0, posinf=2.0)
+        fits = self.problem.profiles.workers[pairs.first][:, None] <= self.problem.counts[self.problem.column_type]
+        worth = (ratio > 1 + 1e-9) & (pairs.rates > 0).all(axis=1) & fits
+        found: list[_Sized] = []
+        total = 0
+        for row in np.flatnonzero(worth.any(axis=1)):
+            a, b = members[pairs.first[row]], members[pairs.second[row]]
+            i, j = (grid.ravel() for grid in np.meshgrid(a, b, indexing="ij"))
+            if pairs.first[row] == pairs.second[row]:
+                keep = (i < j) | ((i == j) & (self.count[i] > 1))
+                i, j = i[keep], j[keep]
+            for column in np.flatnonzero(worth[row]):
+                total += len(i)
+                if total > MOST_COLUMNS:
+                    raise InputError(
+                        f"space sharing among {len(self)} different jobs makes more than {MOST_COLUMNS:,} combos; "
+                        "leave out --space-sharing or use a policy that does not tell every job apart"
+                    )
+                rate, second_rate = pairs.rates[row, :, column]
+                found.append(_Sized.shared(i, j, int(column), float(rate), float(second_rate)))
+        return found
+
+    def _with_units(self, c: _Sized) -> Combos:
+        type_of = self.problem.column_type[c.column]
+        unit = np.minimum(self.count[c.first], self.problem.counts[type_of] / self.workers[c.first])
+        shared = c.second >= 0
+        unit[shared] = np.minimum(unit[shared], self.count[c.second[shared]])
+        itself = c.first == c.second
+        unit[itself] = np.minimum(unit[itself], self.count[c.first[itself]] / 2)
+        return Combos(c.first, c.second, c.column, c.rate, c.second_rate, unit)
+
+    @cached_property
+    def _shared(self) -> Ints:
+        return np.flatnonzero(self.combos.second >= 0)
+
+    @cached_property
+    def _gangs(self) -> list[tuple[int, int, int]]:
+        """(column, workers, limit): at most this many gangs of at least this size sit on one server each."""
+        limits = []
+        for index, column in enumerate(self.problem.columns):
+            if column.consolidated:
+                here = self.combos.first[self.combos.column == index]
+                for workers in np.unique(self.workers[here]).astype(int).tolist():
+                    limit = self.problem.types[column.type_index].gangs_on_one_server(workers)
+                    if limit is not None:
+                        limits.append((index, workers, limit))
+        return limits
+
+    @cached_property
+    def _matrix(self) -> sparse.csc_array[Any]:
+        """Time rows, throughput rows and coupling rows, in units, without the level."""
+        c, m, at = self.combos, len(self), np.arange(len(self.combos))
+        type_of = self.problem.column_type[c.column]
+        shared = self._shared
+        rows = [c.first, m + c.first, 2 * m + type_of, c.second[shared], m + c.second[shared]]
+        columns = [at, at, at, shared, shared]
+        share, second_share = c.unit / self.count[c.first], c.unit[shared] / self.count[c.second[shared]]
+        values = [
+            share,
+            c.rate * share,
+            self.workers[c.first] * c.unit / self.problem.counts[type_of],
+            second_share,
+            c.second_rate[shared] * second_share,
+        ]
+        for number, (column, workers, limit) in enumerate(self._gangs):
+            here = np.flatnonzero((c.column == column) & (self.workers[c.first] >= workers))
+            rows.append(np.full(len(here), 2 * m + len(self.problem.types) + number))
+            columns.append(here)
+            values.append(c.unit[here] / max(limit, 1e-9))
+        height = 2 * m + len(self.problem.types) + len(self._gangs)
+        matrix = sparse.coo_array(
+            (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(height, len(c))
+        ).tocsc()
+        matrix.sum_duplicates()
+        return matrix
+
+    @cached_property
+    def _floor_entries(self) -> Ints:
+        m = len(self)
+        return np.flatnonzero((self._matrix.indices >= m) & (self._matrix.indices < 2 * m))
+
+    @property
+    def _slack(self) -> float:
+        return INTERIOR_FLOOR_SLACK if len(self) >= MANY_CLASSES and not len(self._shared) else FLOOR_SLACK
+
+    def throughput(self, amounts: Floats) -> Floats:
+        """Steps per second of a member of each class."""
+        c = self.combos
+        done = c.rate * c.unit * amounts
+        total = np.bincount(c.first, weights=done, minlength=len(self))
+        if len(self._shared):
+            s = self._shared
+            total += np.bincount(
+                c.second[s], weights=(c.second_rate * c.unit * amounts)[s], minlength=len(self)
+            )
+        return total / self.count
+
+    def max_level(self, demand: Demand, *, floors: Floats | None = None, basis: object | None = None) -> Level:
+        """The highest level of `demand` that is feasible, each class keeping at least its floor.
+
+        From a level that is too high, a program asks how much of the way from the floors to the demand can be gone.
+        Its duals weigh the classes; the level at which the weighted demand equals what those duals can pay for is
+        again an upper bound, and much closer (Newton's method). A proportional demand needs one program.
+        """
+        floors = np.zeros(len(self)) if floors is None else floors
+        top = demand.ceiling(self.fastest)
+        low, high = -np.inf, top
+        checked = None
+        for _ in range(LEVEL_STEPS):
+            target = np.maximum(demand.at(high), floors)
+            lp, scale = self._lp(np.zeros(len(self.combos)), floors * (1 - self._slack), target)
+            checked = solve(lp, basis=basis)
+            basis = checked.solution.basis
+            duals = np.maximum(checked.solution.duals, 0.0)
+            low = max(low, demand.reached(self.throughput(self.feasible(checked.solution.x[:-1]))))
+            pressure = duals[len(self) : 2 * len(self)] * scale
+            affordable = self._affordable(lp, duals)
+            before, high = high, _meet(demand, pressure, affordable, low, high)
+            if high - low <= LEVEL_TOLERANCE * max(abs(high), 1e-3 * abs(top)) or high >= before:
+                break
+        assert checked is not None  # noqa: S101 - the loop ran
+        slope = float(pressure @ demand.slope(low))
+        type_duals = checked.solution.duals[2 * len(self) :][: len(self.problem.types)]
+        prices = np.maximum(type_duals, 0.0) / np.maximum(self.problem.counts, 1.0) / slope if slope > 0 else 0.0
+        return Level(
+            low,
+            max(high, low),
+            demand.at(low),
+            pressure * np.maximum(demand.at(low), 0.0),
+            np.broadcast_to(prices, (len(self.problem.types),)),
+            basis,
+        )
+
+    def _affordable(self, lp: Lp, duals: Floats) -> float:
+        """The most that the weighted throughput can be: time and capacity at their prices, plus what is overpriced."""
+        m = len(self)
+        prices = duals.copy()
+        others = np.r_[0:m, 2 * m : len(duals)]
+        shortfall = np.maximum(-(lp.matrix.T @ prices)[:-1], 0.0)
+        return float(lp.rhs[others] @ prices[others] + shortfall.sum())
+
+    def maximise(
+        self,
+        gain: Floats,
+        *,
+        floors: Floats | None = None,
+        charge: Floats | None = None,
+        basis: object | None = None,
+    ) -> Solution:
+        """Maximise the sum over jobs of gain x throughput, less `charge` by column for each busy accelerator."""
+        floors = np.zeros(len(self)) if floors is None else floors
+        c = self.combos
+        value = gain[c.first] * c.rate
+        value[self._shared] += gain[c.second[self._shared]] * c.second_rate[self._shared]
+        if charge is not None:
+            value = value - charge[c.column] * self.workers[c.first]
+        cost = value * c.unit
+        size = float(np.abs(cost).max(initial=0.0)) or 1.0
+        lp, _ = self._lp(cost / size, floors * (1 - self._slack), None)
+        checked = solve(lp, basis=basis)
+        amounts = self.feasible(checked.solution.x[:-1])
+        duals = checked.solution.duals[2 * len(self) :][: len(self.problem.types)]
+        prices = np.maximum(duals, 0.0) / np.maximum(self.problem.counts, 1.0) * size
+        return Solution(amounts, float(cost @ amounts), checked.bound * size, prices, checked.solution.basis)
+
+    def max_ratio(self, gain: Floats, charge: Floats, *, floors: Floats | None = None) -> Solution:
+        """Maximise gain per charge (Dinkelbach's method); of the best ratios, the one that does most.
+
+        The charge of nothing is 0, so the last program asks for a hair less than the best ratio: it then runs
+        everything that reaches it.
+        """
+        c = self.combos
+        worth = gain[c.first] * c.rate
+        worth[self._shared] += gain[c.second[self._shared]] * c.second_rate[self._shared]
+        each = charge[c.column] * self.workers[c.first]
+        best_single = float(np.max(worth / each, initial=0.0))
+        if floors is None or not floors.any():
+            last = self.maximise(gain, charge=charge * best_single * (1 - RATIO_TOLERANCE))
+            return self._ratio_solution(last, worth, each, best_single)
+        cheapest = self.maximise(np.zeros(len(self)), charge=charge, floors=floors)
+        least_charge = max(-cheapest.bound, 0.0)
+        ratio, solution = _ratio(cheapest.amounts * c.unit, worth, each), cheapest
+        for _ in range(LEVEL_STEPS):
+            solution = self.maximise(gain, charge=charge * ratio, floors=floors, basis=solution.basis)
+            better = _ratio(solution.amounts * c.unit, worth, each)
+            if better <= ratio * (1 + 1e-9):
+                break
+            ratio = better
+        bound = min(best_single, ratio + max(solution.bound, 0.0) / max(least_charge, 1e-12))
+        last = self.maximise(gain, charge=charge * ratio * (1 - RATIO_TOLERANCE), floors=floors)
+        return self._ratio_solution(last, worth, each, bound)
+
+    def _ratio_solution(self, last: Solution, worth: Floats, each: Floats, bound: float) -> Solution:
+        """The same point with the ratio as its value; a price is what it adds to the ratio at this charge."""
+        amounts = last.amounts * self.combos.unit
+        spent = float(each @ amounts)
+        ratio = _ratio(amounts, worth, each)
+        prices = last.prices / spent if spent > 0 else np.zeros_like(last.prices)
+        return replace(last, value=ratio, bound=max(bound, ratio), prices=prices)
+
+    def _lp(self, cost: Floats, floors: Floats, target: Floats | None) -> tuple[Lp, Floats]:
+        """The program with the given cost; with a target, the level goes from the floors (0) to the target (1).
+
+        Floor rows are scaled by what they ask for, so that a job with few steps is served as exactly as one with many.
+        """
+        m, base = len(self), self._matrix
+        asked = floors if target is None else np.maximum(target, floors)
+        scale = 1.0 / np.where(asked > 0, asked, self.fastest)
+        data = base.data.copy()
+        entries = self._floor_entries
+        data[entries] *= -scale[base.indices[entries] - m]
+        way = np.zeros(m) if target is None else (np.maximum(target, floors) - floors) * scale
+        indices = np.concatenate([base.indices, np.arange(m, 2 * m, dtype=base.indices.dtype)])
+        indptr = np.append(base.indptr, base.indptr[-1] + m)
+        matrix = sparse.csc_array(
+            (np.concatenate([data, way]), indices, indptr), shape=(base.shape[0], base.shape[1] + 1)
+        )
+        rhs = np.ones(base.shape[0])
+        rhs[m : 2 * m] = -floors * scale
+        for number, (_, _, limit) in enumerate(self._gangs):
+            rhs[2 * m + len(self.problem.types) + number] = 1.0 if limit else 0.0
+        c = self.combos
+        grid = None if len(self._shared) else (c.first, c.column)
+        return Lp(np.append(cost, 0.0 if target is None else 1.0), matrix, rhs, m, target is not None, grid), scale
+
+    def feasible(self, x: Floats) -> Floats:
+        """The same point with rounding taken off: nothing negative, no time or capacity exceeded."""
+        c, m = self.combos, len(self)
+        x = np.maximum(x, 0.0)
+        x[x < 1e-13] = 0.0
+        over = 1.0 / np.maximum((self._matrix @ x)[:m], 1.0)
+        factor = over[c.first]
+        factor[self._shared] = np.minimum(factor[self._shared], over[c.second[self._shared]])
+        x = x * factor
+        used = (self._matrix @ x)[2 * m :]
+        x = x / np.maximum(used[: len(self.problem.types)], 1.0)[self.problem.column_type[c.column]]
+        for number, (column, workers, _) in enumerate(self._gangs):
+            here = (c.column == column) & (self.workers[c.first] >= workers)
+            x[here] /= max(used[len(self.problem.types) + number], 1.0)
+        return x
+
+    def time(self, amounts: Floats) -> Floats:
+        """The share of its time that a member of each class runs."""
+        return np.asarray((self._matrix @ amounts)[: len(self)])
+
+    def allocation(self, policy: str, amounts: Floats, certificate: Certificate) -> Allocation:
+        """Spell a solution out as an allocation of the problem."""
+        c = self.combos
+        key = (c.first * (len(self) + 1) + c.second + 1).astype(np.int64)
+        _, index, inverse = np.unique(key, return_index=True, return_inverse=True)
+        shape = (len(index), len(self.problem.columns))
+        instances, rates = np.zeros(shape), np.zeros((shape[0], 2, shape[1]))
+        instances[inverse, c.column] = amounts * c.unit
+        rates[inverse, 0, c.column] = c.rate
+        rates[inverse, 1, c.column] = c.second_rate
+        second = np.where(c.second[index] >= 0, self.live[c.second[index]], -1)
+        combos = np.stack([self.live[c.first[index]], second], axis=1)
+        return Allocation(self.problem, policy, self.classes, combos, instances, rates, certificate)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sized:
+    """Combos before their unit is known."""
+
+    first: Ints
+    second: Ints
+    column: Ints
+    rate: Floats
+    second_rate: Floats
+
+    @classmethod
+    def alone(cls, first: Ints, column: Ints, rate: Floats) -> _Sized:
+        return cls(first, np.full(len(first), -1), column, rate, np.zeros(len(first)))
+
+    @classmethod
+    def shared(cls, first: Ints, second: Ints, column: int, rate: float, second_rate: float) -> _Sized:
+        n = len(first)
+        return cls(first, second, np.full(n, column), np.full(n, rate), np.full(n, second_rate))
+
+
+def _ratio(amounts: Floats, worth: Floats, each: Floats) -> float:
+    spent = float(each @ amounts)
+    return float(worth @ amounts) / spent if spent > 0 else 0.0
+
+
+def _meet(demand: Demand, pressure: Floats, affordable: float, low: float, high: float) -> float:
+    """The highest level at which the weighted demand is affordable: an upper bound on every feasible level."""
+
+    def excess(level: float) -> float:
+        with np.errstate(invalid="ignore"):
+            asked = demand.at(level)
+            return float(np.sum(np.where(pressure > 0, pressure * asked, 0.0))) - affordable
+
+    if not pressure.any() or excess(high) <= 0:
+        return high
+    if not np.isfinite(low):
+        raise SolverError("no level is feasible: some class gets nothing at all")
+    if excess(low) >= 0:
+        return low
+    return float(optimize.brentq(excess, low, high, xtol=1e-14 * max(abs(low), abs(high)), rtol=1e-14))

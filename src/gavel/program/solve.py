@@ -1,0 +1,64 @@
+"""Choosing a solver, checking what it says, and trying another when the check fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gavel.core.errors import SolverError
+from gavel.program import highs, interior
+from gavel.program.lp import Lp, LpSolution, SolverFailed
+
+TOLERANCE = 1e-6
+"""Largest accepted relative gap between an answer and its bound."""
+ROUNDING = 1e-12
+"""Costs are scaled to at most 1; a gap below this is rounding, also where the value itself is 0."""
+ROW_TOLERANCE = 1e-6
+"""Largest accepted violation of a (scaled) row; the answer is made feasible afterwards."""
+MANY_CLASSES = 150
+"""From here on the structured interior-point method is faster than simplex."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Checked:
+    """A solution that its own duals prove optimal to within the tolerance."""
+
+    solution: LpSolution
+    bound: float
+
+
+Attempt = Callable[[], LpSolution]
+
+
+def solve(lp: Lp, *, basis: object | None = None, attempts: Iterator[Attempt] | None = None) -> Checked:
+    """Solve a program; raises SolverError if no solver's answer passes the check."""
+    failures: list[str] = []
+    for attempt in attempts or _attempts(lp, basis):
+        try:
+            solution = attempt()
+        except SolverFailed as failure:
+            failures.append(str(failure))
+            continue
+        bound = lp.bound(solution.duals)
+        value = float(lp.cost @ solution.x)
+        gap, violation = bound - value, lp.violation(solution.x)
+        if gap <= max(TOLERANCE * max(abs(value), abs(bound)), ROUNDING) and violation <= ROW_TOLERANCE:
+            return Checked(solution, bound)
+        failures.append(f"an answer of {value:.9g} with bound {bound:.9g} and violation {violation:.1e}")
+    raise SolverError(
+        "no solver reached a certified optimum (" + "; ".join(failures) + "); please report the problem file"
+    )
+
+
+def _attempts(lp: Lp, basis: object | None) -> Iterator[Attempt]:
+    structured = lp.grid is not None
+    if structured and lp.classes >= MANY_CLASSES:
+        yield lambda: interior.solve(lp)
+        yield lambda: highs.solve(lp, "interior point")
+    yield lambda: highs.solve(lp, "primal simplex", basis=basis)
+    if basis is not None:
+        yield lambda: highs.solve(lp, "primal simplex")
+    yield lambda: highs.solve(lp, "dual simplex")
+    if not structured or lp.classes < MANY_CLASSES:
+        yield lambda: highs.solve(lp, "interior point")
+        yield lambda: interior.solve(lp)
