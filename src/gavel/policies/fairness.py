@@ -11,6 +11,7 @@ from gavel.core.problem import Bools, Floats, Problem
 from gavel.policies import scores
 from gavel.policies.finish import certified, hold_and_fill
 from gavel.program.demand import Capped, Demand, Proportional
+from gavel.program.lp import LpSolution
 from gavel.program.program import Level, Program, Solution
 
 IMPROVED = 1e-7
@@ -59,19 +60,21 @@ def water_fill(program: Program, stage: Callable[[Floats, Bools], Demand]) -> tu
     position = np.zeros(len(program))
     active = np.ones(len(program), dtype=bool)
     first: Level | None = None
+    start: LpSolution | None = None
     while True:
         demand = stage(position, active)
-        level = program.max_level(demand, floors=position / gain, basis=first.basis if first else None)
+        level = program.max_level(demand, floors=position / gain, start=start)
         first = first or level
         position = np.maximum(level.needed * gain, position)
         stuck = (level.pressure > IMPROVED * max(float(level.pressure.max(initial=0.0)), 1e-300)) & active
         full = active & (position >= cap * (1 - 1e-7))
         active = active & ~stuck & ~full
         # What the active classes can still gain together; nothing at all means that everyone is stuck.
-        rest = program.maximise(np.where(active, gain, 0.0), floors=position / gain)
+        rest = program.maximise(np.where(active, gain, 0.0), floors=position / gain, start=level.start)
+        start = rest.start
         gained = program.throughput(rest.amounts) * gain - position
         if not (gained[active] > IMPROVED * cap[active]).any():
             break
         if not (stuck.any() or full.any()):  # no progress: the level's duals were too weak to tell who is stuck
             active = active & (gained > IMPROVED * cap)
-    return first, program.maximise(gain, floors=position / gain)
+    return first, program.maximise(gain, floors=position / gain, start=start)

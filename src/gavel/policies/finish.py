@@ -25,7 +25,7 @@ def hold_and_fill(
     The optimum of a max-min problem is hugely degenerate: a vertex of it leaves accelerators idle. With this second
     program nobody can gain without another losing.
     """
-    filled = program.maximise(program.normalised_gain, floors=level.needed, basis=level.basis)
+    filled = program.maximise(program.normalised_gain, floors=level.needed, start=level.start)
     return certified(program, filled.amounts, policy, score, bound=bound, prices=prices, minimised=minimised)
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import highspy
 import numpy as np
 
-from gavel.program.lp import Lp, LpSolution, SolverFailed
+from gavel.program.lp import Ints, Lp, LpSolution, SolverFailed
 
 Method = Literal["primal simplex", "dual simplex", "interior point"]
 
@@ -19,40 +19,92 @@ _OPTIONS: dict[Method, dict[str, object]] = {
 }
 
 
-def solve(lp: Lp, method: Method, *, basis: object | None = None, time_limit: float = 600.0) -> LpSolution:
+TIME_LIMIT_SECONDS = 600.0
+SIFTING_BATCH = 1000
+SIFTING_ROUNDS = 200
+
+
+def solve(lp: Lp, method: Method, *, start: LpSolution | None = None) -> LpSolution:
     """Solve by HiGHS; raises SolverFailed unless it reports optimality."""
-    highs = highspy.Highs()
-    highs.silent()
-    options = {
-        "threads": 1,
-        "time_limit": time_limit,
-        "primal_feasibility_tolerance": 1e-10,
-        "dual_feasibility_tolerance": 1e-10,
-    }
-    for name, value in (options | _OPTIONS[method]).items():
-        highs.setOptionValue(name, value)
-    if highs.passModel(_model(lp)) != highspy.HighsStatus.kOk:
-        raise SolverFailed(f"{method}: HiGHS did not accept the model")
-    if basis is not None:
-        highs.setBasis(basis)
-    # The return code and the model status can disagree after a warm start: both must be good.
-    code, status = highs.run(), highs.getModelStatus()
-    if code != highspy.HighsStatus.kOk or status != highspy.HighsModelStatus.kOptimal:
-        raise SolverFailed(f"{method}: HiGHS ended with {highs.modelStatusToString(status)!r}")
+    highs = _solver(method)
+    _pass(highs, lp, np.arange(lp.matrix.shape[1]))
+    if start is not None and start.basis is not None:
+        highs.setBasis(start.basis)
+    _run(highs, method)
     solution = highs.getSolution()
     # HiGHS minimises, so its row duals have the opposite sign.
     return LpSolution(np.array(solution.col_value), -np.array(solution.row_dual), highs.getBasis())
 
 
-def _model(lp: Lp) -> highspy.HighsLp:
-    rows, columns = lp.matrix.shape
+def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
+    """Primal simplex on a few columns, to which those that would improve the answer are added until none does.
+
+    With space sharing most columns are pairs that no optimum uses. Pricing all of them at once is one product.
+    """
+    method: Method = "primal simplex"
+    entries_of = np.repeat(np.arange(lp.matrix.shape[1]), np.diff(lp.matrix.indptr))
+    classes_of = np.bincount(entries_of[lp.matrix.indices < lp.classes], minlength=lp.matrix.shape[1])
+    active = classes_of < 2  # whoever runs alone, and the level
+    if start is not None:
+        active |= start.x > 0
+    columns = np.flatnonzero(active)
+    highs = _solver(method)
+    _pass(highs, lp, columns)
+    for _ in range(SIFTING_ROUNDS):
+        _run(highs, method)
+        solution = highs.getSolution()
+        duals = -np.array(solution.row_dual)
+        reduced = lp.cost - lp.matrix.T @ duals
+        reduced[active] = 0.0
+        better = np.flatnonzero(reduced > 1e-10)
+        if not len(better):
+            x = np.zeros(lp.matrix.shape[1])
+            x[columns] = solution.col_value
+            return LpSolution(x, duals)
+        best = better[np.argsort(-reduced[better], kind="stable")[:SIFTING_BATCH]]
+        part = lp.matrix[:, best]
+        unbounded = np.full(len(best), np.inf)
+        highs.addCols(
+            len(best), -lp.cost[best], np.zeros(len(best)), unbounded, part.nnz, part.indptr[:-1], part.indices, part.data
+        )
+        active[best] = True
+        columns = np.concatenate([columns, best])
+    raise SolverFailed(f"sifting: no end after {SIFTING_ROUNDS} rounds")
+
+
+def _solver(method: Method) -> highspy.Highs:
+    highs = highspy.Highs()
+    highs.silent()
+    options = {
+        "threads": 1,
+        "time_limit": TIME_LIMIT_SECONDS,
+        "primal_feasibility_tolerance": 1e-10,
+        "dual_feasibility_tolerance": 1e-10,
+    }
+    for name, value in (options | _OPTIONS[method]).items():
+        highs.setOptionValue(name, value)
+    return highs
+
+
+def _run(highs: highspy.Highs, method: Method) -> None:
+    # The return code and the model status can disagree after a warm start: both must be good.
+    code, status = highs.run(), highs.getModelStatus()
+    if code != highspy.HighsStatus.kOk or status != highspy.HighsModelStatus.kOptimal:
+        raise SolverFailed(f"{method}: HiGHS ended with {highs.modelStatusToString(status)!r}")
+
+
+def _pass(highs: highspy.Highs, lp: Lp, chosen: Ints) -> None:
+    matrix = lp.matrix if len(chosen) == lp.matrix.shape[1] else lp.matrix[:, chosen]
+    rows, columns = matrix.shape
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = columns, rows
-    model.col_cost_ = -lp.cost
+    model.col_cost_ = -lp.cost[chosen]
     model.col_lower_, model.col_upper_ = np.zeros(columns), np.full(columns, np.inf)
     model.row_lower_, model.row_upper_ = np.full(rows, -np.inf), lp.rhs
     model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_ = lp.matrix.indptr
-    model.a_matrix_.index_ = lp.matrix.indices
-    model.a_matrix_.value_ = lp.matrix.data
-    return model
+    model.a_matrix_.start_ = matrix.indptr
+    model.a_matrix_.index_ = matrix.indices
+    model.a_matrix_.value_ = matrix.data
+    # A warning means that entries below 1e-9 were dropped; whether that mattered shows in the answer's certificate.
+    if highs.passModel(model) == highspy.HighsStatus.kError:
+        raise SolverFailed("HiGHS did not accept the model")

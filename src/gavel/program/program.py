@@ -17,7 +17,7 @@ from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import InputError, SolverError
 from gavel.core.problem import Classes, Floats, Ints, JobField, Pairs, Problem
 from gavel.program.demand import Demand
-from gavel.program.lp import Lp
+from gavel.program.lp import Lp, LpSolution
 from gavel.program.solve import MANY_CLASSES, solve
 
 FLOOR_SLACK = 1e-9
@@ -27,7 +27,8 @@ an interior-point method needs a little more room."""
 LEVEL_TOLERANCE = 5e-8
 LEVEL_STEPS = 60
 RATIO_TOLERANCE = 1e-7
-MOST_COLUMNS = 4_000_000
+MOST_COMBOS = 20_000_000
+"""Beyond this the columns alone take gigabytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +58,8 @@ class Solution:
     bound: float
     prices: Floats
     """By type: by how much the value would rise with one more accelerator."""
-    basis: object | None
+    start: LpSolution
+    """Where a similar program may begin."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +73,8 @@ class Level:
     pressure: Floats
     """By class: the share of the level's dual that rests on it; positive means that it is bottlenecked."""
     prices: Floats
-    basis: object | None
+    start: LpSolution
+    """Where a similar program may begin."""
 
 
 class Program:
@@ -108,43 +111,30 @@ class Program:
         rates = self.problem.rates[self.profile]
         first, column = np.nonzero(rates > 0)
         alone = _Sized.alone(first, column, rates[first, column])
-        pairs = self.problem.pairs
-        parts = [alone, *self._paired(pairs)] if len(pairs) else [alone]
+        parts = [alone, self._paired(self.problem.pairs)] if len(self.problem.pairs) else [alone]
         joined = _Sized(*(np.concatenate([getattr(p, name) for p in parts]) for name in _Sized.__slots__))
         return self._with_units(joined)
 
-    def _paired(self, pairs: Pairs) -> list[_Sized]:
+    def _paired(self, pairs: Pairs) -> _Sized:
         """Pairs of classes, where sharing beats taking turns.
 
         If the two normalised rates add up to at most 1, running one after the other gives both as much in no more
         time: such pairs are left out, and the optimum stays.
         """
         alone = self.problem.rates
-        members = [np.flatnonzero(self.profile == p) for p in range(len(alone))]
         ratio = np.zeros((len(pairs), len(self.problem.columns)))
         for side, ends in enumerate((pairs.first, pairs.second)):
             with np.errstate(divide="ignore", invalid="ignore"):
                 ratio += np.nan_to_num(pairs.rates[:, side] / alone[ends], nan=0.0, posinf=2.0)
         fits = self.problem.profiles.workers[pairs.first][:, None] <= self.problem.counts[self.problem.column_type]
         worth = (ratio > 1 + 1e-9) & (pairs.rates > 0).all(axis=1) & fits
-        found: list[_Sized] = []
-        total = 0
-        for row in np.flatnonzero(worth.any(axis=1)):
-            a, b = members[pairs.first[row]], members[pairs.second[row]]
-            i, j = (grid.ravel() for grid in np.meshgrid(a, b, indexing="ij"))
-            if pairs.first[row] == pairs.second[row]:
-                keep = (i < j) | ((i == j) & (self.count[i] > 1))
-                i, j = i[keep], j[keep]
-            for column in np.flatnonzero(worth[row]):
-                total += len(i)
-                if total > MOST_COLUMNS:
-                    raise InputError(
-                        f"space sharing among {len(self)} different jobs makes more than {MOST_COLUMNS:,} combos; "
-                        "leave out --space-sharing or use a policy that does not tell every job apart"
-                    )
-                rate, second_rate = pairs.rates[row, :, column]
-                found.append(_Sized.shared(i, j, int(column), float(rate), float(second_rate)))
-        return found
+        row, column = np.nonzero(worth)
+        first, second, source = _class_pairs(self.profile, len(alone), pairs.first[row], pairs.second[row])
+        keep = (first < second) | (pairs.first[row] != pairs.second[row])[source]
+        keep |= (first == second) & (self.count[first] > 1)
+        first, second, source = first[keep], second[keep], source[keep]
+        rates = pairs.rates[row[source], :, column[source]]
+        return _Sized(first, second, column[source], rates[:, 0], rates[:, 1])
 
     def _with_units(self, c: _Sized) -> Combos:
         type_of = self.problem.column_type[c.column]
@@ -221,7 +211,7 @@ class Program:
             )
         return total / self.count
 
-    def max_level(self, demand: Demand, *, floors: Floats | None = None, basis: object | None = None) -> Level:
+    def max_level(self, demand: Demand, *, floors: Floats | None = None, start: LpSolution | None = None) -> Level:
         """The highest level of `demand` that is feasible, each class keeping at least its floor.
 
         From a level that is too high, a program asks how much of the way from the floors to the demand can be gone.
@@ -235,8 +225,8 @@ class Program:
         for _ in range(LEVEL_STEPS):
             target = np.maximum(demand.at(high), floors)
             lp, scale = self._lp(np.zeros(len(self.combos)), floors * (1 - self._slack), target)
-            checked = solve(lp, basis=basis)
-            basis = checked.solution.basis
+            checked = solve(lp, start=start)
+            start = checked.solution
             duals = np.maximum(checked.solution.duals, 0.0)
             low = max(low, demand.reached(self.throughput(self.feasible(checked.solution.x[:-1]))))
             pressure = duals[len(self) : 2 * len(self)] * scale
@@ -254,7 +244,7 @@ class Program:
             demand.at(low),
             pressure * np.maximum(demand.at(low), 0.0),
             np.broadcast_to(prices, (len(self.problem.types),)),
-            basis,
+            checked.solution,
         )
 
     def _affordable(self, lp: Lp, duals: Floats) -> float:
@@ -271,7 +261,7 @@ class Program:
         *,
         floors: Floats | None = None,
         charge: Floats | None = None,
-        basis: object | None = None,
+        start: LpSolution | None = None,
     ) -> Solution:
         """Maximise the sum over jobs of gain x throughput, less `charge` by column for each busy accelerator."""
         floors = np.zeros(len(self)) if floors is None else floors
@@ -283,11 +273,11 @@ class Program:
         cost = value * c.unit
         size = float(np.abs(cost).max(initial=0.0)) or 1.0
         lp, _ = self._lp(cost / size, floors * (1 - self._slack), None)
-        checked = solve(lp, basis=basis)
+        checked = solve(lp, start=start)
         amounts = self.feasible(checked.solution.x[:-1])
         duals = checked.solution.duals[2 * len(self) :][: len(self.problem.types)]
         prices = np.maximum(duals, 0.0) / np.maximum(self.problem.counts, 1.0) * size
-        return Solution(amounts, float(cost @ amounts), checked.bound * size, prices, checked.solution.basis)
+        return Solution(amounts, float(cost @ amounts), checked.bound * size, prices, checked.solution)
 
     def max_ratio(self, gain: Floats, charge: Floats, *, floors: Floats | None = None) -> Solution:
         """Maximise gain per charge (Dinkelbach's method); of the best ratios, the one that does most.
@@ -307,7 +297,7 @@ class Program:
         least_charge = max(-cheapest.bound, 0.0)
         ratio, solution = _ratio(cheapest.amounts * c.unit, worth, each), cheapest
         for _ in range(LEVEL_STEPS):
-            solution = self.maximise(gain, charge=charge * ratio, floors=floors, basis=solution.basis)
+            solution = self.maximise(gain, charge=charge * ratio, floors=floors, start=solution.start)
             better = _ratio(solution.amounts * c.unit, worth, each)
             if better <= ratio * (1 + 1e-9):
                 break
@@ -398,10 +388,23 @@ class _Sized:
     def alone(cls, first: Ints, column: Ints, rate: Floats) -> _Sized:
         return cls(first, np.full(len(first), -1), column, rate, np.zeros(len(first)))
 
-    @classmethod
-    def shared(cls, first: Ints, second: Ints, column: int, rate: float, second_rate: float) -> _Sized:
-        n = len(first)
-        return cls(first, second, np.full(n, column), np.full(n, rate), np.full(n, second_rate))
+
+def _class_pairs(profile: Ints, profiles: int, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
+    """Every class of each first profile with every class of its second, and which entry a pair comes from."""
+    by_profile = np.argsort(profile, kind="stable")
+    count = np.bincount(profile, minlength=profiles)
+    begin = np.cumsum(count) - count
+    size = count[first] * count[second]
+    if size.sum() > MOST_COMBOS:
+        raise InputError(
+            f"space sharing among {len(profile):,} different jobs makes {int(size.sum()):,} combos, more than "
+            f"{MOST_COMBOS:,}; leave out --space-sharing, or use a policy that tells fewer jobs apart"
+        )
+    source = np.repeat(np.arange(len(first)), size)
+    within = np.arange(len(source)) - np.repeat(np.cumsum(size) - size, size)
+    one = by_profile[begin[first[source]] + within // count[second[source]]]
+    other = by_profile[begin[second[source]] + within % count[second[source]]]
+    return one, other, source
 
 
 def _ratio(amounts: Floats, worth: Floats, each: Floats) -> float:

@@ -17,6 +17,8 @@ ROW_TOLERANCE = 1e-6
 """Largest accepted violation of a (scaled) row; the answer is made feasible afterwards."""
 MANY_CLASSES = 150
 """From here on the structured interior-point method is faster than simplex."""
+MANY_COLUMNS = 4000
+"""From here on sifting is faster than simplex on all columns at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,10 +32,10 @@ class Checked:
 Attempt = Callable[[], LpSolution]
 
 
-def solve(lp: Lp, *, basis: object | None = None, attempts: Iterator[Attempt] | None = None) -> Checked:
+def solve(lp: Lp, *, start: LpSolution | None = None, attempts: Iterator[Attempt] | None = None) -> Checked:
     """Solve a program; raises SolverError if no solver's answer passes the check."""
     failures: list[str] = []
-    for attempt in attempts or _attempts(lp, basis):
+    for attempt in attempts or _attempts(lp, start):
         try:
             solution = attempt()
         except SolverFailed as failure:
@@ -50,13 +52,15 @@ def solve(lp: Lp, *, basis: object | None = None, attempts: Iterator[Attempt] | 
     )
 
 
-def _attempts(lp: Lp, basis: object | None) -> Iterator[Attempt]:
+def _attempts(lp: Lp, start: LpSolution | None) -> Iterator[Attempt]:
     structured = lp.grid is not None
     if structured and lp.classes >= MANY_CLASSES:
         yield lambda: interior.solve(lp)
         yield lambda: highs.solve(lp, "interior point")
-    yield lambda: highs.solve(lp, "primal simplex", basis=basis)
-    if basis is not None:
+    if not structured and lp.matrix.shape[1] >= MANY_COLUMNS:
+        yield lambda: highs.sift(lp, start=start)
+    yield lambda: highs.solve(lp, "primal simplex", start=start)
+    if start is not None:
         yield lambda: highs.solve(lp, "primal simplex")
     yield lambda: highs.solve(lp, "dual simplex")
     if not structured or lp.classes < MANY_CLASSES:

@@ -1,0 +1,1 @@
+"""Generated problems, the textbook formulation to compare with, and the timing of one allocation."""
