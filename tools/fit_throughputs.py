@@ -51,10 +51,7 @@ def fit(table: ThroughputTable) -> dict[str, Any]:
     """The content of the data file."""
     rate, kept = measured_single(table), measured_kept(table)
     scaling, communication = fit_scaling(measured_speedups(table))
-    per_type = [
-        fit_sharing(kept[:, :, column]) | {"memory": fit_memory(kept[:, :, column] > 0)}
-        for column in range(3)
-    ]
+    per_type = [fit_sharing(kept[:, :, column]) | {"memory": fit_memory(kept[:, :, column] > 0)} for column in range(3)]
     columns = {name: np.stack([fitted[name] for fitted in per_type], axis=1) for name in per_type[0]}
     return {
         "about": ABOUT,
@@ -173,9 +170,7 @@ def communication_entry(values: Array) -> dict[str, Any]:
     """Nothing for templates that were measured with one worker only."""
     if np.isnan(values).all():
         return {}
-    return {
-        "communication": {placement: rounded(values[:, half]) for half, placement in enumerate(PLACEMENTS)}
-    }
+    return {"communication": {placement: rounded(values[:, half]) for half, placement in enumerate(PLACEMENTS)}}
 
 
 def rounded(values: Array) -> list[float | None]:

@@ -73,12 +73,8 @@ def assert_same(one: ThroughputTable, two: ThroughputTable) -> None:
     assert one.types == two.types
     assert one.templates == two.templates
     assert set(one.profiles) == set(two.profiles)
-    np.testing.assert_array_equal(
-        one.rates(one.profiles, one.types), two.rates(one.profiles, one.types), strict=True
-    )
-    for mine, other in zip(
-        one.pairs(one.profiles, one.types), two.pairs(one.profiles, one.types), strict=True
-    ):
+    np.testing.assert_array_equal(one.rates(one.profiles, one.types), two.rates(one.profiles, one.types), strict=True)
+    for mine, other in zip(one.pairs(one.profiles, one.types), two.pairs(one.profiles, one.types), strict=True):
         np.testing.assert_array_equal(mine, other, strict=True)
 
 
@@ -300,9 +296,7 @@ KEY_A, KEY_B = f"('{A}', 1)", f"('{B}', 1)"
         (["slow_unconsolidated"], {KEY_A: {"null": -1}}, f": type 'slow_unconsolidated', {ONE}: -1 is not"),
     ],
 )
-def test_a_malformed_public_file_is_refused(
-    tmp_path: Path, keys: list[str | int], value: Any, message: str
-) -> None:
+def test_a_malformed_public_file_is_refused(tmp_path: Path, keys: list[str | int], value: Any, message: str) -> None:
     assert_refused(saved(tmp_path, changed(PUBLIC_SHAPE, *keys, to=value)), message)
 
 
@@ -357,9 +351,7 @@ def test_other_templates_are_known_with_1_2_4_and_8_workers_and_gain_from_8() ->
     several = [template for template in table.templates if table.workers(template) != (1,)]
     assert len(several) == 19
     assert {table.workers(template) for template in several} == {(1, 2, 4, 8)}
-    one, eight = (
-        table.rates([(template, count) for template in several], table.types)[..., 0] for count in (1, 8)
-    )
+    one, eight = (table.rates([(template, count) for template in several], table.types)[..., 0] for count in (1, 8))
     assert (eight[eight > 0] > one[eight > 0]).all()
     # Only the largest ResNet-50 cannot train on several k80s.
     stuck = [(several[row], table.types[column]) for row, column in zip(*np.nonzero(eight == 0), strict=True)]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import overload
+
 import numpy as np
 
 from gavel.core.cluster import LIST_PRICES, AcceleratorType
@@ -38,7 +42,7 @@ def generated_problem(jobs: int, *, distinct: bool = False, space_sharing: bool 
     entities = {f"team-{number}": Entity(weight=float(number + 1)) for number in range(ENTITIES)}
     age = rng.uniform(0.0, 36_000.0, size=jobs) if distinct else 0.0
     arrays = job_arrays(
-        tuple(f"job{number}" for number in range(jobs)),
+        _NumberedIds(jobs),
         template,
         steps=steps,
         arrival=np.sort(rng.uniform(0.0, 3600.0, size=jobs)) if distinct else 0.0,
@@ -62,8 +66,8 @@ def _with_own_rates(problem: Problem, factor: Floats, space_sharing: bool) -> Pr
     if space_sharing:
         if len(jobs) > DISTINCT_PAIRS:
             raise InputError(
-                f"{len(jobs)} distinct jobs make {len(jobs) ** 2 // 2:,} pairs; with --space-sharing and --distinct use "
-                f"--jobs up to {DISTINCT_PAIRS}"
+                f"{len(jobs)} distinct jobs make {len(jobs) ** 2 // 2:,} pairs; with --space-sharing and --distinct "
+                f"use --jobs up to {DISTINCT_PAIRS}"
             )
         pairs = _pairs_of_jobs(problem, template, factor)
     return Problem(problem.types, problem.columns, profiles, own, pairs, problem.entities)
@@ -83,3 +87,21 @@ def _pairs_of_jobs(problem: Problem, template: Ints, factor: Floats) -> Pairs:
     rates = problem.pairs.rates[row] * np.stack([factor[first], factor[second]], axis=1)
     return Pairs(first, second, rates)
 
+
+@dataclass(frozen=True, slots=True)
+class _NumberedIds(Sequence[str]):
+    """job0, job1, ...: written only when somebody looks."""
+
+    size: int
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[str, ...]: ...
+    def __getitem__(self, index: int | slice) -> str | tuple[str, ...]:
+        if isinstance(index, slice):
+            return tuple(f"job{number}" for number in range(self.size)[index])
+        return f"job{range(self.size)[index]}"

@@ -1,1 +1,1 @@
-"""Pure data and arithmetic: jobs, cluster, throughputs, the problem and its answer. No solver, no I/O beyond reading given text."""
+"""Pure data and arithmetic: jobs, cluster, throughputs, the problem and its answer. No solver, no network, no clock."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -107,7 +108,9 @@ class Allocation:
         """Accelerators in use by type, on average."""
         workers = self.problem.profiles.workers[self._class_profile[self.combos[:, 0]]]
         by_column = (self.instances * workers[:, None]).sum(axis=0)
-        return np.bincount(self.problem.column_type, weights=by_column, minlength=len(self.problem.types))
+        busy = np.zeros(len(self.problem.types))
+        np.add.at(busy, self.problem.column_type, by_column)
+        return busy
 
     @property
     def job_throughput(self) -> Floats:
@@ -123,8 +126,7 @@ class Allocation:
         """What limits every job."""
         limits = self.class_limits
         return {
-            name: limits[index]
-            for name, index in zip(self.problem.jobs.ids, self.classes.of_job.tolist(), strict=True)
+            name: limits[index] for name, index in zip(self.problem.jobs.ids, self.classes.of_job.tolist(), strict=True)
         }
 
     @cached_property
@@ -164,7 +166,7 @@ class Allocation:
         for (a, b), amounts in zip(self.combos[~single].tolist(), self.instances[~single], strict=True):
             if amounts.any():
                 for one, other, part in pair_off(members[a], members[b]):
-                    yield self._row((one, other), amounts * part)
+                    yield self._row((min(one, other), max(one, other)), amounts * part)
 
     def _row(self, jobs: tuple[int, ...], shares: Floats) -> Row:
         names = [t.name for t in self.problem.types]
@@ -192,7 +194,7 @@ def pair_off(first: Ints, second: Ints) -> Iterator[tuple[int, int, float]]:
             yield int(first[min(i, j)]), int(first[max(i, j)]), 1.0 / len(links)
         return
     marks = np.union1d(np.arange(len(first) + 1) / len(first), np.arange(len(second) + 1) / len(second))
-    for begin, end in zip(marks[:-1], marks[1:], strict=True):
+    for begin, end in pairwise(marks.tolist()):
         if end - begin > 1e-12:
             middle = (begin + end) / 2
-            yield int(first[int(middle * len(first))]), int(second[int(middle * len(second))]), float(end - begin)
+            yield int(first[int(middle * len(first))]), int(second[int(middle * len(second))]), end - begin

@@ -45,9 +45,7 @@ class Parameters:
 
 def load_parameters() -> Parameters:
     """The parameters that ship with Gavel."""
-    return parse_parameters(
-        resources.files(__package__).joinpath("builtin_throughputs.json").read_text("utf-8")
-    )
+    return parse_parameters(resources.files(__package__).joinpath("builtin_throughputs.json").read_text("utf-8"))
 
 
 def parse_parameters(text: str) -> Parameters:
@@ -91,7 +89,7 @@ def scaled_rates(parameters: Parameters) -> Array:
     consolidated, unconsolidated = rates[..., 0], rates[..., 1]
     # Without a figure for spread workers, placement is taken not to matter; with none at all it cannot run.
     spread = np.where(np.isnan(unconsolidated), consolidated, unconsolidated)
-    return np.nan_to_num(np.stack([consolidated, spread], axis=-1), nan=0.0)
+    return np.asarray(np.nan_to_num(np.stack([consolidated, spread], axis=-1), nan=0.0))
 
 
 def shared_rates(parameters: Parameters) -> Array:

@@ -63,9 +63,7 @@ class Cluster:
         """The accelerator types in order of first appearance, with list prices where known."""
         names = dict.fromkeys(server.type for server in self.servers)
         sizes = {name: tuple(s.accelerators for s in self.servers if s.type == name) for name in names}
-        return tuple(
-            AcceleratorType(name, sum(sizes[name]), LIST_PRICES.get(name), sizes[name]) for name in names
-        )
+        return tuple(AcceleratorType(name, sum(sizes[name]), LIST_PRICES.get(name), sizes[name]) for name in names)
 
 
 def parse_cluster(text: str, *, per_server: int = 4) -> Cluster:

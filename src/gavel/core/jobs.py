@@ -38,6 +38,8 @@ class Job:
     isolated_age_seconds: float = 0.0
     deadline_seconds: float | None = None
     entity: str | None = None
+    template: str | None = None
+    """What the job runs, as throughput tables name it; with a table, its pairs come from there."""
 
 
 @dataclass(frozen=True, slots=True)

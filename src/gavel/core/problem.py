@@ -113,8 +113,13 @@ class Problem:
         jobs: Iterable[Job],
         pairs: Iterable[Pair] = (),
         entities: Mapping[str, Entity] | None = None,
+        *,
+        table: ThroughputTable | None = None,
     ) -> Problem:
-        """Build a problem from plain descriptions. They are taken to be valid; files are checked when they are read."""
+        """Build a problem from plain descriptions. They are taken to be valid; files are checked when they are read.
+
+        With a table, jobs that name a template may share accelerators as the table says.
+        """
         types, jobs, pairs = tuple(types), tuple(jobs), tuple(pairs)
         columns = _columns(types, (rate for job in jobs for rate in job.rates.items()))
         tree = _with_ancestors(entities or {}, (job.entity for job in jobs if job.entity))
@@ -127,11 +132,13 @@ class Problem:
             types,
             columns,
             Profiles(
-                np.array([workers for workers, _, _ in numbers], dtype=np.intp),
-                np.array([rates for _, rates, _ in numbers], dtype=float).reshape(len(numbers), len(columns)),
+                np.array([key[0] for key in numbers], dtype=np.intp),
+                np.array([key[1] for key in numbers], dtype=float).reshape(len(numbers), len(columns)),
             ),
             _job_arrays(jobs, profile, {path: index for index, path in enumerate(tree)}),
-            _explicit_pairs(pairs, dict(zip((job.id for job in jobs), profile, strict=True)), types, columns),
+            _all_pairs(
+                pairs, dict(zip((job.id for job in jobs), profile, strict=True)), types, columns, numbers, table
+            ),
             tree,
         )
 
@@ -162,13 +169,11 @@ class Problem:
             axis=1,
         )
         first, second, pair_rates = table.pairs(profiles, names)
-        by_column = np.zeros((len(first), 2, len(columns)))
-        for index, column in enumerate(columns):
-            if not column.consolidated:
-                by_column[:, :, index] = pair_rates[:, :, column.type_index]
         workers = np.array([workers for _, workers in profiles], dtype=np.intp)
         tree = _with_ancestors(entities or {}, ())
-        return cls(types, columns, Profiles(workers, rates), jobs, Pairs(first, second, by_column), tree)
+        return cls(
+            types, columns, Profiles(workers, rates), jobs, Pairs(first, second, _by_column(pair_rates, columns)), tree
+        )
 
     def without_pairs(self) -> Problem:
         """The same question with space sharing left out."""
@@ -207,7 +212,7 @@ class Problem:
     @cached_property
     def fastest_rates(self) -> Floats:
         """By profile: the throughput on the fastest type."""
-        return self.rates.max(axis=1, initial=0.0)
+        return np.asarray(self.rates.max(axis=1, initial=0.0))
 
     @cached_property
     def runnable(self) -> Bools:
@@ -269,8 +274,8 @@ def job_arrays(
     def spread(values: Floats | Ints | float, dtype: type) -> NDArray[Any]:
         return np.broadcast_to(np.asarray(values, dtype=dtype), (n,))
 
-    floats = (spread(v, np.float64) for v in (weight, steps, arrival, age, isolated_age, deadline))
-    return Jobs(ids, profile, *floats, entity=spread(entity, np.intp))
+    floats = [spread(v, np.float64) for v in (weight, steps, arrival, age, isolated_age, deadline)]
+    return Jobs(ids, profile, *floats, entity=spread(entity, np.intp))  # type: ignore[misc] # mypy cannot count a list
 
 
 def _job_arrays(jobs: Sequence[Job], profile: Ints, entity_numbers: Mapping[str, int]) -> Jobs:
@@ -303,7 +308,8 @@ def _all_columns(sensitive: set[int], types: int) -> tuple[Column, ...]:
     )
 
 
-ProfileKey = tuple[int, tuple[float, ...], str]
+ProfileKey = tuple[int, tuple[float, ...], str, str]
+"""Workers, rates by column, template, and the job's own name if it is like no other."""
 
 
 def _profile_key(job: Job, types: Sequence[AcceleratorType], columns: Sequence[Column], own: str) -> ProfileKey:
@@ -312,6 +318,7 @@ def _profile_key(job: Job, types: Sequence[AcceleratorType], columns: Sequence[C
     return (
         job.workers,
         tuple(_placed(rate, c.consolidated) for rate, c in zip(rates, columns, strict=True)),
+        job.template or "",
         own,
     )
 
@@ -322,21 +329,43 @@ def _placed(rate: Rate, consolidated: bool) -> float:
     return 0.0 if consolidated else rate
 
 
-def _explicit_pairs(
+def _all_pairs(
     pairs: Sequence[Pair],
     profile_of: Mapping[str, int],
     types: Sequence[AcceleratorType],
     columns: Sequence[Column],
+    keys: Iterable[ProfileKey],
+    table: ThroughputTable | None,
 ) -> Pairs:
-    if not pairs:
+    """Pairs by profile: those given job by job, and for all others that name a template those of the table."""
+    names = [t.name for t in types]
+    known = [name for name in names if table is not None and name in table.types]
+    found: dict[tuple[int, int], Floats] = {}
+    if table is not None:
+        templated = [(index, (key[2], key[0])) for index, key in enumerate(keys) if key[2]]
+        first, second, rates = table.pairs([profile for _, profile in templated], known)
+        position = [names.index(name) for name in known]
+        for a, b, by_type in zip(first.tolist(), second.tolist(), rates, strict=True):
+            spread = np.zeros((2, len(types)))
+            spread[:, position] = by_type
+            found[templated[a][0], templated[b][0]] = spread
+    for pair in pairs:
+        one, other = (profile_of[name] for name in pair.jobs)
+        given = np.array([pair.rates.get(name, (0.0, 0.0)) for name in names]).reshape(len(names), 2).T
+        found[min(one, other), max(one, other)] = given if one <= other else given[::-1]
+    if not found:
         return no_pairs(len(columns))
-    rates = np.zeros((len(pairs), 2, len(columns)))
-    for row, pair in enumerate(pairs):
-        for index, column in enumerate(columns):
-            if not column.consolidated:
-                rates[row, :, index] = pair.rates.get(types[column.type_index].name, (0.0, 0.0))
-    ends = np.array([[profile_of[name] for name in pair.jobs] for pair in pairs], dtype=np.intp)
-    return Pairs(ends[:, 0], ends[:, 1], rates)
+    ends = np.array(list(found), dtype=np.intp)
+    return Pairs(ends[:, 0], ends[:, 1], _by_column(np.array(list(found.values())), columns))
+
+
+def _by_column(rates: Floats, columns: Sequence[Column]) -> Floats:
+    """Rates of pairs by column; the last axis is the type. Jobs that share do so anywhere on a type."""
+    by_column = np.zeros((*rates.shape[:-1], len(columns)))
+    for index, column in enumerate(columns):
+        if not column.consolidated:
+            by_column[..., index] = rates[..., column.type_index]
+    return by_column
 
 
 def _with_ancestors(entities: Mapping[str, Entity], used: Iterable[str]) -> dict[str, Entity]:
@@ -346,4 +375,3 @@ def _with_ancestors(entities: Mapping[str, Entity], used: Iterable[str]) -> dict
         parts = path.split("/")
         paths.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
     return {path: entities.get(path, Entity()) for path in sorted(paths)}
-

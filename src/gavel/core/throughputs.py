@@ -99,9 +99,7 @@ class ThroughputTable:
 
     def _reject_profile(self, template: str, count: int) -> NoReturn:
         if template not in self.templates:
-            raise InputError(
-                f"template {template!r} has no throughputs; {_nearest(template, self.templates)}"
-            )
+            raise InputError(f"template {template!r} has no throughputs; {_nearest(template, self.templates)}")
         known = ", ".join(map(str, self.workers(template)))
         raise InputError(f"{_named((template, count))} has no throughputs; use workers: {known}")
 
@@ -150,9 +148,7 @@ def read_table(path: Path) -> ThroughputTable:
 def write_table(table: ThroughputTable, path: Path) -> None:
     """Write a table in our own format, one line for each profile and pair; rates of 0 are left out."""
     templates = {template: _template_entry(table, template) for template in table.templates}
-    pairs = [
-        _pair_entry(table, *pair) for pair in zip(*table.pairs(table.profiles, table.types), strict=True)
-    ]
+    pairs = [_pair_entry(table, *pair) for pair in zip(*table.pairs(table.profiles, table.types), strict=True)]
     path.write_text(
         f'{{\n "format": {json.dumps(FORMAT)},\n "types": {json.dumps(table.types)},\n'
         f' "templates": {{\n{_lines(_block(*item) for item in templates.items())}\n }},\n'
@@ -183,9 +179,7 @@ def _template_entry(table: ThroughputTable, template: str) -> dict[str, dict[str
     }
 
 
-def _pair_entry(
-    table: ThroughputTable, first: int, second: int, rates: NDArray[np.float64]
-) -> dict[str, Any]:
+def _pair_entry(table: ThroughputTable, first: int, second: int, rates: NDArray[np.float64]) -> dict[str, Any]:
     (template, workers), (other, _) = table.profiles[first], table.profiles[second]
     by_type = zip(table.types, rates.T.tolist(), strict=True)
     return {
@@ -205,9 +199,7 @@ def _read_own(source: str, data: dict[str, Any]) -> ThroughputTable:
             _add_own_profile(entries, template, count, rates)
     pairs = data.get("pairs", [])
     if not isinstance(pairs, list):
-        raise InputError(
-            f"{source}: pairs: {_short(pairs)} is not a list; write [...] (see docs/throughputs.md)"
-        )
+        raise InputError(f"{source}: pairs: {_short(pairs)} is not a list; write [...] (see docs/throughputs.md)")
     for pair in pairs:
         _add_own_pair(entries, pair)
     return _table(entries)
@@ -223,9 +215,7 @@ def _own_types(source: str, types: Any) -> tuple[str, ...]:
 
 def _add_own_profile(entries: _Entries, template: str, count: str, rates: Any) -> None:
     if not (count.isdecimal() and count.isascii() and count[0] != "0"):
-        raise InputError(
-            f"{entries.source}: template {template!r}: {count!r} is not a worker count; write 1 or more"
-        )
+        raise InputError(f"{entries.source}: template {template!r}: {count!r} is not a worker count; write 1 or more")
     profile = (template, int(count))
     entries.add_profile(profile)
     where = f"{entries.source}: {_named(profile)}"
@@ -239,14 +229,10 @@ def _placed_rate(value: Any, workers: int, where: str) -> tuple[float, float]:
         rate = _rate(value, where)
         return rate, rate
     if set(value) != set(builtin.PLACEMENTS):
-        raise InputError(
-            f"{where}: {_short(value)} must be a number, or have exactly consolidated and unconsolidated"
-        )
+        raise InputError(f"{where}: {_short(value)} must be a number, or have exactly consolidated and unconsolidated")
     consolidated, unconsolidated = (_rate(value[name], f"{where}, {name}") for name in builtin.PLACEMENTS)
     if workers == 1 and consolidated != unconsolidated:
-        raise InputError(
-            f"{where}: {_short(value)} is two rates, but one worker has no spread; give one number"
-        )
+        raise InputError(f"{where}: {_short(value)} is two rates, but one worker has no spread; give one number")
     return consolidated, unconsolidated
 
 
@@ -348,9 +334,7 @@ def _add_public_profile(
     for other, rates in (entry.beside if entry else {}).items():
         entries.check_profile(other, where)
         if other[1] != profile[1]:
-            raise InputError(
-                f"{where} next to {_named(other)}: only profiles with equally many workers can share"
-            )
+            raise InputError(f"{where} next to {_named(other)}: only profiles with equally many workers can share")
         entries.add_pair(profile, other, name, rates)
 
 
@@ -372,16 +356,12 @@ class _Entries:
     def check_type(self, name: str, where: str) -> None:
         if name not in self.types:
             known = ", ".join(self.types)
-            raise InputError(
-                f"{where}: type {name!r} is not among the file's types; add it, or use one of: {known}"
-            )
+            raise InputError(f"{where}: type {name!r} is not among the file's types; add it, or use one of: {known}")
 
     def check_profile(self, profile: Profile, where: str) -> None:
         template, workers = profile
         if not _is_count(workers) or profile not in self.profiles:
-            raise InputError(
-                f"{where}: template {template!r} with workers {_short(workers)} has no rate alone; add it"
-            )
+            raise InputError(f"{where}: template {template!r} with workers {_short(workers)} has no rate alone; add it")
 
     def add_pair(self, first: Profile, second: Profile, name: str, rates: tuple[float, float]) -> None:
         """Note both directions of a pair; files may state a pair twice, but not with different rates."""
@@ -427,9 +407,7 @@ def _without_duplicates(items: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _object(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise InputError(
-            f"{where}: {_short(value)} is not an object; write {{...}} (see docs/throughputs.md)"
-        )
+        raise InputError(f"{where}: {_short(value)} is not an object; write {{...}} (see docs/throughputs.md)")
     return value
 
 
@@ -439,16 +417,12 @@ def _rate(value: Any, where: str) -> float:
             return float(value)
         except OverflowError:  # an integer beyond every float
             pass
-    raise InputError(
-        f"{where}: {_short(value)} is not a rate; give finite steps per second, 0 if it cannot run"
-    )
+    raise InputError(f"{where}: {_short(value)} is not a rate; give finite steps per second, 0 if it cannot run")
 
 
 def _two_rates(value: Any, where: str) -> tuple[float, float]:
     if not isinstance(value, list) or len(value) != 2:
-        raise InputError(
-            f"{where}: {_short(value)} is not a pair of rates; give [rate of this, rate of the other]"
-        )
+        raise InputError(f"{where}: {_short(value)} is not a pair of rates; give [rate of this, rate of the other]")
     return _rate(value[0], where), _rate(value[1], where)
 
 

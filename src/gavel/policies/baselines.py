@@ -6,6 +6,9 @@ what they leave on the table.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import numpy as np
 from scipy import optimize, sparse
 
@@ -26,11 +29,11 @@ def isolated(problem: Problem) -> Allocation:
     program = Program(problem.without_pairs(), "weight")
     c = program.combos
     share = problem.isolated_shares[program.profile[c.first], problem.column_type[c.column]]
-    amounts = program.feasible(share * _best_placement(problem)[program.profile[c.first], c.column] / c.unit * program.count[c.first])
-    level = _fairness_level(program)
-    return certified(
-        program, amounts, "isolated", scores.fairness, bound=level.bound, prices=level.prices
+    amounts = program.feasible(
+        share * _best_placement(problem)[program.profile[c.first], c.column] / c.unit * program.count[c.first]
     )
+    level = _fairness_level(program)
+    return certified(program, amounts, "isolated", scores.fairness, bound=level.bound, prices=level.prices)
 
 
 def _best_placement(problem: Problem) -> Floats:
@@ -131,69 +134,78 @@ def allox(problem: Problem) -> Allocation:
         )
     problem = problem.without_pairs()
     program = Program(problem, rank=np.arange(len(problem.jobs)))
-    matching = _Matching(program)
+    matching = _match(program)
     certificate = Certificate(
         matching.average_seconds,
         min(matching.bound, matching.average_seconds),
         {t.name: float(p) for t, p in zip(problem.types, matching.prices, strict=True)},
         minimised=True,
     )
-    return program.allocation("allox", matching.heads() / program.combos.unit, certificate)
+    c = program.combos
+    first_in_line = _heads(matching, program)[c.first, problem.column_type[c.column]]
+    best = _best_placement(problem)[program.profile[c.first], c.column]
+    return program.allocation("allox", first_in_line * best / c.unit, certificate)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _Matching:
-    """Jobs matched to (type, place from the end): a job with k - 1 jobs behind it delays k jobs by its duration.
+    """Who stands where: class, type and place from the end of a line, one entry for each class."""
+
+    job: Ints
+    type_of: Ints
+    place: Ints
+    average_seconds: float
+    bound: float
+    prices: Floats
+
+
+def _match(program: Program) -> _Matching:
+    """Match jobs to (type, place from the end): a job with k - 1 jobs behind it delays k jobs by its duration.
 
     The accelerators of a type are alike, so each place exists as often as the type does: a transportation problem,
     whose vertices are whole.
     """
+    problem, n = program.problem, len(program)
+    depth = [-(-n // int(count)) if count else 0 for count in problem.counts]
+    type_of = np.repeat(np.arange(len(depth)), depth)
+    place = np.concatenate([np.arange(1, d + 1) for d in depth])
+    available = problem.counts[type_of]
+    rates = problem.type_rates[program.profile][:, type_of]
+    job, slot = np.nonzero(rates > 0)
+    cost = place[slot] * program.steps[job] / rates[job, slot]
+    size = float(cost.max())
+    ones, at = np.ones(len(job)), np.arange(len(job))
+    takes: Any = sparse.csr_array((ones, (slot, at)), shape=(len(place), len(job)))
+    serves: Any = sparse.csr_array((ones, (job, at)), shape=(n, len(job)))
+    result = optimize.linprog(cost / size, A_ub=takes, b_ub=available, A_eq=serves, b_eq=np.ones(n), method="highs-ds")
+    if result.status != 0:
+        raise SolverError(f"allox: the matching ended with {result.message!r}")
+    age = float(problem.jobs.age[program.member].sum())
+    chosen = np.asarray(result.x) > 0.5
+    paid = np.asarray(result.ineqlin.marginals)
+    least = float(np.sum(result.eqlin.marginals) + paid @ available) * size
+    return _Matching(
+        job[chosen],
+        type_of[slot[chosen]],
+        place[slot[chosen]],
+        (age + float(cost[chosen].sum())) / n,
+        (age + least) / n,
+        -np.bincount(type_of, weights=paid, minlength=len(depth)) * size / n,
+    )
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
-        problem, n = program.problem, len(program)
-        depth = [-(-n // int(count)) if count else 0 for count in problem.counts]
-        self.type_of = np.repeat(np.arange(len(depth)), depth)
-        self.place = np.concatenate([np.arange(1, d + 1) for d in depth]) if sum(depth) else np.empty(0)
-        rates = problem.type_rates[program.profile][:, self.type_of]
-        job, slot = np.nonzero(rates > 0)
-        cost = self.place[slot] * program.steps[job] / rates[job, slot]
-        size = float(cost.max(initial=1.0))
-        at = np.arange(len(job))
-        ones = np.ones(len(job))
-        result = optimize.linprog(
-            cost / size,
-            A_ub=sparse.csr_array((ones, (slot, at)), shape=(len(self.place), len(job))),
-            b_ub=problem.counts[self.type_of],
-            A_eq=sparse.csr_array((ones, (job, at)), shape=(n, len(job))),
-            b_eq=np.ones(n),
-            method="highs-ds",
-        )
-        if result.status != 0:
-            raise SolverError(f"allox: the matching ended with {result.message!r}")
-        age = float(problem.jobs.age[program.member].sum())
-        chosen = result.x > 0.5
-        self.job, self.slot = job[chosen], slot[chosen]
-        paid = result.ineqlin.marginals
-        bound = float(result.eqlin.marginals.sum() + paid @ problem.counts[self.type_of]) * size
-        self.average_seconds = (age + float(cost[chosen].sum())) / n
-        self.bound = (age + bound) / n
-        self.prices = -np.bincount(self.type_of, weights=paid, minlength=len(depth)) * size / n
 
-    def heads(self) -> Floats:
-        """1 for the job and type of everyone who is first in line, by combo.
+def _heads(matching: _Matching, program: Program) -> Floats:
+    """By class and type: 1 for everyone who is first in line.
 
-        Of the jobs at place k from the end, as many lead their line as there are lines of length k.
-        """
-        running = np.zeros((len(self.program), len(self.program.problem.types)))
-        for index in range(len(self.program.problem.types)):
-            here = self.type_of[self.slot] == index
-            jobs, places = self.job[here], self.place[self.slot[here]]
-            leading = 0
-            for place in np.unique(places)[::-1]:
-                at = np.sort(jobs[places == place])
-                lead = at[: len(at) - leading]
-                running[lead, index] = 1.0
-                leading = max(leading, len(at))
-        c = self.program.combos
-        best = _best_placement(self.program.problem)[self.program.profile[c.first], c.column]
-        return running[c.first, self.program.problem.column_type[c.column]] * best
+    Of the jobs at place k from the end, as many lead their line as there are lines of length k.
+    """
+    running = np.zeros((len(program), len(program.problem.types)))
+    for index in range(len(program.problem.types)):
+        here = matching.type_of == index
+        jobs, places = matching.job[here], matching.place[here]
+        longer = 0
+        for place in np.unique(places)[::-1]:
+            at = np.sort(jobs[places == place])
+            running[at[: len(at) - longer], index] = 1.0
+            longer = max(longer, len(at))
+    return running

@@ -14,8 +14,10 @@ from gavel.program.demand import Capped, Demand, Proportional
 from gavel.program.lp import LpSolution
 from gavel.program.program import Level, Program, Solution
 
+STUCK = 1e-6
+"""A dual above this, relative to the largest, says that a class is stuck; below, it may be rounding."""
 IMPROVED = 1e-7
-"""A class that gains no more than this, relative to what it has, counts as stuck."""
+"""A gain below this, relative to the most that a class can reach, is rounding."""
 
 
 def max_min_fairness(problem: Problem) -> Allocation:
@@ -62,19 +64,17 @@ def water_fill(program: Program, stage: Callable[[Floats, Bools], Demand]) -> tu
     first: Level | None = None
     start: LpSolution | None = None
     while True:
-        demand = stage(position, active)
-        level = program.max_level(demand, floors=position / gain, start=start)
+        level = program.max_level(stage(position, active), floors=position / gain, start=start)
         first = first or level
         position = np.maximum(level.needed * gain, position)
-        stuck = (level.pressure > IMPROVED * max(float(level.pressure.max(initial=0.0)), 1e-300)) & active
-        full = active & (position >= cap * (1 - 1e-7))
-        active = active & ~stuck & ~full
+        stuck = level.pressure > STUCK * float(level.pressure.max(initial=0.0))
+        still = active & ~stuck & (position < cap * (1 - IMPROVED))
         # What the active classes can still gain together; nothing at all means that everyone is stuck.
-        rest = program.maximise(np.where(active, gain, 0.0), floors=position / gain, start=level.start)
+        rest = program.maximise(np.where(still, gain, 0.0), floors=position / gain, start=level.start)
         start = rest.start
-        gained = program.throughput(rest.amounts) * gain - position
-        if not (gained[active] > IMPROVED * cap[active]).any():
-            break
-        if not (stuck.any() or full.any()):  # no progress: the level's duals were too weak to tell who is stuck
-            active = active & (gained > IMPROVED * cap)
-    return first, program.maximise(gain, floors=position / gain, start=start)
+        gained = (program.throughput(rest.amounts) * gain - position) / cap
+        if not (gained[still] > IMPROVED).any():
+            return first, program.maximise(gain, floors=position / gain, start=start)
+        if (still == active).all():  # the duals were too weak to tell: whoever gained least goes
+            still[np.flatnonzero(active)[gained[active].argmin()]] = False
+        active = still

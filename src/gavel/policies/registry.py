@@ -214,7 +214,7 @@ def check_needs(policy: Policy, problem: Problem) -> None:
             if not kind.price:
                 raise InputError(
                     f"{policy.name} needs a positive price for every type, and {kind.name!r} has none; "
-                    f"add \"price\" (dollars an hour) to types.{kind.name}"
+                    f'add "price" (dollars an hour) to types.{kind.name}'
                 )
 
 

@@ -104,4 +104,4 @@ def per_dollar(total: Score) -> Score:
 def _durations(problem: Problem, throughput: Floats) -> Floats:
     """Seconds to the end at these rates; infinite at rate 0."""
     endless = np.full(len(throughput), np.inf)
-    return np.divide(problem.jobs.steps, throughput, out=endless, where=throughput > 0)
+    return np.asarray(np.divide(problem.jobs.steps, throughput, out=endless, where=throughput > 0))

@@ -62,7 +62,7 @@ class FinishTime:
 
     def at(self, level: float) -> Floats:
         left = -level * self.isolated_seconds - self.age
-        return np.divide(self.steps, left, out=np.full(len(left), np.inf), where=left > 0)
+        return np.asarray(np.divide(self.steps, left, out=np.full(len(left), np.inf), where=left > 0))
 
     def slope(self, level: float) -> Floats:
         left = -level * self.isolated_seconds - self.age
@@ -153,11 +153,11 @@ class Path:
         return self.segments[max(index - 1, 0)]
 
     def reached(self, throughput: Floats) -> float:
-        enough = throughput * (1 + 1e-12)
+        have = np.maximum(throughput, self.start)  # nobody is asked for more than where it began, rounding aside
         for begin, position, speed in reversed(self.segments):
-            if (position <= enough).all():
+            if (position <= have * (1 + 1e-12)).all():
                 rising = speed > 0
-                further = (throughput - position)[rising] / speed[rising]
+                further = (have - position)[rising] / speed[rising]
                 return begin + max(float(np.min(further, initial=np.inf)), 0.0) if rising.any() else begin
         return 0.0
 

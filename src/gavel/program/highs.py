@@ -65,7 +65,14 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
         part = lp.matrix[:, best]
         unbounded = np.full(len(best), np.inf)
         highs.addCols(
-            len(best), -lp.cost[best], np.zeros(len(best)), unbounded, part.nnz, part.indptr[:-1], part.indices, part.data
+            len(best),
+            -lp.cost[best],
+            np.zeros(len(best)),
+            unbounded,
+            part.nnz,
+            part.indptr[:-1],
+            part.indices,
+            part.data,
         )
         active[best] = True
         columns = np.concatenate([columns, best])

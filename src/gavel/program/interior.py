@@ -304,7 +304,7 @@ class _System:
         right = blocks.coupled(self.classes.columns(pull, time, floor)) + rest[2 * m :]
         if level is not None:
             right = np.append(right, -(level @ self.classes.rows(pull, time, floor)[1]))
-        solved = np.linalg.solve(self.small, right)
+        solved = np.asarray(np.linalg.solve(self.small, right), dtype=np.float64)
         duals = solved[: len(blocks.rhs) - 2 * m]
         if level is not None:
             floor = floor - level * solved[-1]
@@ -353,9 +353,7 @@ class _Eliminated:
         )
 
 
-def _eliminate(
-    time: Floats, floor: Floats, theta: Floats, time_slack: Floats, floor_slack: Floats
-) -> _Eliminated:
+def _eliminate(time: Floats, floor: Floats, theta: Floats, time_slack: Floats, floor_slack: Floats) -> _Eliminated:
     """Invert every class's block M and apply it to the class's columns, free of cancellation."""
     width, m = time.shape
     minor = time[:, None] * floor[None, :] - time[None, :] * floor[:, None]

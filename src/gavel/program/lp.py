@@ -19,7 +19,7 @@ class Lp:
 
     Rows: one *time* row for each class, one *floor* row for each class, then the few *coupling* rows (capacities).
     Columns: each belongs to the one or two classes it runs; the last one is the level that all floors share, which is
-    empty unless `has_level`. Every column is known to be at most 1 by its meaning (no row says so): the bound relies on it.
+    empty unless `has_level`. Every column is at most 1 by its meaning, though no row says so: the bound relies on it.
     """
 
     cost: Floats

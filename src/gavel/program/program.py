@@ -18,7 +18,7 @@ from gavel.core.errors import InputError, SolverError
 from gavel.core.problem import Classes, Floats, Ints, JobField, Pairs, Problem
 from gavel.program.demand import Demand
 from gavel.program.lp import Lp, LpSolution
-from gavel.program.solve import MANY_CLASSES, solve
+from gavel.program.solve import MANY_CLASSES, TOLERANCE, solve
 
 FLOOR_SLACK = 1e-9
 INTERIOR_FLOOR_SLACK = 1e-8
@@ -71,7 +71,7 @@ class Level:
     needed: Floats
     """The throughput of each class at this level."""
     pressure: Floats
-    """By class: the share of the level's dual that rests on it; positive means that it is bottlenecked."""
+    """By class: how much the level would rise if it needed less; positive means that it is bottlenecked."""
     prices: Floats
     start: LpSolution
     """Where a similar program may begin."""
@@ -206,9 +206,7 @@ class Program:
         total = np.bincount(c.first, weights=done, minlength=len(self))
         if len(self._shared):
             s = self._shared
-            total += np.bincount(
-                c.second[s], weights=(c.second_rate * c.unit * amounts)[s], minlength=len(self)
-            )
+            total += np.bincount(c.second[s], weights=(c.second_rate * c.unit * amounts)[s], minlength=len(self))
         return total / self.count
 
     def max_level(self, demand: Demand, *, floors: Floats | None = None, start: LpSolution | None = None) -> Level:
@@ -221,7 +219,6 @@ class Program:
         floors = np.zeros(len(self)) if floors is None else floors
         top = demand.ceiling(self.fastest)
         low, high = -np.inf, top
-        checked = None
         for _ in range(LEVEL_STEPS):
             target = np.maximum(demand.at(high), floors)
             lp, scale = self._lp(np.zeros(len(self.combos)), floors * (1 - self._slack), target)
@@ -234,7 +231,10 @@ class Program:
             before, high = high, _meet(demand, pressure, affordable, low, high)
             if high - low <= LEVEL_TOLERANCE * max(abs(high), 1e-3 * abs(top)) or high >= before:
                 break
-        assert checked is not None  # noqa: S101 - the loop ran
+        if high - low > TOLERANCE * max(abs(high), 1e-3 * abs(top)):
+            raise SolverError(
+                f"the highest level is between {low:.9g} and {high:.9g}, and no solver could tell more closely"
+            )
         slope = float(pressure @ demand.slope(low))
         type_duals = checked.solution.duals[2 * len(self) :][: len(self.problem.types)]
         prices = np.maximum(type_duals, 0.0) / np.maximum(self.problem.counts, 1.0) / slope if slope > 0 else 0.0
@@ -242,7 +242,7 @@ class Program:
             low,
             max(high, low),
             demand.at(low),
-            pressure * np.maximum(demand.at(low), 0.0),
+            pressure * self.fastest,
             np.broadcast_to(prices, (len(self.problem.types),)),
             checked.solution,
         )
@@ -312,6 +312,8 @@ class Program:
         spent = float(each @ amounts)
         ratio = _ratio(amounts, worth, each)
         prices = last.prices / spent if spent > 0 else np.zeros_like(last.prices)
+        # Asking for a hair less than the best ratio puts a hair of a price on what is merely full.
+        prices = np.where(prices * self.problem.counts > 2 * RATIO_TOLERANCE * ratio, prices, 0.0)
         return replace(last, value=ratio, bound=max(bound, ratio), prices=prices)
 
     def _lp(self, cost: Floats, floors: Floats, target: Floats | None) -> tuple[Lp, Floats]:

@@ -1,0 +1,151 @@
+"""`gavel allocate`: solve one problem from a file."""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from gavel.cli.render import console, number, print_json, share, table
+from gavel.core.allocation import Allocation, Row
+from gavel.core.errors import InputError
+from gavel.core.problem import Problem
+from gavel.core.problem_file import parse_problem
+from gavel.core.throughputs import builtin_table, read_table
+from gavel.policies.registry import allocate, find_policy
+
+PolicyName = Annotated[str, typer.Option("--policy", "-p", help="Which policy; `gavel policies` lists them.")]
+SpaceSharing = Annotated[bool, typer.Option("--space-sharing", help="Let pairs of jobs share accelerators.")]
+Agnostic = Annotated[bool, typer.Option("--agnostic", help="Decide as if all types were equally fast.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+
+
+def allocate_command(
+    problem: Annotated[
+        Path, typer.Argument(help="The problem as JSON; - reads standard input.", metavar="PROBLEM.json")
+    ],
+    policy: PolicyName = "max_min_fairness",
+    space_sharing: SpaceSharing = False,
+    agnostic: Agnostic = False,
+    normalised: Annotated[
+        bool, typer.Option("--normalised", help="Add up normalised throughputs, not steps/s (cost policies).")
+    ] = False,
+    throughputs: Annotated[
+        str, typer.Option(help="Where jobs that name a template find their rates.", metavar="FILE")
+    ] = "builtin",
+    seed: Annotated[int, typer.Option(help="Seed of random choices (gandiva).", min=0)] = 0,
+    explain: Annotated[bool, typer.Option("--explain", help="Say for each job and type what limits it.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Solve one problem and print the allocation with its certificate."""
+    find_policy(policy)
+    question = _read(problem, throughputs)
+    if not space_sharing:
+        question = question.without_pairs()
+    started = time.perf_counter()
+    answer = allocate(question, policy, heterogeneity_agnostic=agnostic, normalised=normalised, seed=seed)
+    seconds = time.perf_counter() - started
+    if as_json:
+        print_json(document(answer, seconds))
+        return
+    out = console()
+    _print_summary(out, answer, seconds)
+    _print_shares(out, answer)
+    if explain:
+        _print_explanation(out, answer)
+
+
+def _read(path: Path, throughputs: str) -> Problem:
+    table = builtin_table() if throughputs == "builtin" else read_table(Path(throughputs))
+    try:
+        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {(error.strerror or 'unknown error').lower()}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"cannot read {path}: it is not UTF-8 text") from None
+    try:
+        return parse_problem(text, table=table)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def document(answer: Allocation, seconds: float) -> dict[str, Any]:
+    """The answer as the JSON that other programs read."""
+    certificate = answer.certificate
+    return {
+        "policy": answer.policy,
+        "objective": certificate.objective,
+        "bound": certificate.bound,
+        "gap": certificate.gap,
+        "allocation": [_row_document(row) for row in answer.rows()],
+        "throughput": answer.throughput,
+        "prices": dict(certificate.prices),
+        "busy": dict(zip((t.name for t in answer.problem.types), answer.busy.tolist(), strict=True)),
+        "limits": {
+            name: {key: value for key, value in asdict(limit).items() if value is not None}
+            for name, limit in answer.limits().items()
+        },
+        "unmet_deadlines": list(certificate.unmet),
+        "notes": list(certificate.notes),
+        "solve_seconds": seconds,
+    }
+
+
+def _row_document(row: Row) -> dict[str, Any]:
+    shown: dict[str, Any] = {"jobs": list(row.jobs), "shares": dict(row.shares)}
+    if row.consolidated:
+        shown["consolidated"] = dict(row.consolidated)
+    return shown
+
+
+def _print_summary(out: Console, answer: Allocation, seconds: float) -> None:
+    certificate, policy = answer.certificate, find_policy(answer.policy)
+    out.print(f"[bold]{answer.policy}[/bold]: {policy.objective}")
+    out.print(
+        f"objective {number(certificate.objective)}, bound {number(certificate.bound)}, "
+        f"gap {certificate.gap:.1e}, solved in {seconds * 1000:.1f} ms"
+    )
+    for note in certificate.notes:
+        out.print(f"note: {note}")
+    if certificate.unmet:
+        out.print(f"deadlines that cannot be met: {', '.join(certificate.unmet)}", style="yellow")
+    out.print()
+
+
+def _print_shares(out: Console, answer: Allocation) -> None:
+    throughput = answer.throughput
+    names = [t.name for t in answer.problem.types]
+    rows = []
+    for row in answer.rows():
+        alone = len(row.jobs) == 1
+        steps = number(throughput[row.jobs[0]]) if alone else ""
+        cells = [share(row.shares[name]) + ("c" if name in row.consolidated else "") for name in names]
+        rows.append([" + ".join(row.jobs), *cells, share(sum(row.shares.values())), steps])
+    out.print(table(["share of time", *names, "any", "steps/s"], rows))
+    if any(row.consolidated for row in answer.rows()):
+        out.print("c: with all workers on as few servers as possible", style="dim")
+
+
+def _print_explanation(out: Console, answer: Allocation) -> None:
+    certificate = answer.certificate
+    verb = "lowers" if certificate.minimised else "raises"
+    rows = []
+    for kind, busy in zip(answer.problem.types, answer.busy, strict=True):
+        rows.append([kind.name, str(kind.count), f"{busy:.2f}", number(certificate.prices[kind.name])])
+    out.print()
+    out.print(table(["type", "count", "busy", f"one more {verb} the objective by"], rows))
+    out.print()
+    limits = answer.limits()
+    out.print(table(["job", "why not more"], ([name, str(limit)] for name, limit in limits.items()), left=2))
+    out.print()
+    best = "no allocation does better" if certificate.gap < 1e-6 else "an allocation may do better"
+    out.print(
+        f"The bound comes from prices for the types: whatever is done, the objective cannot pass "
+        f"{number(certificate.bound)}; with a gap of {certificate.gap:.1e} {best}.",
+        style="dim",
+    )

@@ -1,0 +1,67 @@
+"""The `gavel` command: its verbs, and how errors leave it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from gavel.cli import allocate, bench, demo, policies
+from gavel.core.errors import GavelError, InputError
+from gavel.version import __version__
+
+app = typer.Typer(
+    name="gavel",
+    help="Share a cluster of mixed accelerators among training jobs.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("policies")(policies.policies)
+app.command("allocate")(allocate.allocate_command)
+app.command("demo")(demo.demo)
+app.add_typer(bench.app, name="bench")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"gavel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line: exit code 0 for an answer, 2 for bad input, 1 for a failure of ours."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command and return its exit code; errors are one sentence on stderr."""
+    try:
+        result = app(arguments, standalone_mode=False)
+    except InputError as error:
+        return _complain(str(error), 2)
+    except GavelError as error:
+        return _complain(str(error), 1)
+    except typer.TyperException as error:
+        return _complain(" ".join(error.format_message().split()), error.exit_code)
+    except (typer.Abort, KeyboardInterrupt):
+        return _complain("interrupted", 130)
+    except BrokenPipeError:  # the reader, say `head`, has seen enough
+        sys.stderr.close()
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def _complain(sentence: str, code: int) -> int:
+    print(f"gavel: {sentence}", file=sys.stderr)
+    return code

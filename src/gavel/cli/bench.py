@@ -1,0 +1,89 @@
+"""`gavel bench`: how fast it is here, beside the textbook formulation in the same run."""
+
+from __future__ import annotations
+
+import resource
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from gavel.bench.generate import generated_problem
+from gavel.bench.textbook import textbook
+from gavel.cli.allocate import Agnostic, AsJson, SpaceSharing
+from gavel.cli.render import console, number, print_json, table
+from gavel.core.errors import InputError
+from gavel.policies.registry import allocate, find_policy
+
+Result = TypeVar("Result")
+
+app = typer.Typer(help="Measure how fast Gavel is on this machine.", no_args_is_help=True)
+
+
+@app.callback()
+def _bench() -> None:
+    pass
+
+
+@app.command("policies")
+def bench_policies(
+    policy: Annotated[str, typer.Option("--policy", "-p", help="Which policy.")] = "max_min_fairness",
+    jobs: Annotated[int, typer.Option(help="Jobs; the cluster has a quarter as many of each type.", min=1)] = 2048,
+    space_sharing: SpaceSharing = False,
+    agnostic: Agnostic = False,
+    distinct: Annotated[bool, typer.Option("--distinct", help="Give every job rates and steps of its own.")] = False,
+    against: Annotated[
+        str | None, typer.Option(help="Also time the 'textbook' cvxpy formulation of the same problem.")
+    ] = None,
+    repeat: Annotated[int, typer.Option(help="Solve this often and report the fastest.", min=1)] = 3,
+    seed: Annotated[int, typer.Option(help="Seed of the generated problem.", min=0)] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Time one allocation on a generated problem of the 26 built-in templates."""
+    find_policy(policy)
+    if against not in (None, "textbook"):
+        raise InputError(f"--against {against}: the only thing to compare with is 'textbook'")
+    build_seconds, problem = _timed(
+        lambda: generated_problem(jobs, distinct=distinct, space_sharing=space_sharing, seed=seed)
+    )
+    solves = [_timed(lambda: allocate(problem, policy, heterogeneity_agnostic=agnostic)) for _ in range(repeat)]
+    seconds, answer = min(solves, key=lambda solve: solve[0])
+    measured: dict[str, Any] = {
+        "policy": policy,
+        "jobs": jobs,
+        "space_sharing": space_sharing,
+        "agnostic": agnostic,
+        "distinct": distinct,
+        "build_seconds": build_seconds,
+        "solve_seconds": seconds,
+        "objective": answer.certificate.objective,
+        "bound": answer.certificate.bound,
+        "gap": answer.certificate.gap,
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    if against:
+        reference = textbook(problem, policy)
+        measured |= {
+            "textbook_seconds": reference.seconds,
+            "textbook_objective": reference.objective,
+            "speedup": reference.seconds / seconds,
+        }
+    if as_json:
+        print_json(measured)
+    else:
+        _print(measured)
+
+
+def _timed(work: Callable[[], Result]) -> tuple[float, Result]:
+    started = time.perf_counter()
+    result = work()
+    return time.perf_counter() - started, result
+
+
+def _print(measured: dict[str, Any]) -> None:
+    rows = [
+        [key.replace("_", " "), number(value) if isinstance(value, float) else str(value)]
+        for key, value in measured.items()
+    ]
+    console().print(table(["measured", "value"], rows))

@@ -1,0 +1,31 @@
+"""`gavel policies`: what there is to choose from."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gavel.cli.render import console, print_json, table
+from gavel.policies.registry import POLICIES
+
+
+def policies(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
+    """List every policy with what it does."""
+    if as_json:
+        listed = [
+            {
+                "name": policy.name,
+                "description": policy.summary,
+                "objective": policy.objective,
+                "direction": "minimise" if policy.minimised else "maximise",
+                "needs": sorted(policy.needs),
+                "baseline": policy.baseline,
+            }
+            for policy in POLICIES.values()
+        ]
+        print_json({"policies": listed})
+        return
+    out = console()
+    out.print(table(["policy", "what it does"], ([p.name, p.summary] for p in POLICIES.values()), left=2))
+    out.print("\nEach runs heterogeneity-aware, or with --agnostic as if all types were equally fast.", style="dim")

@@ -1,0 +1,56 @@
+"""How numbers and tables look on a terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+NARROWEST = 100
+"""Columns to assume where the output is not a terminal."""
+
+
+def console() -> Console:
+    """Standard output; wide enough for our tables when it goes to a file or a pipe."""
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=max(out.width, NARROWEST))
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, title: str | None = None) -> Table:
+    """A plain table; the first `left` columns are text, the rest numbers."""
+    result = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for index, header in enumerate(headers):
+        text = index < left
+        # Only the last text column may wrap where the terminal is narrow.
+        result.add_column(header, justify="left" if text else "right", no_wrap=index != left - 1, header_style="bold")
+    for row in rows:
+        result.add_row(*row)
+    return result
+
+
+def number(value: float) -> str:
+    """Four significant digits, without a needless exponent.
+
+    >>> [number(x) for x in (0.0, 0.72727, 1750.0, 732245.3, 1.5e-7)]
+    ['0', '0.7273', '1750', '732,245', '1.5e-07']
+    """
+    if value == 0 or 1e-4 <= abs(value) < 1e4:
+        return f"{value:.4g}"
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e12 else f"{value:.4g}"
+
+
+def share(value: float) -> str:
+    """A share of time; nothing for none.
+
+    >>> share(0.4545), share(0.0), share(1e-9)
+    ('0.455', '.', '.')
+    """
+    return f"{value:.3f}" if value >= 0.0005 else "."
+
+
+def print_json(document: dict[str, Any]) -> None:
+    """One JSON document on standard output; an infinite number has no JSON and is refused."""
+    print(json.dumps(document, allow_nan=False))

@@ -1,0 +1,300 @@
+"""Problems as JSON: reading with every value checked, so that a mistake is one sentence that names field and value."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gavel.core.cluster import LIST_PRICES, AcceleratorType
+from gavel.core.errors import InputError
+from gavel.core.jobs import Entity, Job, Pair, PlacedRate, Rate
+from gavel.core.problem import Problem
+from gavel.core.throughputs import ThroughputTable
+
+_PROBLEM = {"types", "jobs", "pairs", "entities"}
+_TYPE = {"count", "price", "servers"}
+_JOB = {
+    "id",
+    "rates",
+    "template",
+    "workers",
+    "weight",
+    "steps",
+    "arrival",
+    "age_seconds",
+    "isolated_age_seconds",
+    "deadline_seconds",
+    "entity",
+}
+_PAIR = {"jobs", "rates"}
+_ENTITY = {"weight", "policy", "parent"}
+
+
+def parse_problem(text: str, *, table: ThroughputTable | None = None) -> Problem:
+    """Read a problem; jobs that name a template instead of rates take them, and those of pairs, from the table.
+
+    >>> text = '{"types": {"v100": {"count": 1}}, "jobs": [{"id": "a", "rates": {"v100": 4.0}}]}'
+    >>> parse_problem(text).jobs.ids
+    ('a',)
+    """
+    try:
+        data = json.loads(text, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as error:
+        raise InputError(f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
+    root = _Value("the problem", data)
+    root.only(_PROBLEM)
+    types = [_type(name, value) for name, value in root.get("types", required=True).items()]
+    names = [t.name for t in types]
+    paths = _entity_paths(root.get("entities"))
+    jobs = [_job(value, names, paths, table) for value in root.get("jobs", required=True).list()]
+    _check_unique([job.id for job in jobs])
+    pairs = [_pair(value, {job.id: job for job in jobs}, names) for value in root.get("pairs").list()]
+    _check_pairs_once(pairs)
+    return Problem.of(types, jobs, pairs, dict(paths.values()), table=table)
+
+
+def _refuse_constant(name: str) -> float:
+    raise InputError(f"not valid JSON: {name} is not a number; leave out what is unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A JSON value and how to name it to the user."""
+
+    where: str
+    raw: Any
+
+    def only(self, known: set[str]) -> None:
+        for key in self.mapping():
+            if key not in known:
+                near = difflib.get_close_matches(key, known, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known fields: {', '.join(sorted(known))}"
+                raise InputError(f"{self.where}: unknown field {key!r}; {hint}")
+
+    def mapping(self) -> Mapping[str, Any]:
+        if not isinstance(self.raw, dict):
+            raise InputError(f"{self.where} must be an object, not {_short(self.raw)}")
+        return self.raw
+
+    def items(self) -> Iterable[tuple[str, _Value]]:
+        return [(key, _Value(f"{self.where}.{key}", value)) for key, value in self.mapping().items()]
+
+    def get(self, key: str, *, required: bool = False) -> _Value:
+        where = key if self.where == "the problem" else f"{self.where}.{key}"
+        raw = self.mapping().get(key)
+        if raw is None and required:
+            raise InputError(f"{self.where}: {key!r} is missing")
+        return _Value(where, raw)
+
+    def list(self) -> list[_Value]:
+        if self.raw is None:
+            return []
+        if not isinstance(self.raw, list):
+            raise InputError(f"{self.where} must be a list, not {_short(self.raw)}")
+        return [_Value(f"{self.where}[{index}]", value) for index, value in enumerate(self.raw)]
+
+    def number(self, default: float, *, least: float = 0.0, positive: bool = False) -> float:
+        if self.raw is None:
+            return default
+        if isinstance(self.raw, bool) or not isinstance(self.raw, int | float):
+            raise InputError(f"{self.where} must be a number, not {_short(self.raw)}")
+        value = float(self.raw)
+        if not math.isfinite(value):
+            raise InputError(f"{self.where} must be a finite number, not {_short(self.raw)}")
+        if positive and value <= 0:
+            raise InputError(f"{self.where} must be greater than 0, not {_short(self.raw)}")
+        if value < least:
+            raise InputError(f"{self.where} must be at least {least:g}, not {_short(self.raw)}")
+        return value
+
+    def optional_number(self, *, positive: bool = False) -> float | None:
+        return None if self.raw is None else self.number(0.0, positive=positive)
+
+    def integer(self, default: int, *, least: int) -> int:
+        value = self.number(default, least=least)
+        if value != int(value):
+            raise InputError(f"{self.where} must be a whole number, not {_short(self.raw)}")
+        return int(value)
+
+    def text(self) -> str:
+        if not isinstance(self.raw, str) or not self.raw:
+            raise InputError(f"{self.where} must be a non-empty string, not {_short(self.raw)}")
+        return self.raw
+
+
+def _short(raw: Any) -> str:
+    text = json.dumps(raw)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _type(name: str, value: _Value) -> AcceleratorType:
+    value.only(_TYPE)
+    count = value.get("count", required=True).integer(0, least=0)
+    price = value.get("price").optional_number()
+    servers = value.get("servers")
+    if isinstance(servers.raw, list):
+        sizes = tuple(size.integer(0, least=1) for size in servers.list())
+        if sum(sizes) != count:
+            raise InputError(f"{servers.where} add up to {sum(sizes)} accelerators, but the count is {count}")
+        return AcceleratorType(name, count, LIST_PRICES.get(name) if price is None else price, sizes)
+    price = LIST_PRICES.get(name) if price is None else price
+    if servers.raw is None:
+        return AcceleratorType(name, count, price)
+    return AcceleratorType.uniform(name, count=count, per_server=servers.integer(1, least=1), price=price)
+
+
+def _job(
+    value: _Value, types: list[str], paths: Mapping[str, tuple[str, Entity]], table: ThroughputTable | None
+) -> Job:
+    value.only(_JOB)
+    name = value.get("id", required=True).text()
+    named = _Value(f"job {name!r}", value.raw)
+    workers = named.get("workers").integer(1, least=1)
+    template = None if named.get("template").raw is None else named.get("template").text()
+    if named.get("rates").raw is not None:
+        rates, template = _rates(named.get("rates"), types), None
+    elif template is not None and table is not None:
+        rates = _table_rates(template, workers, types, table)
+    else:
+        hint = "; it names a template, so give a table with --throughputs" if template else ""
+        raise InputError(f"job {name!r}: 'rates' is missing{hint}")
+    entity = named.get("entity")
+    path = None if entity.raw is None else _known_entity(entity, paths)
+    return Job(
+        name,
+        rates,
+        workers,
+        named.get("weight").number(1.0, positive=True),
+        named.get("steps").optional_number(positive=True),
+        named.get("arrival").number(0.0, least=-math.inf),
+        named.get("age_seconds").number(0.0),
+        named.get("isolated_age_seconds").number(0.0),
+        named.get("deadline_seconds").optional_number(positive=True),
+        path,
+        template,
+    )
+
+
+def _rates(value: _Value, types: list[str]) -> dict[str, Rate]:
+    rates: dict[str, Rate] = {}
+    for kind, rate in value.items():
+        _check_type(kind, value.where, types)
+        if isinstance(rate.raw, dict):
+            rate.only({"consolidated", "unconsolidated"})
+            together = rate.get("consolidated", required=True).number(0.0)
+            rates[kind] = PlacedRate(together, rate.get("unconsolidated").number(together))
+        else:
+            rates[kind] = rate.number(0.0)
+    return rates
+
+
+def _check_type(kind: str, where: str, types: list[str]) -> None:
+    if kind not in types:
+        known = ", ".join(types) or "none"
+        raise InputError(f"{where}: there is no accelerator type {kind!r}; the problem's types are: {known}")
+
+
+def _table_rates(template: str, workers: int, types: list[str], table: ThroughputTable) -> dict[str, Rate]:
+    known = [kind for kind in types if kind in table.types]
+    placed = table.rates([(template, workers)], known)[0]
+    return {
+        kind: float(together) if together == apart else PlacedRate(float(together), float(apart))
+        for kind, (together, apart) in zip(known, placed, strict=True)
+    }
+
+
+def _pair(value: _Value, jobs: Mapping[str, Job], types: list[str]) -> Pair:
+    value.only(_PAIR)
+    members = value.get("jobs", required=True)
+    names = [name.text() for name in members.list()]
+    if len(names) != 2 or names[0] == names[1]:
+        raise InputError(f"{members.where} must name two different jobs, not {_short(members.raw)}")
+    for name in names:
+        if name not in jobs:
+            raise InputError(f"{members.where}: there is no job {name!r}")
+    if jobs[names[0]].workers != jobs[names[1]].workers:
+        wanted = " and ".join(str(jobs[name].workers) for name in names)
+        raise InputError(f"{members.where}: jobs that share accelerators want equally many workers, not {wanted}")
+    rates: dict[str, tuple[float, float]] = {}
+    for kind, both in value.get("rates", required=True).items():
+        _check_type(kind, f"{value.where}.rates", types)
+        numbers = [rate.number(0.0) for rate in both.list()]
+        if len(numbers) != 2:
+            raise InputError(f"{both.where} must be a list of two rates, not {_short(both.raw)}")
+        rates[kind] = (numbers[0], numbers[1])
+    return Pair((names[0], names[1]), rates)
+
+
+def _check_pairs_once(pairs: list[Pair]) -> None:
+    seen: set[frozenset[str]] = set()
+    for index, pair in enumerate(pairs):
+        if frozenset(pair.jobs) in seen:
+            raise InputError(f"pairs[{index}]: jobs {pair.jobs[0]!r} and {pair.jobs[1]!r} are paired twice")
+        seen.add(frozenset(pair.jobs))
+
+
+def _check_unique(ids: list[str]) -> None:
+    seen: set[str] = set()
+    for name in ids:
+        if name in seen:
+            raise InputError(f"jobs: the id {name!r} is given to more than one job; ids must differ")
+        seen.add(name)
+
+
+def _entity_paths(value: _Value) -> dict[str, tuple[str, Entity]]:
+    """Each entity's full path and itself, by the name it is declared under."""
+    if value.raw is None:
+        return {}
+    entities = {name: _entity(item) for name, item in value.items()}
+    parents = {name: _parent(item, name, entities) for name, item in value.items()}
+    return {name: (_path(name, parents), entity) for name, entity in entities.items()}
+
+
+def _entity(value: _Value) -> Entity:
+    value.only(_ENTITY)
+    weight = value.get("weight").number(1.0, positive=True)
+    match value.get("policy").raw:
+        case None | "fairness":
+            return Entity(weight, "fairness")
+        case "fifo":
+            return Entity(weight, "fifo")
+        case other:
+            raise InputError(f'{value.where}.policy must be "fairness" or "fifo", not {_short(other)}')
+
+
+def _parent(value: _Value, name: str, entities: Mapping[str, Entity]) -> str | None:
+    parent = value.get("parent")
+    if "" in name.split("/"):
+        raise InputError(f'{value.where}: {name!r} is not a path of names such as "company/research"')
+    if parent.raw is None:
+        return None
+    if parent.text() not in entities:
+        raise InputError(f"{parent.where}: there is no entity {parent.raw!r}")
+    if "/" in name:
+        raise InputError(f'{parent.where}: {name!r} names its parent in its path already; leave out "parent"')
+    return parent.text()
+
+
+def _path(name: str, parents: Mapping[str, str | None]) -> str:
+    parts, seen = [name], {name}
+    while (parent := parents[parts[0]]) is not None:
+        if parent in seen:
+            raise InputError(f"entities.{name}: {parent!r} is its own ancestor; entities must form a tree")
+        seen.add(parent)
+        parts.insert(0, parent)
+    return "/".join(parts)
+
+
+def _known_entity(value: _Value, paths: Mapping[str, tuple[str, Entity]]) -> str:
+    name = value.text()
+    if name in paths:
+        return paths[name][0]
+    if name in {path for path, _ in paths.values()} or not paths:
+        return name
+    near = difflib.get_close_matches(name, paths, n=1)
+    hint = f"did you mean {near[0]!r}?" if near else f"known entities: {', '.join(sorted(paths))}"
+    raise InputError(f"{value.where}: there is no entity {name!r}; {hint}")
