@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.problem import Floats, Ints, Problem
+from gavel.core.problem import Bools, Floats, Ints, Problem
 from gavel.policies import scores
 from gavel.policies.finish import certified
 from gavel.policies.scores import Score
@@ -92,13 +92,16 @@ def _deadline_floors(program: Program) -> tuple[Floats, Ints]:
     queue = [int(c) for c in np.argsort(effort, kind="stable") if needed[c] > 0 and not impossible[c]]
     accepted = np.zeros(len(program), dtype=bool)
 
+    def part_served(chosen: Bools) -> float:
+        """How much of what the chosen need they can all have; 1 or more means that they fit."""
+        if not chosen.any():
+            return 1.0
+        return program.max_level(Proportional(np.where(chosen, needed, 0.0))).value
+
     def fits(candidates: list[int]) -> bool:
         chosen = accepted.copy()
         chosen[candidates] = True
-        if not chosen.any():
-            return True
-        ask = np.where(chosen, needed, 0.0)
-        return program.max_level(Proportional(ask)).value >= MET
+        return part_served(chosen) >= MET
 
     while queue:
         fitting = len(queue) if fits(queue) else _longest_prefix(queue, fits)
@@ -108,7 +111,7 @@ def _deadline_floors(program: Program) -> tuple[Floats, Ints]:
         alike = program.profile[queue[fitting]]
         queue = [c for c in queue[fitting + 1 :] if program.profile[c] != alike]
     missed = np.flatnonzero((needed > 0) & ~accepted)
-    return np.where(accepted, needed * MET, 0.0), missed
+    return np.where(accepted, needed * min(part_served(accepted), 1.0), 0.0), missed
 
 
 def _longest_prefix(queue: list[int], fits: Callable[[list[int]], bool]) -> int:

@@ -1,0 +1,178 @@
+"""The commands as a user runs them: what they print, and how they refuse."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gavel.cli.app import run
+from gavel.policies.registry import POLICIES
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+THREE = str(EXAMPLES / "three-jobs.json")
+TEAMS = str(EXAMPLES / "teams.json")
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(list(arguments)) == 0
+    return capsys.readouterr().out
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads(printed(capsys, *arguments, "--json"))
+    return document
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(list(arguments)) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("gavel: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def test_policies_lists_every_policy_with_a_description(capsys: pytest.CaptureFixture[str]) -> None:
+    listed = answer(capsys, "policies")["policies"]
+    assert [policy["name"] for policy in listed] == list(POLICIES)
+    assert all(policy["description"] for policy in listed)
+    text = printed(capsys, "policies")
+    assert all(name in text for name in POLICIES)
+
+
+def test_allocate_prints_the_documented_document(capsys: pytest.CaptureFixture[str]) -> None:
+    document = answer(capsys, "allocate", THREE, "--policy", "max_min_fairness")
+    assert document["policy"] == "max_min_fairness"
+    assert document["objective"] == pytest.approx(8 / 11)
+    assert document["gap"] <= 1e-6
+    assert document["allocation"][0] == {"jobs": ["resnet"], "shares": pytest.approx({"v100": 5 / 11, "k80": 0.0})}
+    assert document["throughput"]["resnet"] == pytest.approx(20 / 11)
+    assert set(document["prices"]) == {"v100", "k80"}
+    assert document["limits"]["a3c"] == {"kind": "saturated"}
+    assert document["solve_seconds"] > 0
+
+
+def test_pairs_take_part_only_with_space_sharing(capsys: pytest.CaptureFixture[str]) -> None:
+    alone = answer(capsys, "allocate", THREE)
+    shared = answer(capsys, "allocate", THREE, "--space-sharing")
+    assert all(len(row["jobs"]) == 1 for row in alone["allocation"])
+    assert [row["jobs"] for row in shared["allocation"] if len(row["jobs"]) == 2] == [["gan", "a3c"]]
+    assert shared["objective"] > alone["objective"]
+
+
+@pytest.mark.parametrize("policy", [name for name in POLICIES if name != "allox"])
+def test_every_policy_answers_a_hierarchy_of_templates(
+    policy: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    problem = json.loads(Path(TEAMS).read_text())
+    for job in problem["jobs"]:
+        job["steps"] = 1000
+    file = tmp_path / "teams.json"
+    file.write_text(json.dumps(problem))
+    document = answer(capsys, "allocate", str(file), "--policy", policy, "--space-sharing")
+    assert set(document["throughput"]) == {job["id"] for job in problem["jobs"]}
+
+
+def test_explain_says_what_limits_each_job_and_what_each_type_is_worth(capsys: pytest.CaptureFixture[str]) -> None:
+    text = printed(capsys, "allocate", THREE, "--explain")
+    assert "limited by v100" in text
+    assert "has all of its time" in text
+    assert "one more raises the objective by" in text
+    assert "lowers" in printed(capsys, "allocate", THREE, "--explain", "--policy", "makespan")
+
+
+def test_the_answer_of_a_placement_sensitive_job_says_how_much_is_consolidated(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "placed.json"
+    rates = {"v100": {"consolidated": 4.0, "unconsolidated": 2.0}}
+    jobs = [{"id": name, "workers": 3, "rates": rates} for name in ("a", "b", "c")]
+    file.write_text(json.dumps({"types": {"v100": {"count": 9, "servers": [4, 5]}}, "jobs": jobs}))
+    rows = answer(capsys, "allocate", str(file))["allocation"]
+    assert sum(row["consolidated"]["v100"] for row in rows) == pytest.approx(2.0)
+    assert sum(row["shares"]["v100"] for row in rows) == pytest.approx(3.0)
+    assert "c: with all workers" in printed(capsys, "allocate", str(file))
+
+
+def test_agnostic_is_never_better_than_aware(capsys: pytest.CaptureFixture[str]) -> None:
+    aware = answer(capsys, "allocate", THREE)
+    agnostic = answer(capsys, "allocate", THREE, "--agnostic")
+    assert agnostic["objective"] < aware["objective"]
+    assert agnostic["bound"] == pytest.approx(aware["bound"])
+    assert agnostic["notes"]
+
+
+def test_a_deadline_that_cannot_be_met_is_reported_and_does_not_fail(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "late.json"
+    jobs = [
+        {"id": "late", "rates": {"v100": 1.0}, "steps": 1000, "deadline_seconds": 10},
+        {"id": "fine", "rates": {"v100": 1.0}, "steps": 10, "deadline_seconds": 1000},
+    ]
+    file.write_text(json.dumps({"types": {"v100": {"count": 1}}, "jobs": jobs}))
+    document = answer(capsys, "allocate", str(file), "--policy", "min_cost_slo")
+    assert document["unmet_deadlines"] == ["late"]
+    assert document["throughput"]["fine"] >= 0.01 * (1 - 1e-6)
+    assert "late" in printed(capsys, "allocate", str(file), "--policy", "min_cost_slo")
+
+
+def test_bench_times_a_generated_problem_beside_the_textbook(capsys: pytest.CaptureFixture[str]) -> None:
+    measured = answer(capsys, "bench", "policies", "--jobs", "24", "--space-sharing", "--against", "textbook")
+    assert measured["objective"] == pytest.approx(measured["textbook_objective"], rel=1e-4)
+    assert measured["speedup"] == pytest.approx(measured["textbook_seconds"] / measured["solve_seconds"])
+
+
+def test_demo_shows_that_awareness_helps(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = answer(capsys, "demo")["policies"]
+    assert all(row["improvement"] > 1.05 for row in rows)
+    assert "makespan" in printed(capsys, "demo")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["allocate", "nowhere.json"], "cannot read nowhere.json: no such file"),
+        (["allocate", THREE, "--policy", "max_min"], "there is no policy 'max_min'; did you mean max_min_fairness"),
+        (["allocate", THREE, "--policy", "xyzzy"], "`gavel policies` lists them all"),
+        (["allocate", THREE, "--throughputs", "nowhere.json"], "nowhere.json"),
+        (["allocate", THREE, "--plicy", "fifo"], "--policy"),
+        (["allocate"], "PROBLEM.json"),
+        (["bench", "policies", "--jobs", "0"], "--jobs"),
+        (["bench", "policies", "--jobs", "x"], "--jobs"),
+        (["bench", "policies", "--jobs", "8", "--against", "luck"], "'textbook'"),
+        (["bench", "policies", "--jobs", "2000", "--distinct", "--space-sharing"], "up to 1000"),
+        (["frobnicate"], "frobnicate"),
+    ],
+)
+def test_a_wrong_call_is_one_sentence_and_exit_code_2(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refusal(capsys, *arguments)
+
+
+def test_a_bad_problem_names_file_field_and_value(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "bad.json"
+    file.write_text('{"types": {"v100": {"count": 1}}, "jobs": [{"id": "a", "rates": {"v100": -2}}]}')
+    assert refusal(capsys, "allocate", str(file)).endswith("job 'a'.rates.v100 must be at least 0, not -2\n")
+    file.write_bytes(b"\xff\xfe")
+    assert "not UTF-8" in refusal(capsys, "allocate", str(file))
+
+
+def test_the_installed_command_reads_standard_input_and_has_no_traceback() -> None:
+    def gavel(*arguments: str, text: str) -> subprocess.CompletedProcess[str]:
+        command = [str(Path(sys.executable).parent / "gavel"), *arguments]
+        return subprocess.run(command, input=text, capture_output=True, text=True, check=False)  # noqa: S603
+
+    good = gavel("allocate", "-", "--json", text=Path(THREE).read_text())
+    assert (good.returncode, good.stderr) == (0, "")
+    assert json.loads(good.stdout)["policy"] == "max_min_fairness"
+    bad = gavel("allocate", "-", text="{")
+    assert (bad.returncode, bad.stdout) == (2, "")
+    assert bad.stderr.startswith("gavel: -: not valid JSON")
+    assert gavel("--version", text="").stdout.startswith("gavel 0.")
