@@ -1,14 +1,24 @@
-"""Hypothesis for all tests: the same examples every time, and no deadline, since solvers take what they take."""
+"""Hypothesis for all tests: the same examples every time, and no deadline, since solvers take what they take.
+
+`pytest --hypothesis-profile=broad` looks at many more, new ones each time, and reports a failure as it is found.
+"""
 
 from __future__ import annotations
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 settings.register_profile(
     "gavel",
     derandomize=True,
     deadline=None,
-    max_examples=25,
+    max_examples=20,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile(
+    "broad",
+    parent=settings.get_profile("gavel"),
+    derandomize=False,
+    max_examples=400,
+    phases=[Phase.explicit, Phase.generate],
 )
 settings.load_profile("gavel")

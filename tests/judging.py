@@ -22,6 +22,8 @@ def assert_feasible(allocation: Allocation, case: Case) -> None:
     throughput: dict[str, float] = defaultdict(float)
     for row in allocation.rows():
         assert len(set(row.jobs)) == len(row.jobs) in {1, 2}
+        for name in row.jobs:
+            time[name] += 0.0
         for kind, share in row.shares.items():
             together = row.consolidated.get(kind, 0.0)
             assert 0.0 <= together <= share * (1 + ROUNDING)

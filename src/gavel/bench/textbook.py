@@ -25,6 +25,8 @@ RELATIVE_WIDTH = 1e-9
 """A bisection ends when its interval is this narrow."""
 STUCK = 1e-6
 """A job that can gain no more than this share of its best counts as bottlenecked."""
+KEPT = 1e-8
+"""What a job may lose of what it has, so that rounding leaves the next program feasible."""
 FEASIBLE = 1.0 - 1e-7
 """The part of a demand that counts as meeting it: solvers round."""
 
@@ -402,7 +404,7 @@ class _Filling:
         unit = float(np.min(self.best[weight > 0] / weight[weight > 0]))
         self.gain.value = np.zeros(len(self.best))
         self.level_counts.value = 1.0
-        self.floor.value, self.speed.value = position / self.best * (1 - 1e-9), weight * unit / self.best
+        self.floor.value, self.speed.value = position / self.best * (1 - KEPT), weight * unit / self.best
         self.model.solve(self.program)
         return max(float(self.level.value), 0.0) * unit
 
@@ -421,7 +423,7 @@ class _Filling:
     def _solve(self, gain: Floats, position: Floats) -> Floats:
         """Maximise a weighted sum of shares of the best, everyone keeping their position."""
         self.gain.value, self.level_counts.value = gain, 0.0
-        self.floor.value, self.speed.value = position / self.best * (1 - 1e-9), np.zeros(len(self.best))
+        self.floor.value, self.speed.value = position / self.best * (1 - KEPT), np.zeros(len(self.best))
         self.model.solve(self.program)
         return self.model.reached() / self.model.best
 

@@ -50,6 +50,20 @@ class Pair:
     rates: Mapping[str, tuple[float, float]]
 
 
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A job as it is submitted: what it runs and how much of it. Its speed is looked up by template."""
+
+    id: str
+    template: str
+    workers: int
+    steps: float
+    weight: float = 1.0
+    entity: str | None = None
+    deadline_seconds: float | None = None
+    """Seconds after it was submitted."""
+
+
 EntityPolicy = Literal["fairness", "fifo"]
 
 

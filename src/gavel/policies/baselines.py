@@ -56,7 +56,7 @@ def gandiva(problem: Problem, *, seed: int = 0) -> Allocation:
     turns there.
     """
     partner = _random_packing(problem, np.random.default_rng(seed))
-    program = Program(problem, rank=np.arange(len(problem.jobs)))
+    program = Program(problem, rank=scores.places(scores.arrival_order(problem)))
     class_of = np.full(len(problem.jobs), -1)
     class_of[program.member] = np.arange(len(program))
     mate = np.where(partner[program.member] >= 0, class_of[partner[program.member]], -1)
@@ -133,7 +133,7 @@ def allox(problem: Problem) -> Allocation:
             "shortest_job_first"
         )
     problem = problem.without_pairs()
-    program = Program(problem, rank=np.arange(len(problem.jobs)))
+    program = Program(problem, rank=scores.places(scores.arrival_order(problem)))
     matching = _match(program)
     certificate = Certificate(
         matching.average_seconds,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.problem import Ints, Problem
+from gavel.core.problem import Problem
 from gavel.policies import scores
 from gavel.policies.finish import certified, hold_and_fill
 from gavel.program.demand import FinishTime, Proportional
@@ -48,7 +48,7 @@ def finish_time_fairness(problem: Problem) -> Allocation:
 def fifo(problem: Problem) -> Allocation:
     """Maximise throughput relative to the fastest type, the earlier a job arrived the more it counts."""
     order = scores.arrival_order(problem)
-    program = Program(problem, rank=_places(order))
+    program = Program(problem, rank=scores.places(order))
     gain = scores.order_weights(order)[program.member] / program.fastest
     best = program.maximise(gain)
     return certified(program, best.amounts, "fifo", scores.fifo, bound=best.bound, prices=best.prices)
@@ -57,11 +57,11 @@ def fifo(problem: Problem) -> Allocation:
 def shortest_job_first(problem: Problem) -> Allocation:
     """Minimise the time until the first job is done; then as fifo does, in order of duration."""
     order = scores.duration_order(problem)
-    program = Program(problem, rank=_places(order))
-    durations = program.steps / program.fastest
-    shortest = int(np.lexsort((_places(order)[program.member], durations))[0])
+    program = Program(problem, rank=scores.places(order))
+    durations = program.steps / program.reach
+    shortest = int(np.lexsort((scores.places(order)[program.member], durations))[0])
     floors = np.zeros(len(program))
-    floors[shortest] = program.fastest[shortest]
+    floors[shortest] = program.reach[shortest]
     gain = scores.order_weights(order)[program.member] / program.fastest
     best = program.maximise(gain, floors=floors)
     return certified(
@@ -73,9 +73,3 @@ def shortest_job_first(problem: Problem) -> Allocation:
         prices=np.zeros(len(problem.types)),
         minimised=True,
     )
-
-
-def _places(order: Ints) -> Ints:
-    places = np.empty(len(order), dtype=np.intp)
-    places[order] = np.arange(len(order))
-    return places

@@ -41,7 +41,7 @@ def min_cost_slo(problem: Problem, *, normalised: bool = False) -> Allocation:
     """`min_cost` among the allocations that finish every job by its deadline, as far as that is possible."""
     dated = np.isfinite(problem.jobs.deadline)
     # Jobs with a deadline are never merged: where only some can make it, equals must be told apart.
-    program = Program(problem, rank=np.where(dated, np.arange(1, len(dated) + 1), 0))
+    program = Program(problem, rank=np.where(dated, scores.places(scores.arrival_order(problem)) + 1, 0))
     needed, missed = _deadline_floors(program)
     best = program.max_ratio(_gain(program, normalised), _charge(problem), floors=needed)
     unmet = tuple(problem.jobs.ids[job] for job in program.member[missed].tolist())
@@ -87,7 +87,7 @@ def _deadline_floors(program: Program) -> tuple[Floats, Ints]:
     deadline = program.problem.jobs.deadline[program.member]
     needed = np.where(np.isfinite(deadline), program.steps / np.maximum(deadline, 1e-9), 0.0)
     needed = np.nan_to_num(needed, nan=0.0)
-    impossible = needed > program.fastest * (1 + 1e-9)
+    impossible = needed > program.reach * (1 + 1e-9)
     effort = needed / program.fastest * program.workers
     queue = [int(c) for c in np.argsort(effort, kind="stable") if needed[c] > 0 and not impossible[c]]
     accepted = np.zeros(len(program), dtype=bool)

@@ -32,7 +32,7 @@ def max_min_fairness(problem: Problem) -> Allocation:
 def max_min_fairness_water_filling(problem: Problem) -> Allocation:
     """Maximise the smallest weighted normalised throughput, then the second smallest, and so on."""
     program = Program(problem, "weight")
-    cap = program.fastest * program.normalised_gain
+    cap = program.reach * program.normalised_gain
 
     def stage(position: Floats, active: Bools) -> Demand:
         gain = program.normalised_gain
@@ -58,7 +58,7 @@ def water_fill(program: Program, stage: Callable[[Floats, Bools], Demand]) -> tu
     without taking from another. Returns the first level and the final allocation.
     """
     gain = program.normalised_gain
-    cap = program.fastest * gain
+    cap = program.reach * gain
     position = np.zeros(len(program))
     active = np.ones(len(program), dtype=bool)
     first: Level | None = None

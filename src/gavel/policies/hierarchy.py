@@ -20,11 +20,11 @@ def hierarchical(problem: Problem) -> Allocation:
     """Water filling where each entity's weight goes to its jobs, anew whenever one of them is stuck."""
     program = _program(problem)
     tree = Tree.of(program)
-    cap = program.fastest * program.normalised_gain
-    total = problem.counts.sum()
+    cap = program.reach * program.normalised_gain
+    jobs_at_once = problem.counts.sum() * (2.0 if len(problem.pairs) else 1.0)
 
     def affordable(throughput: Floats) -> bool:
-        return bool((program.count * program.workers * throughput / program.fastest).sum() <= total * (1 + 1e-9))
+        return bool((program.count * program.workers * throughput / program.reach).sum() <= jobs_at_once * (1 + 1e-6))
 
     def stage(position: Floats, active: Bools) -> Demand:
         gain = program.normalised_gain
@@ -102,7 +102,10 @@ class Tree:
         )
 
     def deal(self, active: Bools) -> Floats:
-        """The weight of a member of each class, when only the active classes take part; the root has weight 1."""
+        """The weight of a member of each class, when only the active classes take part.
+
+        Whoever belongs to no entity, and every entity at the top, has its own weight.
+        """
         first = np.full(len(self.entities), np.inf)  # earliest active arrival below each entity; inf: none
         for entity in reversed(self._top_down()):
             below = self.classes[entity][active[self.classes[entity]]]
@@ -112,7 +115,7 @@ class Tree:
             )
         weight = np.zeros(len(active))
         purse = np.zeros(len(self.entities))
-        purse[-1] = sum(self.entities[child].weight for child in self.children[-1]) or 1.0
+        purse[-1] = 1.0
         for entity in self._top_down():
             if purse[entity] > 0 and np.isfinite(first[entity]):
                 self._share_out(entity, active, first, purse, weight)
@@ -137,5 +140,7 @@ class Tree:
         claims = self.program.weight[jobs] * self.program.count[jobs]
         team_claims = np.array([self.entities[t].weight for t in teams])
         total = float(claims.sum() + team_claims.sum())
+        if entity == len(self.entities) - 1:
+            purse[entity] = total
         weight[jobs] = purse[entity] * self.program.weight[jobs] / total
         purse[teams] = purse[entity] * team_claims / total

@@ -69,6 +69,13 @@ def fifo(allocation: Allocation) -> float:
     return float(order_weights(arrival_order(problem)) @ relative)
 
 
+def places(order: Ints) -> Ints:
+    """The place of each job in an order: 0 for the one that comes first."""
+    places = np.empty(len(order), dtype=np.intp)
+    places[order] = np.arange(len(order))
+    return places
+
+
 def arrival_order(problem: Problem) -> Ints:
     """Jobs by arrival, those of one instant by id."""
     return np.lexsort((np.asarray(problem.jobs.ids, dtype=str), problem.jobs.arrival))

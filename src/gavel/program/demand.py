@@ -92,7 +92,7 @@ class Capped:
         return np.where(self.start + self.speed * level < self.cap, self.speed, 0.0)
 
     def reached(self, throughput: Floats) -> float:
-        rising = (self.speed > 0) & (throughput < self.cap * (1 - 1e-9))
+        rising = (self.speed > 0) & (throughput < self.cap)
         headroom = np.maximum(throughput - self.start, 0.0)[rising] / self.speed[rising]
         return float(np.min(headroom, initial=self.top))
 
@@ -153,9 +153,9 @@ class Path:
         return self.segments[max(index - 1, 0)]
 
     def reached(self, throughput: Floats) -> float:
-        have = np.maximum(throughput, self.start)  # nobody is asked for more than where it began, rounding aside
+        have = np.maximum(throughput, self.start)  # nobody is asked for more than where it began
         for begin, position, speed in reversed(self.segments):
-            if (position <= have * (1 + 1e-12)).all():
+            if (position <= have).all():
                 rising = speed > 0
                 further = (have - position)[rising] / speed[rising]
                 return begin + max(float(np.min(further, initial=np.inf)), 0.0) if rising.any() else begin

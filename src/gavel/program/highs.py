@@ -106,7 +106,9 @@ def _pass(highs: highspy.Highs, lp: Lp, chosen: Ints) -> None:
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = columns, rows
     model.col_cost_ = -lp.cost[chosen]
-    model.col_lower_, model.col_upper_ = np.zeros(columns), np.full(columns, np.inf)
+    # Rows hold every column at most 1 but the level, which nothing holds where no class has any way to go.
+    level = chosen == lp.matrix.shape[1] - 1
+    model.col_lower_, model.col_upper_ = np.zeros(columns), np.where(level, 1.0, np.inf)
     model.row_lower_, model.row_upper_ = np.full(rows, -np.inf), lp.rhs
     model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     model.a_matrix_.start_ = matrix.indptr

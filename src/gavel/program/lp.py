@@ -38,8 +38,9 @@ class Lp:
         return float(self.rhs @ prices + shortfall.sum())
 
     def violation(self, x: Floats) -> float:
-        """The largest amount by which a row is exceeded."""
-        return float(np.max(self.matrix @ x - self.rhs, initial=0.0))
+        """The largest amount by which a row is exceeded, or a column is below 0 or above 1."""
+        rows = float(np.max(self.matrix @ x - self.rhs, initial=0.0))
+        return max(rows, float(np.max(-x, initial=0.0)), float(np.max(x - 1.0, initial=0.0)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -21,12 +21,15 @@ from gavel.program.lp import Lp, LpSolution
 from gavel.program.solve import MANY_CLASSES, TOLERANCE, solve
 
 FLOOR_SLACK = 1e-9
-INTERIOR_FLOOR_SLACK = 1e-8
+INTERIOR_FLOOR_SLACK = 1e-7
 """Floors that a solution has just met are asked for again with this much less, so that rounding leaves them feasible;
-an interior-point method needs a little more room."""
+an interior-point method needs more room. Half of it is what a class may lack where it counts as having reached a level:
+less than the floors forgive, more than the solvers err."""
 LEVEL_TOLERANCE = 5e-8
 LEVEL_STEPS = 60
 RATIO_TOLERANCE = 1e-7
+LEAST_SHARE = 1e-11
+"""Whoever is asked for a smaller part of its best throughput gets this much: solvers cannot tell less from nothing."""
 MOST_COMBOS = 20_000_000
 """Beyond this the columns alone take gigabytes."""
 
@@ -150,6 +153,14 @@ class Program:
         return np.flatnonzero(self.combos.second >= 0)
 
     @cached_property
+    def reach(self) -> Floats:
+        """By class: the throughput of a member with the cluster to itself; measured pairs may beat running alone."""
+        c, s, reach = self.combos, self._shared, self.fastest.copy()
+        np.maximum.at(reach, c.first[s], c.rate[s])
+        np.maximum.at(reach, c.second[s], c.second_rate[s])
+        return reach
+
+    @cached_property
     def _gangs(self) -> list[tuple[int, int, int]]:
         """(column, workers, limit): at most this many gangs of at least this size sit on one server each."""
         limits = []
@@ -217,20 +228,24 @@ class Program:
         again an upper bound, and much closer (Newton's method). A proportional demand needs one program.
         """
         floors = np.zeros(len(self)) if floors is None else floors
-        top = demand.ceiling(self.fastest)
-        low, high = -np.inf, top
+        top = demand.ceiling(self.reach)
+        low, high, exact = -np.inf, top, False
+        kept = floors * (1 - self._slack)
         for _ in range(LEVEL_STEPS):
-            target = np.maximum(demand.at(high), floors)
-            lp, scale = self._lp(np.zeros(len(self.combos)), floors * (1 - self._slack), target)
-            checked = solve(lp, start=start)
+            asked = demand.at(high)
+            target = np.where(asked > floors, asked, kept)  # whoever does not rise has no way to go, not a hair's breadth
+            lp, scale = self._lp(np.zeros(len(self.combos)), kept, target)
+            checked = solve(lp, start=start, exact=exact)
             start = checked.solution
             duals = np.maximum(checked.solution.duals, 0.0)
-            low = max(low, demand.reached(self.throughput(self.feasible(checked.solution.x[:-1]))))
+            enough = self.throughput(self.feasible(checked.solution.x[:-1])) * (1 + self._slack / 2)
+            low = max(low, min(demand.reached(enough), high))
             pressure = duals[len(self) : 2 * len(self)] * scale
             affordable = self._affordable(lp, duals)
             before, high = high, _meet(demand, pressure, affordable, low, high)
-            if high - low <= LEVEL_TOLERANCE * max(abs(high), 1e-3 * abs(top)) or high >= before:
+            if high - low <= LEVEL_TOLERANCE * max(abs(high), 1e-3 * abs(top)) or (exact and high >= before):
                 break
+            exact = high >= before  # what was said is too coarse to go on
         if high - low > TOLERANCE * max(abs(high), 1e-3 * abs(top)):
             raise SolverError(
                 f"the highest level is between {low:.9g} and {high:.9g}, and no solver could tell more closely"
@@ -270,7 +285,10 @@ class Program:
         value[self._shared] += gain[c.second[self._shared]] * c.second_rate[self._shared]
         if charge is not None:
             value = value - charge[c.column] * self.workers[c.first]
-        cost = value * c.unit
+        return self._best(value * c.unit, floors, start)
+
+    def _best(self, cost: Floats, floors: Floats, start: LpSolution | None = None) -> Solution:
+        """Maximise a cost by combo, in units."""
         size = float(np.abs(cost).max(initial=0.0)) or 1.0
         lp, _ = self._lp(cost / size, floors * (1 - self._slack), None)
         checked = solve(lp, start=start)
@@ -291,7 +309,10 @@ class Program:
         each = charge[c.column] * self.workers[c.first]
         best_single = float(np.max(worth / each, initial=0.0))
         if floors is None or not floors.any():
-            last = self.maximise(gain, charge=charge * best_single * (1 - RATIO_TOLERANCE))
+            # The best combos alone reach the best ratio, so nothing else may run, and prices cannot help either.
+            among_best = worth >= best_single * each * (1 - RATIO_TOLERANCE)
+            last = self._best(np.where(among_best, worth, -worth) * c.unit, np.zeros(len(self)))
+            last = replace(last, prices=np.zeros_like(last.prices))
             return self._ratio_solution(last, worth, each, best_single)
         cheapest = self.maximise(np.zeros(len(self)), charge=charge, floors=floors)
         least_charge = max(-cheapest.bound, 0.0)
@@ -304,6 +325,8 @@ class Program:
             ratio = better
         bound = min(best_single, ratio + max(solution.bound, 0.0) / max(least_charge, 1e-12))
         last = self.maximise(gain, charge=charge * ratio * (1 - RATIO_TOLERANCE), floors=floors)
+        if _ratio(last.amounts * c.unit, worth, each) < ratio * (1 - 2 * RATIO_TOLERANCE):
+            last = solution  # charges of very different size: what the hair buys is lost in rounding
         return self._ratio_solution(last, worth, each, bound)
 
     def _ratio_solution(self, last: Solution, worth: Floats, each: Floats, bound: float) -> Solution:
@@ -322,12 +345,14 @@ class Program:
         Floor rows are scaled by what they ask for, so that a job with few steps is served as exactly as one with many.
         """
         m, base = len(self), self._matrix
-        asked = floors if target is None else np.maximum(target, floors)
+        floors = self._at_least(floors)
+        target = None if target is None else self._at_least(np.maximum(target, floors))
+        asked = floors if target is None else target
         scale = 1.0 / np.where(asked > 0, asked, self.fastest)
         data = base.data.copy()
         entries = self._floor_entries
         data[entries] *= -scale[base.indices[entries] - m]
-        way = np.zeros(m) if target is None else (np.maximum(target, floors) - floors) * scale
+        way = np.zeros(m) if target is None else (target - floors) * scale
         indices = np.concatenate([base.indices, np.arange(m, 2 * m, dtype=base.indices.dtype)])
         indptr = np.append(base.indptr, base.indptr[-1] + m)
         matrix = sparse.csc_array(
@@ -340,6 +365,9 @@ class Program:
         c = self.combos
         grid = None if len(self._shared) else (c.first, c.column)
         return Lp(np.append(cost, 0.0 if target is None else 1.0), matrix, rhs, m, target is not None, grid), scale
+
+    def _at_least(self, asked: Floats) -> Floats:
+        return np.where(asked > 0, np.maximum(asked, LEAST_SHARE * self.fastest), 0.0)
 
     def feasible(self, x: Floats) -> Floats:
         """The same point with rounding taken off: nothing negative, no time or capacity exceeded."""

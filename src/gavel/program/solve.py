@@ -32,10 +32,12 @@ class Checked:
 Attempt = Callable[[], LpSolution]
 
 
-def solve(lp: Lp, *, start: LpSolution | None = None, attempts: Iterator[Attempt] | None = None) -> Checked:
-    """Solve a program; raises SolverError if no solver's answer passes the check."""
+def solve(
+    lp: Lp, *, start: LpSolution | None = None, exact: bool = False, attempts: Iterator[Attempt] | None = None
+) -> Checked:
+    """Solve a program; raises SolverError if no solver's answer passes the check. `exact` asks for a vertex."""
     failures: list[str] = []
-    for attempt in attempts or _attempts(lp, start):
+    for attempt in attempts or _attempts(lp, start, exact=exact):
         try:
             solution = attempt()
         except SolverFailed as failure:
@@ -52,10 +54,11 @@ def solve(lp: Lp, *, start: LpSolution | None = None, attempts: Iterator[Attempt
     )
 
 
-def _attempts(lp: Lp, start: LpSolution | None) -> Iterator[Attempt]:
+def _attempts(lp: Lp, start: LpSolution | None, *, exact: bool) -> Iterator[Attempt]:
     structured = lp.grid is not None
     if structured and lp.classes >= MANY_CLASSES:
-        yield lambda: interior.solve(lp)
+        if not exact:
+            yield lambda: interior.solve(lp)
         yield lambda: highs.solve(lp, "interior point")
     if not structured and lp.matrix.shape[1] >= MANY_COLUMNS:
         yield lambda: highs.sift(lp, start=start)

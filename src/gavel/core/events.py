@@ -1,0 +1,157 @@
+"""What a world tells the scheduler (events) and what the scheduler tells a world (commands).
+
+Every event carries its time; the scheduler reads no clock. The stream of events is the journal: the same events give
+the same commands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gavel.core.allocation import Allocation
+from gavel.core.cluster import Server
+from gavel.core.jobs import JobSpec
+from gavel.core.problem import Floats, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    """A job wants to run."""
+
+    time: float
+    job: JobSpec
+
+
+@dataclass(frozen=True, slots=True)
+class JobCancelled:
+    """Its owner no longer wants a job."""
+
+    time: float
+    job: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class JobsProgressed:
+    """Steps that running jobs have done since they last said so."""
+
+    time: float
+    jobs: Sequence[str]
+    steps: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class JobFinished:
+    """A job has done all of its steps."""
+
+    time: float
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobFailed:
+    """A job ended without finishing; it is queued again from its last checkpoint unless `retry` is False."""
+
+    time: float
+    job: str
+    reason: str
+    retry: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ServerJoined:
+    """A server offers its accelerators."""
+
+    time: float
+    server: Server
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLost:
+    """A server is gone, and with it whatever ran there since the last checkpoint."""
+
+    time: float
+    server: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AllocationReady:
+    """The answer to the Solve of that number."""
+
+    time: float
+    number: int
+    allocation: Allocation
+
+
+@dataclass(frozen=True, slots=True)
+class SolveFailed:
+    """The Solve of that number has no answer; the old allocation goes on."""
+
+    time: float
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundDue:
+    """The time that a WakeAt asked for has come."""
+
+    time: float
+
+
+Event = (
+    JobSubmitted
+    | JobCancelled
+    | JobsProgressed
+    | JobFinished
+    | JobFailed
+    | ServerJoined
+    | ServerLost
+    | AllocationReady
+    | SolveFailed
+    | RoundDue
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Solve:
+    """Ask the policy; answer with AllocationReady or SolveFailed of the same number."""
+
+    number: int
+    problem: Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Start a job, alone or beside another, on these accelerators, from its checkpoint, until the lease ends."""
+
+    job: str
+    type: str
+    accelerators: Mapping[str, int]
+    """How many on which server."""
+    until: float
+    beside: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Renew:
+    """Everyone who runs and is not stopped goes on until this time."""
+
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Save a checkpoint and leave the accelerators."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class WakeAt:
+    """Send RoundDue at this time; a later WakeAt replaces an earlier one."""
+
+    time: float
+
+
+Command = Solve | Launch | Renew | Stop | WakeAt

@@ -1,0 +1,341 @@
+"""The scheduler: a state machine from events to commands. It reads no clock, does no I/O and solves nothing itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.cluster import LIST_PRICES, AcceleratorType, Server
+from gavel.core.errors import InputError
+from gavel.core.events import (
+    AllocationReady,
+    Command,
+    Event,
+    JobCancelled,
+    JobFailed,
+    JobFinished,
+    JobsProgressed,
+    JobSubmitted,
+    Launch,
+    Renew,
+    RoundDue,
+    ServerJoined,
+    ServerLost,
+    Solve,
+    SolveFailed,
+    Stop,
+    WakeAt,
+)
+from gavel.core.jobs import Entity
+from gavel.core.problem import Ints, Jobs, Problem
+from gavel.core.throughputs import Profile, ThroughputTable
+from gavel.scheduler.placement import Floor, Where
+from gavel.scheduler.roster import Roster
+from gavel.scheduler.rounds import Mechanism, Question, Run
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the scheduler works; the same in every world."""
+
+    round_seconds: float = 360.0
+    space_sharing: bool = False
+    min_seconds_between_allocations: float = 0.0
+    recompute_every_seconds: float = np.inf
+    """Ask for a new allocation this long after the last one even if nothing changed."""
+    solve_patience_seconds: float = 1.0
+    """How long a round waits for a new allocation before it goes on with the old one."""
+
+
+class Scheduler:
+    """Decides who runs where. Feed it events in order of time; perform the commands it returns."""
+
+    def __init__(
+        self,
+        table: ThroughputTable,
+        mechanism: Mechanism,
+        settings: Settings,
+        *,
+        entities: Mapping[str, Entity] | None = None,
+        prices: Mapping[str, float] | None = None,
+    ) -> None:
+        self.table = table
+        self.mechanism = mechanism
+        self.settings = settings
+        self.prices = LIST_PRICES | dict(prices or {})
+        self.types: tuple[str, ...] = table.types
+        self.roster = Roster(len(self.types))
+        self.floors = [Floor() for _ in self.types]
+        self.placed: dict[Run, Where] = {}
+        """What runs, and where: no accelerator twice, no job twice."""
+        self.allocation: Allocation | None = None
+        self._entities = dict(entities or {})
+        self._profiles: dict[Profile, int] = {}
+        self._problem_base: Problem | None = None
+        self._changed = False
+        self._solved_at = -np.inf
+        self._solve_number = 0
+        self._awaiting: int | None = None
+        """The number of the solve that the next round waits for."""
+        self._accounted_until = 0.0
+        self._round_ends: float | None = None
+        self.restarts: dict[str, int] = {}
+
+    def handle(self, event: Event) -> list[Command]:
+        """Take in one event."""
+        match event:
+            case RoundDue():
+                return self._round_due(event.time)
+            case JobsProgressed():
+                slots = [self.roster.slot_of[job] for job in event.jobs]
+                self.roster.steps[slots] -= event.steps
+                return []
+            case JobFinished() | JobCancelled():
+                return self._job_gone(event.time, event.job)
+            case JobSubmitted():
+                return self._submitted(event)
+            case AllocationReady():
+                return self._allocation_ready(event)
+            case SolveFailed():
+                return self._go_on_without(event)
+            case JobFailed():
+                return self._failed(event)
+            case ServerJoined():
+                return self._joined(event.time, event.server)
+            case ServerLost():
+                return self._lost(event.time, event.server)
+
+    def _submitted(self, event: JobSubmitted) -> list[Command]:
+        job = event.job
+        if job.id in self.roster:
+            raise InputError(f"job {job.id!r} is known already")
+        profile = (job.template, job.workers)
+        if profile not in self._profiles:
+            self.table.rates([profile], self.types)  # an unknown template is refused here, before anything changes
+            self._profiles[profile] = len(self._profiles)
+            self._problem_base = None
+        entity = -1 if job.entity is None else list(self._base.entities).index(job.entity)
+        number = self._profiles[profile]
+        rates = self._base.profiles.rates[number][self._home_columns]
+        self.roster.add(job, event.time, number, entity, rates)
+        self._changed = True
+        return self._wake_if_idle(event.time)
+
+    def _job_gone(self, time: float, job: str) -> list[Command]:
+        if job not in self.roster:
+            return []
+        commands = self._vacate(time, job)
+        slot = self.roster.remove(job)
+        self.mechanism.leave(slot)
+        self._changed = True
+        return commands + self._wake_if_idle(time)
+
+    def _failed(self, event: JobFailed) -> list[Command]:
+        if not event.retry:
+            return self._job_gone(event.time, event.job)
+        commands = self._vacate(event.time, event.job) if event.job in self.roster else []
+        return commands + self._wake_if_idle(event.time)
+
+    def _vacate(self, time: float, job: str) -> list[Command]:
+        """Take a job off its accelerators; whoever shared them goes on alone until the round ends."""
+        slot = self.roster.slot_of[job]
+        for run in [run for run in self.placed if slot in run.members]:
+            self._account(time)
+            where = self.placed.pop(run)
+            rest = tuple(member for member in run.members if member != slot)
+            if rest:
+                self.placed[Run(rest, run.type_index, run.workers)] = where
+            else:
+                self.floors[run.type_index].give_back(where)
+        return []
+
+    def _joined(self, time: float, server: Server) -> list[Command]:
+        if server.type not in self.types:
+            raise InputError(
+                f"server {server.name!r}: no throughput is known for type {server.type!r}; known: {', '.join(self.types)}"
+            )
+        self.floors[self.types.index(server.type)].join(server)
+        self._problem_base = None
+        self._changed = True
+        return self._wake_if_idle(time)
+
+    def _lost(self, time: float, name: str) -> list[Command]:
+        commands: list[Command] = []
+        for kind, floor in enumerate(self.floors):
+            if name not in floor:
+                continue
+            self._account(time)
+            for run in [run for run, where in self.placed.items() if run.type_index == kind and name in where]:
+                floor.give_back({server: n for server, n in self.placed.pop(run).items() if server != name})
+                commands += [Stop(self._name(slot)) for slot in run.members]
+            floor.lose(name)
+            self._problem_base = None
+            self._changed = True
+        return commands + self._wake_if_idle(time)
+
+    def _wake_if_idle(self, time: float) -> list[Command]:
+        """Where nothing runs there is no round to wait for."""
+        if self.placed or not len(self.roster) or self._awaiting is not None:
+            return []
+        if self._round_ends is not None and self._round_ends <= time:
+            return []
+        self._round_ends = time
+        return [WakeAt(time)]
+
+    def _round_due(self, time: float) -> list[Command]:
+        self._account(time)
+        late = self._awaiting is not None
+        self._awaiting = None
+        if not len(self.roster):
+            self._round_ends = None
+            return []
+        if not late and self._wants_allocation(time):
+            self._solve_number += 1
+            self._awaiting = self._solve_number
+            self._solved_at, self._changed = time, False
+            self._round_ends = time + self.settings.solve_patience_seconds
+            return [Solve(self._solve_number, self._problem(time)), WakeAt(self._round_ends)]
+        return self._plan(time)
+
+    def _wants_allocation(self, time: float) -> bool:
+        since = time - self._solved_at
+        if self._changed or self.allocation is None:
+            return since >= self.settings.min_seconds_between_allocations or self.allocation is None
+        return since >= self.settings.recompute_every_seconds
+
+    def _allocation_ready(self, event: AllocationReady) -> list[Command]:
+        if event.number != self._solve_number:
+            return []  # the answer to a question that has been asked anew
+        jobs = event.allocation.problem.jobs
+        slots = np.array([self.roster.slot_of.get(name, -1) for name in jobs.ids], dtype=np.intp)
+        self.allocation = event.allocation
+        self.mechanism.adopt(event.allocation, slots)
+        self._changed = self._changed or bool((slots < 0).any())  # somebody left while the solver worked
+        if self._awaiting != event.number:
+            return []
+        self._awaiting = None
+        return self._plan(event.time)
+
+    def _go_on_without(self, event: SolveFailed) -> list[Command]:
+        if self._awaiting != event.number:
+            return []
+        self._awaiting = None
+        self._changed = True
+        return self._plan(event.time)
+
+    def _plan(self, time: float) -> list[Command]:
+        runs = self.mechanism.plan(self._question())
+        self._round_ends = until = time + self.settings.round_seconds
+        kept = set(runs)
+        commands: list[Command] = []
+        for run in [run for run in self.placed if run not in kept]:
+            self.floors[run.type_index].give_back(self.placed.pop(run))
+            commands += [Stop(self._name(slot)) for slot in run.members]
+        fresh = [run for run in runs if run not in self.placed]
+        for run in sorted(fresh, key=lambda run: -run.workers):
+            where = self.placed[run] = self.floors[run.type_index].take(run.workers)
+            commands += self._launches(run, where, until)
+        self._accounted_until = time
+        return [*commands, Renew(until), WakeAt(until)]
+
+    def _launches(self, run: Run, where: Where, until: float) -> list[Command]:
+        names = [self._name(slot) for slot in run.members]
+        for slot, name in zip(run.members, names, strict=True):
+            if self.roster.started[slot]:
+                self.restarts[name] = self.restarts.get(name, 0) + 1
+            self.roster.started[slot] = 1
+        kind = self.types[run.type_index]
+        beside = names[::-1] if len(names) == 2 else [None]
+        return [Launch(name, kind, where, until, other) for name, other in zip(names, beside, strict=True)]
+
+    def _name(self, slot: int) -> str:
+        name = self.roster.ids[slot]
+        assert name is not None  # noqa: S101 - a run's jobs are active
+        return name
+
+    def _question(self) -> Question:
+        running = list(self.placed)
+        busy = {slot for run in running for slot in run.members}
+        waiting = np.array([slot for slot in self.roster.active.tolist() if slot not in busy], dtype=np.intp)
+        capacity = [floor.capacity for floor in self.floors]
+        return Question(capacity, running, waiting, self.roster.workers, self.roster.rates, self.roster.started)
+
+    def _account(self, time: float) -> None:
+        """Write down the accelerator time that everyone who runs has received."""
+        elapsed = time - self._accounted_until
+        if elapsed > 0 and self.placed:
+            slots, kinds = zip(*((slot, run.type_index) for run in self.placed for slot in run.members), strict=True)
+            self.roster.received[list(slots), list(kinds)] += elapsed
+        self._accounted_until = max(time, self._accounted_until)
+
+    @property
+    def _base(self) -> Problem:
+        """The problem of the current types and profiles, without jobs; made anew only when those change."""
+        if self._problem_base is None:
+            types = [
+                AcceleratorType(name, floor.capacity, self.prices.get(name))
+                for name, floor in zip(self.types, self.floors, strict=True)
+            ]
+            nobody = Jobs((), *(np.empty(0) for _ in range(8)))  # type: ignore[arg-type]
+            base = Problem.from_table(types, self.table, list(self._profiles), nobody, entities=self._entities)
+            self._problem_base = base if self.settings.space_sharing else base.without_pairs()
+        return self._problem_base
+
+    @property
+    def _home_columns(self) -> Ints:
+        columns = self._base.columns
+        return np.array(
+            [max(i for i, c in enumerate(columns) if c.type_index == kind) for kind in range(len(self.types))], dtype=np.intp
+        )
+
+    def _problem(self, time: float) -> Problem:
+        roster, slots = self.roster, self.roster.active
+        base = self._base
+        problem = Problem(
+            base.types,
+            base.columns,
+            base.profiles,
+            Jobs(
+                roster.names(slots),
+                roster.profile[slots],
+                roster.weight[slots],
+                np.maximum(roster.steps[slots], 1e-9),
+                roster.arrival[slots],
+                time - roster.arrival[slots],
+                roster.isolated_age[slots],
+                np.maximum(roster.deadline[slots] - time, 1e-3),
+                roster.entity[slots],
+            ),
+            base.pairs,
+            base.entities,
+        )
+        self._age_in_isolation(problem, slots)
+        return problem
+
+    def _age_in_isolation(self, problem: Problem, slots: Ints) -> None:
+        """Convert the steps done since the last problem into seconds with 1/n of the cluster."""
+        done = self.roster.counted[slots] - self.roster.steps[slots]
+        rate = problem.isolated_rates[problem.jobs.profile]
+        self.roster.isolated_age[slots] += np.divide(done, rate, out=np.zeros(len(slots)), where=rate > 0)
+        self.roster.counted[slots] = self.roster.steps[slots]
+
+
+def check_invariants(scheduler: Scheduler) -> None:
+    """Raise AssertionError unless the scheduler's state is consistent."""
+    seen: set[int] = set()
+    used: dict[str, int] = {}
+    for run, where in scheduler.placed.items():
+        assert seen.isdisjoint(run.members), "a job runs twice"  # noqa: S101
+        seen.update(run.members)
+        assert sum(where.values()) == run.workers, "a gang is not whole"  # noqa: S101
+        for name, count in where.items():
+            used[name] = used.get(name, 0) + count
+    active = set(scheduler.roster.active.tolist())
+    assert seen <= active, "somebody runs who is not there"  # noqa: S101
+    for floor in scheduler.floors:
+        for name, size in floor._size.items():  # noqa: SLF001 - one package
+            assert floor._free[name] == size - used.get(name, 0) >= 0, f"server {name} does not add up"  # noqa: S101, SLF001
+

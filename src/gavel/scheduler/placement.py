@@ -1,0 +1,71 @@
+"""Which servers a run gets: as few as possible, and the fullest that fit, so that large gaps stay for large gangs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gavel.core.cluster import Server
+
+Where = Mapping[str, int]
+"""Accelerators by server."""
+
+
+class Floor:
+    """The servers of one type and what is free on each."""
+
+    def __init__(self) -> None:
+        self._size: dict[str, int] = {}
+        self._free: dict[str, int] = {}
+        self._with_free: dict[int, dict[str, None]] = {}
+        """Servers by free accelerators, in order of arrival there; together they hold every server."""
+
+    @property
+    def capacity(self) -> int:
+        return sum(self._size.values())
+
+    @property
+    def free(self) -> int:
+        return sum(self._free.values())
+
+    def join(self, server: Server) -> None:
+        self._size[server.name] = server.accelerators
+        self._set(server.name, server.accelerators)
+
+    def lose(self, name: str) -> None:
+        self._with_free[self._free.pop(name)].pop(name)
+        del self._size[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._size
+
+    def take(self, workers: int) -> dict[str, int]:
+        """Accelerators for a gang: on the fullest server that holds it whole, else on as few as possible."""
+        for count in range(workers, max(self._with_free, default=0) + 1):
+            if names := self._with_free.get(count):
+                return self._claim(next(iter(names)), workers)
+        taken: dict[str, int] = {}
+        while workers:
+            most = max(count for count, names in self._with_free.items() if names)
+            taken |= self._claim(next(iter(self._with_free[most])), min(most, workers))
+            workers -= min(most, workers)
+        return taken
+
+    def _claim(self, name: str, workers: int) -> dict[str, int]:
+        self._set(name, self._free[name] - workers)
+        return {name: workers}
+
+    def give_back(self, where: Where) -> None:
+        for name, workers in where.items():
+            if name in self._free:  # a server that is gone takes nothing back
+                self._set(name, self._free[name] + workers)
+
+    def _set(self, name: str, free: int) -> None:
+        if name in self._free:
+            self._with_free[self._free[name]].pop(name)
+        self._free[name] = free
+        self._with_free.setdefault(free, {})[name] = None
+
+    def is_consolidated(self, where: Where) -> bool:
+        """Whether a gang sits on as few servers as its size allows."""
+        workers, largest = sum(where.values()), max(self._size.values(), default=1)
+        return len(where) <= -(-workers // largest)

@@ -1,0 +1,98 @@
+"""The jobs that the scheduler knows, one array per attribute, so that a round costs the same for few and for many."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gavel.core.jobs import JobSpec
+from gavel.core.problem import Floats, Ints
+
+
+@dataclass(slots=True)
+class Roster:
+    """Active jobs by slot. A slot is free again when its job is gone."""
+
+    types: int
+    ids: list[str | None] = field(default_factory=list)
+    slot_of: dict[str, int] = field(default_factory=dict)
+    spare: list[int] = field(default_factory=list)
+    profile: Ints = field(default_factory=lambda: np.empty(0, np.intp))
+    workers: Ints = field(default_factory=lambda: np.empty(0, np.intp))
+    weight: Floats = field(default_factory=lambda: np.empty(0))
+    steps: Floats = field(default_factory=lambda: np.empty(0))
+    """Steps left."""
+    arrival: Floats = field(default_factory=lambda: np.empty(0))
+    deadline: Floats = field(default_factory=lambda: np.empty(0))
+    """The time by which it should be done; infinite if never."""
+    entity: Ints = field(default_factory=lambda: np.empty(0, np.intp))
+    isolated_age: Floats = field(default_factory=lambda: np.empty(0))
+    """Seconds that its steps so far would have taken with 1/n of the cluster."""
+    counted: Floats = field(default_factory=lambda: np.empty(0))
+    """Steps left when `isolated_age` was last brought up to date."""
+    started: Ints = field(default_factory=lambda: np.empty(0, np.intp))
+    """1 once it has run."""
+    rates: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    """By slot and type, alone."""
+    received: Floats = field(default_factory=lambda: np.empty((0, 0)))
+    """Seconds by slot and type."""
+    _active: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.slot_of)
+
+    def __contains__(self, job: str) -> bool:
+        return job in self.slot_of
+
+    @property
+    def active(self) -> Ints:
+        """The slots in use, in order of submission as far as slots are new."""
+        if self._active is None:
+            self._active = np.fromiter(self.slot_of.values(), dtype=np.intp, count=len(self.slot_of))
+        return self._active
+
+    def names(self, slots: Ints) -> Sequence[str]:
+        """The ids of jobs by slot."""
+        ids = self.ids
+        return tuple(ids[slot] or "" for slot in slots.tolist())
+
+    def add(self, job: JobSpec, time: float, profile: int, entity: int, rates: Floats) -> int:
+        """Take in a job and return its slot."""
+        if not self.spare:
+            self._grow()
+        slot = self.spare.pop()
+        self.ids[slot] = job.id
+        self.slot_of[job.id] = slot
+        self._active = None
+        self.profile[slot], self.workers[slot], self.weight[slot] = profile, job.workers, job.weight
+        self.steps[slot] = self.counted[slot] = job.steps
+        self.arrival[slot] = time
+        self.deadline[slot] = np.inf if job.deadline_seconds is None else time + job.deadline_seconds
+        self.entity[slot], self.isolated_age[slot], self.started[slot] = entity, 0.0, 0
+        self.rates[slot], self.received[slot] = rates, 0.0
+        return slot
+
+    def remove(self, job: str) -> int:
+        """Drop a job and return the slot that it had."""
+        slot = self.slot_of.pop(job)
+        self.ids[slot] = None
+        self.spare.append(slot)
+        self._active = None
+        return slot
+
+    def _grow(self) -> None:
+        size = len(self.ids)
+        more = max(size, 64)
+        self.ids += [None] * more
+        self.spare += range(size + more - 1, size - 1, -1)
+        for name in ("profile", "workers", "weight", "steps", "arrival", "deadline", "entity", "isolated_age"):
+            setattr(self, name, np.resize(getattr(self, name), size + more))
+        for name in ("counted", "started"):
+            setattr(self, name, np.resize(getattr(self, name), size + more))
+        for name in ("rates", "received"):
+            old = getattr(self, name)
+            new = np.zeros((size + more, self.types))
+            new[:size] = old.reshape(size, self.types)
+            setattr(self, name, new)

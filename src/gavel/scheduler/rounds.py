@@ -1,0 +1,70 @@
+"""The vocabulary of one round: jobs by slot, runs, and what a mechanism is asked and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.problem import Floats, Ints
+
+Members = tuple[int, ...]
+"""The slots of the one or two jobs of a combo."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A combo on a type: what occupies accelerators."""
+
+    members: Members
+    type_index: int
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Question:
+    """What a mechanism needs to know to plan a round."""
+
+    capacity: Sequence[int]
+    """Accelerators by type."""
+    running: Sequence[Run]
+    """What ran in the last round and may go on."""
+    waiting: Ints
+    """Slots of the active jobs that do not run."""
+    workers: Ints
+    """By slot."""
+    rates: Floats
+    """By slot and type: steps per second alone, 0 where a job cannot run."""
+    started: Ints
+    """By slot: 1 once a job has ever run."""
+
+
+class Mechanism(Protocol):
+    """Realises allocations round by round."""
+
+    def adopt(self, allocation: Allocation, slots: Ints) -> None:
+        """Take up a new allocation; `slots` are those of the problem's jobs, in order."""
+
+    def plan(self, question: Question) -> list[Run]:
+        """Everything that runs in the next round; runs that go on are the same objects as in the question."""
+
+    def leave(self, slot: int) -> None:
+        """Forget a job that is done; its slot will be used again."""
+
+
+def offers(question: Question, free: Sequence[int], taken: Container[int]) -> list[tuple[int, int]]:
+    """Jobs that do not run and could use an idle accelerator, as (slot, type), whoever runs best there first."""
+    open_types = [kind for kind, count in enumerate(free) if count > 0]
+    idle_jobs = [slot for run in question.running for slot in run.members] + question.waiting.tolist()
+    slots = np.array([slot for slot in idle_jobs if slot not in taken], dtype=np.intp)
+    if not open_types or not len(slots):
+        return []
+    rates = question.rates[slots]
+    relative = rates / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)
+    fitting = question.workers[slots][:, None] <= np.asarray(free)
+    job, kind = np.nonzero((relative > 0) & fitting & (np.asarray(free) > 0))
+    order = np.lexsort((slots[job], -relative[job, kind]))
+    return [(int(slots[job[at]]), int(kind[at])) for at in order]

@@ -1,0 +1,109 @@
+"""Alibaba's GPU traces: the tasks of 2020 (PAI, `pai_task_table`) and the pods of 2023 (`openb_pod_list`)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gavel.core.errors import InputError
+from gavel.workload.recorded import NEVER_RAN, NO_END, NO_GPU, Log, Record
+from gavel.workload.rows import Row, Source, named_rows, positional_rows
+
+TASKS = (
+    "job_name",
+    "task_name",
+    "inst_num",
+    "status",
+    "start_time",
+    "end_time",
+    "plan_cpu",
+    "plan_mem",
+    "plan_gpu",
+    "gpu_type",
+)
+"""The task table's columns. The published CSV has no header; its columns are in a file beside it."""
+STATUSES = frozenset({"Terminated", "Failed", "Running", "Waiting"})
+_JOB_TABLE = 6
+_NEEDED = ("job_name", "inst_num", "start_time", "end_time", "plan_gpu")
+PODS = ("name", "num_gpu", "creation_time", "deletion_time", "scheduled_time")
+
+_SHARES = "shares of a GPU were rounded up to whole GPUs for {} job{}"
+
+
+@dataclass(slots=True)
+class _Tasks:
+    """The tasks of one job that use GPUs, put together."""
+
+    gpus: float = 0.0
+    start: float = math.inf
+    end: float = -math.inf
+    unfinished: bool = False
+
+
+def read_tasks(source: Source) -> Log:
+    """Read the task table; a job has the GPUs of all its tasks, from the first start to the last end."""
+    log, jobs = Log(source.name), dict[str, _Tasks]()
+    for row in _task_rows(source):
+        tasks = jobs.setdefault(row["job_name"].filled(), _Tasks())
+        gpus = _number(row, "plan_gpu") / 100.0 * _number(row, "inst_num")
+        if not gpus:
+            continue
+        tasks.gpus += gpus
+        if row["start_time"].missing or row["end_time"].missing:
+            tasks.unfinished = True
+        else:
+            tasks.start = min(tasks.start, row["start_time"].number("a time in seconds"))
+            tasks.end = max(tasks.end, row["end_time"].number("a time in seconds"))
+    for name, tasks in jobs.items():
+        if not tasks.gpus:
+            log.leave_out(NO_GPU)
+        elif tasks.unfinished:
+            log.leave_out(NO_END)
+        else:
+            log.add(Record(name, tasks.start, tasks.end - tasks.start, math.ceil(tasks.gpus - 1e-9)))
+    _note_shares(log, sum(not tasks.gpus.is_integer() for tasks in jobs.values()))
+    return log
+
+
+def _task_rows(source: Source) -> Iterator[Row]:
+    first = source.first_line().split(",")
+    if len(first) == _JOB_TABLE and (first[3] in STATUSES or "inst_id" in first):
+        raise InputError(f"{source.name}: the job table does not tell the GPUs; give the task table (pai_task_table)")
+    if "job_name" in first:
+        return named_rows(source, required=_NEEDED, what="a PAI task table")
+    return positional_rows(source, {len(TASKS): TASKS}, delimiter=",", quoted=True, what="a PAI task table")
+
+
+def _number(row: Row, column: str) -> float:
+    cell = row[column]
+    return 0.0 if cell.missing else cell.number("a number from 0")
+
+
+def read_pods(source: Source) -> Log:
+    """Read the pods; each is a job of its own."""
+    log, shares = Log(source.name), 0
+    for row in named_rows(source, required=PODS, what="an openb pod list"):
+        gpus = row["num_gpu"].count("a number of GPUs")
+        if gpus and (row["scheduled_time"].missing or row["deletion_time"].missing):
+            log.leave_out(NEVER_RAN if row["scheduled_time"].missing else NO_END)
+            continue
+        shares += gpus == 1 and not row["gpu_milli"].missing and row["gpu_milli"].number("thousandths of a GPU") < 1000
+        log.add(
+            Record(
+                id=row["name"].filled(),
+                submitted=row["creation_time"].number("a time in seconds"),
+                run_seconds=row["deletion_time"].number("a time in seconds")
+                - row["scheduled_time"].number("a time in seconds")
+                if gpus
+                else 0.0,
+                gpus=gpus,
+            )
+        )
+    _note_shares(log, shares)
+    return log
+
+
+def _note_shares(log: Log, jobs: int) -> None:
+    if jobs:
+        log.notes.append(_SHARES.format(jobs, "" if jobs == 1 else "s"))

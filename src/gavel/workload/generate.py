@@ -1,0 +1,184 @@
+"""Generated workloads as in the paper's evaluation: who arrives when, runs what, and for how long.
+
+Every property of a job has a random stream of its own. So a seed gives the same jobs at every load, with the gaps
+between them scaled; the same first jobs however many are asked for; and the same durations with and without
+multi-worker jobs, priorities or deadlines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gavel.core.errors import InputError
+from gavel.core.throughputs import ThroughputTable
+from gavel.workload.reference import Reference, drawn
+from gavel.workload.trace import Trace, TraceJob
+
+Floats = NDArray[np.float64]
+
+WORKER_SHARES = {1: 0.70, 2: 0.10, 4: 0.15, 8: 0.05}
+"""Shares of jobs by number of workers in a multi-worker workload."""
+SHORT_SHARE = 0.8
+"""The share of short jobs; the others are long."""
+SHORT_MINUTES = (1.5, 3.0)
+LONG_MINUTES = (3.0, 4.0)
+"""Powers of ten between which the logarithm of a job's minutes is uniform."""
+HIGH_PRIORITY_WEIGHT = 5.0
+
+
+def generate(
+    *,
+    jobs: int,
+    arrivals_per_hour: float | None,
+    multi_worker: bool,
+    table: ThroughputTable,
+    seed: int,
+    high_priority_share: float = 0.0,
+    high_priority_weight: float = HIGH_PRIORITY_WEIGHT,
+    slo_factors: Sequence[float] = (),
+    entities: Sequence[str] = (),
+    templates: Sequence[str] | None = None,
+    durations: Sequence[float] | None = None,
+    reference_type: str = "v100",
+) -> Trace:
+    """Draw a workload; with `arrivals_per_hour` None all jobs are there at the start.
+
+    `slo_factors` give each job a deadline of a random factor times its duration. `entities` take turns.
+    `templates` are names, or model names that stand for all their batch sizes. `durations` are seconds on the reference
+    type to choose from, instead of the paper's distribution.
+
+    >>> from gavel.core.throughputs import builtin_table
+    >>> trace = generate(jobs=3, arrivals_per_hour=4.0, multi_worker=False, table=builtin_table(), seed=0)
+    >>> [(job.id, job.workers, job.arrival) for job in trace.jobs][:1]
+    [('job0', 1, 0.0)]
+    """
+    _check(jobs, seed, high_priority_share)
+    _check_positive("a high priority's weight", [high_priority_weight])
+    _check_positive("an SLO factor", slo_factors)
+    _check_positive("a duration in seconds", durations or ())
+    reference = Reference.of(table, reference_type)
+    streams = _Streams.of(seed)
+    workers = _workers(streams.workers.random(jobs)) if multi_worker else [1] * jobs
+    ran = _templates(streams.templates.random(jobs), workers, reference, _chosen(templates, table))
+    seconds = _seconds(streams, jobs, durations)
+    arrivals = _arrivals(streams.gaps.standard_exponential(jobs), arrivals_per_hour)
+    important = streams.priorities.random(jobs) < high_priority_share
+    factors = drawn(streams.deadlines.random(jobs), len(slo_factors)) if slo_factors else []
+    return Trace(
+        tuple(
+            TraceJob(
+                id=f"job{number}",
+                template=ran[number],
+                workers=workers[number],
+                steps=seconds[number] * reference.rate(ran[number], workers[number]),
+                arrival=arrivals[number],
+                weight=high_priority_weight if important[number] else 1.0,
+                entity=entities[number % len(entities)] if entities else None,
+                deadline_seconds=slo_factors[factors[number]] * seconds[number] if slo_factors else None,
+            )
+            for number in range(jobs)
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Streams:
+    """One generator for each property. New ones go at the end, so that old seeds keep their meaning."""
+
+    gaps: np.random.Generator
+    templates: np.random.Generator
+    workers: np.random.Generator
+    lengths: np.random.Generator
+    minutes: np.random.Generator
+    priorities: np.random.Generator
+    deadlines: np.random.Generator
+
+    @classmethod
+    def of(cls, seed: int) -> _Streams:
+        return cls(*(np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(7)))
+
+
+def _check(jobs: int, seed: int, high_priority_share: float) -> None:
+    if jobs < 1:
+        raise InputError(f"a workload needs at least one job, not {jobs}")
+    if seed < 0:
+        raise InputError(f"the seed must be 0 or more, not {seed}")
+    if not 0.0 <= high_priority_share <= 1.0:
+        raise InputError(f"the share of jobs with high priority must be between 0 and 1, not {high_priority_share:g}")
+
+
+def _check_positive(what: str, values: Sequence[float]) -> None:
+    for value in values:
+        if not 0.0 < value < math.inf:
+            raise InputError(f"{what} must be greater than 0 and finite, not {value:g}")
+
+
+def _chosen(templates: Sequence[str] | None, table: ThroughputTable) -> list[str] | None:
+    """The templates to draw from, each once; None for all."""
+    if templates is None:
+        return None
+    found: dict[str, None] = {}
+    for name in templates:
+        matching = [template for template in table.templates if template == name or template.startswith(f"{name} (")]
+        if not matching:
+            near = get_close_matches(name, table.templates, n=3, cutoff=0.4)
+            hint = f"the nearest known are: {', '.join(map(repr, near))}" if near else "the throughput table names them"
+            raise InputError(f"there is no template {name!r}; {hint}")
+        found |= dict.fromkeys(matching)
+    if not found:
+        raise InputError("no template is named; name at least one, or none at all to draw from the whole table")
+    return list(found)
+
+
+def _workers(uniform: Floats) -> list[int]:
+    counts = np.array(list(WORKER_SHARES))
+    upto = np.cumsum(list(WORKER_SHARES.values()))
+    found: list[int] = counts[np.minimum(np.searchsorted(upto, uniform, side="right"), len(counts) - 1)].tolist()
+    return found
+
+
+def _templates(uniform: Floats, workers: Sequence[int], reference: Reference, among: list[str] | None) -> list[str]:
+    """A template for each job, uniform over those that run with its workers.
+
+    So the shares of worker counts are as promised, and templates that know one worker only are rarer by what others
+    get. The other way round (template first, then one worker where it knows no more) there would be 78% jobs with one
+    worker instead of 70%.
+    """
+    found = [""] * len(workers)
+    for count in sorted(set(workers)):
+        choices = reference.templates(count, among)
+        if not choices:
+            which = "no template" if among is None else f"none of {', '.join(map(repr, among))}"
+            raise InputError(
+                f"{which} has a rate with {count} worker{'' if count == 1 else 's'} on {reference.type}; "
+                "draw from other templates, leave out multi-worker jobs, or take another reference type"
+            )
+        jobs = [number for number, wanted in enumerate(workers) if wanted == count]
+        for number, index in zip(jobs, drawn(uniform[jobs], len(choices)), strict=True):
+            found[number] = choices[index]
+    return found
+
+
+def _seconds(streams: _Streams, jobs: int, durations: Sequence[float] | None) -> list[float]:
+    length, position = streams.lengths.random(jobs), streams.minutes.random(jobs)
+    if durations:
+        return [float(durations[index]) for index in drawn(position, len(durations))]
+    low = np.where(length < SHORT_SHARE, SHORT_MINUTES[0], LONG_MINUTES[0])
+    high = np.where(length < SHORT_SHARE, SHORT_MINUTES[1], LONG_MINUTES[1])
+    found: list[float] = (60.0 * 10.0 ** (low + (high - low) * position)).tolist()
+    return found
+
+
+def _arrivals(gaps: Floats, per_hour: float | None) -> list[float]:
+    """The first job arrives at 0; gaps are exponential."""
+    if per_hour is None:
+        return [0.0] * len(gaps)
+    _check_positive("the number of arrivals an hour", [per_hour])
+    after = np.cumsum(gaps[:-1] * (3600.0 / per_hour))
+    return [0.0, *after.tolist()]

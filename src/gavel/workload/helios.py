@@ -1,0 +1,28 @@
+"""SenseTime's Helios traces: `cluster_log.csv`."""
+
+from __future__ import annotations
+
+from gavel.workload.recorded import Log, Record
+from gavel.workload.rows import Row, Source, named_rows
+
+REQUIRED = ("job_id", "gpu_num", "submit_time")
+
+
+def read_helios(source: Source) -> Log:
+    """Read the log; jobs of every final state count, for they all held their GPUs."""
+    log = Log(source.name)
+    for row in named_rows(source, required=(*REQUIRED, "duration"), what="a Helios log"):
+        log.add(
+            Record(
+                id=row["job_id"].filled(),
+                submitted=row["submit_time"].time(),
+                run_seconds=_run_seconds(row),
+                gpus=row["gpu_num"].count("a number of GPUs"),
+                entity=row["vc"].text or row["user"].text or None,
+            )
+        )
+    return log
+
+
+def _run_seconds(row: Row) -> float:
+    return 0.0 if row["duration"].missing else row["duration"].number("a run time in seconds")

@@ -1,0 +1,86 @@
+"""Our own trace files: CSV with named columns (docs/traces.md). What is written is read back the same."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+from gavel.core.errors import InputError
+from gavel.core.throughputs import ThroughputTable
+from gavel.workload.rows import Row, Source, named_rows
+from gavel.workload.templates import UnknownTemplates
+from gavel.workload.trace import Trace, TraceJob
+
+REQUIRED = ("template", "steps", "arrival_seconds")
+COLUMNS = ("id", "template", "workers", "steps", "arrival_seconds", "weight", "entity", "deadline_seconds", "command")
+
+
+def read_own(source: Source, table: ThroughputTable) -> Trace:
+    """Read our own format; a worker count that the table does not know for a template is refused."""
+    unknown = UnknownTemplates(source.name, table)
+    jobs: list[TraceJob] = []
+    lines: dict[str, int] = {}
+    for number, row in enumerate(named_rows(source, required=REQUIRED, what="a gavel trace")):
+        _check_columns(row)
+        job = _job(row, number)
+        if job.id in lines:
+            raise InputError(f"{row.where}, column 'id': {job.id!r} is also on line {lines[job.id]}; ids must differ")
+        lines[job.id] = row.line
+        if unknown.knows(job.template, row):
+            _check_workers(job, row, table)
+        jobs.append(job)
+    unknown.check()
+    if not jobs:
+        raise InputError(f"{source.name} has no jobs; it needs a line for each below the one that names the columns")
+    return Trace.of(jobs)
+
+
+def write_own(trace: Trace, path: Path) -> None:
+    """Write a trace with all columns; notes are not part of the file."""
+    rows = [
+        [j.id, j.template, j.workers, j.steps, j.arrival, j.weight, j.entity, j.deadline_seconds, j.command]
+        for j in trace.jobs
+    ]
+    # A bare carriage return is a line end to a CSV reader, and the csv module does not quote it by itself.
+    odd = any("\r" in cell for row in rows for cell in row if isinstance(cell, str))
+    try:
+        with path.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, quoting=csv.QUOTE_ALL if odd else csv.QUOTE_MINIMAL, lineterminator="\n")
+            writer.writerow(COLUMNS)
+            writer.writerows(rows)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {(error.strerror or 'unknown error').lower()}") from None
+
+
+def _check_columns(row: Row) -> None:
+    for name in row.values:
+        if name not in COLUMNS:
+            raise InputError(f"{row.source}: column {name!r} is not known; known are: {', '.join(COLUMNS)}")
+
+
+def _job(row: Row, number: int) -> TraceJob:
+    workers, weight, deadline = row["workers"], row["weight"], row["deadline_seconds"]
+    return TraceJob(
+        id=row.values.get("id") or f"job{number}",
+        template=row["template"].filled(),
+        workers=workers.count("a number of workers; give 1 or more", least=1) if workers.text else 1,
+        steps=row["steps"].number("a number of steps; give one greater than 0", positive=True),
+        arrival=row["arrival_seconds"].number("an arrival; give seconds from the start of the trace, 0 or more"),
+        weight=weight.number("a weight; give a number greater than 0", positive=True) if weight.text else 1.0,
+        entity=row.values.get("entity") or None,
+        deadline_seconds=(
+            deadline.number("a deadline; give seconds after the arrival, or nothing", positive=True)
+            if deadline.text
+            else None
+        ),
+        command=row.values.get("command", ""),
+    )
+
+
+def _check_workers(job: TraceJob, row: Row, table: ThroughputTable) -> None:
+    known = table.workers(job.template)
+    if job.workers not in known:
+        raise InputError(
+            f"{row.where}, column 'workers': template {job.template!r} has no throughputs with {job.workers} "
+            f"worker{'' if job.workers == 1 else 's'}; use one of: {', '.join(map(str, known))}"
+        )

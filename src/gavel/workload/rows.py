@@ -1,0 +1,180 @@
+"""Tables as text: rows of named cells that know their file, line and column, so that a mistake can be pointed at."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import reprlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from gavel.core.errors import InputError
+
+Refusal = Callable[[str], InputError]
+"""Makes the error for a value that is not what was wanted."""
+
+_MISSING = frozenset({"", "nan", "none", "null", "unknown", "n/a"})
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file's name and what is in it."""
+
+    name: str
+    text: str
+
+    @classmethod
+    def of(cls, path: Path) -> Source:
+        """Read a file of UTF-8 text."""
+        try:
+            # Line ends stay as they are: a quoted cell may hold some.
+            with path.open(encoding="utf-8-sig", newline="") as file:
+                return cls(str(path), file.read())
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {(error.strerror or 'unknown error').lower()}") from None
+        except UnicodeDecodeError:
+            raise InputError(f"cannot read {path}: it is not UTF-8 text") from None
+
+    def first_line(self) -> str:
+        """The first line that is not blank."""
+        start = self.text.lstrip()[:100_000]
+        return start.splitlines()[0] if start else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One value as text, and where it stands."""
+
+    row: Row
+    column: str
+    text: str
+
+    @property
+    def missing(self) -> bool:
+        """Whether the log says that it has no value here."""
+        return self.text.lower() in _MISSING
+
+    def refuse(self, wanted: str) -> InputError:
+        """The error that points at this cell."""
+        return InputError(f"{self.row.where}, column {self.column!r}: {reprlib.repr(self.text)} is not {wanted}")
+
+    def filled(self) -> str:
+        """The text; an empty cell is refused."""
+        if not self.text:
+            raise InputError(f"{self.row.where}, column {self.column!r}: a value is missing")
+        return self.text
+
+    def number(self, wanted: str, *, least: float = 0.0, positive: bool = False) -> float:
+        """A finite number that is not too small."""
+        text = self.filled()
+        try:
+            value = math.nan if "_" in text else float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value < math.inf or (positive and value <= 0):
+            raise self.refuse(wanted)
+        return value
+
+    def count(self, wanted: str, *, least: int = 0) -> int:
+        """A whole number; "2.0" is one."""
+        value = self.number(wanted, least=least)
+        if value != int(value):
+            raise self.refuse(wanted)
+        return int(value)
+
+    def time(self) -> float:
+        """A moment as seconds: ISO 8601 (UTC where no zone is given) or seconds already."""
+        return seconds_of(self.filled(), self.refuse)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a table."""
+
+    source: str
+    line: int
+    values: Mapping[str, str]
+
+    @property
+    def where(self) -> str:
+        """The file and the line, for messages."""
+        return f"{self.source}, line {self.line}"
+
+    def __getitem__(self, column: str) -> Cell:
+        """A cell without spaces around it; empty if the table has no such column."""
+        return Cell(self, column, self.values.get(column, "").strip())
+
+
+def seconds_of(text: str, refuse: Refusal) -> float:
+    """A moment in seconds since 1970, from ISO 8601 or from seconds."""
+    if text.replace(".", "", 1).isdecimal():
+        return float(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise refuse("a time such as 2024-05-17 09:30:00") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def named_rows(
+    source: Source, *, delimiter: str = ",", quoted: bool = True, required: Sequence[str], what: str
+) -> Iterator[Row]:
+    """The rows of a table whose first line names the columns; `what` such a table is, for messages."""
+    lines = _lines(source, delimiter, quoted)
+    try:
+        line, header = next(lines)
+    except StopIteration:
+        raise InputError(f"{source.name} is empty; {what} starts with a line that names its columns") from None
+    columns = [name.strip() for name in header]
+    open_ended = columns[-1] == ""  # `sacct -p` ends every line with its delimiter
+    columns = columns[:-1] if open_ended else columns
+    for name in required:
+        if name not in columns:
+            raise InputError(
+                f"{source.name}, line {line}: column {name!r} is missing; {what} has at least: {', '.join(required)}"
+            )
+    for name in columns:
+        if columns.count(name) > 1:
+            raise InputError(f"{source.name}, line {line}: column {name!r} is named twice; keep one")
+    for number, cells in lines:
+        yield Row(source.name, number, _named(source, number, cells[:-1] if open_ended else cells, columns))
+
+
+def positional_rows(
+    source: Source, layouts: Mapping[int, Sequence[str]], *, delimiter: str, quoted: bool, what: str
+) -> Iterator[Row]:
+    """The rows of a table without a header, whose number of columns says what they are."""
+    columns: Sequence[str] | None = None
+    for line, cells in _lines(source, delimiter, quoted):
+        if columns is None:
+            if len(cells) not in layouts:
+                known = " or ".join(str(count) for count in layouts)
+                raise InputError(f"{source.name}, line {line}: {what} has {known} columns, not {len(cells)}")
+            columns = layouts[len(cells)]
+        yield Row(source.name, line, _named(source, line, cells, columns))
+
+
+def _named(source: Source, line: int, cells: list[str], columns: Sequence[str]) -> dict[str, str]:
+    if len(cells) != len(columns):
+        raise InputError(
+            f"{source.name}, line {line}: {len(cells)} columns, but the first line has {len(columns)}; "
+            "look for a value too many or too few, or one that holds the separator"
+        )
+    return dict(zip(columns, cells, strict=True))
+
+
+def _lines(source: Source, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
+    """Each line's number and cells; blank lines are passed over."""
+    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    reader = csv.reader(io.StringIO(source.text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
+    line = 1
+    try:
+        for cells in reader:
+            if any(cell.strip() for cell in cells):
+                yield line, cells
+            line = reader.line_num + 1
+    except csv.Error as error:
+        raise InputError(f"{source.name}, line {line}: not a line of a table ({error}); mend its quotes") from None

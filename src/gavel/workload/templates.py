@@ -1,0 +1,50 @@
+"""Templates that a trace names and the throughput table does not know: all of them in one sentence."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cached_property
+
+from gavel.core.errors import InputError
+from gavel.core.throughputs import ThroughputTable
+from gavel.workload.rows import Row
+
+_SHOWN = 5
+
+
+@dataclass
+class UnknownTemplates:
+    """Collects them while a file is read."""
+
+    source: str
+    table: ThroughputTable
+    found: dict[str, int] = field(default_factory=dict)
+    """Each unknown template and the line that names it first."""
+
+    def knows(self, template: str, row: Row) -> bool:
+        """Whether the table knows a template; if not, it is remembered."""
+        if template in self._known:
+            return True
+        self.found.setdefault(template, row.line)
+        return False
+
+    def check(self) -> None:
+        """Refuse the file if there were any."""
+        if not self.found:
+            return
+        shown = [self._described(name, line) for name, line in list(self.found.items())[:_SHOWN]]
+        more = f" and {len(self.found) - _SHOWN} more" if len(self.found) > _SHOWN else ""
+        raise InputError(
+            f"{self.source}: the throughput table does not know {', '.join(shown)}{more}; rename them or give a table "
+            "that has them with --throughputs"
+        )
+
+    def _described(self, name: str, line: int) -> str:
+        near = get_close_matches(name, self.table.templates, n=3, cutoff=0.4)
+        hint = f"nearest: {', '.join(map(repr, near))}" if near else "nothing near"
+        return f"template {name!r} (line {line}; {hint})"
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.table.templates)
