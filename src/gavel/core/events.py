@@ -130,6 +130,8 @@ class Launch:
     accelerators: Mapping[str, int]
     """How many on which server."""
     until: float
+    consolidated: bool = True
+    """Whether they sit on as few servers as their number allows."""
     beside: str | None = None
 
 

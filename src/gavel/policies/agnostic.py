@@ -10,6 +10,9 @@ from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Ints, Problem
 
 
+SCALINGS = 100
+
+
 def alike(problem: Problem) -> Problem:
     """The problem as an agnostic policy sees it: every rate replaced by its mean over the accelerators that run it.
 
@@ -55,26 +58,33 @@ def at_true_rates(seen: Allocation, problem: Problem, *, spread: bool) -> Alloca
     rates[~alone] = _pair_rates(problem, ends[~alone])
     instances = seen.instances
     if spread:
-        instances = _in_proportion(seen, problem, problem.profiles.workers[ends[:, 0]].astype(float))
+        instances = _evenly(seen, problem, problem.profiles.workers[ends[:, 0]].astype(float))
     return replace(seen, problem=problem, instances=instances, rates=rates)
 
 
-def _in_proportion(seen: Allocation, problem: Problem, workers: Floats) -> Floats:
-    """Move time between types towards proportion, as far as capacities allow.
+def _evenly(seen: Allocation, problem: Problem, workers: Floats) -> Floats:
+    """Spread each combo's time over the types that run it: evenly, but leaning away from types that would overflow.
 
-    Each combo takes its total as a mix of where it can run; where that overfills a type, the mix and the solver's own
-    placement are blended just enough to fit. Both keep every total, so any blend does.
+    The leaning is found by scaling: a type that is asked for more than it has loses weight with everyone, until it
+    fits. Where even that does not suffice, the mix is blended with the solver's own placement just enough to fit; both
+    keep every combo's total, so any blend does.
     """
-    runs = (seen.rates > 0).any(axis=1)
-    counts = problem.counts[problem.column_type] * runs
-    mix = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1e-300)
-    mixed = seen.instances.sum(axis=1, keepdims=True) * mix
-    blend = 1.0
-    for index, count in enumerate(problem.counts):
-        here = problem.column_type == index
-        full, now = (float(workers @ amount[:, here].sum(axis=1)) for amount in (mixed, seen.instances))
-        if full > count and full > now:
-            blend = min(blend, max((count - now) / (full - now), 0.0))
+    runs = (seen.rates > 0).any(axis=1) * 1.0
+    total = seen.instances.sum(axis=1, keepdims=True)
+    columns = (problem.column_type[:, None] == np.arange(len(problem.types))) * 1.0
+    lean = np.ones(len(problem.types))
+    for _ in range(SCALINGS):
+        weight = runs * lean[problem.column_type]
+        mixed = total * weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
+        asked = workers @ mixed @ columns
+        over = asked / np.maximum(problem.counts, 1e-300)
+        if (over <= 1.0).all():
+            return np.asarray(mixed)
+        lean = lean / np.maximum(over, 1.0)
+    placed = workers @ seen.instances @ columns
+    crowded = (asked > problem.counts) & (asked > placed)
+    room = (problem.counts - placed)[crowded] / (asked - placed)[crowded]
+    blend = float(np.clip(np.min(room, initial=1.0), 0.0, 1.0))
     return np.asarray(blend * mixed + (1 - blend) * seen.instances)
 
 

@@ -66,7 +66,7 @@ def water_fill(program: Program, stage: Callable[[Floats, Bools], Demand]) -> tu
     while True:
         level = program.max_level(stage(position, active), floors=position / gain, start=start)
         first = first or level
-        position = np.maximum(level.needed * gain, position)
+        position = level.needed * gain
         stuck = level.pressure > STUCK * float(level.pressure.max(initial=0.0))
         still = active & ~stuck & (position < cap * (1 - IMPROVED))
         # What the active classes can still gain together; nothing at all means that everyone is stuck.

@@ -21,7 +21,7 @@ from gavel.program.lp import Lp, LpSolution
 from gavel.program.solve import MANY_CLASSES, TOLERANCE, solve
 
 FLOOR_SLACK = 1e-9
-INTERIOR_FLOOR_SLACK = 1e-7
+INTERIOR_FLOOR_SLACK = 4e-8
 """Floors that a solution has just met are asked for again with this much less, so that rounding leaves them feasible;
 an interior-point method needs more room. Half of it is what a class may lack where it counts as having reached a level:
 less than the floors forgive, more than the solvers err."""
@@ -72,7 +72,7 @@ class Level:
     value: float
     bound: float
     needed: Floats
-    """The throughput of each class at this level."""
+    """The throughput of each class at this level, and no more than a point that was found gives it: together feasible."""
     pressure: Floats
     """By class: how much the level would rise if it needed less; positive means that it is bottlenecked."""
     prices: Floats
@@ -230,7 +230,7 @@ class Program:
         floors = np.zeros(len(self)) if floors is None else floors
         top = demand.ceiling(self.reach)
         low, high, exact = -np.inf, top, False
-        kept = floors * (1 - self._slack)
+        kept, given = floors * (1 - self._slack), floors
         for _ in range(LEVEL_STEPS):
             asked = demand.at(high)
             target = np.where(asked > floors, asked, kept)  # whoever does not rise has no way to go, not a hair's breadth
@@ -238,8 +238,9 @@ class Program:
             checked = solve(lp, start=start, exact=exact)
             start = checked.solution
             duals = np.maximum(checked.solution.duals, 0.0)
-            enough = self.throughput(self.feasible(checked.solution.x[:-1])) * (1 + self._slack / 2)
-            low = max(low, min(demand.reached(enough), high))
+            got = self.throughput(self.feasible(checked.solution.x[:-1]))
+            reached = min(demand.reached(got * (1 + self._slack / 2)), high)
+            low, given = (reached, got) if reached >= low else (low, given)
             pressure = duals[len(self) : 2 * len(self)] * scale
             affordable = self._affordable(lp, duals)
             before, high = high, _meet(demand, pressure, affordable, low, high)
@@ -256,7 +257,7 @@ class Program:
         return Level(
             low,
             max(high, low),
-            demand.at(low),
+            np.minimum(np.maximum(demand.at(low), floors), given),
             pressure * self.fastest,
             np.broadcast_to(prices, (len(self.problem.types),)),
             checked.solution,

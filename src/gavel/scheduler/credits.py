@@ -55,7 +55,7 @@ class _Round:
 class Credits:
     """Plans rounds by credit; see the module."""
 
-    def __init__(self, *, patience: float = 4.0, rotation: float = 24.0) -> None:
+    def __init__(self, *, patience: float = 8.0, rotation: float = 24.0) -> None:
         self.patience = patience
         self.rotation = rotation
         self._class_of: dict[int, int] = {}
@@ -237,7 +237,7 @@ class Credits:
         if waiting:
             started = current.question.started
             return min(waiting, key=lambda slot: (bool(started[slot]), -self._lag.get(slot, 0.0), slot))
-        gap = 1.0 if idle else self.patience
+        gap = self.patience
         movable = [
             (self._standing(current.run_of[slot], current), slot)
             for slot in members

@@ -82,7 +82,7 @@ class Scheduler:
         """The number of the solve that the next round waits for."""
         self._accounted_until = 0.0
         self._round_ends: float | None = None
-        self.restarts: dict[str, int] = {}
+        self.accelerator_seconds = 0.0
 
     def handle(self, event: Event) -> list[Command]:
         """Take in one event."""
@@ -143,7 +143,7 @@ class Scheduler:
         """Take a job off its accelerators; whoever shared them goes on alone until the round ends."""
         slot = self.roster.slot_of[job]
         for run in [run for run in self.placed if slot in run.members]:
-            self._account(time)
+            self.account(time)
             where = self.placed.pop(run)
             rest = tuple(member for member in run.members if member != slot)
             if rest:
@@ -167,7 +167,7 @@ class Scheduler:
         for kind, floor in enumerate(self.floors):
             if name not in floor:
                 continue
-            self._account(time)
+            self.account(time)
             for run in [run for run, where in self.placed.items() if run.type_index == kind and name in where]:
                 floor.give_back({server: n for server, n in self.placed.pop(run).items() if server != name})
                 commands += [Stop(self._name(slot)) for slot in run.members]
@@ -186,7 +186,7 @@ class Scheduler:
         return [WakeAt(time)]
 
     def _round_due(self, time: float) -> list[Command]:
-        self._account(time)
+        self.account(time)
         late = self._awaiting is not None
         self._awaiting = None
         if not len(self.roster):
@@ -243,13 +243,13 @@ class Scheduler:
 
     def _launches(self, run: Run, where: Where, until: float) -> list[Command]:
         names = [self._name(slot) for slot in run.members]
-        for slot, name in zip(run.members, names, strict=True):
-            if self.roster.started[slot]:
-                self.restarts[name] = self.restarts.get(name, 0) + 1
+        for slot in run.members:
+            self.roster.restarts[slot] += self.roster.started[slot]
             self.roster.started[slot] = 1
         kind = self.types[run.type_index]
         beside = names[::-1] if len(names) == 2 else [None]
-        return [Launch(name, kind, where, until, other) for name, other in zip(names, beside, strict=True)]
+        close = self.floors[run.type_index].is_consolidated(where)
+        return [Launch(name, kind, where, until, close, other) for name, other in zip(names, beside, strict=True)]
 
     def _name(self, slot: int) -> str:
         name = self.roster.ids[slot]
@@ -263,12 +263,13 @@ class Scheduler:
         capacity = [floor.capacity for floor in self.floors]
         return Question(capacity, running, waiting, self.roster.workers, self.roster.rates, self.roster.started)
 
-    def _account(self, time: float) -> None:
+    def account(self, time: float) -> None:
         """Write down the accelerator time that everyone who runs has received."""
         elapsed = time - self._accounted_until
         if elapsed > 0 and self.placed:
             slots, kinds = zip(*((slot, run.type_index) for run in self.placed for slot in run.members), strict=True)
             self.roster.received[list(slots), list(kinds)] += elapsed
+            self.accelerator_seconds += elapsed * sum(run.workers for run in self.placed)
         self._accounted_until = max(time, self._accounted_until)
 
     @property
@@ -314,6 +315,14 @@ class Scheduler:
         )
         self._age_in_isolation(problem, slots)
         return problem
+
+    def isolated_seconds(self, slot: int, steps: float) -> float:
+        """How long so many steps of a job would take with 1/n of the cluster as it is now."""
+        problem = self._base
+        n = max(len(self.roster), 1)
+        share = problem.counts / (n * int(self.roster.workers[slot])) * (self.roster.rates[slot] > 0)
+        rate = float(share / max(float(share.sum()), 1.0) @ self.roster.rates[slot])
+        return steps / rate if rate > 0 else 0.0
 
     def _age_in_isolation(self, problem: Problem, slots: Ints) -> None:
         """Convert the steps done since the last problem into seconds with 1/n of the cluster."""

@@ -19,6 +19,7 @@ class Priorities:
         self._combos: list[Members] = []
         self._workers = np.empty(0, dtype=np.intp)
         self._target: Floats = np.empty((0, 0))
+        self._turn = 0
         self._rounds: Floats = np.empty((0, 0))
         """Rounds received by combo and type since the last allocation; starts at one half."""
 
@@ -68,5 +69,9 @@ class Priorities:
         received = self._rounds / self._rounds.sum(axis=0, keepdims=True)
         priority = self._target / received
         combo, kind = np.nonzero(self._target > 1e-9)
-        order = np.argsort(-priority[combo, kind], kind="stable")
+        # Shares received are relative to a type's own total, so priorities compare within a type only. Types take
+        # turns in being served first.
+        self._turn += 1
+        turn = (kind + self._turn) % self._target.shape[1]
+        order = np.lexsort((-priority[combo, kind], turn))
         return list(zip(combo[order].tolist(), kind[order].tolist(), strict=True))

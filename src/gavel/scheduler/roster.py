@@ -34,6 +34,8 @@ class Roster:
     """Steps left when `isolated_age` was last brought up to date."""
     started: Ints = field(default_factory=lambda: np.empty(0, np.intp))
     """1 once it has run."""
+    restarts: Ints = field(default_factory=lambda: np.empty(0, np.intp))
+    """How often it was launched after the first time."""
     rates: Floats = field(default_factory=lambda: np.empty((0, 0)))
     """By slot and type, alone."""
     received: Floats = field(default_factory=lambda: np.empty((0, 0)))
@@ -70,7 +72,8 @@ class Roster:
         self.steps[slot] = self.counted[slot] = job.steps
         self.arrival[slot] = time
         self.deadline[slot] = np.inf if job.deadline_seconds is None else time + job.deadline_seconds
-        self.entity[slot], self.isolated_age[slot], self.started[slot] = entity, 0.0, 0
+        self.entity[slot], self.isolated_age[slot] = entity, 0.0
+        self.started[slot] = self.restarts[slot] = 0
         self.rates[slot], self.received[slot] = rates, 0.0
         return slot
 
@@ -89,7 +92,7 @@ class Roster:
         self.spare += range(size + more - 1, size - 1, -1)
         for name in ("profile", "workers", "weight", "steps", "arrival", "deadline", "entity", "isolated_age"):
             setattr(self, name, np.resize(getattr(self, name), size + more))
-        for name in ("counted", "started"):
+        for name in ("counted", "started", "restarts"):
             setattr(self, name, np.resize(getattr(self, name), size + more))
         for name in ("rates", "received"):
             old = getattr(self, name)

@@ -1,16 +1,20 @@
-"""One simulation from a trace to its figures: sets up the world and the scheduler, and measures what happens."""
+"""One simulation from a trace to its figures: sets up the world and the scheduler, drives them, and measures."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
+from gavel.core.allocation import Allocation
 from gavel.core.cluster import LIST_PRICES, Cluster
-from gavel.core.events import JobFinished, JobSubmitted, Launch, RoundDue, ServerJoined, Solve
+from gavel.core.errors import InputError
+from gavel.core.events import Event, JobFinished, JobSubmitted, RoundDue, ServerJoined, Solve
 from gavel.core.jobs import Entity, JobSpec
+from gavel.core.problem import Floats, Problem
 from gavel.core.throughputs import ThroughputTable
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.rounds import Mechanism
@@ -18,24 +22,48 @@ from gavel.sim.world import Solver, World
 from gavel.workload.trace import Trace
 
 
+class Observer(Protocol):
+    """Looks on while a simulation runs, for plots and tests; it changes nothing."""
+
+    def after(self, event: Event, scheduler: Scheduler) -> None:
+        """Called after the scheduler has handled an event."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedJob:
+    """What became of a job."""
+
+    id: str
+    arrival: float
+    seconds: float
+    """From arrival to the end."""
+    fairness: float
+    """`seconds` over what it would have taken with 1/n of the cluster."""
+    late: bool
+    """Whether it missed its deadline."""
+    restarts: int
+    workers: int
+    received: Floats
+    """Seconds on each type of the table."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """What a simulation measured."""
 
-    completed: dict[str, float] = field(default_factory=dict)
-    """Seconds from arrival to the end, by job."""
-    fairness: dict[str, float] = field(default_factory=dict)
-    """By job: its completion time over what it would have taken with 1/n of the cluster."""
-    late: set[str] = field(default_factory=set)
-    received: dict[str, np.ndarray[tuple[int], np.dtype[np.float64]]] = field(default_factory=dict)
-    restarts: dict[str, int] = field(default_factory=dict)
+    jobs: dict[str, FinishedJob] = field(default_factory=dict)
     rounds: int = 0
     solves: int = 0
     end: float = 0.0
+    accelerators: int = 0
     busy_seconds: float = 0.0
-    cost_dollars: float = 0.0
+    """Accelerator-seconds given to jobs, restarts included."""
+    restart_seconds: float = 0.0
+    """Accelerator-seconds of those spent on saving and loading checkpoints."""
     solver_seconds: float = 0.0
     wall_seconds: float = 0.0
+    drained: bool = True
+    """False if the time limit came first."""
 
 
 def simulate(
@@ -49,59 +77,92 @@ def simulate(
     restart_seconds: float = 0.0,
     entities: Mapping[str, Entity] | None = None,
     window: tuple[int, int] | None = None,
+    until_seconds: float = np.inf,
+    disturbances: Sequence[Event] = (),
+    observers: Sequence[Observer] = (),
 ) -> Outcome:
     """Run a trace to its end, or until the jobs of the window (by order of arrival) are done."""
-    outcome = Outcome()
-
-    def timed(problem):  # type: ignore[no-untyped-def]
-        started = time.perf_counter()
-        try:
-            return solver(problem)
-        finally:
-            outcome.solver_seconds += time.perf_counter() - started
-
     started = time.perf_counter()
+    outcome = Outcome(accelerators=sum(server.accelerators for server in cluster.servers))
+    solving = _Timed(solver)
     scheduler = Scheduler(table, mechanism, settings, entities=entities)
-    largest: dict[str, int] = {}
-    for server in cluster.servers:
-        largest[server.type] = max(largest.get(server.type, 0), server.accelerators)
-
-    def close(launch: Launch) -> bool:
-        workers = sum(launch.accelerators.values())
-        return len(launch.accelerators) <= -(-workers // largest[launch.type])
-
-    world = World(table, timed, restart_seconds, close)
+    world = World(table, solving, restart_seconds)
     for server in cluster.servers:
         world.expect(ServerJoined(0.0, server))
-    arrival: dict[str, float] = {}
+    for event in disturbances:
+        world.expect(event)
     for job in trace.jobs:
         spec = JobSpec(job.id, job.template, job.workers, job.steps, job.weight, job.entity, job.deadline_seconds)
-        arrival[job.id] = job.arrival
         world.expect(JobSubmitted(job.arrival, spec))
     wanted = {job.id for job in trace.jobs[slice(*window)]} if window else {job.id for job in trace.jobs}
-    prices = np.array([LIST_PRICES.get(name, 0.0) for name in table.types]) / 3600.0
     for event in world:
-        if isinstance(event, JobFinished):
-            slot = scheduler.roster.slot_of[event.job]
-            outcome.completed[event.job] = event.time - arrival[event.job]
-        commands = scheduler.handle(event)
-        if isinstance(event, JobFinished):
-            received = scheduler.roster.received[slot].copy()
-            workers = int(scheduler.roster.workers[slot])
-            outcome.received[event.job] = received
-            outcome.busy_seconds += float(received.sum()) * workers
-            outcome.cost_dollars += float(received @ prices) * workers
-            outcome.end = event.time
-            wanted.discard(event.job)
-            if not wanted:
-                break
-        elif isinstance(event, RoundDue):
-            outcome.rounds += 1
-        for command in commands:
+        if event.time > until_seconds:
+            outcome.drained = False
+            break
+        finished = _measure(event, scheduler) if isinstance(event, JobFinished) else None
+        for command in scheduler.handle(event):
             outcome.solves += isinstance(command, Solve)
             world.perform(command)
-    outcome.restarts = scheduler.restarts
+        outcome.rounds += isinstance(event, RoundDue)
+        for observer in observers:
+            observer.after(event, scheduler)
+        if finished is not None:
+            outcome.jobs[finished.id] = finished
+            outcome.end = event.time
+            wanted.discard(finished.id)
+            if not wanted:
+                break
+    outcome.busy_seconds = scheduler.accelerator_seconds
+    outcome.restart_seconds = world.restart_accelerator_seconds
+    outcome.solver_seconds = solving.seconds
     outcome.wall_seconds = time.perf_counter() - started
     return outcome
 
 
+def _measure(event: JobFinished, scheduler: Scheduler) -> FinishedJob:
+    """The figures of a job that is about to leave."""
+    scheduler.account(event.time)
+    roster, slot = scheduler.roster, scheduler.roster.slot_of[event.job]
+    seconds = event.time - float(roster.arrival[slot])
+    isolated = float(roster.isolated_age[slot]) + scheduler.isolated_seconds(slot, float(roster.counted[slot]))
+    return FinishedJob(
+        event.job,
+        float(roster.arrival[slot]),
+        seconds,
+        seconds / isolated if isolated > 0 else np.inf,
+        event.time > float(roster.deadline[slot]) + 1e-6,
+        int(roster.restarts[slot]),
+        int(roster.workers[slot]),
+        roster.received[slot].copy(),
+    )
+
+
+@dataclass(slots=True)
+class _Timed:
+    """A solver that knows how long it has worked."""
+
+    solver: Solver
+    seconds: float = 0.0
+
+    def __call__(self, problem: Problem) -> Allocation:
+        started = time.perf_counter()
+        try:
+            return self.solver(problem)
+        finally:
+            self.seconds += time.perf_counter() - started
+
+
+def dollars(outcome: Outcome, types: Sequence[str], prices: Mapping[str, float] = LIST_PRICES) -> float:
+    """What the accelerator time of the finished jobs costs."""
+    hourly = np.array([prices.get(name, 0.0) for name in types])
+    return float(sum(job.workers * (job.received @ hourly) for job in outcome.jobs.values())) / 3600.0
+
+
+def check_fits(trace: Trace, window: tuple[int, int] | None, cluster: Cluster) -> None:
+    """Refuse what cannot be simulated, before any time is spent on it."""
+    if not sum(server.accelerators for server in cluster.servers):
+        raise InputError("the cluster has no accelerators; give for example --cluster v100=4,k80=8")
+    if window and not 0 <= window[0] < window[1] <= len(trace.jobs):
+        raise InputError(
+            f"the window {window[0]}:{window[1]} does not lie within the {len(trace.jobs)} jobs of the trace"
+        )

@@ -20,7 +20,6 @@ from gavel.core.events import (
     Launch,
     Renew,
     RoundDue,
-    ServerJoined,
     Solve,
     SolveFailed,
     Stop,
@@ -55,14 +54,11 @@ class World:
     table: ThroughputTable
     solver: Solver
     restart_seconds: float
-    consolidated: Callable[[Launch], bool]
-    """Whether a gang sits close together: the world asks the cluster, not the scheduler's opinion."""
     now: float = 0.0
     left: dict[str, float] = field(default_factory=dict)
     """Steps left of every job that is here."""
     running: dict[str, _Running] = field(default_factory=dict)
-    solver_seconds: float = 0.0
-    restart_total: float = 0.0
+    restart_accelerator_seconds: float = 0.0
     _heap: list[tuple[float, int, int, Event | None, str, int]] = field(default_factory=list)
     _serial: int = 0
     _wake: float | None = None
@@ -125,10 +121,9 @@ class World:
 
     def _launch(self, command: Launch) -> None:
         spec = self._specs[command.job]
-        close = self.consolidated(command)
-        rate = self._rate(spec, command.type, close, command.beside)
+        rate = self._rate(spec, command.type, command.consolidated, command.beside)
         cost = self.restart_seconds if command.job in self._ran else 0.0
-        self.restart_total += cost * spec.workers
+        self.restart_accelerator_seconds += cost * spec.workers
         self._ran.add(command.job)
         self.running[command.job] = _Running(spec, command.type, rate, self.now + cost, self._serial, command.beside)
 

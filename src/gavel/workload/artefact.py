@@ -60,7 +60,7 @@ class _Reader:
 
     def notes(self) -> list[str]:
         return [
-            f"the throughput table knows template {name!r} only with {_or(self.table.workers(name))}; {count} "
+            f"the throughput table knows template {name!r} only with {_or(self._known[name])}; {count} "
             f"job{' that wanted others runs' if count == 1 else 's that wanted others run'} with the nearest of these "
             "and the same steps"
             for name, count in self.rounded.items()
@@ -68,7 +68,7 @@ class _Reader:
 
     def _workers(self, row: Row, template: str) -> int:
         wanted = row["scale factor"].count("a number of workers; give 1 or more", least=1)
-        nearest = min(self.table.workers(template), key=lambda known: (abs(known - wanted), -known))
+        nearest = min(self._known[template], key=lambda known: (abs(known - wanted), -known))
         if nearest != wanted:
             self.rounded[template] += 1
         return nearest
@@ -83,6 +83,10 @@ class _Reader:
         if not factor or not rate:
             raise cell.refuse(f"an SLO of a job that makes {rate:g} steps per second on {self.reference_type}")
         return factor * steps / rate
+
+    @cached_property
+    def _known(self) -> dict[str, tuple[int, ...]]:
+        return {template: self.table.workers(template) for template in self.table.templates}
 
     @cached_property
     def _reference(self) -> Reference:

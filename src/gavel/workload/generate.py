@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from gavel.core.errors import InputError
 from gavel.core.throughputs import ThroughputTable
 from gavel.workload.reference import Reference, drawn
+from gavel.workload.templates import nearest
 from gavel.workload.trace import Trace, TraceJob
 
 Floats = NDArray[np.float64]
@@ -127,7 +127,7 @@ def _chosen(templates: Sequence[str] | None, table: ThroughputTable) -> list[str
     for name in templates:
         matching = [template for template in table.templates if template == name or template.startswith(f"{name} (")]
         if not matching:
-            near = get_close_matches(name, table.templates, n=3, cutoff=0.4)
+            near = nearest(name, table.templates)
             hint = f"the nearest known are: {', '.join(map(repr, near))}" if near else "the throughput table names them"
             raise InputError(f"there is no template {name!r}; {hint}")
         found |= dict.fromkeys(matching)

@@ -18,16 +18,18 @@ COLUMNS = ("id", "template", "workers", "steps", "arrival_seconds", "weight", "e
 def read_own(source: Source, table: ThroughputTable) -> Trace:
     """Read our own format; a worker count that the table does not know for a template is refused."""
     unknown = UnknownTemplates(source.name, table)
+    profiles = frozenset(table.profiles)
     jobs: list[TraceJob] = []
     lines: dict[str, int] = {}
     for number, row in enumerate(named_rows(source, required=REQUIRED, what="a gavel trace")):
-        _check_columns(row)
+        if not number:
+            _check_columns(row)
         job = _job(row, number)
         if job.id in lines:
             raise InputError(f"{row.where}, column 'id': {job.id!r} is also on line {lines[job.id]}; ids must differ")
         lines[job.id] = row.line
-        if unknown.knows(job.template, row):
-            _check_workers(job, row, table)
+        if unknown.knows(job.template, row) and (job.template, job.workers) not in profiles:
+            raise _unknown_workers(job, row, table)
         jobs.append(job)
     unknown.check()
     if not jobs:
@@ -77,10 +79,9 @@ def _job(row: Row, number: int) -> TraceJob:
     )
 
 
-def _check_workers(job: TraceJob, row: Row, table: ThroughputTable) -> None:
-    known = table.workers(job.template)
-    if job.workers not in known:
-        raise InputError(
-            f"{row.where}, column 'workers': template {job.template!r} has no throughputs with {job.workers} "
-            f"worker{'' if job.workers == 1 else 's'}; use one of: {', '.join(map(str, known))}"
-        )
+def _unknown_workers(job: TraceJob, row: Row, table: ThroughputTable) -> InputError:
+    known = ", ".join(map(str, table.workers(job.template)))
+    return InputError(
+        f"{row.where}, column 'workers': template {job.template!r} has no throughputs with {job.workers} "
+        f"worker{'' if job.workers == 1 else 's'}; use one of: {known}"
+    )

@@ -21,7 +21,7 @@ _SHOWN = 6
 
 NO_GPU = "used no GPU"
 NEVER_RAN = "never ran"
-NO_END = "have no recorded end"
+NO_END = "did not end on record"
 
 
 @dataclass(frozen=True, slots=True)

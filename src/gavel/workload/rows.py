@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Literal
 
 from gavel.core.errors import InputError
 
@@ -168,7 +169,7 @@ def _named(source: Source, line: int, cells: list[str], columns: Sequence[str]) 
 
 def _lines(source: Source, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
     """Each line's number and cells; blank lines are passed over."""
-    quoting = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     reader = csv.reader(io.StringIO(source.text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
     line = 1
     try:

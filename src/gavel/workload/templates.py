@@ -1,9 +1,10 @@
-"""Templates that a trace names and the throughput table does not know: all of them in one sentence."""
+"""Templates that the throughput table does not know: which known ones are near, and all of them in one sentence."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
+from difflib import SequenceMatcher
 from functools import cached_property
 
 from gavel.core.errors import InputError
@@ -11,6 +12,24 @@ from gavel.core.throughputs import ThroughputTable
 from gavel.workload.rows import Row
 
 _SHOWN = 5
+_NEAR = 0.55
+"""How alike a name must be, from 0 to 1."""
+
+
+def nearest(name: str, known: Sequence[str]) -> list[str]:
+    """Up to three known templates that are like a name, with or without their batch size.
+
+    >>> nearest("resnet50", ["A3C", "ResNet-50 (batch size 16)"])
+    ['ResNet-50 (batch size 16)']
+    """
+
+    def likeness(template: str) -> float:
+        model, _, _ = template.partition(" (")
+        return max(SequenceMatcher(None, name.lower(), text.lower()).ratio() for text in (template, model))
+
+    scores = {template: likeness(template) for template in known}
+    near = sorted((template for template in known if scores[template] >= _NEAR), key=lambda t: -scores[t])
+    return near[:3]
 
 
 @dataclass
@@ -41,7 +60,7 @@ class UnknownTemplates:
         )
 
     def _described(self, name: str, line: int) -> str:
-        near = get_close_matches(name, self.table.templates, n=3, cutoff=0.4)
+        near = nearest(name, self.table.templates)
         hint = f"nearest: {', '.join(map(repr, near))}" if near else "nothing near"
         return f"template {name!r} (line {line}; {hint})"
 

@@ -1,0 +1,110 @@
+"""`gavel simulate`: a trace or a generated workload in virtual time."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from gavel.cli.allocate import Agnostic, AsJson, PolicyName, SpaceSharing
+from gavel.cli.render import console, number, print_json, table
+from gavel.core.errors import InputError
+from gavel.sim.experiment import Experiment, MechanismName, Report, run
+
+
+def simulate_command(
+    cluster: Annotated[str, typer.Option(help="Accelerators, for example v100=36,p100=36,k80=36.")],
+    policy: PolicyName = "max_min_fairness",
+    trace: Annotated[str | None, typer.Option(help="A trace to run; see `gavel trace`.", metavar="FILE")] = None,
+    jobs: Annotated[int | None, typer.Option(help="Generate this many jobs.", min=1)] = None,
+    arrivals_per_hour: Annotated[float | None, typer.Option(help="How fast generated jobs arrive.")] = None,
+    static: Annotated[int | None, typer.Option(help="Generate this many jobs, all there at the start.", min=1)] = None,
+    multi_worker: Annotated[bool, typer.Option("--multi-worker", help="Some generated jobs want 2 to 8 workers.")] = False,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
+    round_seconds: Annotated[float, typer.Option(help="Length of a round.", min=1.0)] = 360.0,
+    throughputs: Annotated[str, typer.Option(help="A throughput table, or 'builtin'.", metavar="FILE")] = "builtin",
+    space_sharing: SpaceSharing = False,
+    agnostic: Agnostic = False,
+    mechanism: Annotated[
+        MechanismName, typer.Option(help="credits avoids restarts; plain is the paper's priority mechanism.")
+    ] = "credits",
+    window: Annotated[
+        str | None, typer.Option(help="Count jobs A (included) to B (excluded) by arrival, and stop then.", metavar="A:B")
+    ] = None,
+    restart_seconds: Annotated[float, typer.Option(help="Cost of moving or resuming a job.", min=0.0)] = 10.0,
+    min_seconds_between_allocations: Annotated[
+        float, typer.Option(help="Recompute at most this often; default: whenever jobs or servers come or go.", min=0.0)
+    ] = 0.0,
+    recompute_every_seconds: Annotated[
+        float | None, typer.Option(help="Recompute this often even if nothing changed.", min=1.0)
+    ] = None,
+    per_server: Annotated[int, typer.Option(help="Accelerators in each server.", min=1)] = 4,
+    limit_days: Annotated[float, typer.Option(help="Give up when this many days have been simulated.", min=0.01)] = 1000.0,
+    as_json: AsJson = False,
+) -> None:
+    """Run a workload in virtual time and print job completion times and more."""
+    if sum(option is not None for option in (trace, jobs, static)) != 1:
+        raise InputError("give one of --trace FILE, --jobs N with --arrivals-per-hour L, or --static N")
+    if jobs is not None and arrivals_per_hour is None:
+        raise InputError("--jobs needs --arrivals-per-hour; for jobs that are all there at the start use --static")
+    report = run(
+        Experiment(
+            cluster=cluster,
+            policy=policy,
+            agnostic=agnostic,
+            space_sharing=space_sharing,
+            mechanism=mechanism,
+            trace=trace,
+            jobs=static if jobs is None else jobs,
+            arrivals_per_hour=arrivals_per_hour,
+            multi_worker=multi_worker,
+            seed=seed,
+            throughputs=throughputs,
+            per_server=per_server,
+            round_seconds=round_seconds,
+            restart_seconds=restart_seconds,
+            min_seconds_between_allocations=min_seconds_between_allocations,
+            recompute_every_seconds=recompute_every_seconds,
+            window=parse_window(window),
+            limit_days=limit_days,
+        )
+    )
+    if as_json:
+        print_json(report.document())
+    else:
+        _print(report)
+
+
+def parse_window(text: str | None) -> tuple[int, int] | None:
+    """Read A:B."""
+    if text is None:
+        return None
+    first, colon, last = text.partition(":")
+    if not (colon and first.isdigit() and last.isdigit() and int(first) < int(last)):
+        raise InputError(f"--window {text}: write A:B with A < B, for example 4000:5000")
+    return int(first), int(last)
+
+
+def _print(report: Report) -> None:
+    document = report.document()
+    hours = {
+        "average JCT": "average_jct_seconds",
+        "median JCT": "median_jct_seconds",
+        "99% of jobs within": "p99_jct_seconds",
+        "makespan": "makespan_seconds",
+    }
+    rows = [[label, f"{document[key] / 3600:.2f} h"] for label, key in hours.items()]
+    rows += [
+        ["jobs completed", f"{document['jobs_completed']:,}"],
+        ["utilisation", f"{document['utilization']:.1%}"],
+        ["restarts per job", number(document["restarts_per_job"])],
+        ["finish-time fairness", number(document["average_finish_time_fairness"])],
+        ["cost", f"${document['cost_dollars']:,.0f}"],
+        ["deadlines missed", str(document["slo_violations"])],
+        ["rounds", f"{document['rounds']:,}"],
+        ["time here", f"{document['wall_seconds']:.1f} s, {document['solver_seconds']:.1f} s of it in the policy"],
+    ]
+    out = console()
+    out.print(table([report.experiment.policy, ""], rows))
+    for note in document["notes"]:
+        out.print(f"note: {note}")

@@ -1,0 +1,337 @@
+"""Traces and logs that users have: small samples of each format, and how each refuses a bad line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gavel.core.errors import InputError
+from gavel.core.throughputs import builtin_table, read_table
+from gavel.workload.formats import FORMATS, read_trace, recognise, write_trace
+from gavel.workload.reference import Reference
+from gavel.workload.trace import Trace, TraceJob
+
+TABLE = builtin_table()
+V100 = Reference.of(TABLE, "v100")
+SHARED = Path(__file__).parents[3] / "shared" / "data"
+"""The artefact's own traces, where this checkout has them beside it."""
+
+ARTEFACT = [
+    "LM (batch size 5)\tpython3 main.py --bs 5\tlm\t--steps\t1\t1000.5\t2\t5\t-1.000000\t10",
+    "A3C\t-\t-\t-\t0\t717.6\t1\t1\t2.0\t0",
+]
+SLURM = """\
+JobID|JobName|User|Account|Submit|Start|End|Elapsed|State|AllocTRES|ReqTRES
+100|train|ann|vision|2024-05-01T10:00:00|2024-05-01T10:05:00|2024-05-01T11:05:00|01:00:00|COMPLETED|billing=8,cpu=8,gres/gpu:a100=2,gres/gpu=2,node=1|cpu=8
+100.batch|batch|||2024-05-01T10:05:00|2024-05-01T10:05:00|2024-05-01T11:05:00|01:00:00|COMPLETED|cpu=8,gres/gpu=2|
+101_3|tune|bob||2024-05-01T09:59:00|2024-05-01T10:00:00|Unknown|1-00:00:30|RUNNING|gres/gpu:v100=1,gres/gpu:p100=2|
+102|cpu|bob|nlp|2024-05-01T10:01:00|2024-05-01T10:01:00|2024-05-01T10:02:00|00:01:00|COMPLETED|cpu=8,mem=4G|cpu=8
+103|gone|bob|nlp|2024-05-01T10:01:00|Unknown|2024-05-01T10:02:00|00:00:00|CANCELLED by 1000||gres/gpu=8
+"""
+PHILLY: list[dict[str, object]] = [
+    {
+        "status": "Pass",
+        "vc": "ee9e8c",
+        "jobid": "application_1",
+        "attempts": [
+            {
+                "start_time": "2017-10-07 01:12:09",
+                "end_time": "2017-10-07 01:13:09",
+                "detail": [{"ip": "m47", "gpus": ["gpu0", "gpu1"]}],
+            },
+            {
+                "start_time": "2017-10-07 01:14:00",
+                "end_time": "2017-10-07 02:14:00",
+                "detail": [{"ip": "m1", "gpus": ["gpu0", "gpu1"]}, {"ip": "m2", "gpus": ["gpu0", "gpu1"]}],
+            },
+            {"start_time": "2017-10-07 03:00:00", "end_time": None, "detail": []},
+        ],
+        "submitted_time": "2017-10-07 01:11:39",
+        "user": "ce2f4c",
+    },
+    {"status": "Killed", "vc": "x", "jobid": "application_2", "attempts": [], "submitted_time": "2017-10-07 01:11:00"},
+    {
+        "status": "Failed",
+        "vc": "None",
+        "user": "u",
+        "jobid": "application_3",
+        "attempts": [{"start_time": "2017-10-07 01:12:09", "end_time": "None", "detail": []}],
+        "submitted_time": "2017-10-07 01:11:00",
+    },
+]
+TASKS = """\
+4f05,tensorflow,1.0,Terminated,1000.0,1600.0,600.0,29.296875,50.0,MISC
+aa,ps,2.0,Terminated,500.0,4000.0,600.0,10.0,,
+aa,worker,2.0,Terminated,900.0,4500.0,600.0,10.0,200.0,V100
+bb,worker,1.0,Running,2000.0,,600.0,10.0,100.0,T4
+cc,worker,1.0,Terminated,2000.0,2100.0,600.0,10.0,,
+"""
+TASKS_HEADER = "job_name,task_name,inst_num,status,start_time,end_time,plan_cpu,plan_mem,plan_gpu,gpu_type\n"
+PODS = """\
+name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time
+openb-pod-0017,88000,327680,8,1000,,Burstable,Succeeded,9437497,10769854,9437500
+openb-pod-0022,4000,15258,1,220,V100M16|V100M32,BE,Running,9437400,9437500,9437410
+openb-pod-0048,8000,30517,0,0,,BE,Running,9992086,10013821,9992086
+openb-pod-0061,11908,47104,1,1000,,BE,Pending,10001278,10001403,
+"""
+HELIOS = """\
+job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,duration,queue
+1425511,uXBbc,vcJkd,1,1,1,COMPLETED,2020-06-09 18:41:01,2020-06-09 18:41:01,2020-06-10 04:55:09,36848,0
+1425512,uVMrF,vchbv,16,16,2,FAILED,2020-06-09 18:41:27,2020-06-09 18:41:27,2020-06-09 18:45:36,249,0
+1425513,uzqls,,3,1,1,CANCELLED,2020-06-09 18:41:28,2020-06-09 18:41:28,2020-06-09 18:41:38,10,0
+1425514,uzqls,vcpDC,0,1,1,COMPLETED,2020-06-09 18:41:28,2020-06-09 18:41:28,2020-06-17 14:15:21,675233,0
+"""
+SAMPLES = {
+    "artefact": "\n".join(ARTEFACT),
+    "slurm": SLURM,
+    "philly": json.dumps(PHILLY),
+    "alibaba-2020": TASKS,
+    "alibaba-2023": PODS,
+    "helios": HELIOS,
+    "gavel": "template,steps,arrival_seconds\nA3C,1,0\n",
+}
+
+
+def read(tmp_path: Path, text: str, *, seed: int = 0, format: str | None = None) -> Trace:  # noqa: A002
+    file = tmp_path / "t"
+    file.write_text(text, encoding="utf-8")
+    return read_trace(file, table=TABLE, seed=seed, format=format)
+
+
+def told(trace: Trace) -> list[tuple[str, float, int, float, str | None]]:
+    """What a log says of its jobs: id, arrival, workers, run time and whose they are."""
+    return [
+        (j.id, j.arrival, j.workers, round(j.steps / V100.rate(j.template, j.workers), 6), j.entity) for j in trace.jobs
+    ]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_is_recognised_by_its_content(name: str, tmp_path: Path) -> None:
+    file = tmp_path / "t"
+    file.write_text(SAMPLES[name], encoding="utf-8")
+    assert recognise(file) == name
+    assert read_trace(file, table=TABLE) == read_trace(file, table=TABLE, format=name)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_every_format_converts_to_our_own(name: str, tmp_path: Path) -> None:
+    trace = read(tmp_path, SAMPLES[name])
+    out = tmp_path / "out.csv"
+    write_trace(trace, out)
+    assert read_trace(out, table=TABLE).jobs == trace.jobs
+
+
+def test_the_artefacts_10_columns(tmp_path: Path) -> None:
+    trace = read(tmp_path, SAMPLES["artefact"])
+    slo = 2.0 * 717.6 / V100.rate("A3C", 1)  # a multiple of the duration on a V100
+    assert trace.jobs == (
+        TraceJob("job1", "A3C", 1, 717.6, 0.0, deadline_seconds=slo),
+        TraceJob("job0", "LM (batch size 5)", 2, 1000.5, 10.0, weight=5.0, command="python3 main.py --bs 5"),
+    )
+    assert trace.notes == ("arrivals were out of order; the jobs were sorted by arrival",)
+
+
+def test_the_artefacts_older_layouts(tmp_path: Path) -> None:
+    job = TraceJob("job0", "LM (batch size 5)", 2, 1000.0, 6.0, command="run %s")
+    for line in (
+        "LM (batch size 5)\trun %s\t--steps\t1\t1000\t2\t1\t-1.0\t6",
+        "LM (batch size 5)\trun %s\t--steps\t1\t1000\t6.000000\t2",
+        "LM (batch size 5)\trun %s\t--steps\t1000\t6\t2",
+    ):
+        assert read(tmp_path, line + "\n").jobs == (job,)
+
+
+def test_workers_that_the_table_does_not_know_become_the_nearest_known_with_a_note(tmp_path: Path) -> None:
+    line = "A3C\tpython3 main.py\t--max-steps\t0\t1934260\t343918.000000\t4"
+    trace = read(tmp_path, line)
+    assert (trace.jobs[0].workers, trace.jobs[0].steps) == (1, 1934260.0)
+    assert trace.notes == (
+        (
+            "the throughput table knows template 'A3C' only with 1 worker; 1 job that wanted others runs with the "
+            "nearest of these and the same steps"
+        ),
+    )
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the artefact's traces are not beside this checkout")
+def test_the_artefacts_own_traces_are_read_as_they_are() -> None:
+    table = read_table(SHARED / "throughputs-simulation.json")
+    sizes = {path.name: len(read_trace(path, table=table).jobs) for path in SHARED.glob("*.trace")}
+    assert sizes["physical-continuous.trace"] == 96
+    assert sizes["c36_static100_s0.trace"] == 100
+    trace = read_trace(SHARED / "c12_single_l2700_s0.trace", table=table)
+    assert trace.jobs[1].steps == 343170.46864225325
+    assert trace.jobs[1].arrival == 733.7582187309046
+    assert trace.notes == ()
+
+
+def test_slurm(tmp_path: Path) -> None:
+    trace = read(tmp_path, SLURM)
+    assert told(trace) == [("101_3", 0.0, 4, 86430.0, "bob"), ("100", 60.0, 2, 3600.0, "vision")]
+    assert [job.command for job in trace.jobs] == ["tune", "train"]
+    assert trace.notes == (
+        (
+            "the log does not say what jobs ran: templates were drawn at random (seed 0), and steps are the recorded "
+            "run time times the template's rate on v100"
+        ),
+        "arrivals were out of order; the jobs were sorted by arrival",
+        "left out 1 job that used no GPU",
+        "left out 1 job that never ran",
+        "rounded the GPUs of 1 job to a number of workers that the throughput table knows: 3 to 4",
+        "1 job was still running; the time so far counts",
+    )
+
+
+@pytest.mark.parametrize(
+    ("gres", "workers"), [("gpu:4", 4), ("gpu:a100:2(IDX:0,3)", 2), ("gpu", 1), ("mps:100,gpu:8", 8)]
+)
+def test_older_slurm_has_other_columns_and_a_delimiter_at_the_end(gres: str, workers: int, tmp_path: Path) -> None:
+    text = f"JobID|Submit|ElapsedRaw|AllocGRES|\n7|2024-05-01T10:00:00|90|{gres}|\n"
+    assert told(read(tmp_path, text)) == [("7", 0.0, workers, 90.0, None)]
+
+
+def test_slurm_without_elapsed_takes_the_time_from_start_to_end(tmp_path: Path) -> None:
+    text = "JobID|Submit|Start|End|ReqTRES\n7|1700000000|1700000010|1700000070|gres/gpu=1\n"
+    assert told(read(tmp_path, text)) == [("7", 0.0, 1, 60.0, None)]
+
+
+def test_philly(tmp_path: Path) -> None:
+    trace = read(tmp_path, json.dumps(PHILLY))
+    assert told(trace) == [("application_1", 0.0, 4, 3660.0, "ee9e8c")]
+    assert trace.notes[1:] == ("left out 1 job that never ran", "left out 1 job that did not end on record")
+
+
+@pytest.mark.parametrize("header", ["", TASKS_HEADER])
+def test_alibaba_2020_with_and_without_a_header(header: str, tmp_path: Path) -> None:
+    trace = read(tmp_path, header + TASKS)
+    assert told(trace) == [("aa", 0.0, 4, 3600.0, None), ("4f05", 100.0, 1, 600.0, None)]
+    assert "shares of a GPU were rounded up to whole GPUs for 1 job" in trace.notes
+
+
+def test_alibaba_2023(tmp_path: Path) -> None:
+    trace = read(tmp_path, PODS)
+    assert told(trace) == [
+        ("openb-pod-0022", 0.0, 1, 90.0, None),
+        ("openb-pod-0017", 97.0, 8, 1332354.0, None),
+    ]
+    assert trace.notes[2:] == (
+        "left out 1 job that used no GPU",
+        "left out 1 job that never ran",
+        "shares of a GPU were rounded up to whole GPUs for 1 job",
+    )
+
+
+def test_helios(tmp_path: Path) -> None:
+    trace = read(tmp_path, HELIOS)
+    assert told(trace) == [
+        ("1425511", 0.0, 1, 36848.0, "vcJkd"),
+        ("1425512", 26.0, 8, 249.0, "vchbv"),
+        ("1425513", 27.0, 4, 10.0, "uzqls"),
+    ]
+    assert trace.notes[-1].endswith("that the throughput table knows: 3 to 4, 16 to 8")
+
+
+def test_templates_of_a_log_are_drawn_by_seed_among_those_with_that_many_workers(tmp_path: Path) -> None:
+    lines = [f"{n},u,v,{1 + n % 8},1,1,COMPLETED,2020-06-09 18:41:01,,,60,0" for n in range(1000)]
+    text = HELIOS.splitlines()[0] + "\n" + "\n".join(lines)
+    drawn = [read(tmp_path, text, seed=seed) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1]
+    assert [j.template for j in drawn[0].jobs] != [j.template for j in drawn[2].jobs]
+    assert {j.template for j in drawn[0].jobs if j.workers == 1} == set(V100.templates(1))
+    assert {j.template for j in drawn[0].jobs if j.workers > 1} == set(V100.templates(2))
+
+
+def test_ids_that_a_log_repeats_are_told_apart(tmp_path: Path) -> None:
+    line = "5|2024-05-01T10:00:00|60|gres/gpu=1\n"
+    trace = read(tmp_path, "JobID|Submit|ElapsedRaw|AllocTRES\n" + 3 * line)
+    assert [job.id for job in trace.jobs] == ["5", "5#2", "5#3"]
+    assert trace.notes[-1] == "2 jobs repeat an id and got a suffix such as #2"
+
+
+def philly(**changes: object) -> str:
+    return json.dumps([PHILLY[0] | changes])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hello\nworld\n", "its format is not recognised; name it with --format, one of: artefact (tab-separated"),
+        (ARTEFACT[0] + "\nA3C\t1\n", "t, line 2: 2 columns, but the first line has 10"),
+        (ARTEFACT[0].replace("1000.5", "many"), "t, line 1, column 'total steps': 'many' is not a number of steps"),
+        (ARTEFACT[0].replace("\t2\t5", "\t0\t5"), "column 'scale factor': '0' is not a number of workers"),
+        (ARTEFACT[0].removesuffix("10") + "-3", "column 'arrival': '-3' is not an arrival"),
+        (ARTEFACT[1].replace("2.0", "0"), "column 'SLO': '0' is not an SLO"),
+        (ARTEFACT[0].replace("LM (batch size 5)", "LM"), "template 'LM' (line 1; nearest: 'LM ("),
+        (SLURM.replace("2024-05-01T10:00:00", "yesterday", 1), "t, line 2, column 'Submit': 'yesterday' is not a time"),
+        (SLURM.replace("|01:00:00|", "|an hour|", 1), "t, line 2, column 'Elapsed': 'an hour' is not a run time"),
+        (SLURM.replace("|train|", "|a|b|", 1), "t, line 2: 12 columns, but the first line has 11"),
+        ("JobID|Elapsed|AllocTRES\n1|1:00|gres/gpu=1\n", "line 1: column 'Submit' is missing; a sacct dump has"),
+        ("JobID|Submit|Elapsed\n1|2024-05-01|1:00\n", "no column tells the GPUs; add one of AllocTRES, ReqTRES"),
+        ("JobID|Submit|AllocTRES\n1|2024-05-01|gres/gpu=1\n", "no column tells the run time; add Elapsed"),
+        ("JobID|Submit|Elapsed|AllocTRES\n", "t has no jobs"),
+        ("JobID|Submit|Elapsed|AllocTRES\n1|2024-05-01|1:00|cpu=1\n", "none of its 1 jobs can be replayed: 1 used no"),
+        ("[{]", "t, line 1, column 3: not valid JSON (expecting property name"),
+        ("{}", "t: {} is not a list"),
+        ("[]", "t has no jobs"),
+        ("[3]", "t, job 1: 3 is not an object"),
+        (philly(submitted_time=None), "t, job 1: 'submitted_time' is missing"),
+        (philly(submitted_time="noon"), "t, job 1, 'submitted_time': 'noon' is not a time"),
+        (philly(jobid=None), "t, job 1: 'jobid' is missing"),
+        (philly(attempts=7), "t, job 1, 'attempts': 7 is not a list"),
+        (TASKS.replace("50.0", "half"), "t, line 1, column 'plan_gpu': 'half' is not a number from 0"),
+        (TASKS.replace("1000.0", "-4", 1), "t, line 1, column 'start_time': '-4' is not a time in seconds"),
+        (
+            "4b3f,8cb3,5854,Terminated,4550879.0,4551416.0\n",
+            "the job table does not tell the GPUs; give the task table",
+        ),
+        (PODS.replace(",8,1000", ",many,1000"), "t, line 2, column 'num_gpu': 'many' is not a number of GPUs"),
+        (HELIOS.replace("vcJkd,1,", "vcJkd,1.5,"), "t, line 2, column 'gpu_num': '1.5' is not a number of GPUs"),
+        (HELIOS.replace("36848", "long"), "t, line 2, column 'duration': 'long' is not a run time in seconds"),
+    ],
+)
+def test_a_bad_line_is_one_sentence_that_names_it(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError) as refusal:
+        read(tmp_path, text)
+    assert said in str(refusal.value)
+    assert "\n" not in str(refusal.value)
+
+
+@given(data=st.data())
+def test_whatever_happened_to_a_file_is_a_trace_or_one_sentence(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    name = data.draw(st.sampled_from(sorted(SAMPLES)))
+    text = SAMPLES[name]
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text)))
+        gone = data.draw(st.integers(0, 12))
+        extra = data.draw(
+            st.sampled_from(["", "-", "9" * 30, "1e308", "inf", '"', "\n", "\t", ",", "|", "[", "null", "²"])
+        )
+        text = text[:at] + extra + text[at + gone :]
+    file = tmp_path_factory.getbasetemp() / "mangled"
+    file.write_text(text, encoding="utf-8")
+    try:
+        trace = read_trace(file, table=TABLE, format=data.draw(st.sampled_from([None, name])))
+    except InputError as error:
+        assert "\n" not in str(error)  # noqa: PT017
+    else:
+        assert all(0 < job.steps < float("inf") and 0 <= job.arrival < float("inf") for job in trace.jobs)
+
+
+def test_an_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no trace format 'pbs'; known are: artefact, slurm, philly"):
+        read(tmp_path, SLURM, format="pbs")
+
+
+def test_a_format_that_does_not_fit_says_what_it_misses(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="line 1: column 'job_id' is missing; a Helios log has at least: job_id"):
+        read(tmp_path, SLURM, format="helios")
+    with pytest.raises(InputError, match="a trace of the Gavel artefact has 10 or 9 or 7 or 6 columns, not 1"):
+        read(tmp_path, HELIOS, format="artefact")
+    with pytest.raises(InputError, match="a PAI task table has 10 columns, not 12"):
+        read(tmp_path, HELIOS, format="alibaba-2020")
