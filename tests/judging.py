@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 import numpy as np
-from strategies import Case, anywhere
 
 from gavel.core.allocation import Allocation
 from gavel.core.jobs import Job, PlacedRate
+from strategies import Case, anywhere
 
 ROUNDING = 1e-9
 
@@ -61,9 +61,7 @@ def _assert_gangs_fit(allocation: Allocation, case: Case) -> None:
             limit = kind.gangs_on_one_server(size)
             if limit is not None:
                 gangs = sum(
-                    row.consolidated.get(kind.name, 0.0)
-                    for row in allocation.rows()
-                    if workers[row.jobs[0]] >= size
+                    row.consolidated.get(kind.name, 0.0) for row in allocation.rows() if workers[row.jobs[0]] >= size
                 )
                 assert gangs <= limit * (1 + ROUNDING)
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judging import assert_certificate_sane, assert_feasible
-from strategies import Case, cases, times
 
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import AcceleratorType
 from gavel.core.errors import InputError
-from gavel.core.jobs import Job
+from gavel.core.jobs import Job, PlacedRate
 from gavel.policies.registry import POLICIES, Options, allocate
+from judging import assert_certificate_sane, assert_feasible
+from strategies import Case, cases, times
 
 OPTIMISING = [name for name, policy in POLICIES.items() if not policy.baseline]
 TINY_GAP = 3e-6
@@ -72,7 +72,9 @@ def test_on_one_type_being_aware_changes_nothing(policy: str, case: Case) -> Non
 
 @every_optimising_policy
 @given(case=cases())
-def test_no_policy_does_worse_by_its_own_measure_than_isolation_or_packing_or_ignorance(policy: str, case: Case) -> None:
+def test_by_its_own_measure_no_policy_does_worse_than_isolation_packing_or_ignorance(
+    policy: str, case: Case
+) -> None:
     if policy == "min_cost_slo":  # whose deadlines the others do not know
         case = case.with_jobs(tuple(replace(j, deadline_seconds=None) for j in case.jobs))
     problem = case.problem()
@@ -185,7 +187,9 @@ def test_a_job_that_fits_nowhere_gets_nothing_and_a_reason_and_the_others_get_wh
     policy: str, agnostic: bool
 ) -> None:
     case = Case((V100, K80), (job("a", 4.0, 1.0), job("b", 3.0, 1.0)))
-    huge = Job("z", {"v100": 9.0} if policy != "allox" else {}, workers=1 if policy == "allox" else 9, steps=1.0, arrival=9.0)
+    huge = Job(
+        "z", {"v100": 9.0} if policy != "allox" else {}, workers=1 if policy == "allox" else 9, steps=1.0, arrival=9.0
+    )
     with_it = allocate(replace(case, jobs=(*case.jobs, huge)).problem(), policy, heterogeneity_agnostic=agnostic)
     without = allocate(case.problem(), policy, heterogeneity_agnostic=agnostic)
     assert with_it.throughput == pytest.approx(without.throughput | {"z": 0.0})
@@ -233,3 +237,14 @@ def test_prices_foretell_what_another_accelerator_would_bring(case: Case) -> Non
             assert gained <= before.prices[kind.name] + 1e-6 * max(after.objective, 1e-300)
             assert gained >= -1e-6 * before.objective
             assert np.isfinite(gained)
+
+
+@every_policy
+def test_an_agnostic_policy_keeps_jobs_together_that_run_in_no_other_way(policy: str) -> None:
+    types = (AcceleratorType.uniform("t", count=5, per_server=2, price=1.0), AcceleratorType("u", 3, 1.0))
+    rates = {"t": PlacedRate(consolidated=3.0, unconsolidated=0.0)}
+    jobs = tuple(Job(f"job{n}", rates, workers=2, steps=10.0) for n in range(4))
+    case = suited(Case(types, (*jobs, Job("other", {"t": 1.0, "u": 1.0}, steps=10.0))), policy)
+    allocation = allocate(case.problem(), policy, heterogeneity_agnostic=True)
+    assert_sound(allocation, case)
+    assert allocation.throughput["job0"] > 0

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from strategies import Case, cases
+from hypothesis import given
 
 from gavel.bench.generate import generated_problem
 from gavel.bench.textbook import EXACT, FORMULATIONS, textbook
 from gavel.core.allocation import Allocation
 from gavel.core.errors import InputError
-from gavel.core.problem import Floats, Problem
+from gavel.core.problem import Floats, Pairs, Problem
 from gavel.policies.registry import POLICIES, allocate
 from gavel.program.program import Program
+from strategies import Case, cases
 
 SAME = 3e-6
 UNIQUE = ["max_min_fairness_water_filling", "hierarchical"]
@@ -29,7 +29,6 @@ def test_every_optimising_policy_has_a_textbook_formulation() -> None:
 
 @pytest.mark.parametrize("normalised", [False, True], ids=["", "normalised"])
 @pytest.mark.parametrize("policy", FORMULATIONS)
-@settings()
 @given(case=cases(max_jobs=6))
 def test_the_objective_is_that_of_the_textbook(policy: str, normalised: bool, case: Case) -> None:
     if normalised and policy not in {"max_throughput", "min_cost", "min_cost_slo"}:
@@ -42,7 +41,6 @@ def test_the_objective_is_that_of_the_textbook(policy: str, normalised: bool, ca
 
 
 @pytest.mark.parametrize("policy", UNIQUE)
-@settings()
 @given(case=cases(max_jobs=6))
 def test_filling_gives_every_job_what_the_textbook_gives_it(policy: str, case: Case) -> None:
     problem = case.problem()
@@ -50,7 +48,6 @@ def test_filling_gives_every_job_what_the_textbook_gives_it(policy: str, case: C
     assert shares(problem, ours.job_throughput) == pytest.approx(shares(problem, theirs.throughput), abs=2e-5)
 
 
-@settings()
 @given(case=cases(max_jobs=6))
 def test_max_min_fairness_fills_up_to_the_total_of_the_textbook(case: Case) -> None:
     problem = case.problem()
@@ -63,7 +60,10 @@ def test_max_min_fairness_fills_up_to_the_total_of_the_textbook(case: Case) -> N
 def gains(problem: Problem) -> Floats:
     """By job: from steps per second to normalised throughput; 0 for jobs that cannot run."""
     equal = problem.equal_share_rates[problem.jobs.profile]
-    return np.divide(1.0, equal, out=np.zeros(len(equal)), where=equal > 0) * problem.profiles.workers[problem.jobs.profile]
+    return (
+        np.divide(1.0, equal, out=np.zeros(len(equal)), where=equal > 0)
+        * problem.profiles.workers[problem.jobs.profile]
+    )
 
 
 def shares(problem: Problem, throughput: Floats) -> Floats:
@@ -90,10 +90,9 @@ def assert_efficient(allocation: Allocation) -> None:
         assert most <= floors[index] * gain[index] + 2e-5
 
 
-DISTINCT = ["max_min_fairness", "max_min_fairness_water_filling", "makespan", "finish_time_fairness", "max_throughput"]
-
-
-@pytest.mark.parametrize("policy", ["max_min_fairness", "makespan", "finish_time_fairness", "max_throughput", "min_cost", "fifo"])
+@pytest.mark.parametrize(
+    "policy", ["max_min_fairness", "makespan", "finish_time_fairness", "max_throughput", "min_cost", "fifo"]
+)
 def test_many_jobs_with_rates_of_their_own_end_where_the_textbook_does(policy: str) -> None:
     """Enough of them for the structured interior-point method."""
     problem = generated_problem(200, distinct=True, seed=5)
@@ -136,18 +135,18 @@ def test_solving_by_class_is_solving_by_job(policy: str, case: Case) -> None:
             rates=problem.profiles.rates[problem.jobs.profile],
         ),
         jobs=replace(problem.jobs, profile=np.arange(n)),
-        pairs=replace(problem.pairs, **_ends_by_job(problem)),
+        pairs=_by_job(problem),
     )
     assert len(own.classes()) == n
     by_class, by_job = (allocate(p, policy) for p in (problem, own))
     assert by_class.certificate.objective == pytest.approx(by_job.certificate.objective, rel=SAME)
 
 
-def _ends_by_job(problem: Problem) -> dict[str, np.ndarray[tuple[int, ...], np.dtype[np.intp]]]:
+def _by_job(problem: Problem) -> Pairs:
     """Pairs that name jobs instead of profiles; a job in a pair is the only one of its profile."""
     job_of = np.full(len(problem.profiles.workers), -1)
     job_of[problem.jobs.profile] = np.arange(len(problem.jobs))
-    return {"first": job_of[problem.pairs.first], "second": job_of[problem.pairs.second]}
+    return replace(problem.pairs, first=job_of[problem.pairs.first], second=job_of[problem.pairs.second])
 
 
 def test_a_policy_without_a_formula_has_no_textbook() -> None:

@@ -112,7 +112,7 @@ class _Model:
         self.workers = problem.profiles.workers[profile[self.live]].astype(float)
         self.weight = problem.jobs.weight[self.live]
         self.steps = problem.jobs.steps[self.live]
-        self.equal = self._by_type(self.alone) @ (self.counts / max(self.counts.sum(), 1.0))
+        self.equal = self.by_type(self.alone) @ (self.counts / max(self.counts.sum(), 1.0))
         self.fastest = self.alone.max(axis=1, initial=0.0)
         self.first, self.second, self.rates, self.second_rates = self._combos()
         self.best = self.fastest.copy()
@@ -122,7 +122,7 @@ class _Model:
         np.maximum.at(self.best, self.second[shared], self.second_rates[shared].max(axis=1, initial=0.0))
         self.x = cvxpy.Variable(self.rates.shape, nonneg=True)
 
-    def _by_type(self, rates: Floats) -> Floats:
+    def by_type(self, rates: Floats) -> Floats:
         """Rates at the better placement on each type."""
         best = np.zeros((len(rates), len(self.counts)))
         for column, kind in enumerate(self.type_of):
@@ -212,12 +212,12 @@ class _Model:
         done = np.bincount(self.first, weights=(self.rates * x).sum(axis=1), minlength=len(self.live))
         shared = self.second >= 0
         second = (self.second_rates * x).sum(axis=1)[shared]
-        return done + np.bincount(self.second[shared], weights=second, minlength=len(self.live))
+        return np.asarray(done + np.bincount(self.second[shared], weights=second, minlength=len(self.live)))
 
     @property
     def normalise(self) -> Floats:
         """By job: turns steps per second into normalised throughput times workers."""
-        return self.workers / self.equal
+        return np.asarray(self.workers / self.equal)
 
 
 def _max_min(model: _Model, per_job: Floats) -> float:
@@ -248,9 +248,9 @@ def _finish_time_fairness(model: _Model) -> _Outcome:
     """Bisection over rho: can every job have the throughput that it needs to keep to it?"""
     cp = model.cp
     age = model.problem.jobs.age[model.live]
-    share = model.counts / (len(model.live) * model.workers[:, None]) * (model._by_type(model.alone) > 0)
+    share = model.counts / (len(model.live) * model.workers[:, None]) * (model.by_type(model.alone) > 0)
     share /= np.maximum(share.sum(axis=1, keepdims=True), 1.0)
-    alone = model.steps / (share * model._by_type(model.alone)).sum(axis=1)
+    alone = model.steps / (share * model.by_type(model.alone)).sum(axis=1)
     isolated = model.problem.jobs.isolated_age[model.live] + alone
     need, part = cp.Parameter(len(model.live), nonneg=True), cp.Variable()
     rows = model.throughput(1.0 / model.best) >= cp.multiply(need, part)
@@ -425,7 +425,7 @@ class _Filling:
         self.gain.value, self.level_counts.value = gain, 0.0
         self.floor.value, self.speed.value = position / self.best * (1 - KEPT), np.zeros(len(self.best))
         self.model.solve(self.program)
-        return self.model.reached() / self.model.best
+        return np.asarray(self.model.reached() / self.model.best)
 
 
 def _water_filling(model: _Model) -> _Outcome:
@@ -447,7 +447,7 @@ class _Hierarchy:
         self.path = [paths[e] if e >= 0 else "" for e in model.problem.jobs.entity[model.live].tolist()]
         self.own_weight = model.weight
         queue = _arrival_order(model).tolist()
-        self.arrival = [queue.index(job) for job in model.live.tolist()]
+        self.arrival: list[int] = [queue.index(job) for job in model.live.tolist()]
 
     def weights(self, active: Bools) -> Floats:
         """The weight of each job when only the active ones take part."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Ints, Problem
-
 
 SCALINGS = 100
 
@@ -25,13 +25,17 @@ def alike(problem: Problem) -> Problem:
 
 
 def _home_columns(problem: Problem) -> Bools:
-    """By profile and column: the placement that is taken for granted, together if no server is too small for it."""
+    """By profile and column: the placement that is taken for granted.
+
+    Together where no server is known to be too small for it, or where a job runs in no other way.
+    """
     home = np.ones(problem.rates.shape, dtype=bool)
     for index, column in enumerate(problem.columns):
         if column.consolidated:
-            together = (problem.rates[:, index] > 0) & (not problem.types[column.type_index].servers)
-            home[:, index] = together
-            home[:, index - 1] = ~together  # the column before is the same type, anywhere
+            apart = problem.rates[:, index - 1]  # the column before is the same type, anywhere
+            free = not problem.types[column.type_index].servers
+            together = (problem.rates[:, index] > 0) & (free | (apart == 0))
+            home[:, index], home[:, index - 1] = together, ~together
     return home
 
 
@@ -79,13 +83,26 @@ def _evenly(seen: Allocation, problem: Problem, workers: Floats) -> Floats:
         asked = workers @ mixed @ columns
         over = asked / np.maximum(problem.counts, 1e-300)
         if (over <= 1.0).all():
-            return np.asarray(mixed)
+            break
         lean = lean / np.maximum(over, 1.0)
-    placed = workers @ seen.instances @ columns
-    crowded = (asked > problem.counts) & (asked > placed)
-    room = (problem.counts - placed)[crowded] / (asked - placed)[crowded]
-    blend = float(np.clip(np.min(room, initial=1.0), 0.0, 1.0))
+    blend = 1.0
+    for used, limit in _limits(problem, workers):
+        asked_here, placed = float((used * mixed).sum()), float((used * seen.instances).sum())
+        if asked_here > limit and asked_here > placed:
+            blend = min(blend, max((limit - placed) / (asked_here - placed), 0.0))
     return np.asarray(blend * mixed + (1 - blend) * seen.instances)
+
+
+def _limits(problem: Problem, workers: Floats) -> Iterator[tuple[Floats, float]]:
+    """What an instance of each combo uses in each column, and of how much: accelerators, and room for gangs."""
+    for index, count in enumerate(problem.counts.tolist()):
+        yield workers[:, None] * (problem.column_type == index), count
+    for index, column in enumerate(problem.columns):
+        if column.consolidated:
+            for size in np.unique(workers).astype(int).tolist():
+                limit = problem.types[column.type_index].gangs_on_one_server(size)
+                if limit is not None:
+                    yield (workers >= size)[:, None] * (np.arange(len(problem.columns)) == index) * 1.0, float(limit)
 
 
 def _pair_rates(problem: Problem, ends: Ints) -> Floats:

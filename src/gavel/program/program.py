@@ -72,7 +72,7 @@ class Level:
     value: float
     bound: float
     needed: Floats
-    """The throughput of each class at this level, and no more than a point that was found gives it: together feasible."""
+    """The throughput of each class at this level, at most what a point that was found gives it: together feasible."""
     pressure: Floats
     """By class: how much the level would rise if it needed less; positive means that it is bottlenecked."""
     prices: Floats
@@ -233,7 +233,7 @@ class Program:
         kept, given = floors * (1 - self._slack), floors
         for _ in range(LEVEL_STEPS):
             asked = demand.at(high)
-            target = np.where(asked > floors, asked, kept)  # whoever does not rise has no way to go, not a hair's breadth
+            target = np.where(asked > floors, asked, kept)  # whoever does not rise has no way to go, not even a hair
             lp, scale = self._lp(np.zeros(len(self.combos)), kept, target)
             checked = solve(lp, start=start, exact=exact)
             start = checked.solution

@@ -1,13 +1,15 @@
 """The restart-aware mechanism: every combo earns its share as credit, and runs go on until others are owed more.
 
-Each round a (class combo, type) earns its target number of accelerators' worth of rounds and pays one for each run.
-Who runs stays, until somebody else's credit exceeds its own by `patience` rounds; then the one with most credit takes
-its place. So what is received differs from the target by a bounded number of rounds, and jobs move rarely.
+Each round an entry, a (class combo, type), earns its target number of runs as credit and pays one for each run it has.
+Who runs stays until somebody else's credit exceeds its own by `patience` rounds; then the one with most credit takes
+its place. Within a class, the member that is furthest behind comes first, and trades places with the one that is
+furthest ahead when `rotation` rounds lie between them. So what is received differs from the target by a bounded number
+of rounds, for combos and for jobs, and jobs move rarely.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,7 +19,58 @@ from gavel.core.problem import Floats, Ints
 from gavel.scheduler.rounds import Members, Question, Run, offers
 
 GUEST = -1
-"""The entry of a run on an accelerator that would be idle: it pays nothing and goes first."""
+"""The entry of a run on an accelerator that would be idle: it pays nothing and yields first."""
+NOBODY = -1
+
+EntryKey = tuple[int, int, int]
+"""Class, second class or -1, type."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entries:
+    """What an allocation asks for, and what is owed."""
+
+    index: dict[EntryKey, int]
+    first: Ints
+    second: Ints
+    kind: Ints
+    target: Floats
+    """Runs at once, on average."""
+    speed: Floats
+    """(entries, 2): steps per second of each member."""
+    credit: Floats
+    """Runs owed; changes every round."""
+
+    @classmethod
+    def none(cls) -> Entries:
+        ints, floats = np.empty(0, dtype=np.intp), np.empty(0)
+        return cls({}, ints, ints, ints, floats, np.empty((0, 2)), floats)
+
+    @classmethod
+    def of(cls, allocation: Allocation, running: Iterable[EntryKey]) -> Entries:
+        """Those of an allocation, the placements of a type taken together, and those of who runs anyway."""
+        targets: dict[EntryKey, float] = {}
+        speeds: dict[EntryKey, Floats] = {}
+        kinds = allocation.problem.column_type.tolist()
+        combo, column = np.nonzero(allocation.instances > 1e-9)
+        for k, c in zip(combo.tolist(), column.tolist(), strict=True):
+            first, second = allocation.combos[k].tolist()
+            key = (first, second, kinds[c])
+            targets[key] = targets.get(key, 0.0) + float(allocation.instances[k, c])
+            speeds[key] = np.maximum(speeds.get(key, 0.0), allocation.rates[k, :, c])
+        for first, second, kind in running:
+            if (second, first, kind) not in targets:  # a pair may be listed either way round
+                targets.setdefault((first, second, kind), 0.0)
+        keys = np.array(list(targets), dtype=np.intp).reshape(len(targets), 3)
+        return cls(
+            {key: number for number, key in enumerate(targets)},
+            keys[:, 0],
+            keys[:, 1],
+            keys[:, 2],
+            np.fromiter(targets.values(), dtype=float, count=len(targets)),
+            np.array([speeds.get(key, np.zeros(2)) for key in targets]).reshape(len(targets), 2),
+            np.zeros(len(targets)),
+        )
 
 
 @dataclass(slots=True)
@@ -26,28 +79,36 @@ class _Round:
 
     question: Question
     free: list[int]
-    entry_of: dict[Run, int]
-    """Everything that runs, in order of planning."""
-    run_of: dict[int, Run]
-    """By slot."""
+    paid: Ints
+    """Runs by entry."""
     waiting: set[int]
-    stopped: list[Run] = field(default_factory=list)
+    entry_of: dict[Run, int] = field(default_factory=dict)
+    """Everything that runs."""
+    run_of: dict[int, Run] = field(default_factory=dict)
+    """By slot."""
+    stopped: dict[tuple[Members, int], tuple[Run, int]] = field(default_factory=dict)
 
     def stop(self, run: Run) -> None:
+        entry = self.entry_of.pop(run)
         self.free[run.type_index] += run.workers
-        del self.entry_of[run]
+        if entry != GUEST:
+            self.paid[entry] -= 1
         for slot in run.members:
             del self.run_of[slot]
             self.waiting.add(slot)
-        self.stopped.append(run)
+        self.stopped[run.members, run.type_index] = run, entry
 
     def start(self, members: Members, kind: int, entry: int) -> None:
         # Whoever was stopped a moment ago and comes back to the same type has not moved at all.
-        run = next((r for r in self.stopped if r.members == members and r.type_index == kind), None)
-        run = run or Run(members, kind, int(self.question.workers[members[0]]))
-        self.free[kind] -= run.workers
+        run, _ = self.stopped.pop((members, kind), (None, 0))
+        self.seat(run or Run(members, kind, int(self.question.workers[members[0]])), entry)
+
+    def seat(self, run: Run, entry: int) -> None:
+        self.free[run.type_index] -= run.workers
+        if entry != GUEST:
+            self.paid[entry] += 1
         self.entry_of[run] = entry
-        for slot in members:
+        for slot in run.members:
             self.run_of[slot] = run
             self.waiting.discard(slot)
 
@@ -55,137 +116,142 @@ class _Round:
 class Credits:
     """Plans rounds by credit; see the module."""
 
-    def __init__(self, *, patience: float = 8.0, rotation: float = 24.0) -> None:
+    def __init__(self, *, patience: float = 8.0, rotation: float = 48.0) -> None:
         self.patience = patience
         self.rotation = rotation
-        self._class_of: dict[int, int] = {}
+        self.entries = Entries.none()
+        self.lag: Floats = np.zeros(0)
+        """By slot: rounds of its target throughput that a job is behind (or, negative, ahead)."""
+        self._class_of: Ints = np.empty(0, dtype=np.intp)
+        """By slot; NOBODY for slots that are not part of the allocation."""
         self._members: list[list[int]] = []
-        self._first: Ints = np.empty(0, dtype=np.intp)
-        self._second: Ints = np.empty(0, dtype=np.intp)
-        self._kind: Ints = np.empty(0, dtype=np.intp)
-        self._target: Floats = np.empty(0)
-        self._credit: Floats = np.empty(0)
-        self._index: dict[tuple[int, int, int], int] = {}
-        self._lag: dict[int, float] = {}
-        """By slot: rounds' worth of target throughput that a job is behind."""
         self._class_rate: Floats = np.empty(0)
         self._entry_of: dict[Run, int] = {}
+        """What ran in the last round."""
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
-        before = dict(self._class_of)
-        old_index, old_credit = self._index, self._credit
-        of_job = allocation.classes.of_job.tolist()
-        self._class_of = dict(zip(slots.tolist(), of_job, strict=True))
+        before, old = self._class_of, self.entries
+        here = slots >= 0
+        size = max(int(slots.max(initial=-1)) + 1, len(self.lag))
+        self.lag = np.concatenate([self.lag, np.zeros(size - len(self.lag))])
+        self._class_of = np.full(size, NOBODY)
+        self._class_of[slots[here]] = allocation.classes.of_job[here]
         self._members = [[] for _ in range(len(allocation.classes))]
-        for slot, number in self._class_of.items():
+        for slot, number in zip(slots[here].tolist(), allocation.classes.of_job[here].tolist(), strict=True):
             self._members[number].append(slot)
         self._class_rate = allocation.class_throughput
-        was = [next((before[s] for s in members if s in before), -2) for members in self._members]
-        entries = self._entries_of(allocation)
-        for run in self._entry_of:  # whoever runs on has an entry, if only to be paid for
-            if all(slot in self._class_of for slot in run.members):
-                entries.setdefault(self._key(run.members, run.type_index), 0.0)
-        self._index = {key: number for number, key in enumerate(entries)}
-        keys = np.array(list(entries), dtype=np.intp).reshape(len(entries), 3)
-        self._first, self._second, self._kind = keys[:, 0], keys[:, 1], keys[:, 2]
-        self._target = np.fromiter(entries.values(), dtype=float, count=len(entries))
-        self._credit = np.zeros(len(entries))
-        for number, (first, second, kind) in enumerate(entries):
-            old = (was[first], was[second] if second >= 0 else -1, kind)
-            found = old_index.get(old, old_index.get((old[1], old[0], kind), -1))
-            if found >= 0:
-                self._credit[number] = old_credit[found]
+        known = {run: entry for run, entry in self._entry_of.items() if self._known(run)}
+        running = [self._classes(run) for run, entry in known.items() if entry != GUEST]
+        self.entries = Entries.of(allocation, running)
+        self._carry_over(old, before)
         self._entry_of = {
-            run: self._index[self._key(run.members, run.type_index)] if entry != GUEST else GUEST
-            for run, entry in self._entry_of.items()
-            if all(slot in self._class_of for slot in run.members)
+            run: GUEST if entry == GUEST else self.entries.index[self._key(run)] for run, entry in known.items()
         }
 
-    @staticmethod
-    def _entries_of(allocation: Allocation) -> dict[tuple[int, int, int], float]:
-        """Runs at once by (class, second class or -1, type); the placements of a type are one."""
-        entries: dict[tuple[int, int, int], float] = {}
-        kinds = allocation.problem.column_type.tolist()
-        combo, column = np.nonzero(allocation.instances > 1e-9)
-        for k, c in zip(combo.tolist(), column.tolist(), strict=True):
-            first, second = allocation.combos[k].tolist()
-            key = (first, second, kinds[c])
-            entries[key] = entries.get(key, 0.0) + float(allocation.instances[k, c])
-        return entries
+    def _carry_over(self, old: Entries, before: Ints) -> None:
+        """What a class was owed it is still owed: classes are recognised by their members."""
+        was = [
+            next((int(before[slot]) for slot in members if slot < len(before) and before[slot] != NOBODY), -2)
+            for members in self._members
+        ]
+        for (first, second, kind), number in self.entries.index.items():
+            one, other = was[first], was[second] if second >= 0 else -1
+            found = old.index.get((one, other, kind), old.index.get((other, one, kind)))
+            if found is not None:
+                self.entries.credit[number] = old.credit[found]
 
-    def _key(self, members: Members, kind: int) -> tuple[int, int, int]:
-        first = self._class_of[members[0]]
-        second = self._class_of[members[1]] if len(members) == 2 else -1
-        if (second, first, kind) in self._index and (first, second, kind) not in self._index:
-            return second, first, kind
-        return first, second, kind
+    def _known(self, run: Run) -> bool:
+        return all(slot < len(self._class_of) and self._class_of[slot] != NOBODY for slot in run.members)
+
+    def _key(self, run: Run) -> EntryKey:
+        """The entry of a run, whichever way round it lists the two classes."""
+        first, second, kind = self._classes(run)
+        return (second, first, kind) if (second, first, kind) in self.entries.index else (first, second, kind)
+
+    def _classes(self, run: Run) -> EntryKey:
+        second = int(self._class_of[run.members[1]]) if len(run.members) == 2 else -1
+        return int(self._class_of[run.members[0]]), second, run.type_index
 
     def leave(self, slot: int) -> None:
-        number = self._class_of.pop(slot, None)
-        if number is not None:
-            self._members[number].remove(slot)
-        self._lag.pop(slot, None)
+        if slot < len(self._class_of) and self._class_of[slot] != NOBODY:
+            self._members[self._class_of[slot]].remove(slot)
+            self._class_of[slot] = NOBODY
+            self.lag[slot] = 0.0
         for run in [run for run in self._entry_of if slot in run.members]:
             del self._entry_of[run]
 
     def plan(self, question: Question) -> list[Run]:
-        self._credit += self._target
+        self.entries.credit[:] += self.entries.target
         current = self._continue(question)
         for entry in self._challengers(current):
             while self._advance(entry, current):
                 pass
         self._seat_guests(current)
-        self._pay(current)
+        self._rotate(current)
+        self.entries.credit[:] -= current.paid
+        self._count_lag(current)
         self._entry_of = current.entry_of
         return list(current.entry_of)
 
     def _continue(self, question: Question) -> _Round:
         """Begin with everyone who ran and still can."""
-        free = list(question.capacity)
-        current = _Round(question, free, {}, {}, set(question.waiting.tolist()))
+        paid = np.zeros(len(self.entries.credit), dtype=np.intp)
+        current = _Round(question, list(question.capacity), paid, set(question.waiting.tolist()))
         for run in question.running:
-            entry = self._entry_of.get(run, GUEST)
-            if run.workers <= free[run.type_index]:
-                free[run.type_index] -= run.workers
-                current.entry_of[run] = entry
-                for slot in run.members:
-                    current.run_of[slot] = run
+            if run.workers <= current.free[run.type_index]:
+                current.seat(run, self._entry_of.get(run, GUEST))
             else:
                 current.waiting.update(run.members)
         return current
 
-    def _urgency(self, entry: int, current: _Round) -> float:
-        """Credit, with an advance for a class in which somebody waits who has never run."""
-        credit = float(self._credit[entry])
-        classes = {int(self._first[entry]), int(self._second[entry])} - {-1}
-        fresh = any(
-            slot in current.waiting and not current.question.started[slot]
-            for number in classes
-            for slot in self._members[number]
-        )
-        return credit + self.patience + 1.0 if fresh else credit
+    def _challengers(self, current: _Round) -> list[int]:
+        """Entries that are owed more than somebody who runs, or could take what is free; most urgent first."""
+        urgency = self._urgency(current)
+        owed = urgency - current.paid
+        weakest = self._weakest(current)
+        kind = self.entries.kind
+        free = np.asarray(current.free)[kind] > 0
+        hopeful = (owed > 0) & (self.entries.target > 0) & (free | (owed - weakest[kind] > self.patience))
+        chosen = np.flatnonzero(hopeful)
+        return [int(entry) for entry in chosen[np.argsort(-urgency[chosen], kind="stable")]]
 
-    def _challengers(self, current: _Round) -> Iterator[int]:
-        """Entries that are owed something, most first."""
-        urgency = [(self._urgency(entry, current), entry) for entry in range(len(self._credit)) if self._target[entry] > 0]
-        for owed, entry in sorted(urgency, key=lambda item: (-item[0], item[1])):
-            if owed > 0:
-                yield entry
+    def _urgency(self, current: _Round) -> Floats:
+        """Credit, with an advance for classes in which somebody waits who has never run."""
+        fresh = np.zeros(len(self._members) + 1, dtype=bool)  # the last stands for "no second class"
+        waiting = current.question.waiting
+        waiting = waiting[waiting < len(self._class_of)]
+        new = waiting[(current.question.started[waiting] == 0) & (self._class_of[waiting] != NOBODY)]
+        fresh[self._class_of[new]] = True
+        advance = fresh[self.entries.first] | fresh[self.entries.second]
+        return np.asarray(self.entries.credit + np.where(advance, self.patience + 1.0, 0.0))
+
+    def _weakest(self, current: _Round) -> Floats:
+        """By type: the least that anyone who runs there stands at."""
+        weakest = np.full(len(current.free), np.inf)
+        for run in current.entry_of:
+            weakest[run.type_index] = min(weakest[run.type_index], self._standing(run, current))
+        return weakest
+
+    def _standing(self, run: Run, current: _Round) -> float:
+        """What a run's entry has left after paying for all of its runs; guests stand lowest."""
+        entry = current.entry_of[run]
+        return -self.patience if entry == GUEST else float(self.entries.credit[entry]) - int(current.paid[entry])
 
     def _advance(self, entry: int, current: _Round) -> bool:
-        """Start one more run of an entry if it is owed one and somebody must yield to it."""
-        paid = sum(1 for e in current.entry_of.values() if e == entry)
-        owed = self._urgency(entry, current) - paid
-        if owed <= 0:
-            return False
-        kind = int(self._kind[entry])
-        members = self._choose_members(entry, owed, current, idle=current.free[kind] > 0)
+        """Start one more run of an entry if it is owed one and there is room, or somebody must yield."""
+        classes = [int(c) for c in (self.entries.first[entry], self.entries.second[entry]) if c >= 0]
+        owed = float(self.entries.credit[entry]) - int(current.paid[entry])
+        members = self._choose_members(classes, owed, current)
         if members is None:
             return False
-        workers = int(current.question.workers[members[0]])
+        if any(current.question.started[slot] == 0 for slot in members):
+            owed += self.patience + 1.0
+        if owed <= 0:
+            return False
+        kind = int(self.entries.kind[entry])
         movers = {current.run_of[slot] for slot in members if slot in current.run_of}
         room = current.free[kind] + sum(run.workers for run in movers if run.type_index == kind)
-        victims = self._victims(kind, workers - room, owed, current, spare=movers)
+        victims = self._victims(kind, int(current.question.workers[members[0]]) - room, owed, current, spare=movers)
         if victims is None:
             return False
         for run in (*movers, *victims):
@@ -193,74 +259,97 @@ class Credits:
         current.start(members, kind, entry)
         return True
 
-    def _standing(self, run: Run, current: _Round) -> float:
-        """What a run's entry will have after paying for all of its runs; guests stand lowest."""
-        entry = current.entry_of[run]
-        if entry == GUEST:
-            return -self.patience
-        return float(self._credit[entry]) - sum(1 for e in current.entry_of.values() if e == entry)
-
-    def _victims(self, kind: int, needed: int, owed: float, current: _Round, spare: set[Run]) -> list[Run] | None:
+    def _victims(self, kind: int, needed: int, owed: float, current: _Round, *, spare: set[Run]) -> list[Run] | None:
         """Runs on a type that must yield to somebody who is owed this much; None if they are not enough."""
         if needed <= 0:
             return []
-        candidates = sorted(
-            (self._standing(run, current), run.workers, run.members, run)
+        yielding = [
+            (standing, run.workers, run)
             for run in current.entry_of
-            if run.type_index == kind and run not in spare
-        )
+            if run.type_index == kind
+            and run not in spare
+            and owed - (standing := self._standing(run, current)) > self.patience
+        ]
         chosen: list[Run] = []
-        for standing, workers, _, run in candidates:
-            if owed - standing <= self.patience:
-                break
+        for _, workers, run in sorted(yielding, key=lambda item: item[:2]):
             chosen.append(run)
             needed -= workers
             if needed <= 0:
                 return chosen
         return None
 
-    def _choose_members(self, entry: int, owed: float, current: _Round, *, idle: bool) -> Members | None:
-        """One job of each class of an entry: whoever waits and is furthest behind, else one that may move."""
+    def _choose_members(self, classes: list[int], owed: float, current: _Round) -> Members | None:
+        """One job of each class: whoever waits and is furthest behind, else one that may move."""
         chosen: list[int] = []
-        for number in (int(self._first[entry]), int(self._second[entry])):
-            if number < 0:
-                continue
-            slot = self._candidate(number, owed, current, idle=idle, taken=chosen)
+        for number in classes:
+            slot = self._candidate(number, owed, current, chosen)
             if slot is None:
                 return None
             chosen.append(slot)
         return tuple(chosen)
 
-    def _candidate(self, number: int, owed: float, current: _Round, *, idle: bool, taken: list[int]) -> int | None:
+    def _candidate(self, number: int, owed: float, current: _Round, taken: list[int]) -> int | None:
         members = [slot for slot in self._members[number] if slot not in taken]
+        started = current.question.started
         waiting = [slot for slot in members if slot in current.waiting]
         if waiting:
-            started = current.question.started
-            return min(waiting, key=lambda slot: (bool(started[slot]), -self._lag.get(slot, 0.0), slot))
-        gap = self.patience
+            return min(waiting, key=lambda slot: (int(started[slot]), -float(self.lag[slot]), slot))
         movable = [
-            (self._standing(current.run_of[slot], current), slot)
+            (self._standing(run, current), slot)
             for slot in members
-            if slot in current.run_of and len(current.run_of[slot].members) == 1
+            if (run := current.run_of.get(slot)) is not None and len(run.members) == 1
         ]
-        if not movable:
-            return None
-        standing, slot = min(movable)
-        return slot if owed - standing > gap else None
+        standing, slot = min(movable, default=(np.inf, NOBODY))
+        return slot if owed - standing > self.patience else None
 
     def _seat_guests(self, current: _Round) -> None:
         """Give idle accelerators to whoever can use them; first to those who ran there a moment ago."""
-        for run in list(current.stopped):
-            free = current.free[run.type_index] >= run.workers
-            if free and all(slot in current.waiting for slot in run.members):
-                current.start(run.members, run.type_index, self._entry_of.get(run, GUEST))
+        for run, entry in list(current.stopped.values()):
+            fits = run.workers <= current.free[run.type_index]
+            if fits and all(slot in current.waiting for slot in run.members):
+                current.start(run.members, run.type_index, entry)
+        if not current.waiting or not any(current.free):
+            return
         for slot, kind in offers(current.question, current.free, current.run_of):
-            workers = int(current.question.workers[slot])
-            if slot in current.waiting and workers <= current.free[kind]:
-                entry = self._index.get((self._class_of.get(slot, -2), -1, kind), GUEST)
-                current.start((slot,), kind, entry)
+            if slot in current.waiting and int(current.question.workers[slot]) <= current.free[kind]:
+                number = int(self._class_of[slot]) if slot < len(self._class_of) else NOBODY
+                current.start((slot,), kind, self.entries.index.get((number, -1, kind), GUEST))
 
-    def _pay(self, current: _Round) -> None:
-        for entry in current.entry_of.values():
-            if entry != GUEST:
-                self._credit[entry] -= 1.0
+    def _rotate(self, current: _Round) -> None:
+        """Let the members of a class trade places when one is too far ahead of another."""
+        slots = np.flatnonzero(self._class_of != NOBODY)
+        numbers = self._class_of[slots]
+        behind, ahead = np.full(len(self._members), -np.inf), np.full(len(self._members), np.inf)
+        np.maximum.at(behind, numbers, self.lag[slots])
+        np.minimum.at(ahead, numbers, self.lag[slots])
+        for number in np.flatnonzero(behind - ahead > self.rotation).tolist():
+            members = sorted(self._members[number], key=lambda slot: float(self.lag[slot]))
+            self._trade(members[0], members[-1], current)
+
+    def _trade(self, ahead: int, behind: int, current: _Round) -> None:
+        """Swap two jobs' runs, if the one that is ahead has the faster one and both run alone or not at all."""
+        better, worse = current.run_of.get(ahead), current.run_of.get(behind)
+        if better is None or len(better.members) > 1 or (worse is not None and len(worse.members) > 1):
+            return
+        rates = current.question.rates[ahead]
+        if worse is not None and rates[better.type_index] <= rates[worse.type_index]:
+            return
+        entry = current.entry_of[better]
+        other = current.entry_of[worse] if worse is not None else GUEST
+        current.stop(better)
+        if worse is not None:
+            current.stop(worse)
+            current.start((ahead,), worse.type_index, other)
+        current.start((behind,), better.type_index, entry)
+
+    def _count_lag(self, current: _Round) -> None:
+        known = self._class_of != NOBODY
+        self.lag[known] += self._class_rate[self._class_of[known]] > 0
+        for run, entry in current.entry_of.items():
+            for position, slot in enumerate(run.members):
+                if slot < len(self._class_of) and self._class_of[slot] != NOBODY:
+                    rate = float(self._class_rate[self._class_of[slot]])
+                    alone = float(current.question.rates[slot, run.type_index])
+                    speed = float(self.entries.speed[entry, position]) if entry != GUEST else alone
+                    if rate > 0:
+                        self.lag[slot] -= (speed or alone) / rate

@@ -30,7 +30,7 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.jobs import Entity
-from gavel.core.problem import Ints, Jobs, Problem
+from gavel.core.problem import Floats, Ints, Jobs, Problem
 from gavel.core.throughputs import Profile, ThroughputTable
 from gavel.scheduler.placement import Floor, Where
 from gavel.scheduler.roster import Roster
@@ -48,6 +48,10 @@ class Settings:
     """Ask for a new allocation this long after the last one even if nothing changed."""
     solve_patience_seconds: float = 1.0
     """How long a round waits for a new allocation before it goes on with the old one."""
+
+
+PLACEMENT_MATTERS = 1.05
+"""A gang that gains less than this by sitting together is not worth moving others for."""
 
 
 class Scheduler:
@@ -75,6 +79,8 @@ class Scheduler:
         self._entities = dict(entities or {})
         self._profiles: dict[Profile, int] = {}
         self._problem_base: Problem | None = None
+        self._placed_rates: Floats = np.empty((0, 0, 2))
+        """By profile and type: consolidated and unconsolidated."""
         self._changed = False
         self._solved_at = -np.inf
         self._solve_number = 0
@@ -236,10 +242,39 @@ class Scheduler:
             commands += [Stop(self._name(slot)) for slot in run.members]
         fresh = [run for run in runs if run not in self.placed]
         for run in sorted(fresh, key=lambda run: -run.workers):
+            commands += self._make_room(run, until)
             where = self.placed[run] = self.floors[run.type_index].take(run.workers)
             commands += self._launches(run, where, until)
         self._accounted_until = time
         return [*commands, Renew(until), WakeAt(until)]
+
+    def _make_room(self, run: Run, until: float) -> list[Command]:
+        """Move single workers within a type so that a gang that cares can sit on one server."""
+        floor = self.floors[run.type_index]
+        if run.workers == 1 or not self._cares(run):
+            return []
+        singles: dict[str, list[Run]] = {}
+        for other, where in self.placed.items():
+            if other.type_index == run.type_index and other.workers == 1:
+                singles.setdefault(next(iter(where)), []).append(other)
+        clearing = floor.cheapest_clearing(run.workers, {name: len(runs) for name, runs in singles.items()})
+        if clearing is None:
+            return []
+        name, moves = clearing
+        commands: list[Command] = []
+        for other in singles[name][:moves]:
+            where = floor.take_elsewhere(name)
+            floor.give_back(self.placed[other])
+            self.placed[other] = where
+            commands += [Stop(self._name(slot)) for slot in other.members]
+            commands += self._launches(other, where, until)
+        return commands
+
+    def _cares(self, run: Run) -> bool:
+        """Whether a gang runs faster when it sits together."""
+        profile = int(self.roster.profile[run.members[0]])
+        rates = self._placed_rates[profile, run.type_index]
+        return bool(rates[0] > rates[1] * PLACEMENT_MATTERS)
 
     def _launches(self, run: Run, where: Where, until: float) -> list[Command]:
         names = [self._name(slot) for slot in run.members]
@@ -283,6 +318,7 @@ class Scheduler:
             nobody = Jobs((), *(np.empty(0) for _ in range(8)))  # type: ignore[arg-type]
             base = Problem.from_table(types, self.table, list(self._profiles), nobody, entities=self._entities)
             self._problem_base = base if self.settings.space_sharing else base.without_pairs()
+            self._placed_rates = self.table.rates(list(self._profiles), self.types)
         return self._problem_base
 
     @property

@@ -50,6 +50,11 @@ class Floor:
             workers -= min(most, workers)
         return taken
 
+    def take_elsewhere(self, avoid: str) -> dict[str, int]:
+        """One accelerator on any other server, the fullest that has one."""
+        counts = sorted(count for count, names in self._with_free.items() if count and set(names) - {avoid})
+        return self._claim(next(name for name in self._with_free[counts[0]] if name != avoid), 1)
+
     def _claim(self, name: str, workers: int) -> dict[str, int]:
         self._set(name, self._free[name] - workers)
         return {name: workers}
@@ -64,6 +69,21 @@ class Floor:
             self._with_free[self._free[name]].pop(name)
         self._free[name] = free
         self._with_free.setdefault(free, {})[name] = None
+
+    def cheapest_clearing(self, workers: int, movable: Mapping[str, int]) -> tuple[str, int] | None:
+        """The server on which a gang could sit whole if the fewest single workers moved, and how many of them.
+
+        `movable` counts single workers by server. None if there is no such server, or none has to move.
+        """
+        total, best = self.free, None
+        for name, size in self._size.items():
+            moves = workers - self._free[name]
+            possible = size >= workers and 0 < moves <= movable.get(name, 0) and total - self._free[name] >= moves
+            if moves <= 0 <= size - workers:
+                return None
+            if possible and (best is None or moves < best[1]):
+                best = name, moves
+        return best
 
     def is_consolidated(self, where: Where) -> bool:
         """Whether a gang sits on as few servers as its size allows."""

@@ -1,0 +1,346 @@
+"""What a simulation is remembered by for its plots. Memory does not grow with the length of the run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.events import (
+    AllocationReady,
+    Event,
+    JobCancelled,
+    JobFailed,
+    JobFinished,
+    JobsProgressed,
+    JobSubmitted,
+    RoundDue,
+)
+from gavel.core.problem import Floats
+from gavel.scheduler.machine import Scheduler
+
+FINEST_SECONDS = 1.0
+
+
+class Timeline:
+    """The time average of some quantities in a fixed number of bins, which grow wider as time goes on."""
+
+    def __init__(self, quantities: int, *, bins: int) -> None:
+        self._sums = np.zeros((bins, quantities + 1))
+        """Quantity x seconds in each bin; the last quantity is always 1, so its sum is the seconds seen."""
+        self._width = FINEST_SECONDS
+        self._start: float | None = None
+
+    def add(self, begin: float, end: float, values: Floats) -> None:
+        """Quantities that were the same all through an interval."""
+        if self._start is None:
+            self._start = begin
+        if end <= begin:
+            return
+        begin, end = begin - self._start, end - self._start
+        bins = len(self._sums)
+        while end > self._width * bins:
+            self._sums = np.concatenate([self._sums.reshape(bins // 2, 2, -1).sum(axis=1), np.zeros_like(self._sums)])[
+                :bins
+            ]
+            self._width *= 2
+        first, last = int(begin // self._width), min(int(end // self._width), bins - 1)
+        edges = np.clip(np.arange(first, last + 2) * self._width, begin, end)
+        self._sums[first : last + 1] += np.diff(edges)[:, None] * np.append(values, 1.0)
+
+    def averages(self, *, at_most: int) -> tuple[Floats, Floats]:
+        """The edges of up to so many bins in seconds, and the averages in each, shape (bins, quantities)."""
+        used = int(np.count_nonzero(self._sums[:, -1]))
+        together = max(-(-used // at_most), 1)
+        rows = -(-used // together)
+        padded = np.zeros((rows * together, self._sums.shape[1]))
+        padded[:used] = self._sums[:used]
+        sums = padded.reshape(rows, together, -1).sum(axis=1)
+        edges = (self._start or 0.0) + np.append(0.0, np.cumsum(sums[:, -1]))
+        return edges, sums[:, :-1] / np.maximum(sums[:, -1:], 1e-12)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A time through which a job ran on one type."""
+
+    job: str
+    type_index: int
+    begin: float
+    end: float
+    shared: bool
+    """Whether it shared its accelerators with another job."""
+
+
+@dataclass(slots=True)
+class Stretch:
+    """Who ran where through some rounds."""
+
+    begin: float
+    end: float
+    rounds: int = 0
+    job_rounds: int = 0
+    """Jobs that were there, added up over the rounds."""
+    segments: list[Segment] = field(default_factory=list)
+    present: dict[str, tuple[float, float]] = field(default_factory=dict)
+    """When jobs came and left, within the stretch."""
+    finished: set[str] = field(default_factory=set)
+
+    @property
+    def crowd(self) -> float:
+        """Jobs that were there, on average."""
+        return self.job_rounds / max(self.rounds, 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Dues:
+    """A finished job: the shares of its time that allocations meant for it and that it received, by type."""
+
+    target: Floats
+    received: Floats
+    rounds: float
+    """From its first allocation to its end."""
+
+
+class Deviations:
+    """How far received shares are from target shares, by the number of rounds a job has been there: 1, 2, 4, 8 …"""
+
+    MARKS = 24
+    STEPS = 400
+    """The deviation, 0 to 2, is counted in so many steps."""
+
+    def __init__(self) -> None:
+        self.counts = np.zeros((self.MARKS, self.STEPS), dtype=np.int64)
+
+    def add(self, mark: int, deviations: Floats) -> None:
+        """Some jobs at 2 ** mark rounds."""
+        steps = np.minimum((deviations * (self.STEPS / 2)).astype(np.intp), self.STEPS - 1)
+        np.add.at(self.counts[min(mark, self.MARKS - 1)], steps, 1)
+
+    def quantiles(self, *levels: float, at_least: int) -> tuple[Floats, Floats]:
+        """Rounds, and the quantiles at each, shape (levels, marks), where so many jobs were seen."""
+        seen = self.counts.sum(axis=1)
+        marks = np.flatnonzero(seen >= at_least)
+        below = np.cumsum(self.counts[marks], axis=1) / seen[marks, None]
+        found = [(below >= level).argmax(axis=1) * (2 / self.STEPS) for level in levels]
+        return 2.0**marks, np.array(found)
+
+
+class Recorder:
+    """Looks on at a simulation; give it to `run` as an observer and then to `write_run_plots`."""
+
+    def __init__(
+        self, *, bins: int = 2048, stretch_rounds: int = 96, stretch_jobs: int = 400, jobs: int = 3000, seed: int = 0
+    ) -> None:
+        self.types: tuple[str, ...] = ()
+        self.capacity: Floats = np.zeros(0)
+        """The most accelerators of each type that there were."""
+        self.timeline = Timeline(0, bins=bins)
+        """By type accelerators in use and accelerators there; then jobs that run and jobs that wait."""
+        self.deviations = Deviations()
+        self.dues: list[Dues] = []
+        """A random choice of finished jobs."""
+        self.by_profile: dict[int, Floats] = {}
+        """Accelerator-seconds of finished jobs that run alike: (target, received) x type."""
+        self.jobs_seen = 0
+        self._bins, self._stretch_rounds, self._stretch_jobs, self._jobs = bins, stretch_rounds, stretch_jobs, jobs
+        self._random = np.random.default_rng(seed)
+        self._time = 0.0
+        self._now: Floats = np.zeros(0)
+        self._stretch: Stretch | None = None
+        self._best: Stretch | None = None
+        self._running: dict[str, tuple[int, bool, float]] = {}
+        """By job: type, whether it shares, and since when."""
+        self._slots: dict[str, int] = {}
+        self._allocation: Allocation | None = None
+        self._shares_since = 0.0
+        # By slot, as in the roster:
+        self._share: Floats = np.zeros((0, 0))
+        self._target: Floats = np.zeros((0, 0))
+        self._received_before: Floats = np.zeros((0, 0))
+        self._since: Floats = np.zeros(0)
+        """When it first had a target; NaN until then."""
+        self._mark: Floats = np.zeros(0)
+        """The logarithm of the number of rounds at which its deviation is looked at next."""
+
+    def after(self, event: Event, scheduler: Scheduler) -> None:
+        """Take in what an event changed."""
+        if not self.types:
+            self._begin(scheduler)
+        self.timeline.add(self._time, event.time, self._now)
+        self._time = event.time
+        match event:
+            case JobsProgressed():
+                return
+            case JobSubmitted():
+                self._arrived(event, scheduler)
+            case JobFinished() | JobCancelled():
+                self._left(event, scheduler, finished=isinstance(event, JobFinished))
+            case JobFailed() if not event.retry:
+                self._left(event, scheduler, finished=False)
+            case AllocationReady():
+                self._adopt(event.time, scheduler)
+            case RoundDue():
+                self._look_at_deviations(event.time, scheduler)
+                self._count_round(event.time, scheduler)
+        self._look_at_runs(event.time, scheduler)
+
+    def _begin(self, scheduler: Scheduler) -> None:
+        self.types = scheduler.types
+        kinds = len(self.types)
+        self.capacity = np.zeros(kinds)
+        self._now = np.zeros(2 * kinds + 2)
+        self.timeline = Timeline(2 * kinds + 2, bins=self._bins)
+        self._share, self._target, self._received_before = (np.zeros((0, kinds)) for _ in range(3))
+
+    def _look_at_runs(self, time: float, scheduler: Scheduler) -> None:
+        kinds = len(self.types)
+        now = np.zeros(2 * kinds + 2)
+        running: dict[str, tuple[int, bool, float]] = {}
+        for run in scheduler.placed:
+            now[run.type_index] += run.workers
+            for slot in run.members:
+                name = scheduler.roster.ids[slot] or ""
+                running[name] = (run.type_index, len(run.members) == 2, time)
+        now[kinds : 2 * kinds] = [floor.capacity for floor in scheduler.floors]
+        self.capacity = np.maximum(self.capacity, now[kinds : 2 * kinds])
+        now[-2], now[-1] = len(running), len(scheduler.roster) - len(running)
+        self._now = now
+        for name, before in self._running.items():
+            after = running.get(name)
+            if after is not None and after[:2] == before[:2]:
+                running[name] = before
+            else:
+                self._note(name, before, time)
+        self._running = running
+
+    # Who ran where
+
+    def _note(self, name: str, ran: tuple[int, bool, float], end: float) -> None:
+        stretch = self._stretch
+        if stretch is not None and name in stretch.present and end > max(ran[2], stretch.begin):
+            stretch.segments.append(Segment(name, ran[0], max(ran[2], stretch.begin), end, ran[1]))
+
+    def _count_round(self, time: float, scheduler: Scheduler) -> None:
+        stretch = self._stretch
+        if stretch is None or time >= stretch.end:
+            self._close_stretch(time)
+            length = self._stretch_rounds * scheduler.settings.round_seconds
+            self._stretch = stretch = Stretch(time, time + length)
+            stretch.present = {name: (time, np.inf) for name in islice(scheduler.roster.slot_of, self._stretch_jobs)}
+        stretch.rounds += 1
+        stretch.job_rounds += len(scheduler.roster)
+
+    def _close_stretch(self, time: float) -> None:
+        """Keep the stretch in which most jobs were there."""
+        stretch = self._stretch
+        if stretch is None:
+            return
+        for name, ran in self._running.items():
+            self._note(name, ran, min(time, stretch.end))
+        if self._best is None or stretch.crowd > self._best.crowd:
+            self._best = stretch
+        self._stretch = None
+
+    def busiest_stretch(self) -> Stretch | None:
+        """The rounds in which most jobs were there; call it when the simulation is over."""
+        self._close_stretch(self._time)
+        return self._best
+
+    # What was meant for whom
+
+    def _arrived(self, event: JobSubmitted, scheduler: Scheduler) -> None:
+        self._grow(len(scheduler.roster.ids))
+        slot = self._slots[event.job.id] = scheduler.roster.slot_of[event.job.id]
+        self._share[slot] = self._target[slot] = 0.0
+        self._since[slot], self._mark[slot] = np.nan, 0.0
+        stretch = self._stretch
+        if stretch is not None and len(stretch.present) < self._stretch_jobs:
+            stretch.present[event.job.id] = (event.time, np.inf)
+
+    def _grow(self, size: int) -> None:
+        more = size - len(self._since)
+        if more > 0:
+            self._since, self._mark = (np.append(old, np.zeros(more)) for old in (self._since, self._mark))
+            rows = np.zeros((more, len(self.types)))
+            self._share, self._target, self._received_before = (
+                np.concatenate([old, rows]) for old in (self._share, self._target, self._received_before)
+            )
+
+    def _settle(self, time: float) -> None:
+        """Add up targets until now."""
+        self._target += self._share * (time - self._shares_since)
+        self._shares_since = time
+
+    def _adopt(self, time: float, scheduler: Scheduler) -> None:
+        allocation = scheduler.allocation
+        if allocation is None or allocation is self._allocation:
+            return
+        self._allocation = allocation
+        self._settle(time)
+        shares = _job_shares(allocation)
+        slots = np.array([self._slots.get(name, -1) for name in allocation.problem.jobs.ids], dtype=np.intp)
+        here = slots >= 0
+        self._share[:] = 0.0
+        self._share[slots[here]] = shares[here]
+        fresh = slots[here][np.isnan(self._since[slots[here]])]
+        self._since[fresh] = time
+        self._target[fresh] = 0.0
+        self._received_before[fresh] = scheduler.roster.received[fresh]
+
+    def _left(self, event: JobFinished | JobCancelled | JobFailed, scheduler: Scheduler, *, finished: bool) -> None:
+        slot = self._slots.pop(event.job, None)
+        if slot is None:
+            return
+        stretch = self._stretch
+        if stretch is not None and event.job in stretch.present:
+            stretch.present[event.job] = (stretch.present[event.job][0], event.time)
+            if finished:
+                stretch.finished.add(event.job)
+        self._settle(event.time)
+        age = event.time - float(self._since[slot])
+        if finished and age > 0:
+            received = scheduler.roster.received[slot] - self._received_before[slot]
+            self._keep(slot, received, age, scheduler)
+        self._share[slot] = 0.0
+
+    def _keep(self, slot: int, received: Floats, age: float, scheduler: Scheduler) -> None:
+        target = self._target[slot].copy()
+        workers = int(scheduler.roster.workers[slot])
+        total = self.by_profile.setdefault(int(scheduler.roster.profile[slot]), np.zeros((2, len(self.types))))
+        total += workers * np.stack([target, received])
+        self.jobs_seen += 1
+        at = len(self.dues) if len(self.dues) < self._jobs else int(self._random.integers(self.jobs_seen))
+        if at < self._jobs:
+            dues = Dues(target / age, received / age, age / scheduler.settings.round_seconds)
+            self.dues[at : at + 1] = [dues]
+
+    def _look_at_deviations(self, time: float, scheduler: Scheduler) -> None:
+        slots = scheduler.roster.active
+        with np.errstate(invalid="ignore"):
+            ages = time - self._since[slots]
+            due = ages >= 2.0 ** self._mark[slots] * scheduler.settings.round_seconds * (1 - 1e-9)
+        if not due.any():
+            return
+        self._settle(time)
+        slots, ages = slots[due], ages[due]
+        received = scheduler.roster.received[slots] - self._received_before[slots]
+        deviations = np.abs(received - self._target[slots]).sum(axis=1) / ages
+        marks = np.floor(np.log2(ages / scheduler.settings.round_seconds) + 1e-9)
+        for mark in np.unique(marks).tolist():
+            self.deviations.add(int(mark), deviations[marks == mark])
+        self._mark[slots] = marks + 1
+
+
+def _job_shares(allocation: Allocation) -> Floats:
+    """The share of its time that each job of a problem should have on each type, alone or beside another."""
+    by_column = np.zeros((len(allocation.classes), len(allocation.problem.columns)))
+    for member in (0, 1):
+        present = allocation.combos[:, member] >= 0
+        np.add.at(by_column, allocation.combos[present, member], allocation.instances[present])
+    by_type = np.zeros((len(allocation.classes), len(allocation.problem.types)))
+    np.add.at(by_type, (slice(None), allocation.problem.column_type), by_column)
+    shares: Floats = (by_type / allocation.classes.count[:, None])[allocation.classes.of_job]
+    return shares

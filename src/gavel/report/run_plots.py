@@ -1,0 +1,194 @@
+"""The plots of one simulation: utilisation, what was meant and what was received, and who ran where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import FuncFormatter
+
+from gavel.core.problem import Floats, Ints
+from gavel.report.figures import COLOURS, MUTED, Plot, colour, legend_below, new_figure, png, styled
+from gavel.report.recorder import Recorder, Stretch
+from gavel.sim.experiment import Report
+
+MOST_BINS = 240
+MOST_JOBS = 40
+FEWEST_JOBS = 5
+"""A quantile of fewer jobs than this says nothing."""
+
+
+def run_plots(report: Report, recorder: Recorder) -> list[Plot]:
+    """Everything there is to see of a simulation."""
+    present = np.flatnonzero(recorder.capacity)
+    with styled():
+        plots = [_utilisation(recorder, present)]
+        if seconds := report.completion_seconds():
+            plots.append(_cdf(np.sort(np.array(seconds))))
+        if recorder.dues:
+            plots += [_received(recorder, present), _convergence(recorder)]
+        stretch = recorder.busiest_stretch()
+        if stretch is not None and stretch.segments:
+            plots.append(_gantt(recorder.types, stretch, present, report.experiment.round_seconds))
+    return plots
+
+
+def _time_unit(seconds: float) -> tuple[float, str]:
+    return (86_400.0, "days") if seconds > 4 * 86_400 else (3600.0, "hours")
+
+
+def _utilisation(recorder: Recorder, present: Ints) -> Plot:
+    edges, averages = recorder.timeline.averages(at_most=MOST_BINS)
+    kinds = len(recorder.types)
+    unit, name = _time_unit(float(edges[-1] - edges[0]))
+    figure, (above, below) = new_figure(7.0, 2, 1)
+    for kind in present.tolist():
+        there = averages[:, kinds + kind]
+        share = np.divide(averages[:, kind], there, out=np.zeros_like(there), where=there > 0)
+        label = f"{recorder.types[kind]} ({recorder.capacity[kind]:.0f})"
+        above.stairs(share * 100, edges / unit, color=colour(kind), linewidth=1.6, label=label, baseline=None)
+    above.set_ylim(0, 104)
+    above.set_title("Utilisation over time by accelerator type")
+    above.set_ylabel("accelerators in use (%)")
+    above.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0, 1.0, 0.1), mode=None, ncols=len(present))
+    above.set_title("Utilisation over time by accelerator type", pad=28)
+    running, waiting = averages[:, -2], averages[:, -1]
+    below.stairs(running, edges / unit, fill=True, color="#56B4E9", label="running")
+    below.stairs(running + waiting, edges / unit, baseline=running, fill=True, color="#D0D0D0", label="waiting")
+    below.set_ylabel("jobs there")
+    below.set_ylim(bottom=0)
+    below.legend(loc="upper left", ncols=2)
+    below.set_ylim(top=float((running + waiting).max()) * 1.2 or 1.0)
+    for axes in (above, below):
+        axes.set_xlim(edges[0] / unit, edges[-1] / unit)
+        axes.set_xlabel(f"time ({name})")
+    caption = "Above: the share of each type in use. Below: jobs that run and jobs that wait. Both averaged over bins."
+    return Plot("utilisation", "Utilisation over time by accelerator type", caption, png(figure))
+
+
+def _cdf(seconds: Floats) -> Plot:
+    figure, (axes,) = new_figure(4.6)
+    title = "How long jobs take"
+    axes.step(seconds / 3600, np.arange(1, len(seconds) + 1) / len(seconds), where="post", color=colour(0), linewidth=2)
+    for value, name, at in ((float(np.median(seconds)), "median", 0.5), (float(seconds.mean()), "average", None)):
+        height = np.searchsorted(seconds, value, side="right") / len(seconds) if at is None else at
+        axes.plot(value / 3600, height, "o", color=colour(1))
+        text = f"{name} {value / 3600:.3g} h"
+        axes.annotate(text, (value / 3600, height), xytext=(10, -10), textcoords="offset points", va="top")
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_ylim(0, 1.01)
+    axes.set_title(title)
+    axes.set_xlabel("job completion time (hours)")
+    axes.set_ylabel("share of jobs")
+    return Plot("cdf", title, "The share of jobs done within a time, from arrival to the last step.", png(figure))
+
+
+def _received(recorder: Recorder, present: Ints) -> Plot:
+    figure, (jobs, groups) = new_figure(5.4, 1, 2)
+    target = np.array([dues.target for dues in recorder.dues])
+    received = np.array([dues.received for dues in recorder.dues])
+    size = 6.0 + 3.0 * np.log2(np.maximum([dues.rounds for dues in recorder.dues], 1.0))
+    totals = np.array(list(recorder.by_profile.values())) / 3600
+    for kind in present.tolist():
+        label = recorder.types[kind]
+        jobs.scatter(
+            target[:, kind], received[:, kind], s=size, color=colour(kind), alpha=0.35, linewidth=0, label=label
+        )
+        wanted = (totals[:, :, kind] > 0.01).any(axis=1)
+        groups.scatter(
+            *np.maximum(totals[wanted, :, kind], 0.01).T, s=34, color=colour(kind), alpha=0.7, linewidth=0, label=label
+        )
+    jobs.set_xlim(-0.03, 1.03)
+    jobs.set_ylim(-0.03, 1.03)
+    jobs.set_title("Each job and type", fontsize=11)
+    jobs.set_xlabel("target (share of its time)")
+    jobs.set_ylabel("received (share of its time)")
+    groups.set_title("Jobs that run alike, and type", fontsize=11)
+    groups.set_xlabel("target (accelerator-hours)")
+    groups.set_ylabel("received (accelerator-hours)")
+    groups.set_xscale("log")
+    groups.set_yscale("log")
+    for axes in (jobs, groups):
+        axes.axline((0.5, 0.5), (1, 1), color=MUTED, linewidth=1, linestyle="--", label="as allocated", zorder=0)
+        axes.set_aspect("equal", adjustable="datalim" if axes is groups else "box")
+    title = "What was allocated and what was received"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    legend_below(figure, [jobs], columns=len(present) + 1)
+    caption = (
+        f"Finished jobs ({len(recorder.dues):,} of {recorder.jobs_seen:,} shown); larger dots were there for longer. "
+        "Above the line: more time than allocated, as idle accelerators are offered to whoever can use them."
+    )
+    return Plot("received", title, caption, png(figure))
+
+
+def _convergence(recorder: Recorder) -> Plot:
+    rounds, (low, middle, high) = recorder.deviations.quantiles(0.1, 0.5, 0.9, at_least=FEWEST_JOBS)
+    figure, (axes,) = new_figure(4.8)
+    title = "Received time converges to the allocation"
+    axes.fill_between(rounds, low, high, color=colour(0), alpha=0.18, linewidth=0, label="10% to 90% of jobs")
+    axes.plot(rounds, middle, color=colour(0), marker="o", linewidth=2, label="median job")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_ylim(bottom=0)
+    axes.set_title(title)
+    axes.set_xlabel("rounds since a job's first allocation")
+    axes.set_ylabel("|received - target|, share of time,\nadded up over types")
+    axes.legend(loc="upper right")
+    caption = "How far the shares of time that a job has received are from its targets so far, by how long it is there."
+    return Plot("convergence", title, caption, png(figure))
+
+
+def _gantt(types: Sequence[str], stretch: Stretch, present: Ints, round_seconds: float) -> Plot:
+    ran = {segment.job for segment in stretch.segments}
+    candidates = [name for name in stretch.present if name in ran]
+    chosen = np.unique(np.linspace(0, len(candidates) - 1, min(MOST_JOBS, len(candidates))).round().astype(int))
+    row_of = {candidates[index]: row for row, index in enumerate(chosen.tolist())}
+    until = max(segment.end for segment in stretch.segments)
+    figure, (axes,) = new_figure(1.8 + 0.19 * len(row_of))
+    unit = 3600.0
+    for name, row in row_of.items():
+        came, left = stretch.present[name]
+        axes.plot([came / unit, min(left, until) / unit], [row, row], color="#BBBBBB", linewidth=1, zorder=1)
+    _draw_segments(axes, stretch, row_of, unit)
+    for name in stretch.finished & row_of.keys():
+        axes.plot(stretch.present[name][1] / unit, row_of[name], "|", color="black", markersize=7, markeredgewidth=2)
+    axes.set_yticks(range(len(row_of)), list(row_of), fontsize=8)
+    axes.set_ylim(len(row_of) - 0.4, -0.6)
+    axes.set_xlim(stretch.begin / unit, until / unit)
+    axes.grid(visible=False, axis="y")
+    title = f"Who runs where: the busiest {(until - stretch.begin) / round_seconds:.0f} rounds"
+    axes.set_title(title)
+    axes.set_xlabel("time (hours)")
+    axes.set_ylabel("job, by arrival")
+    handles = [Patch(color=colour(kind), label=types[kind]) for kind in present.tolist()]
+    if any(segment.shared for segment in stretch.segments):
+        handles.append(Patch(facecolor="white", edgecolor="black", hatch="////", label="shared by two jobs"))
+    lines = [
+        Line2D([], [], color="#BBBBBB", label="waiting"),
+        Line2D([], [], color="black", marker="|", linestyle="", markersize=8, markeredgewidth=2, label="done"),
+    ]
+    figure.legend(handles=[*handles, *lines], loc="outside lower center", ncols=len(handles) + 2)
+    caption = f"{len(row_of)} of the {len(candidates)} jobs that ran then. A change of colour or a gap costs a restart."
+    return Plot("gantt", title, caption, png(figure))
+
+
+def _draw_segments(axes: Axes, stretch: Stretch, row_of: dict[str, int], unit: float) -> None:
+    for shared in (False, True):
+        for kind in {segment.type_index for segment in stretch.segments}:
+            drawn = [s for s in stretch.segments if s.job in row_of and (s.type_index, s.shared) == (kind, shared)]
+            if drawn:
+                axes.barh(
+                    [row_of[segment.job] for segment in drawn],
+                    [(segment.end - segment.begin) / unit for segment in drawn],
+                    left=[segment.begin / unit for segment in drawn],
+                    height=0.72,
+                    color=COLOURS[kind % len(COLOURS)],
+                    edgecolor="white",
+                    linewidth=0.4,
+                    hatch="////" if shared else None,
+                    zorder=2,
+                )

@@ -1,0 +1,197 @@
+"""The plots of a sweep: figures against load, and how completion times are distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from gavel.core.problem import Floats
+from gavel.report.figures import MARKERS, Plot, colour, dash, legend_below, new_figure, png, styled
+from gavel.sim.sweep import Cell, Contender, SweepOutcome
+
+MOST_PANELS = 6
+LOG_FROM = 12.0
+"""Averages that differ by more than this factor are drawn on a logarithmic scale."""
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A contender's figure at its loads."""
+
+    contender: Contender
+    loads: Floats
+    mean: Floats
+    deviation: Floats
+    drained: np.ndarray[tuple[int, ...], np.dtype[np.bool_]]
+
+
+Scale = Literal["hours", "percent", "plain"]
+FACTORS: dict[Scale, float] = {"hours": 1 / 3600, "percent": 100.0, "plain": 1.0}
+
+
+def sweep_plots(outcome: SweepOutcome) -> list[Plot]:
+    """Everything there is to see of a sweep."""
+    if not any(len(cell.completion_seconds) for cell in outcome.cells):
+        return []
+    with styled():
+        return [_jct(outcome), _cdf(outcome), _others(outcome)]
+
+
+def _curves(outcome: SweepOutcome, figure: str, factor: float) -> list[Curve]:
+    curves: list[Curve] = []
+    for contender in outcome.sweep.contenders:
+        cells = [cell for cell in outcome.cells if cell.contender == contender and len(cell.values(figure))]
+        cells.sort(key=lambda cell: cell.load)
+        if cells:
+            curves.append(
+                Curve(
+                    contender,
+                    np.array([cell.load for cell in cells]),
+                    np.array([cell.mean(figure) for cell in cells]) * factor,
+                    np.array([cell.deviation(figure) for cell in cells]) * factor,
+                    np.array([cell.drained for cell in cells]),
+                )
+            )
+    return curves
+
+
+def _numbers(outcome: SweepOutcome) -> dict[Contender, int]:
+    """A contender has the same colour in every plot."""
+    return {contender: number for number, contender in enumerate(outcome.sweep.contenders)}
+
+
+def _jct(outcome: SweepOutcome) -> Plot:
+    sweep = outcome.sweep
+    seeds = len(sweep.seeds)
+    curves = _curves(outcome, "average_jct_seconds", FACTORS["hours"])
+    tall = len(sweep.loads) == 1
+    figure, (axes,) = new_figure(1.6 + 0.42 * len(curves) if tall else 5.6)
+    axes.set_title("Average job completion time" + ("" if tall else " against load"))
+    spread = f" Bands show one standard deviation over {seeds} seeds." if seeds > 1 else ""
+    if tall:
+        _bars(axes, outcome, curves, "hours")
+        spread = spread.replace("Bands", "Whiskers")
+        return Plot("jct", axes.get_title(loc="left"), f"Average job completion time by policy.{spread}", png(figure))
+    _lines(axes, outcome, curves, "average JCT (hours)")
+    everything = np.concatenate([curve.mean for curve in curves])
+    if everything.max() > LOG_FROM * max(everything.min(), 1e-9):
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    else:
+        axes.set_ylim(bottom=0)
+    legend_below(figure, [axes], columns=2 if _longest(curves) > 30 else 3)
+    hollow = "" if all(curve.drained.all() for curve in curves) else " Hollow marks: some jobs were not done in time."
+    return Plot(
+        "jct", axes.get_title(loc="left"), f"Average job completion time by policy.{spread}{hollow}", png(figure)
+    )
+
+
+def _longest(curves: Sequence[Curve]) -> int:
+    return max(len(curve.contender.label) for curve in curves)
+
+
+def _lines(axes: Axes, outcome: SweepOutcome, curves: Sequence[Curve], label: str) -> None:
+    numbers = _numbers(outcome)
+    for curve in curves:
+        number = numbers[curve.contender]
+        style = {"color": colour(number), "linestyle": dash(number)}
+        marker = MARKERS[number % len(MARKERS)]
+        axes.plot(
+            curve.loads, curve.mean, marker=marker, markersize=6, linewidth=2, label=curve.contender.label, **style
+        )
+        stuck = ~curve.drained
+        axes.plot(
+            curve.loads[stuck],
+            curve.mean[stuck],
+            marker,
+            markersize=6,
+            markerfacecolor="white",
+            markeredgecolor=colour(number),
+        )
+        low = np.maximum(curve.mean - curve.deviation, curve.mean * 0.02)
+        axes.fill_between(curve.loads, low, curve.mean + curve.deviation, color=colour(number), alpha=0.15, linewidth=0)
+    axes.set_xlabel("load (jobs at the start)" if outcome.sweep.static else "load (jobs/hour)")
+    axes.set_ylabel(label)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=outcome.sweep.static))
+
+
+def _bars(axes: Axes, outcome: SweepOutcome, curves: Sequence[Curve], unit: str) -> None:
+    numbers = _numbers(outcome)
+    load = outcome.sweep.loads[0]
+    for row, curve in enumerate(curves):
+        mean, deviation = float(curve.mean[0]), float(curve.deviation[0])
+        axes.barh(row, mean, height=0.62, color=colour(numbers[curve.contender]))
+        if deviation:
+            axes.errorbar(mean, row, xerr=deviation, color="black", capsize=4, linewidth=1.2)
+        axes.annotate(
+            f"{mean:.3g}" if curve.drained[0] else f"{mean:.3g}, not all done",
+            (mean + deviation, row),
+            xytext=(6, 0),
+            textcoords="offset points",
+            va="center",
+        )
+    axes.set_yticks(range(len(curves)), [curve.contender.label for curve in curves])
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set_xlim(left=0)
+    axes.grid(visible=False, axis="y")
+    axes.set_xlabel(f"average JCT ({unit}) at {load:g} {outcome.sweep.load_unit}")
+
+
+def _cdf(outcome: SweepOutcome) -> Plot:
+    loads = sorted({cell.load for cell in outcome.cells if len(cell.completion_seconds)})
+    if len(loads) > MOST_PANELS:
+        loads = [loads[i] for i in np.unique(np.linspace(0, len(loads) - 1, MOST_PANELS).round().astype(int))]
+    columns = 1 if len(loads) == 1 else 2
+    rows = -(-len(loads) // columns)
+    figure, panels = new_figure(1.0 + (4.4 if rows == 1 else 3.2 * rows), rows, columns)
+    numbers = _numbers(outcome)
+    shown = [cell for cell in outcome.cells if cell.load in loads and len(cell.completion_seconds)]
+    shortest = min(float(cell.completion_seconds[0]) for cell in shown) / 3600
+    longest = max(float(cell.completion_seconds[-1]) for cell in shown) / 3600
+    for axes, load in zip(panels, loads, strict=False):
+        for cell in (cell for cell in shown if cell.load == load):
+            number = numbers[cell.contender]
+            hours = cell.completion_seconds / 3600
+            share = np.arange(1, len(hours) + 1) / len(hours)
+            style = {"color": colour(number), "linestyle": dash(number)}
+            axes.step(hours, share, where="post", linewidth=1.8, label=cell.contender.label, **style)
+        axes.set_xscale("log")
+        axes.set_xlim(shortest * 0.9, longest * 1.1)
+        axes.set_ylim(0, 1.01)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        axes.set_title(f"{load:g} {outcome.sweep.load_unit}", fontsize=11)
+        axes.set_xlabel("job completion time (hours)")
+        axes.set_ylabel("share of jobs")
+    for axes in panels[len(loads) :]:
+        axes.set_visible(False)
+    title = "How long jobs take"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    widest = max(len(cell.contender.label) for cell in shown)
+    legend_below(figure, panels, columns=2 if widest > 30 else 3)
+    return Plot("cdf", title, "The share of jobs done within a time, all seeds together.", png(figure))
+
+
+def _others(outcome: SweepOutcome) -> Plot:
+    wanted: list[tuple[str, str, Scale]] = [
+        ("utilization", "utilisation (%)", "percent"),
+        ("restarts_per_job", "restarts per job", "plain"),
+        ("average_finish_time_fairness", "finish-time fairness (1 = fair share)", "plain"),
+        ("makespan_seconds", "makespan (hours)", "hours"),
+    ]
+    figure, panels = new_figure(7.4, 2, 2)
+    for axes, (name, label, scale) in zip(panels, wanted, strict=True):
+        curves = _curves(outcome, name, FACTORS[scale])
+        _lines(axes, outcome, curves, label)
+        axes.set_ylim(bottom=0)
+        if len(outcome.sweep.loads) == 1:
+            axes.set_xticks(outcome.sweep.loads)
+    title = "Other figures against load"
+    figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
+    legend_below(figure, panels, columns=2 if max(len(c.label) for c in outcome.sweep.contenders) > 30 else 3)
+    return Plot("figures", title, "Utilisation, restarts, fairness and makespan; bands as above.", png(figure))

@@ -1,0 +1,196 @@
+"""What a sweep leaves on disk: a line in `results.csv` for each finished point, and its completion times beside it.
+
+Lines are appended as points finish, so an interrupted sweep can go on. A point is known again by its settings: every
+field of the experiment, the version of Gavel and the content of the throughput table.
+"""
+
+from __future__ import annotations
+
+import csv
+import fcntl
+import hashlib
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any, BinaryIO, Self
+
+from gavel.core.errors import GavelError, InputError
+from gavel.sim.experiment import Experiment, Report
+from gavel.sim.simulate import Outcome
+from gavel.version import __version__
+
+RESULTS = "results.csv"
+COMPLETIONS = "completions.csv"
+SETTINGS = ("gavel_version", *(field.name for field in fields(Experiment)), "throughputs_sha256")
+"""Columns that say which point a line is; together they are its identity."""
+
+
+def figures_of(report: Report) -> dict[str, Any]:
+    """What was measured, without the settings."""
+    return {name: value for name, value in report.document().items() if name not in {"policy", "experiment"}}
+
+
+FIGURES = tuple(figures_of(Report(Experiment(cluster="v100=1"), Outcome(), (), ())))
+COLUMNS = ("point", *SETTINGS, *FIGURES)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one point measured."""
+
+    figures: Mapping[str, Any]
+    completion_seconds: Sequence[float]
+    """Of the jobs that count, by order of arrival."""
+
+
+def settings_of(experiment: Experiment) -> dict[str, str]:
+    """The identity of a point, as its line spells it."""
+    named = {field.name: getattr(experiment, field.name) for field in fields(experiment)}
+    cells = {"gavel_version": __version__, **named, "throughputs_sha256": _table_digest(experiment.throughputs)}
+    return {name: _cell(value) for name, value in cells.items()}
+
+
+def point_of(settings: Mapping[str, str]) -> str:
+    """A short name for a point, which joins the two files."""
+    text = "\n".join(f"{name}={settings[name]}" for name in SETTINGS)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@cache
+def _table_digest(throughputs: str) -> str:
+    """Of a table's content: a file that changes makes other points. The built-in one comes with the version."""
+    if throughputs == "builtin":
+        return ""
+    try:
+        return hashlib.sha256(Path(throughputs).read_bytes()).hexdigest()[:16]
+    except OSError as error:
+        raise InputError(f"cannot read {throughputs}: {(error.strerror or 'unknown error').lower()}") from error
+
+
+def _cell(value: Any) -> str:
+    """A value as text on one line.
+
+    >>> [_cell(value) for value in (None, True, 360.0, (4000, 5000), "fifo", ["a note"])]
+    ['', 'true', '360.0', '4000:5000', 'fifo', '["a note"]']
+    """
+    match value:
+        case None:
+            return ""
+        case str():
+            return value if value.isprintable() else json.dumps(value)
+        case (int(first), int(last)):
+            return f"{first}:{last}"
+        case _:
+            return json.dumps(value)
+
+
+class ResultsFiles:
+    """The two files of a sweep, open for one writer at a time. Use it in a `with` statement."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.known: dict[str, Result] = {}
+        """Every point that is on disk with both of its lines."""
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            self._results = _open(directory / RESULTS)
+            self._completions = _open(directory / COMPLETIONS)
+        except OSError as error:
+            reason = "it is a file" if directory.is_file() else (error.strerror or "unknown error").lower()
+            raise InputError(f"cannot write results to {directory}: {reason}; give another --out") from error
+        self.known = self._read()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._results.close()
+        self._completions.close()
+
+    def append(self, settings: Mapping[str, str], result: Result) -> None:
+        """Keep a point. Its completion times go first: a line in the results says that all is there."""
+        point = point_of(settings)
+        cells = {"point": point, **settings, **{name: _cell(value) for name, value in result.figures.items()}}
+        text = io.StringIO()
+        csv.DictWriter(text, COLUMNS, lineterminator="\n").writerow(cells)
+        seconds = " ".join(f"{value:.3f}" for value in result.completion_seconds)
+        self._write(self._completions, f"{point},{seconds}\n")
+        self._write(self._results, text.getvalue())
+        self.known[point] = result
+
+    def _write(self, file: BinaryIO, text: str) -> None:
+        try:
+            file.write(text.encode())
+            file.flush()
+        except OSError as error:
+            reason = (error.strerror or "unknown error").lower()
+            raise GavelError(f"cannot write results to {self.directory}: {reason}") from error
+
+    def _read(self) -> dict[str, Result]:
+        seconds = self._read_completions()
+        self._results.seek(0)
+        rows = csv.reader(io.TextIOWrapper(io.BytesIO(self._results.read()), "utf-8", newline=""))
+        header = next(rows, None)
+        if header is None:
+            self._write(self._results, ",".join(COLUMNS) + "\n")
+            return {}
+        self._check(header)
+        known: dict[str, Result] = {}
+        for cells in rows:
+            row = self._row(cells, rows.line_num)
+            point = point_of(row)
+            if point in seconds:
+                known[point] = Result({name: json.loads(row[name]) for name in FIGURES}, seconds[point])
+        return known
+
+    def _check(self, header: Sequence[str]) -> None:
+        if tuple(header) == COLUMNS:
+            return
+        missing = [name for name in COLUMNS if name not in header]
+        why = f"lacks the columns {', '.join(missing[:5])}" if missing else "has other columns than sweeps write"
+        raise InputError(f"{self.directory / RESULTS} {why}{', …' * (len(missing) > 5)}; give another --out")
+
+    def _row(self, cells: Sequence[str], line: int) -> dict[str, str]:
+        row = dict(zip(COLUMNS, cells, strict=False))
+        try:
+            for name in FIGURES:
+                json.loads(row[name])
+        except (KeyError, ValueError):
+            raise InputError(_foreign(self.directory / RESULTS, line)) from None
+        return row
+
+    def _read_completions(self) -> dict[str, list[float]]:
+        self._completions.seek(0)
+        seconds: dict[str, list[float]] = {}
+        for number, line in enumerate(self._completions.read().decode(errors="replace").splitlines(), 1):
+            if number == 1:
+                continue
+            point, _, numbers = line.partition(",")
+            try:
+                seconds[point] = [float(value) for value in numbers.split()]
+            except ValueError:
+                raise InputError(_foreign(self.directory / COMPLETIONS, number)) from None
+        if not self._completions.tell():
+            self._write(self._completions, "point,completion_seconds\n")
+        return seconds
+
+
+def _foreign(path: Path, line: int) -> str:
+    return f"{path}, line {line}: not a line that a sweep wrote; remove it or give another --out"
+
+
+def _open(path: Path) -> BinaryIO:
+    """Open a file to append to, for us alone, without the half line that a killed writer may have left."""
+    file = path.open("a+b")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise InputError(f"another sweep is writing to {path.parent}; wait for it or give another --out") from None
+    file.seek(0)
+    content = file.read()
+    file.truncate(content.rfind(b"\n") + 1)
+    return file

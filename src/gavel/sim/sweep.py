@@ -1,0 +1,221 @@
+"""A sweep: policies x loads x seeds. Owns which experiments that means and what their figures add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gavel.core.cluster import parse_cluster
+from gavel.core.errors import InputError
+from gavel.core.problem import Floats
+from gavel.core.throughputs import builtin_table, read_table
+from gavel.policies.registry import find_policy
+from gavel.sim.experiment import Experiment
+from gavel.sim.pool import answers
+from gavel.sim.results import Result, ResultsFiles, point_of, settings_of
+from gavel.sim.simulate import check_fits
+from gavel.workload.generate import generate
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "agnostic": {"agnostic": True},
+    "space-sharing": {"space_sharing": True},
+    "plain": {"mechanism": "plain"},
+}
+"""What may follow a policy's name after a colon, and what it changes in an experiment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy with its variants, as a sweep compares them."""
+
+    policy: str
+    variants: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Contender:
+        """Read "policy" or "policy:variant+variant".
+
+        >>> Contender.parse("max_min_fairness:space-sharing+agnostic").label
+        'max_min_fairness:agnostic+space-sharing'
+        """
+        policy, colon, rest = text.partition(":")
+        find_policy(policy)
+        named = [part.strip() for part in rest.split("+")] if colon else []
+        for name in named:
+            if name not in VARIANTS:
+                raise InputError(f"{text}: there is no variant {name!r}; the variants are {', '.join(VARIANTS)}")
+        return cls(policy, tuple(name for name in VARIANTS if name in named))
+
+    @property
+    def label(self) -> str:
+        """How tables and legends name it."""
+        return f"{self.policy}:{'+'.join(self.variants)}" if self.variants else self.policy
+
+    def settings(self) -> dict[str, Any]:
+        """What it changes in an experiment."""
+        changed: dict[str, Any] = {"policy": self.policy}
+        for variant in self.variants:
+            changed |= VARIANTS[variant]
+        return changed
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One experiment of a sweep."""
+
+    contender: Contender
+    load: float
+    experiment: Experiment
+
+    @property
+    def id(self) -> str:
+        """What its lines on disk are called."""
+        return point_of(settings_of(self.experiment))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """What to compare: contenders x loads x seeds."""
+
+    base: Experiment
+    """All other settings. Its `jobs` are those of every point, unless loads are numbers of jobs."""
+    contenders: tuple[Contender, ...]
+    loads: tuple[float, ...]
+    """Jobs an hour; with `static`, jobs that are all there at the start."""
+    seeds: tuple[int, ...] = (0,)
+    static: bool = False
+
+    @property
+    def load_unit(self) -> str:
+        return "jobs" if self.static else "jobs/hour"
+
+    @cached_property
+    def points(self) -> tuple[Point, ...]:
+        """Every experiment, in the order in which they begin."""
+        return tuple(
+            Point(contender, load, self._experiment(contender, load, seed))
+            for contender in self.contenders
+            for load in self.loads
+            for seed in self.seeds
+        )
+
+    def _experiment(self, contender: Contender, load: float, seed: int) -> Experiment:
+        arriving: dict[str, Any] = {"jobs": int(load)} if self.static else {"arrivals_per_hour": load}
+        return replace(self.base, seed=seed, **arriving, **contender.settings())
+
+    def check(self) -> None:
+        """Refuse what no point could run, before time is spent on any."""
+        for name, values in {"policies": self.contenders, "loads": self.loads, "seeds": self.seeds}.items():
+            if not values:
+                raise InputError(f"there are no {name} to sweep over; give at least one")
+        for load in self.loads:
+            if not 0 < load < np.inf or (self.static and load != int(load)):
+                wanted = "a whole number of jobs" if self.static else "a number of jobs an hour"
+                raise InputError(f"a load of {load:g} makes no sense; it is {wanted} greater than 0")
+        base = self.base
+        table = builtin_table() if base.throughputs == "builtin" else read_table(Path(base.throughputs))
+        cluster = parse_cluster(base.cluster, per_server=base.per_server)
+        for kind in cluster.types():
+            if kind.name not in table.types:
+                known = ", ".join(table.types)
+                raise InputError(f"cluster {base.cluster!r}: no throughput is known for {kind.name!r}; known: {known}")
+        for load in self.loads:
+            one = self._experiment(self.contenders[0], load, self.seeds[0])
+            trace = generate(
+                jobs=one.jobs or 0,
+                arrivals_per_hour=one.arrivals_per_hour,
+                multi_worker=one.multi_worker,
+                table=table,
+                seed=one.seed,
+            )
+            check_fits(trace, one.window, cluster)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A contender at a load: what its seeds measured."""
+
+    contender: Contender
+    load: float
+    results: tuple[Result, ...]
+
+    def values(self, figure: str) -> Floats:
+        """A figure of each seed; those in which no job was completed have none."""
+        return np.array([r.figures[figure] for r in self.results if r.figures["jobs_completed"]], dtype=float)
+
+    def mean(self, figure: str) -> float:
+        """Over the seeds; NaN where there is nothing to average."""
+        values = self.values(figure)
+        return float(values.mean()) if len(values) else np.nan
+
+    def deviation(self, figure: str) -> float:
+        """The standard deviation over the seeds; 0 with one seed."""
+        values = self.values(figure)
+        return float(values.std(ddof=1)) if len(values) > 1 else 0.0
+
+    @property
+    def drained(self) -> bool:
+        """Whether all jobs of all seeds were done in time."""
+        return all(result.figures["drained"] for result in self.results)
+
+    @cached_property
+    def completion_seconds(self) -> Floats:
+        """Of all jobs of all seeds, sorted."""
+        return np.sort(np.concatenate([np.asarray(result.completion_seconds) for result in self.results]))
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A point that gave no result."""
+
+    point: Point
+    reason: str
+
+
+@dataclass(frozen=True)
+class SweepOutcome:
+    """Everything that a sweep knows when it ends."""
+
+    sweep: Sweep
+    cells: tuple[Cell, ...]
+    """By contender and load; where every seed failed there is none."""
+    failures: tuple[Failure, ...]
+    already_known: int
+    """Points that an earlier run had finished."""
+
+
+def run_sweep(
+    sweep: Sweep,
+    files: ResultsFiles,
+    *,
+    workers: int,
+    on_end: Callable[[Point, Result | str], None] = lambda _point, _answer: None,
+) -> SweepOutcome:
+    """Run the points that are not known yet, several at once, and keep each as it ends."""
+    sweep.check()
+    open_points = [point for point in sweep.points if point.id not in files.known]
+    failures: list[Failure] = []
+    with closing(answers([point.experiment for point in open_points], workers)) as arriving:
+        for index, answer in arriving:
+            point = open_points[index]
+            if isinstance(answer, Result):
+                files.append(settings_of(point.experiment), answer)
+            else:
+                failures.append(Failure(point, answer))
+            on_end(point, answer)
+    known = len(sweep.points) - len(open_points)
+    return SweepOutcome(sweep, _cells(sweep.points, files), tuple(failures), known)
+
+
+def _cells(points: Sequence[Point], files: ResultsFiles) -> tuple[Cell, ...]:
+    found: dict[tuple[Contender, float], list[Result]] = {}
+    for point in points:
+        if result := files.known.get(point.id):
+            found.setdefault((point.contender, point.load), []).append(result)
+    return tuple(Cell(contender, load, tuple(results)) for (contender, load), results in found.items())

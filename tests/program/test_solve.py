@@ -1,0 +1,92 @@
+"""No solver is believed: an answer counts when its own duals prove it, and otherwise the next one is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from gavel.bench.generate import generated_problem
+from gavel.core.errors import SolverError
+from gavel.program import highs, interior
+from gavel.program.lp import Lp, LpSolution, SolverFailed
+from gavel.program.program import Program
+from gavel.program.solve import Attempt, solve
+
+
+def level_lp() -> Lp:
+    program = Program(generated_problem(30, distinct=True, seed=3))
+    lp, _ = program._lp(np.zeros(len(program.combos)), np.zeros(len(program)), program.fastest)
+    return lp
+
+
+LP = level_lp()
+TRUTH = highs.solve(LP, "dual simplex")
+
+
+def honest() -> LpSolution:
+    return TRUTH
+
+
+def gives_up() -> LpSolution:
+    raise SolverFailed("time limit")
+
+
+LIES: dict[str, Callable[[], LpSolution]] = {
+    "too much": lambda: replace(TRUTH, x=TRUTH.x * 1.01),
+    "too little": lambda: replace(TRUTH, x=TRUTH.x * 0.99),
+    "nothing at all": lambda: replace(TRUTH, x=np.zeros_like(TRUTH.x)),
+    "less than nothing": lambda: replace(TRUTH, x=np.where(np.arange(len(TRUTH.x)) == 0, -1.0, TRUTH.x)),
+    "not a number": lambda: replace(TRUTH, x=np.full_like(TRUTH.x, np.nan)),
+    "infinite": lambda: replace(TRUTH, x=np.full_like(TRUTH.x, np.inf)),
+    "duals too small": lambda: replace(TRUTH, duals=TRUTH.duals * 0.9),
+    "duals too large": lambda: replace(TRUTH, duals=TRUTH.duals * 1.1),
+    "no duals": lambda: replace(TRUTH, duals=np.zeros_like(TRUTH.duals)),
+    "duals that are not numbers": lambda: replace(TRUTH, duals=np.full_like(TRUTH.duals, np.nan)),
+    "gives up": gives_up,
+}
+
+
+def test_an_honest_answer_is_taken() -> None:
+    checked = solve(LP, attempts=iter([honest]))
+    assert checked.solution is TRUTH
+    assert checked.bound == pytest.approx(float(LP.cost @ TRUTH.x))
+
+
+@pytest.mark.parametrize("lie", LIES)
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_a_lie_is_noticed_and_the_next_solver_is_asked(lie: str) -> None:
+    assert solve(LP, attempts=iter([LIES[lie], honest])).solution is TRUTH
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+def test_if_every_solver_lies_or_fails_it_is_an_error_that_lists_what_they_said() -> None:
+    attempts: list[Attempt] = list(LIES.values())
+    with pytest.raises(SolverError, match=r"no solver reached a certified optimum .*time limit"):
+        solve(LP, attempts=iter(attempts))
+
+
+@pytest.mark.parametrize("method", ["primal simplex", "dual simplex", "interior point"])
+def test_every_way_to_solve_says_the_same(method: highs.Method) -> None:
+    assert highs.solve(LP, method).x @ LP.cost == pytest.approx(TRUTH.x @ LP.cost, rel=1e-8)
+
+
+def test_a_model_that_has_no_answer_is_a_failure_not_an_answer() -> None:
+    impossible = replace(LP, rhs=np.where(np.arange(len(LP.rhs)) == LP.classes, -1e6, LP.rhs))
+    for method in ("primal simplex", "dual simplex", "interior point"):
+        with pytest.raises(SolverFailed, match="nfeasible"):
+            highs.solve(impossible, method)
+    with pytest.raises(SolverFailed):
+        interior.solve(impossible)
+    with pytest.raises(SolverError):
+        solve(impossible)
+
+
+def test_sifting_ends_where_simplex_on_all_columns_does() -> None:
+    program = Program(generated_problem(300, space_sharing=True, seed=3))
+    lp, _ = program._lp(np.zeros(len(program.combos)), np.zeros(len(program)), program.fastest)
+    sifted, whole = highs.sift(lp), highs.solve(lp, "primal simplex")
+    assert sifted.x @ lp.cost == pytest.approx(whole.x @ lp.cost, rel=1e-9)
+    assert lp.violation(sifted.x) <= 1e-9
