@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "gavel"
-LAYERS = ("core", "workload", "scheduler", "program", "policies", "sim", "bench", "cli")
+LAYERS = ("core", "workload", "scheduler", "program", "policies", "sim", "report", "bench", "cli")
 """From the bottom up: a layer imports itself and what is before it."""
 MODULES = sorted(SOURCE.rglob("*.py"))
 SOLVERS = {"highspy", "scipy", "cvxpy"}

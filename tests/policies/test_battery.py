@@ -72,9 +72,7 @@ def test_on_one_type_being_aware_changes_nothing(policy: str, case: Case) -> Non
 
 @every_optimising_policy
 @given(case=cases())
-def test_by_its_own_measure_no_policy_does_worse_than_isolation_packing_or_ignorance(
-    policy: str, case: Case
-) -> None:
+def test_by_its_own_measure_no_policy_does_worse_than_isolation_packing_or_ignorance(policy: str, case: Case) -> None:
     if policy == "min_cost_slo":  # whose deadlines the others do not know
         case = case.with_jobs(tuple(replace(j, deadline_seconds=None) for j in case.jobs))
     problem = case.problem()

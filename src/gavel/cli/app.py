@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from gavel.cli import allocate, bench, demo, policies, simulate, trace
+from gavel.cli import allocate, bench, demo, policies, simulate, sweep, trace
 from gavel.core.errors import GavelError, InputError
 from gavel.version import __version__
 
@@ -21,6 +21,7 @@ app = typer.Typer(
 app.command("policies")(policies.policies)
 app.command("allocate")(allocate.allocate_command)
 app.command("simulate")(simulate.simulate_command)
+app.command("sweep")(sweep.sweep_command)
 app.command("demo")(demo.demo)
 app.add_typer(bench.app, name="bench")
 app.add_typer(trace.app, name="trace")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from gavel.cli.allocate import Agnostic, AsJson, PolicyName, SpaceSharing
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.errors import InputError
+from gavel.report.recorder import Recorder
 from gavel.sim.experiment import Experiment, MechanismName, Report, run
 
 
@@ -19,7 +21,9 @@ def simulate_command(
     jobs: Annotated[int | None, typer.Option(help="Generate this many jobs.", min=1)] = None,
     arrivals_per_hour: Annotated[float | None, typer.Option(help="How fast generated jobs arrive.")] = None,
     static: Annotated[int | None, typer.Option(help="Generate this many jobs, all there at the start.", min=1)] = None,
-    multi_worker: Annotated[bool, typer.Option("--multi-worker", help="Some generated jobs want 2 to 8 workers.")] = False,
+    multi_worker: Annotated[
+        bool, typer.Option("--multi-worker", help="Some generated jobs want 2 to 8 workers.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
     round_seconds: Annotated[float, typer.Option(help="Length of a round.", min=1.0)] = 360.0,
     throughputs: Annotated[str, typer.Option(help="A throughput table, or 'builtin'.", metavar="FILE")] = "builtin",
@@ -29,7 +33,8 @@ def simulate_command(
         MechanismName, typer.Option(help="credits avoids restarts; plain is the paper's priority mechanism.")
     ] = "credits",
     window: Annotated[
-        str | None, typer.Option(help="Count jobs A (included) to B (excluded) by arrival, and stop then.", metavar="A:B")
+        str | None,
+        typer.Option(help="Count jobs A (included) to B (excluded) by arrival, and stop then.", metavar="A:B"),
     ] = None,
     restart_seconds: Annotated[float, typer.Option(help="Cost of moving or resuming a job.", min=0.0)] = 10.0,
     min_seconds_between_allocations: Annotated[
@@ -39,7 +44,12 @@ def simulate_command(
         float | None, typer.Option(help="Recompute this often even if nothing changed.", min=1.0)
     ] = None,
     per_server: Annotated[int, typer.Option(help="Accelerators in each server.", min=1)] = 4,
-    limit_days: Annotated[float, typer.Option(help="Give up when this many days have been simulated.", min=0.01)] = 1000.0,
+    limit_days: Annotated[
+        float, typer.Option(help="Give up when this many days have been simulated.", min=0.01)
+    ] = 1000.0,
+    plots: Annotated[
+        Path | None, typer.Option(help="Write plots and a page with them to this directory.", metavar="DIR")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a workload in virtual time and print job completion times and more."""
@@ -47,6 +57,9 @@ def simulate_command(
         raise InputError("give one of --trace FILE, --jobs N with --arrivals-per-hour L, or --static N")
     if jobs is not None and arrivals_per_hour is None:
         raise InputError("--jobs needs --arrivals-per-hour; for jobs that are all there at the start use --static")
+    if plots is not None and plots.exists() and not plots.is_dir():
+        raise InputError(f"--plots {plots}: it is a file; give a directory")
+    recorder = Recorder()
     report = run(
         Experiment(
             cluster=cluster,
@@ -67,8 +80,13 @@ def simulate_command(
             recompute_every_seconds=recompute_every_seconds,
             window=parse_window(window),
             limit_days=limit_days,
-        )
+        ),
+        observers=[] if plots is None else [recorder],
     )
+    if plots is not None:
+        from gavel.report.run_report import write_run_plots  # noqa: PLC0415 - matplotlib takes long to load
+
+        write_run_plots(report, recorder, plots)
     if as_json:
         print_json(report.document())
     else:

@@ -42,9 +42,8 @@ class Timeline:
         begin, end = begin - self._start, end - self._start
         bins = len(self._sums)
         while end > self._width * bins:
-            self._sums = np.concatenate([self._sums.reshape(bins // 2, 2, -1).sum(axis=1), np.zeros_like(self._sums)])[
-                :bins
-            ]
+            merged = self._sums.reshape(bins // 2, 2, -1).sum(axis=1)
+            self._sums = np.concatenate([merged, np.zeros_like(merged)])
             self._width *= 2
         first, last = int(begin // self._width), min(int(end // self._width), bins - 1)
         edges = np.clip(np.arange(first, last + 2) * self._width, begin, end)
@@ -125,7 +124,7 @@ class Deviations:
         marks = np.flatnonzero(seen >= at_least)
         below = np.cumsum(self.counts[marks], axis=1) / seen[marks, None]
         found = [(below >= level).argmax(axis=1) * (2 / self.STEPS) for level in levels]
-        return 2.0**marks, np.array(found)
+        return np.exp2(marks.astype(float)), np.array(found, dtype=float)
 
 
 class Recorder:
@@ -229,7 +228,7 @@ class Recorder:
             self._close_stretch(time)
             length = self._stretch_rounds * scheduler.settings.round_seconds
             self._stretch = stretch = Stretch(time, time + length)
-            stretch.present = {name: (time, np.inf) for name in islice(scheduler.roster.slot_of, self._stretch_jobs)}
+            stretch.present = dict.fromkeys(islice(scheduler.roster.slot_of, self._stretch_jobs), (time, np.inf))
         stretch.rounds += 1
         stretch.job_rounds += len(scheduler.roster)
 
@@ -341,6 +340,6 @@ def _job_shares(allocation: Allocation) -> Floats:
         present = allocation.combos[:, member] >= 0
         np.add.at(by_column, allocation.combos[present, member], allocation.instances[present])
     by_type = np.zeros((len(allocation.classes), len(allocation.problem.types)))
-    np.add.at(by_type, (slice(None), allocation.problem.column_type), by_column)
+    np.add.at(by_type.T, allocation.problem.column_type, by_column.T)
     shares: Floats = (by_type / allocation.classes.count[:, None])[allocation.classes.of_job]
     return shares

@@ -17,6 +17,8 @@ from gavel.sim.experiment import Report
 
 MOST_BINS = 240
 MOST_JOBS = 40
+LEAST_HOURS = 0.1
+"""Accelerator-hours below which a group of jobs is drawn at the edge."""
 FEWEST_JOBS = 5
 """A quantile of fewer jobs than this says nothing."""
 
@@ -51,22 +53,21 @@ def _utilisation(recorder: Recorder, present: Ints) -> Plot:
         label = f"{recorder.types[kind]} ({recorder.capacity[kind]:.0f})"
         above.stairs(share * 100, edges / unit, color=colour(kind), linewidth=1.6, label=label, baseline=None)
     above.set_ylim(0, 104)
-    above.set_title("Utilisation over time by accelerator type")
+    title = "Utilisation over time by accelerator type"
+    above.set_title(title, pad=28)  # the legend is between the title and the axes
     above.set_ylabel("accelerators in use (%)")
-    above.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0, 1.0, 0.1), mode=None, ncols=len(present))
-    above.set_title("Utilisation over time by accelerator type", pad=28)
+    above.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=len(present))
     running, waiting = averages[:, -2], averages[:, -1]
     below.stairs(running, edges / unit, fill=True, color="#56B4E9", label="running")
     below.stairs(running + waiting, edges / unit, baseline=running, fill=True, color="#D0D0D0", label="waiting")
-    below.set_ylabel("jobs there")
-    below.set_ylim(bottom=0)
+    below.set_ylabel("jobs in the cluster")
+    below.set_ylim(0, max(float((running + waiting).max()), 1.0) * 1.2)
     below.legend(loc="upper left", ncols=2)
-    below.set_ylim(top=float((running + waiting).max()) * 1.2 or 1.0)
     for axes in (above, below):
         axes.set_xlim(edges[0] / unit, edges[-1] / unit)
         axes.set_xlabel(f"time ({name})")
     caption = "Above: the share of each type in use. Below: jobs that run and jobs that wait. Both averaged over bins."
-    return Plot("utilisation", "Utilisation over time by accelerator type", caption, png(figure))
+    return Plot("utilisation", title, caption, png(figure))
 
 
 def _cdf(seconds: Floats) -> Plot:
@@ -88,7 +89,7 @@ def _cdf(seconds: Floats) -> Plot:
 
 
 def _received(recorder: Recorder, present: Ints) -> Plot:
-    figure, (jobs, groups) = new_figure(5.4, 1, 2)
+    figure, (jobs, groups) = new_figure(6.1, 1, 2)
     target = np.array([dues.target for dues in recorder.dues])
     received = np.array([dues.received for dues in recorder.dues])
     size = 6.0 + 3.0 * np.log2(np.maximum([dues.rounds for dues in recorder.dues], 1.0))
@@ -98,10 +99,9 @@ def _received(recorder: Recorder, present: Ints) -> Plot:
         jobs.scatter(
             target[:, kind], received[:, kind], s=size, color=colour(kind), alpha=0.35, linewidth=0, label=label
         )
-        wanted = (totals[:, :, kind] > 0.01).any(axis=1)
-        groups.scatter(
-            *np.maximum(totals[wanted, :, kind], 0.01).T, s=34, color=colour(kind), alpha=0.7, linewidth=0, label=label
-        )
+        wanted = (totals[:, :, kind] > LEAST_HOURS).any(axis=1)
+        meant, got = np.maximum(totals[wanted, :, kind], LEAST_HOURS).T
+        groups.scatter(meant, got, s=34, color=colour(kind), alpha=0.7, linewidth=0, label=label)
     jobs.set_xlim(-0.03, 1.03)
     jobs.set_ylim(-0.03, 1.03)
     jobs.set_title("Each job and type", fontsize=11)
@@ -110,17 +110,18 @@ def _received(recorder: Recorder, present: Ints) -> Plot:
     groups.set_title("Jobs that run alike, and type", fontsize=11)
     groups.set_xlabel("target (accelerator-hours)")
     groups.set_ylabel("received (accelerator-hours)")
-    groups.set_xscale("log")
-    groups.set_yscale("log")
+    reach = (LEAST_HOURS * 0.7, max(float(totals.max()), 1.0) * 1.6)
+    groups.set(xscale="log", yscale="log", xlim=reach, ylim=reach)
     for axes in (jobs, groups):
         axes.axline((0.5, 0.5), (1, 1), color=MUTED, linewidth=1, linestyle="--", label="as allocated", zorder=0)
-        axes.set_aspect("equal", adjustable="datalim" if axes is groups else "box")
+        axes.set_box_aspect(1)
     title = "What was allocated and what was received"
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     legend_below(figure, [jobs], columns=len(present) + 1)
     caption = (
         f"Finished jobs ({len(recorder.dues):,} of {recorder.jobs_seen:,} shown); larger dots were there for longer. "
-        "Above the line: more time than allocated, as idle accelerators are offered to whoever can use them."
+        "Above the line: more time than allocated, as idle accelerators are offered to whoever can use them. "
+        f"On the right, less than {LEAST_HOURS:g} hours is drawn at the edge."
     )
     return Plot("received", title, caption, png(figure))
 

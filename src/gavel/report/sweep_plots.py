@@ -12,7 +12,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from gavel.core.problem import Floats
 from gavel.report.figures import MARKERS, Plot, colour, dash, legend_below, new_figure, png, styled
-from gavel.sim.sweep import Cell, Contender, SweepOutcome
+from gavel.sim.sweep import Contender, SweepOutcome
 
 MOST_PANELS = 6
 LOG_FROM = 12.0
@@ -67,42 +67,52 @@ def _numbers(outcome: SweepOutcome) -> dict[Contender, int]:
 
 def _jct(outcome: SweepOutcome) -> Plot:
     sweep = outcome.sweep
-    seeds = len(sweep.seeds)
     curves = _curves(outcome, "average_jct_seconds", FACTORS["hours"])
-    tall = len(sweep.loads) == 1
-    figure, (axes,) = new_figure(1.6 + 0.42 * len(curves) if tall else 5.6)
-    axes.set_title("Average job completion time" + ("" if tall else " against load"))
-    spread = f" Bands show one standard deviation over {seeds} seeds." if seeds > 1 else ""
-    if tall:
-        _bars(axes, outcome, curves, "hours")
-        spread = spread.replace("Bands", "Whiskers")
-        return Plot("jct", axes.get_title(loc="left"), f"Average job completion time by policy.{spread}", png(figure))
-    _lines(axes, outcome, curves, "average JCT (hours)")
-    everything = np.concatenate([curve.mean for curve in curves])
-    if everything.max() > LOG_FROM * max(everything.min(), 1e-9):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    single = len(sweep.loads) == 1
+    figure, (axes,) = new_figure(1.6 + 0.42 * len(curves) if single else 5.6)
+    title = "Average job completion time" if single else "Average job completion time against load"
+    axes.set_title(title)
+    if single:
+        _bars(axes, outcome, curves, f"average JCT (hours) at {sweep.loads[0]:g} {sweep.load_unit}")
     else:
+        _lines(axes, outcome, curves, "average JCT (hours)")
+        _scale(axes, np.concatenate([curve.mean for curve in curves]))
+        legend_below(figure, [axes], columns=_legend_columns(outcome))
+    caption = "Average job completion time by policy."
+    if len(sweep.seeds) > 1:
+        what = "Whiskers" if single else "Bands"
+        caption += f" {what} show one standard deviation over {len(sweep.seeds)} seeds."
+    if not single and not all(curve.drained.all() for curve in curves):
+        caption += " Hollow marks: some jobs were not done in time."
+    return Plot("jct", title, caption, png(figure))
+
+
+def _scale(axes: Axes, values: Floats) -> None:
+    if values.max() <= LOG_FROM * max(values.min(), 1e-9):
         axes.set_ylim(bottom=0)
-    legend_below(figure, [axes], columns=2 if _longest(curves) > 30 else 3)
-    hollow = "" if all(curve.drained.all() for curve in curves) else " Hollow marks: some jobs were not done in time."
-    return Plot(
-        "jct", axes.get_title(loc="left"), f"Average job completion time by policy.{spread}{hollow}", png(figure)
-    )
+        return
+    axes.set_yscale("log")
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 
-def _longest(curves: Sequence[Curve]) -> int:
-    return max(len(curve.contender.label) for curve in curves)
+def _legend_columns(outcome: SweepOutcome) -> int:
+    return 2 if max(len(contender.label) for contender in outcome.sweep.contenders) > 30 else 3
 
 
 def _lines(axes: Axes, outcome: SweepOutcome, curves: Sequence[Curve], label: str) -> None:
     numbers = _numbers(outcome)
     for curve in curves:
         number = numbers[curve.contender]
-        style = {"color": colour(number), "linestyle": dash(number)}
         marker = MARKERS[number % len(MARKERS)]
         axes.plot(
-            curve.loads, curve.mean, marker=marker, markersize=6, linewidth=2, label=curve.contender.label, **style
+            curve.loads,
+            curve.mean,
+            marker=marker,
+            markersize=6,
+            linewidth=2,
+            color=colour(number),
+            linestyle=dash(number),
+            label=curve.contender.label,
         )
         stuck = ~curve.drained
         axes.plot(
@@ -114,15 +124,14 @@ def _lines(axes: Axes, outcome: SweepOutcome, curves: Sequence[Curve], label: st
             markeredgecolor=colour(number),
         )
         low = np.maximum(curve.mean - curve.deviation, curve.mean * 0.02)
-        axes.fill_between(curve.loads, low, curve.mean + curve.deviation, color=colour(number), alpha=0.15, linewidth=0)
+        axes.fill_between(curve.loads, low, curve.mean + curve.deviation, color=colour(number), alpha=0.12, linewidth=0)
     axes.set_xlabel("load (jobs at the start)" if outcome.sweep.static else "load (jobs/hour)")
     axes.set_ylabel(label)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=outcome.sweep.static))
 
 
-def _bars(axes: Axes, outcome: SweepOutcome, curves: Sequence[Curve], unit: str) -> None:
+def _bars(axes: Axes, outcome: SweepOutcome, curves: Sequence[Curve], label: str) -> None:
     numbers = _numbers(outcome)
-    load = outcome.sweep.loads[0]
     for row, curve in enumerate(curves):
         mean, deviation = float(curve.mean[0]), float(curve.deviation[0])
         axes.barh(row, mean, height=0.62, color=colour(numbers[curve.contender]))
@@ -137,10 +146,10 @@ def _bars(axes: Axes, outcome: SweepOutcome, curves: Sequence[Curve], unit: str)
         )
     axes.set_yticks(range(len(curves)), [curve.contender.label for curve in curves])
     axes.invert_yaxis()
-    axes.margins(x=0.12)
-    axes.set_xlim(left=0)
+    reach = max(float((curve.mean + curve.deviation)[0]) for curve in curves)
+    axes.set_xlim(0, max(reach, 1e-9) * 1.18)  # room for the numbers
     axes.grid(visible=False, axis="y")
-    axes.set_xlabel(f"average JCT ({unit}) at {load:g} {outcome.sweep.load_unit}")
+    axes.set_xlabel(label)
 
 
 def _cdf(outcome: SweepOutcome) -> Plot:
@@ -159,8 +168,8 @@ def _cdf(outcome: SweepOutcome) -> Plot:
             number = numbers[cell.contender]
             hours = cell.completion_seconds / 3600
             share = np.arange(1, len(hours) + 1) / len(hours)
-            style = {"color": colour(number), "linestyle": dash(number)}
-            axes.step(hours, share, where="post", linewidth=1.8, label=cell.contender.label, **style)
+            label, line = cell.contender.label, dash(number)
+            axes.step(hours, share, where="post", linewidth=1.8, color=colour(number), linestyle=line, label=label)
         axes.set_xscale("log")
         axes.set_xlim(shortest * 0.9, longest * 1.1)
         axes.set_ylim(0, 1.01)
@@ -172,8 +181,7 @@ def _cdf(outcome: SweepOutcome) -> Plot:
         axes.set_visible(False)
     title = "How long jobs take"
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
-    widest = max(len(cell.contender.label) for cell in shown)
-    legend_below(figure, panels, columns=2 if widest > 30 else 3)
+    legend_below(figure, panels, columns=_legend_columns(outcome))
     return Plot("cdf", title, "The share of jobs done within a time, all seeds together.", png(figure))
 
 
@@ -184,14 +192,20 @@ def _others(outcome: SweepOutcome) -> Plot:
         ("average_finish_time_fairness", "finish-time fairness (1 = fair share)", "plain"),
         ("makespan_seconds", "makespan (hours)", "hours"),
     ]
-    figure, panels = new_figure(7.4, 2, 2)
+    single = len(outcome.sweep.loads) == 1
+    figure, panels = new_figure(2.4 + 0.6 * len(outcome.sweep.contenders) if single else 7.4, 2, 2)
     for axes, (name, label, scale) in zip(panels, wanted, strict=True):
         curves = _curves(outcome, name, FACTORS[scale])
-        _lines(axes, outcome, curves, label)
-        axes.set_ylim(bottom=0)
-        if len(outcome.sweep.loads) == 1:
-            axes.set_xticks(outcome.sweep.loads)
-    title = "Other figures against load"
+        if single:
+            _bars(axes, outcome, curves, label)
+        else:
+            _lines(axes, outcome, curves, label)
+            axes.set_ylim(bottom=0)
+    if single:
+        for axes in panels[1::2]:
+            axes.tick_params(labelleft=False)
+    title = "Other figures" if single else "Other figures against load"
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
-    legend_below(figure, panels, columns=2 if max(len(c.label) for c in outcome.sweep.contenders) > 30 else 3)
-    return Plot("figures", title, "Utilisation, restarts, fairness and makespan; bands as above.", png(figure))
+    if not single:
+        legend_below(figure, panels, columns=_legend_columns(outcome))
+    return Plot("figures", title, "Utilisation, restarts, fairness and makespan; deviations as above.", png(figure))

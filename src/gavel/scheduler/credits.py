@@ -87,6 +87,8 @@ class _Round:
     run_of: dict[int, Run] = field(default_factory=dict)
     """By slot."""
     stopped: dict[tuple[Members, int], tuple[Run, int]] = field(default_factory=dict)
+    begun: set[Run] = field(default_factory=set)
+    """Runs that this round has started: nobody takes their place again before the next."""
 
     def stop(self, run: Run) -> None:
         entry = self.entry_of.pop(run)
@@ -101,7 +103,9 @@ class _Round:
     def start(self, members: Members, kind: int, entry: int) -> None:
         # Whoever was stopped a moment ago and comes back to the same type has not moved at all.
         run, _ = self.stopped.pop((members, kind), (None, 0))
-        self.seat(run or Run(members, kind, int(self.question.workers[members[0]])), entry)
+        run = run or Run(members, kind, int(self.question.workers[members[0]]))
+        self.begun.add(run)
+        self.seat(run, entry)
 
     def seat(self, run: Run, entry: int) -> None:
         self.free[run.type_index] -= run.workers
@@ -268,6 +272,7 @@ class Credits:
             for run in current.entry_of
             if run.type_index == kind
             and run not in spare
+            and run not in current.begun
             and owed - (standing := self._standing(run, current)) > self.patience
         ]
         chosen: list[Run] = []
@@ -297,7 +302,7 @@ class Credits:
         movable = [
             (self._standing(run, current), slot)
             for slot in members
-            if (run := current.run_of.get(slot)) is not None and len(run.members) == 1
+            if (run := current.run_of.get(slot)) is not None and len(run.members) == 1 and run not in current.begun
         ]
         standing, slot = min(movable, default=(np.inf, NOBODY))
         return slot if owed - standing > self.patience else None

@@ -241,12 +241,31 @@ class Scheduler:
             self.floors[run.type_index].give_back(self.placed.pop(run))
             commands += [Stop(self._name(slot)) for slot in run.members]
         fresh = [run for run in runs if run not in self.placed]
+        scattered = [run for run, where in self.placed.items() if len(where) > 1 and self._cares(run)]
+        for run in sorted(scattered, key=lambda run: -run.workers):
+            commands += self._gather(run, until)
         for run in sorted(fresh, key=lambda run: -run.workers):
             commands += self._make_room(run, until)
             where = self.placed[run] = self.floors[run.type_index].take(run.workers)
             commands += self._launches(run, where, until)
         self._accounted_until = time
         return [*commands, Renew(until), WakeAt(until)]
+
+    def _gather(self, run: Run, until: float) -> list[Command]:
+        """Bring a scattered gang together if that is possible now."""
+        floor, where = self.floors[run.type_index], self.placed[run]
+        if floor.is_consolidated(where):
+            return []
+        floor.give_back(where)
+        commands = self._make_room(run, until)
+        gathered = floor.take(run.workers)
+        if not floor.is_consolidated(gathered):
+            floor.give_back(gathered)
+            floor.take_exactly(where)
+            return commands
+        self.placed[run] = gathered
+        stops: list[Command] = [Stop(self._name(slot)) for slot in run.members]
+        return [*commands, *stops, *self._launches(run, gathered, until)]
 
     def _make_room(self, run: Run, until: float) -> list[Command]:
         """Move single workers within a type so that a gang that cares can sit on one server."""

@@ -50,6 +50,12 @@ class Floor:
             workers -= min(most, workers)
         return taken
 
+    def take_exactly(self, where: Where) -> dict[str, int]:
+        """These very accelerators, which must be free."""
+        for name, workers in where.items():
+            self._claim(name, workers)
+        return dict(where)
+
     def take_elsewhere(self, avoid: str) -> dict[str, int]:
         """One accelerator on any other server, the fullest that has one."""
         counts = sorted(count for count, names in self._with_free.items() if count and set(names) - {avoid})

@@ -1,0 +1,225 @@
+"""`gavel sweep`: policies x loads x seeds over all cores, with a results file that can be resumed, and plots."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from gavel.cli.allocate import AsJson
+from gavel.cli.render import console, print_json, table
+from gavel.cli.simulate import parse_window
+from gavel.core.errors import GavelError, InputError
+from gavel.sim.experiment import Experiment, MechanismName
+from gavel.sim.results import RESULTS, Result, ResultsFiles
+from gavel.sim.sweep import VARIANTS, Cell, Contender, Point, Sweep, SweepOutcome, run_sweep
+
+Value = TypeVar("Value")
+
+
+def sweep_command(
+    cluster: Annotated[str, typer.Option(help="Accelerators, for example v100=36,p100=36,k80=36.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="Where results and plots go; the same again resumes.")],
+    policies: Annotated[
+        str,
+        typer.Option(help=f"Policies, each with variants if wanted: NAME:{'+'.join(VARIANTS)}.", metavar="NAME,…"),
+    ] = "max_min_fairness",
+    loads: Annotated[str | None, typer.Option(help="Jobs an hour.", metavar="L,…")] = None,
+    static: Annotated[str | None, typer.Option(help="Jobs, all there at the start.", metavar="N,…")] = None,
+    seeds: Annotated[str, typer.Option(help="Seeds of everything random.", metavar="S,…")] = "0",
+    jobs: Annotated[int | None, typer.Option(help="Generate this many jobs at each load.", min=1)] = None,
+    multi_worker: Annotated[
+        bool, typer.Option("--multi-worker", help="Some generated jobs want 2 to 8 workers.")
+    ] = False,
+    round_seconds: Annotated[float, typer.Option(help="Length of a round.", min=1.0)] = 360.0,
+    throughputs: Annotated[str, typer.Option(help="A throughput table, or 'builtin'.", metavar="FILE")] = "builtin",
+    mechanism: Annotated[
+        MechanismName, typer.Option(help="credits avoids restarts; plain is the paper's priority mechanism.")
+    ] = "credits",
+    window: Annotated[
+        str | None,
+        typer.Option(help="Count jobs A (included) to B (excluded) by arrival, and stop then.", metavar="A:B"),
+    ] = None,
+    restart_seconds: Annotated[float, typer.Option(help="Cost of moving or resuming a job.", min=0.0)] = 10.0,
+    min_seconds_between_allocations: Annotated[
+        float, typer.Option(help="Recompute at most this often; default: whenever jobs or servers come or go.", min=0.0)
+    ] = 0.0,
+    recompute_every_seconds: Annotated[
+        float | None, typer.Option(help="Recompute this often even if nothing changed.", min=1.0)
+    ] = None,
+    per_server: Annotated[int, typer.Option(help="Accelerators in each server.", min=1)] = 4,
+    limit_days: Annotated[
+        float, typer.Option(help="Give up when this many days have been simulated.", min=0.01)
+    ] = 1000.0,
+    workers: Annotated[int | None, typer.Option(help="Processes; default: one for each core.", min=1)] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare policies over loads and seeds; interrupt it at will and run it again to go on."""
+    if (loads is None) == (static is None):
+        raise InputError("give either --loads L,… with --jobs N, or --static N,…")
+    if (loads is None) != (jobs is None):
+        raise InputError("--loads needs --jobs, the number of jobs to generate; --static needs none")
+    listed = loads if static is None else static
+    sweep = Sweep(
+        Experiment(
+            cluster=",".join(part.strip() for part in cluster.split(",")),
+            mechanism=mechanism,
+            jobs=jobs,
+            multi_worker=multi_worker,
+            throughputs=throughputs,
+            per_server=per_server,
+            round_seconds=round_seconds,
+            restart_seconds=restart_seconds,
+            min_seconds_between_allocations=min_seconds_between_allocations,
+            recompute_every_seconds=recompute_every_seconds,
+            window=parse_window(window),
+            limit_days=limit_days,
+        ),
+        contenders=_listed("--policies", policies, Contender.parse),
+        loads=_listed("--loads" if static is None else "--static", listed or "", float),
+        seeds=_listed("--seeds", seeds, _seed),
+        static=static is not None,
+    )
+    sweep.check()
+    try:
+        with ResultsFiles(out) as files:
+            outcome, plots = _run(sweep, files, workers or len(os.sched_getaffinity(0)))
+    except KeyboardInterrupt:
+        print(f"gavel: interrupted; run the same command again to go on from {out / RESULTS}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    _show(outcome, out, plots, as_json=as_json)
+    if outcome.failures:
+        count = f"{len(outcome.failures)} of {len(sweep.points)} points failed"
+        raise GavelError(f"{count}, the first: {outcome.failures[0].reason}; the same command tries them again")
+
+
+def _listed(option: str, text: str, read: Callable[[str], Value]) -> tuple[Value, ...]:
+    """The values of a list, each once."""
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    if not parts:
+        raise InputError(f"{option} is empty; give values with commas between them")
+    try:
+        return tuple(dict.fromkeys(read(part) for part in parts))
+    except GavelError:
+        raise
+    except ValueError:
+        raise InputError(f"{option} {text}: give numbers with commas between them") from None
+
+
+def _seed(text: str) -> int:
+    seed = int(text)
+    if seed < 0:
+        raise InputError(f"--seeds: {seed} is less than 0")
+    return seed
+
+
+def _run(sweep: Sweep, files: ResultsFiles, workers: int) -> tuple[SweepOutcome, list[Path]]:
+    known = sum(point.id in files.known for point in sweep.points)
+    if known:
+        print(f"gavel: {known} of {len(sweep.points)} points are in {files.directory / RESULTS}", file=sys.stderr)
+    with _progress(len(sweep.points), known) as on_end:
+        outcome = run_sweep(sweep, files, workers=workers, on_end=on_end)
+    from gavel.report.sweep_report import write_sweep_report  # noqa: PLC0415 - matplotlib takes long to load
+
+    return outcome, write_sweep_report(outcome, files.directory)
+
+
+@contextmanager
+def _progress(total: int, known: int) -> Iterator[Callable[[Point, Result | str], None]]:
+    """Show on standard error how far a sweep is: a bar on a terminal, elsewhere a line for each point."""
+    err = Console(stderr=True, highlight=False)
+    columns = (
+        TextColumn("sweep"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    done = known
+    with Progress(*columns, console=err, speed_estimate_period=3600, disable=not err.is_terminal) as progress:
+        bar = progress.add_task("sweep", total=total, completed=known)
+
+        def on_end(point: Point, answer: Result | str) -> None:
+            nonlocal done
+            done += 1
+            if isinstance(answer, str):
+                err.print(f"failed: {_name(point)}: {answer}", markup=False, soft_wrap=True)
+            elif not err.is_terminal:
+                hours = answer.figures["average_jct_seconds"] / 3600
+                err.print(f"{done}/{total} {_name(point)}: average JCT {hours:.2f} h", markup=False, soft_wrap=True)
+            progress.advance(bar)
+
+        yield on_end
+
+
+def _name(point: Point) -> str:
+    unit = "jobs/hour" if point.experiment.arrivals_per_hour is not None else "jobs"
+    return f"{point.contender.label}, {point.load:g} {unit}, seed {point.experiment.seed}"
+
+
+def _show(outcome: SweepOutcome, out: Path, plots: list[Path], *, as_json: bool) -> None:
+    if as_json:
+        print_json(_document(outcome, out, plots))
+        return
+    sweep = outcome.sweep
+    cells = {(cell.contender, cell.load): cell for cell in outcome.cells}
+    rows = [
+        [contender.label, *(_jct(cells.get((contender, load))) for load in sweep.loads)]
+        for contender in sweep.contenders
+    ]
+    terminal = console()
+    terminal.print(table([f"average JCT (h) at {sweep.load_unit}", *(f"{load:g}" for load in sweep.loads)], rows))
+    if any(not cell.drained for cell in outcome.cells):
+        terminal.print(f"* not all jobs were done within {sweep.base.limit_days:g} days; raise --limit-days")
+    terminal.print(f"plots and numbers: {plots[-1]}", soft_wrap=True, markup=False)
+
+
+def _jct(cell: Cell | None) -> str:
+    """A cell of the table.
+
+    >>> figures = {"average_jct_seconds": 7200.0, "jobs_completed": 1, "drained": True}
+    >>> _jct(Cell(Contender("fifo"), 1.0, (Result(figures, [7200.0]),)))
+    '2.00'
+    """
+    if cell is None or not len(cell.completion_seconds):
+        return "-"
+    text = f"{cell.mean('average_jct_seconds') / 3600:.2f}"
+    if len(cell.results) > 1:
+        text += f" ± {cell.deviation('average_jct_seconds') / 3600:.2f}"
+    return text if cell.drained else f"{text}*"
+
+
+def _document(outcome: SweepOutcome, out: Path, plots: list[Path]) -> dict[str, Any]:
+    return {
+        "out": str(out),
+        "results": str(out / RESULTS),
+        "plots": [str(path) for path in plots],
+        "points": len(outcome.sweep.points),
+        "already_known": outcome.already_known,
+        "failed": [{"point": _name(failure.point), "reason": failure.reason} for failure in outcome.failures],
+        "averages": [_averages(cell) for cell in outcome.cells],
+    }
+
+
+def _averages(cell: Cell) -> dict[str, Any]:
+    document: dict[str, Any] = {
+        "policy": cell.contender.label,
+        "load": cell.load,
+        "seeds": len(cell.results),
+        "drained": cell.drained,
+        "jobs_completed": len(cell.completion_seconds),
+    }
+    if len(cell.completion_seconds):
+        document["average_jct_seconds"] = cell.mean("average_jct_seconds")
+        document["deviation_jct_seconds"] = cell.deviation("average_jct_seconds")
+        for name in ("utilization", "restarts_per_job", "average_finish_time_fairness", "makespan_seconds"):
+            document[name] = cell.mean(name)
+    return document
