@@ -97,3 +97,9 @@ def test_prices_of_very_different_size_do_not_hide_the_best_buy() -> None:
     certificate = allocate(Problem.of(types, jobs), "min_cost_slo").certificate
     assert certificate.objective == pytest.approx(1000.0)
     assert certificate.gap <= 1e-6
+
+
+def test_where_no_job_can_run_every_deadline_is_named() -> None:
+    jobs = [Job("b", {"gpu": 1.0}, steps=1.0, deadline_seconds=9.0), Job("a", {}, steps=1.0, deadline_seconds=9.0)]
+    allocation = allocate(Problem.of([AcceleratorType("gpu", 0, 1.0)], jobs), "min_cost_slo")
+    assert allocation.certificate.unmet == ("a", "b")

@@ -56,7 +56,8 @@ def run(arguments: list[str]) -> int:
     except GavelError as error:
         return _complain(str(error), 1)
     except typer.TyperException as error:
-        return _complain(" ".join(error.format_message().split()), error.exit_code)
+        sentence = " ".join(error.format_message().split())
+        return _complain(sentence, error.exit_code) if sentence else error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return _complain("interrupted", 130)
     except BrokenPipeError:  # the reader, say `head`, has seen enough

@@ -96,8 +96,9 @@ def sweep_command(
         raise typer.Exit(130) from None
     _show(outcome, out, plots, as_json=as_json)
     if outcome.failures:
-        count = f"{len(outcome.failures)} of {len(sweep.points)} points failed"
-        raise GavelError(f"{count}, the first: {outcome.failures[0].reason}; the same command tries them again")
+        raise GavelError(
+            f"{len(outcome.failures)} of {len(sweep.points)} points failed; the same command tries them again"
+        )
 
 
 def _listed(option: str, text: str, read: Callable[[str], Value]) -> tuple[Value, ...]:
@@ -178,7 +179,7 @@ def _show(outcome: SweepOutcome, out: Path, plots: list[Path], *, as_json: bool)
     terminal = console()
     terminal.print(table([f"average JCT (h) at {sweep.load_unit}", *(f"{load:g}" for load in sweep.loads)], rows))
     if any(not cell.drained for cell in outcome.cells):
-        terminal.print(f"* not all jobs were done within {sweep.base.limit_days:g} days; raise --limit-days")
+        terminal.print(f"* not all jobs were done within {sweep.base.limit_days:g} simulated days (--limit-days)")
     terminal.print(f"plots and numbers: {plots[-1]}", soft_wrap=True, markup=False)
 
 

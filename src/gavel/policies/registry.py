@@ -236,6 +236,8 @@ def _nothing_to_run(policy: Policy, problem: Problem) -> Allocation:
     classes = problem.classes()
     columns = len(problem.columns)
     prices = {t.name: 0.0 for t in problem.types}
+    dated = np.isfinite(problem.jobs.deadline) & (policy.name == "min_cost_slo")
+    unmet = tuple(sorted(problem.jobs.ids[job] for job in np.flatnonzero(dated).tolist()))
     return Allocation(
         problem,
         policy.name,
@@ -243,5 +245,5 @@ def _nothing_to_run(policy: Policy, problem: Problem) -> Allocation:
         np.empty((0, 2), dtype=np.intp),
         np.empty((0, columns)),
         np.empty((0, 2, columns)),
-        Certificate(0.0, 0.0, prices, policy.minimised, notes=("no job can run",)),
+        Certificate(0.0, 0.0, prices, policy.minimised, unmet, notes=("no job can run",)),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Literal
 
 import highspy
@@ -42,8 +43,7 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
     With space sharing most columns are pairs that no optimum uses. Pricing all of them at once is one product.
     """
     method: Method = "primal simplex"
-    entries_of = np.repeat(np.arange(lp.matrix.shape[1]), np.diff(lp.matrix.indptr))
-    classes_of = np.bincount(entries_of[lp.matrix.indices < lp.classes], minlength=lp.matrix.shape[1])
+    classes_of = np.bincount(lp.matrix.column[lp.matrix.indices < lp.classes], minlength=lp.matrix.shape[1])
     active = classes_of < 2  # whoever runs alone, and the level
     if start is not None:
         active |= start.x > 0
@@ -54,7 +54,7 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
         _run(highs, method)
         solution = highs.getSolution()
         duals = -np.array(solution.row_dual)
-        reduced = lp.cost - lp.matrix.T @ duals
+        reduced = lp.cost - lp.matrix.transposed_times(duals)
         reduced[active] = 0.0
         better = np.flatnonzero(reduced > 1e-10)
         if not len(better):
@@ -62,14 +62,14 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
             x[columns] = solution.col_value
             return LpSolution(x, duals)
         best = better[np.argsort(-reduced[better], kind="stable")[:SIFTING_BATCH]]
-        part = lp.matrix[:, best]
+        part = lp.matrix.select(best)
         unbounded = np.full(len(best), np.inf)
         highs.addCols(
             len(best),
             -lp.cost[best],
             np.zeros(len(best)),
             unbounded,
-            part.nnz,
+            len(part.data),
             part.indptr[:-1],
             part.indices,
             part.data,
@@ -79,8 +79,22 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
     raise SolverFailed(f"sifting: no end after {SIFTING_ROUNDS} rounds")
 
 
+class _Reused(threading.local):
+    """One HiGHS object for each method and thread: making one costs as much as solving a small program."""
+
+    def __init__(self) -> None:
+        self.by_method: dict[Method, highspy.Highs] = {}
+
+
+_reused = _Reused()
+
+
 def _solver(method: Method) -> highspy.Highs:
-    highs = highspy.Highs()
+    if method in _reused.by_method:
+        known = _reused.by_method[method]
+        known.clearModel()
+        return known
+    highs = _reused.by_method[method] = highspy.Highs()
     highs.silent()
     options = {
         "threads": 1,
@@ -101,7 +115,7 @@ def _run(highs: highspy.Highs, method: Method) -> None:
 
 
 def _pass(highs: highspy.Highs, lp: Lp, chosen: Ints) -> None:
-    matrix = lp.matrix if len(chosen) == lp.matrix.shape[1] else lp.matrix[:, chosen]
+    matrix = lp.matrix if len(chosen) == lp.matrix.shape[1] else lp.matrix.select(chosen)
     rows, columns = matrix.shape
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = columns, rows

@@ -86,18 +86,18 @@ class _Blocks:
         m, width = lp.classes, int(position.max(initial=0)) + 1
         if width > WIDEST:
             raise SolverFailed(f"{width} columns a class need a general solver")
-        entries = lp.matrix[:, : len(owner)].tocoo()
-        row, column = entries.coords
+        structural = lp.matrix.column < len(owner)
+        row, column, data = lp.matrix.indices[structural], lp.matrix.column[structural], lp.matrix.data[structural]
         dense: dict[tuple[int, int], Floats] = {}
         time, floor = np.zeros((width, m)), np.zeros((width, m))
         for target, chosen in ((time, row < m), (floor, (row >= m) & (row < 2 * m))):
-            target[position[column[chosen]], owner[column[chosen]]] = entries.data[chosen]
+            target[position[column[chosen]], owner[column[chosen]]] = data[chosen]
         for at in range(width):
             chosen = (row >= 2 * m) & (position[column] == at)
             for coupled in np.unique(row[chosen]):
                 here = chosen & (row == coupled)
                 dense[int(coupled) - 2 * m, at] = np.zeros(m)
-                dense[int(coupled) - 2 * m, at][owner[column[here]]] = entries.data[here]
+                dense[int(coupled) - 2 * m, at][owner[column[here]]] = data[here]
         real = np.zeros((width, m), dtype=bool)
         real[position, owner] = True
         # With a level, its one unit of cost is shared by m floors: scaled so that their duals are of the order of 1.
@@ -112,7 +112,7 @@ class _Blocks:
             tuple(_Coupling(r, at, values) for (r, at), values in dense.items()),
             lp.rhs,
             real,
-            lp.matrix[:, [-1]].toarray()[m : 2 * m, 0] if lp.has_level else None,
+            lp.matrix.data[~structural] if lp.has_level else None,
             float(lp.cost[-1]) * scale if lp.has_level else 0.0,
             (position, owner),
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
+
+from gavel.program.columns import Columns
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -23,7 +23,7 @@ class Lp:
     """
 
     cost: Floats
-    matrix: sparse.csc_array[Any]
+    matrix: Columns
     rhs: Floats
     classes: int
     has_level: bool
@@ -34,12 +34,12 @@ class Lp:
     def bound(self, duals: Floats) -> float:
         """An upper bound on the objective that holds whatever the duals are, by weak duality and 0 <= x <= 1."""
         prices = np.maximum(duals, 0.0)
-        shortfall = np.maximum(self.cost - self.matrix.T @ prices, 0.0)
+        shortfall = np.maximum(self.cost - self.matrix.transposed_times(prices), 0.0)
         return float(self.rhs @ prices + shortfall.sum())
 
     def violation(self, x: Floats) -> float:
         """The largest amount by which a row is exceeded, or a column is below 0 or above 1."""
-        rows = float(np.max(self.matrix @ x - self.rhs, initial=0.0))
+        rows = float(np.max(self.matrix.times(x) - self.rhs, initial=0.0))
         return max(rows, float(np.max(-x, initial=0.0)), float(np.max(x - 1.0, initial=0.0)))
 
 

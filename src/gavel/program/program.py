@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from scipy import optimize, sparse
+from scipy import optimize
 
 from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import InputError, SolverError
 from gavel.core.problem import Classes, Floats, Ints, JobField, Pairs, Problem
+from gavel.program.columns import Columns
 from gavel.program.demand import Demand
 from gavel.program.lp import Lp, LpSolution
 from gavel.program.solve import MANY_CLASSES, TOLERANCE, solve
@@ -174,7 +174,7 @@ class Program:
         return limits
 
     @cached_property
-    def _matrix(self) -> sparse.csc_array[Any]:
+    def _matrix(self) -> Columns:
         """Time rows, throughput rows and coupling rows, in units, without the level."""
         c, m, at = self.combos, len(self), np.arange(len(self.combos))
         type_of = self.problem.column_type[c.column]
@@ -195,11 +195,7 @@ class Program:
             columns.append(here)
             values.append(c.unit[here] / max(limit, 1e-9))
         height = 2 * m + len(self.problem.types) + len(self._gangs)
-        matrix = sparse.coo_array(
-            (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))), shape=(height, len(c))
-        ).tocsc()
-        matrix.sum_duplicates()
-        return matrix
+        return Columns.of(np.concatenate(rows), np.concatenate(columns), np.concatenate(values), (height, len(c)))
 
     @cached_property
     def _floor_entries(self) -> Ints:
@@ -268,7 +264,7 @@ class Program:
         m = len(self)
         prices = duals.copy()
         others = np.r_[0:m, 2 * m : len(duals)]
-        shortfall = np.maximum(-(lp.matrix.T @ prices)[:-1], 0.0)
+        shortfall = np.maximum(-(lp.matrix.transposed_times(prices))[:-1], 0.0)
         return float(lp.rhs[others] @ prices[others] + shortfall.sum())
 
     def maximise(
@@ -354,11 +350,7 @@ class Program:
         entries = self._floor_entries
         data[entries] *= -scale[base.indices[entries] - m]
         way = np.zeros(m) if target is None else (target - floors) * scale
-        indices = np.concatenate([base.indices, np.arange(m, 2 * m, dtype=base.indices.dtype)])
-        indptr = np.append(base.indptr, base.indptr[-1] + m)
-        matrix = sparse.csc_array(
-            (np.concatenate([data, way]), indices, indptr), shape=(base.shape[0], base.shape[1] + 1)
-        )
+        matrix = base.with_data(data).append(np.arange(m, 2 * m), way)
         rhs = np.ones(base.shape[0])
         rhs[m : 2 * m] = -floors * scale
         for number, (_, _, limit) in enumerate(self._gangs):
@@ -375,11 +367,11 @@ class Program:
         c, m = self.combos, len(self)
         x = np.maximum(x, 0.0)
         x[x < 1e-13] = 0.0
-        over = 1.0 / np.maximum((self._matrix @ x)[:m], 1.0)
+        over = 1.0 / np.maximum(self._matrix.times(x)[:m], 1.0)
         factor = over[c.first]
         factor[self._shared] = np.minimum(factor[self._shared], over[c.second[self._shared]])
         x = x * factor
-        used = (self._matrix @ x)[2 * m :]
+        used = self._matrix.times(x)[2 * m :]
         x = x / np.maximum(used[: len(self.problem.types)], 1.0)[self.problem.column_type[c.column]]
         for number, (column, workers, _) in enumerate(self._gangs):
             here = (c.column == column) & (self.workers[c.first] >= workers)
@@ -388,7 +380,7 @@ class Program:
 
     def time(self, amounts: Floats) -> Floats:
         """The share of its time that a member of each class runs."""
-        return np.asarray((self._matrix @ amounts)[: len(self)])
+        return np.asarray(self._matrix.times(amounts)[: len(self)])
 
     def allocation(self, policy: str, amounts: Floats, certificate: Certificate) -> Allocation:
         """Spell a solution out as an allocation of the problem."""

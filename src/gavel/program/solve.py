@@ -11,8 +11,10 @@ from gavel.program.lp import Lp, LpSolution, SolverFailed
 
 TOLERANCE = 1e-6
 """Largest accepted relative gap between an answer and its bound."""
-ROUNDING = 1e-12
+ROUNDING = 1e-10
 """Costs are scaled to at most 1; a gap below this is rounding, also where the value itself is 0."""
+LEVEL_ROUNDING = 1e-12
+"""The same for a level, which may be small but means something."""
 ROW_TOLERANCE = 1e-6
 """Largest accepted violation of a (scaled) row; the answer is made feasible afterwards."""
 MANY_CLASSES = 150
@@ -46,7 +48,8 @@ def solve(
         bound = lp.bound(solution.duals)
         value = float(lp.cost @ solution.x)
         gap, violation = bound - value, lp.violation(solution.x)
-        if gap <= max(TOLERANCE * max(abs(value), abs(bound)), ROUNDING) and violation <= ROW_TOLERANCE:
+        rounding = LEVEL_ROUNDING if lp.has_level else ROUNDING
+        if gap <= max(TOLERANCE * max(abs(value), abs(bound)), rounding) and violation <= ROW_TOLERANCE:
             return Checked(solution, bound)
         failures.append(f"an answer of {value:.9g} with bound {bound:.9g} and violation {violation:.1e}")
     raise SolverError(

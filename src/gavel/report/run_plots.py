@@ -89,7 +89,7 @@ def _cdf(seconds: Floats) -> Plot:
 
 
 def _received(recorder: Recorder, present: Ints) -> Plot:
-    figure, (jobs, groups) = new_figure(6.1, 1, 2)
+    figure, (jobs, groups) = new_figure(5.8, 1, 2)
     target = np.array([dues.target for dues in recorder.dues])
     received = np.array([dues.received for dues in recorder.dues])
     size = 6.0 + 3.0 * np.log2(np.maximum([dues.rounds for dues in recorder.dues], 1.0))

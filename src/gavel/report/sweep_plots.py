@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from gavel.core.problem import Floats
 from gavel.report.figures import MARKERS, Plot, colour, dash, legend_below, new_figure, png, styled
@@ -92,6 +92,7 @@ def _scale(axes: Axes, values: Floats) -> None:
         axes.set_ylim(bottom=0)
         return
     axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
 
 

@@ -87,6 +87,8 @@ class _Round:
     run_of: dict[int, Run] = field(default_factory=dict)
     """By slot."""
     stopped: dict[tuple[Members, int], tuple[Run, int]] = field(default_factory=dict)
+    guests: list[int] = field(default_factory=list)
+    """The types of runs that pay nothing; a superset is harmless."""
     begun: set[Run] = field(default_factory=set)
     """Runs that this round has started: nobody takes their place again before the next."""
 
@@ -111,10 +113,27 @@ class _Round:
         self.free[run.type_index] -= run.workers
         if entry != GUEST:
             self.paid[entry] += 1
+        else:
+            self.guests.append(run.type_index)
         self.entry_of[run] = entry
         for slot in run.members:
             self.run_of[slot] = run
             self.waiting.discard(slot)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Settled:
+    """A plan that is kept for as long as nothing changes: most rounds are like the one before."""
+
+    round: _Round
+    runs: list[Run]
+    pace: Floats
+
+    def still_holds(self, question: Question) -> bool:
+        """Whether the same runs go on, on the same accelerators, and the same jobs wait."""
+        before = self.round.question
+        same = question.capacity == before.capacity and question.running == self.runs
+        return same and len(question.waiting) == len(self.round.waiting)
 
 
 class Credits:
@@ -132,8 +151,10 @@ class Credits:
         self._class_rate: Floats = np.empty(0)
         self._entry_of: dict[Run, int] = {}
         """What ran in the last round."""
+        self._settled: _Settled | None = None
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
+        self._settled = None
         before, old = self._class_of, self.entries
         here = slots >= 0
         size = max(int(slots.max(initial=-1)) + 1, len(self.lag))
@@ -177,6 +198,7 @@ class Credits:
         return int(self._class_of[run.members[0]]), second, run.type_index
 
     def leave(self, slot: int) -> None:
+        self._settled = None
         if slot < len(self._class_of) and self._class_of[slot] != NOBODY:
             self._members[self._class_of[slot]].remove(slot)
             self._class_of[slot] = NOBODY
@@ -186,6 +208,11 @@ class Credits:
 
     def plan(self, question: Question) -> list[Run]:
         self.entries.credit[:] += self.entries.target
+        settled = self._settled
+        if settled is not None and settled.still_holds(question) and not self._anyone_owed(settled.round):
+            self.entries.credit[:] -= settled.round.paid
+            self.lag += settled.pace
+            return settled.runs
         current = self._continue(question)
         for entry in self._challengers(current):
             while self._advance(entry, current):
@@ -193,9 +220,17 @@ class Credits:
         self._seat_guests(current)
         self._rotate(current)
         self.entries.credit[:] -= current.paid
-        self._count_lag(current)
+        pace = self._pace(current)
+        self.lag += pace
         self._entry_of = current.entry_of
-        return list(current.entry_of)
+        self._settled = _Settled(current, list(current.entry_of), pace)
+        return self._settled.runs
+
+    def _anyone_owed(self, current: _Round) -> bool:
+        """Whether a new plan could differ from the last one, given that the same jobs wait and run."""
+        if current.waiting and any(current.free):
+            return True
+        return bool(self._challengers(current)) or self._spread_too_wide()
 
     def _continue(self, question: Question) -> _Round:
         """Begin with everyone who ran and still can."""
@@ -232,8 +267,10 @@ class Credits:
     def _weakest(self, current: _Round) -> Floats:
         """By type: the least that anyone who runs there stands at."""
         weakest = np.full(len(current.free), np.inf)
-        for run in current.entry_of:
-            weakest[run.type_index] = min(weakest[run.type_index], self._standing(run, current))
+        runs = current.paid > 0
+        np.minimum.at(weakest, self.entries.kind[runs], (self.entries.credit - current.paid)[runs])
+        for kind in current.guests:
+            weakest[kind] = min(weakest[kind], -self.patience)
         return weakest
 
     def _standing(self, run: Run, current: _Round) -> float:
@@ -322,14 +359,20 @@ class Credits:
 
     def _rotate(self, current: _Round) -> None:
         """Let the members of a class trade places when one is too far ahead of another."""
+        for number in self._uneven_classes():
+            members = sorted(self._members[number], key=lambda slot: float(self.lag[slot]))
+            self._trade(members[0], members[-1], current)
+
+    def _uneven_classes(self) -> list[int]:
         slots = np.flatnonzero(self._class_of != NOBODY)
         numbers = self._class_of[slots]
         behind, ahead = np.full(len(self._members), -np.inf), np.full(len(self._members), np.inf)
         np.maximum.at(behind, numbers, self.lag[slots])
         np.minimum.at(ahead, numbers, self.lag[slots])
-        for number in np.flatnonzero(behind - ahead > self.rotation).tolist():
-            members = sorted(self._members[number], key=lambda slot: float(self.lag[slot]))
-            self._trade(members[0], members[-1], current)
+        return np.flatnonzero(behind - ahead > self.rotation).tolist()
+
+    def _spread_too_wide(self) -> bool:
+        return float(np.ptp(self.lag)) > self.rotation and bool(self._uneven_classes()) if len(self.lag) else False
 
     def _trade(self, ahead: int, behind: int, current: _Round) -> None:
         """Swap two jobs' runs, if the one that is ahead has the faster one and both run alone or not at all."""
@@ -347,9 +390,11 @@ class Credits:
             current.start((ahead,), worse.type_index, other)
         current.start((behind,), better.type_index, entry)
 
-    def _count_lag(self, current: _Round) -> None:
+    def _pace(self, current: _Round) -> Floats:
+        """By slot: how much further behind a job falls in a round like this."""
         known = self._class_of != NOBODY
-        self.lag[known] += self._class_rate[self._class_of[known]] > 0
+        pace = np.zeros(len(self.lag))
+        pace[known] = self._class_rate[self._class_of[known]] > 0
         for run, entry in current.entry_of.items():
             for position, slot in enumerate(run.members):
                 if slot < len(self._class_of) and self._class_of[slot] != NOBODY:
@@ -357,4 +402,5 @@ class Credits:
                     alone = float(current.question.rates[slot, run.type_index])
                     speed = float(self.entries.speed[entry, position]) if entry != GUEST else alone
                     if rate > 0:
-                        self.lag[slot] -= (speed or alone) / rate
+                        pace[slot] -= (speed or alone) / rate
+        return pace

@@ -79,18 +79,20 @@ class Scheduler:
         self._entities = dict(entities or {})
         self._profiles: dict[Profile, int] = {}
         self._problem_base: Problem | None = None
-        self._placed_rates: Floats = np.empty((0, 0, 2))
-        """By profile and type: consolidated and unconsolidated."""
+        self._rates: list[Floats] = []
+        """By profile: (types, 2), consolidated and unconsolidated."""
         self._changed = False
         self._solved_at = -np.inf
         self._solve_number = 0
         self._awaiting: int | None = None
         """The number of the solve that the next round waits for."""
         self._accounted_until = 0.0
+        self._scattered = False
+        """Whether some gang that cares may not sit together: then every round looks for room."""
         self._round_ends: float | None = None
         self.accelerator_seconds = 0.0
 
-    def handle(self, event: Event) -> list[Command]:
+    def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911 - one answer for each kind of event
         """Take in one event."""
         match event:
             case RoundDue():
@@ -120,13 +122,13 @@ class Scheduler:
             raise InputError(f"job {job.id!r} is known already")
         profile = (job.template, job.workers)
         if profile not in self._profiles:
-            self.table.rates([profile], self.types)  # an unknown template is refused here, before anything changes
+            rates = self.table.rates([profile], self.types)  # refuses an unknown template before anything changes
+            self._rates.append(rates[0])
             self._profiles[profile] = len(self._profiles)
             self._problem_base = None
         entity = -1 if job.entity is None else list(self._base.entities).index(job.entity)
         number = self._profiles[profile]
-        rates = self._base.profiles.rates[number][self._home_columns]
-        self.roster.add(job, event.time, number, entity, rates)
+        self.roster.add(job, event.time, number, entity, self._rates[number][:, 0])
         self._changed = True
         return self._wake_if_idle(event.time)
 
@@ -161,7 +163,8 @@ class Scheduler:
     def _joined(self, time: float, server: Server) -> list[Command]:
         if server.type not in self.types:
             raise InputError(
-                f"server {server.name!r}: no throughput is known for type {server.type!r}; known: {', '.join(self.types)}"
+                f"server {server.name!r}: no throughput is known for type {server.type!r}; "
+                f"known types: {', '.join(self.types)}"
             )
         self.floors[self.types.index(server.type)].join(server)
         self._problem_base = None
@@ -237,11 +240,16 @@ class Scheduler:
         self._round_ends = until = time + self.settings.round_seconds
         kept = set(runs)
         commands: list[Command] = []
+        if len(kept) == len(self.placed) and all(run in self.placed for run in runs):
+            self._accounted_until = time
+            if not self._scattered:
+                return [Renew(until), WakeAt(until)]
         for run in [run for run in self.placed if run not in kept]:
             self.floors[run.type_index].give_back(self.placed.pop(run))
             commands += [Stop(self._name(slot)) for slot in run.members]
         fresh = [run for run in runs if run not in self.placed]
         scattered = [run for run, where in self.placed.items() if len(where) > 1 and self._cares(run)]
+        self._scattered = bool(scattered) or any(run.workers > 1 for run in fresh)
         for run in sorted(scattered, key=lambda run: -run.workers):
             commands += self._gather(run, until)
         for run in sorted(fresh, key=lambda run: -run.workers):
@@ -292,8 +300,8 @@ class Scheduler:
     def _cares(self, run: Run) -> bool:
         """Whether a gang runs faster when it sits together."""
         profile = int(self.roster.profile[run.members[0]])
-        rates = self._placed_rates[profile, run.type_index]
-        return bool(rates[0] > rates[1] * PLACEMENT_MATTERS)
+        together, apart = self._rates[profile][run.type_index]
+        return bool(together > apart * PLACEMENT_MATTERS)
 
     def _launches(self, run: Run, where: Where, until: float) -> list[Command]:
         names = [self._name(slot) for slot in run.members]
@@ -337,15 +345,7 @@ class Scheduler:
             nobody = Jobs((), *(np.empty(0) for _ in range(8)))  # type: ignore[arg-type]
             base = Problem.from_table(types, self.table, list(self._profiles), nobody, entities=self._entities)
             self._problem_base = base if self.settings.space_sharing else base.without_pairs()
-            self._placed_rates = self.table.rates(list(self._profiles), self.types)
         return self._problem_base
-
-    @property
-    def _home_columns(self) -> Ints:
-        columns = self._base.columns
-        return np.array(
-            [max(i for i, c in enumerate(columns) if c.type_index == kind) for kind in range(len(self.types))], dtype=np.intp
-        )
 
     def _problem(self, time: float) -> Problem:
         roster, slots = self.roster, self.roster.active
@@ -402,4 +402,3 @@ def check_invariants(scheduler: Scheduler) -> None:
     for floor in scheduler.floors:
         for name, size in floor._size.items():  # noqa: SLF001 - one package
             assert floor._free[name] == size - used.get(name, 0) >= 0, f"server {name} does not add up"  # noqa: S101, SLF001
-

@@ -15,9 +15,9 @@ Members = tuple[int, ...]
 """The slots of the one or two jobs of a combo."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """A combo on a type: what occupies accelerators."""
+    """A combo on a type: what occupies accelerators. A run that goes on is the same object from round to round."""
 
     members: Members
     type_index: int

@@ -139,7 +139,9 @@ def run(
     notes = trace.notes
     if not outcome.drained:
         left = len(counted) - sum(job.id in outcome.jobs for job in counted)
-        notes += (f"{left} jobs were not done after {experiment.limit_days:g} days; raise --limit-days or lower the load",)
+        notes += (
+            f"{left} jobs were not done after {experiment.limit_days:g} days; raise --limit-days or lower the load",
+        )
     return Report(experiment, outcome, tuple(job.id for job in counted), table.types, notes)
 
 

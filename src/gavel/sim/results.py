@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
@@ -92,23 +93,25 @@ class ResultsFiles:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.known: dict[str, Result] = {}
-        """Every point that is on disk with both of its lines."""
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-            self._results = _open(directory / RESULTS)
-            self._completions = _open(directory / COMPLETIONS)
-        except OSError as error:
-            reason = "it is a file" if directory.is_file() else (error.strerror or "unknown error").lower()
-            raise InputError(f"cannot write results to {directory}: {reason}; give another --out") from error
-        self.known = self._read()
+        with ExitStack() as opened:
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                self._results = opened.enter_context(_open(directory / RESULTS, COLUMNS))
+                self._completions = opened.enter_context(
+                    _open(directory / COMPLETIONS, ("point", "completion_seconds"))
+                )
+            except OSError as error:
+                reason = "it is a file" if directory.is_file() else (error.strerror or "unknown error").lower()
+                raise InputError(f"cannot write results to {directory}: {reason}; give another --out") from error
+            self.known: dict[str, Result] = self._read()
+            """Every point that is on disk with both of its lines."""
+            self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._results.close()
-        self._completions.close()
+        self._opened.close()
 
     def append(self, settings: Mapping[str, str], result: Result) -> None:
         """Keep a point. Its completion times go first: a line in the results says that all is there."""
@@ -117,55 +120,35 @@ class ResultsFiles:
         text = io.StringIO()
         csv.DictWriter(text, COLUMNS, lineterminator="\n").writerow(cells)
         seconds = " ".join(f"{value:.3f}" for value in result.completion_seconds)
-        self._write(self._completions, f"{point},{seconds}\n")
-        self._write(self._results, text.getvalue())
-        self.known[point] = result
-
-    def _write(self, file: BinaryIO, text: str) -> None:
         try:
-            file.write(text.encode())
-            file.flush()
+            for file, line in ((self._completions, f"{point},{seconds}\n"), (self._results, text.getvalue())):
+                file.write(line.encode())
+                file.flush()
         except OSError as error:
             reason = (error.strerror or "unknown error").lower()
             raise GavelError(f"cannot write results to {self.directory}: {reason}") from error
+        self.known[point] = result
 
     def _read(self) -> dict[str, Result]:
         seconds = self._read_completions()
-        self._results.seek(0)
-        rows = csv.reader(io.TextIOWrapper(io.BytesIO(self._results.read()), "utf-8", newline=""))
-        header = next(rows, None)
-        if header is None:
-            self._write(self._results, ",".join(COLUMNS) + "\n")
-            return {}
-        self._check(header)
         known: dict[str, Result] = {}
-        for cells in rows:
-            row = self._row(cells, rows.line_num)
+        rows = csv.reader(_lines(self._results))
+        for number, cells in enumerate(rows, 1):
+            if number == 1:
+                continue
+            row = dict(zip(COLUMNS, cells, strict=False))
+            try:
+                figures = {name: json.loads(row[name]) for name in FIGURES}
+            except (KeyError, ValueError):
+                raise InputError(_foreign(self.directory / RESULTS, number)) from None
             point = point_of(row)
             if point in seconds:
-                known[point] = Result({name: json.loads(row[name]) for name in FIGURES}, seconds[point])
+                known[point] = Result(figures, seconds[point])
         return known
 
-    def _check(self, header: Sequence[str]) -> None:
-        if tuple(header) == COLUMNS:
-            return
-        missing = [name for name in COLUMNS if name not in header]
-        why = f"lacks the columns {', '.join(missing[:5])}" if missing else "has other columns than sweeps write"
-        raise InputError(f"{self.directory / RESULTS} {why}{', …' * (len(missing) > 5)}; give another --out")
-
-    def _row(self, cells: Sequence[str], line: int) -> dict[str, str]:
-        row = dict(zip(COLUMNS, cells, strict=False))
-        try:
-            for name in FIGURES:
-                json.loads(row[name])
-        except (KeyError, ValueError):
-            raise InputError(_foreign(self.directory / RESULTS, line)) from None
-        return row
-
     def _read_completions(self) -> dict[str, list[float]]:
-        self._completions.seek(0)
         seconds: dict[str, list[float]] = {}
-        for number, line in enumerate(self._completions.read().decode(errors="replace").splitlines(), 1):
+        for number, line in enumerate(_lines(self._completions), 1):
             if number == 1:
                 continue
             point, _, numbers = line.partition(",")
@@ -173,24 +156,47 @@ class ResultsFiles:
                 seconds[point] = [float(value) for value in numbers.split()]
             except ValueError:
                 raise InputError(_foreign(self.directory / COMPLETIONS, number)) from None
-        if not self._completions.tell():
-            self._write(self._completions, "point,completion_seconds\n")
         return seconds
+
+
+def _lines(file: BinaryIO) -> list[str]:
+    file.seek(0)
+    return file.read().decode(errors="replace").splitlines()
 
 
 def _foreign(path: Path, line: int) -> str:
     return f"{path}, line {line}: not a line that a sweep wrote; remove it or give another --out"
 
 
-def _open(path: Path) -> BinaryIO:
-    """Open a file to append to, for us alone, without the half line that a killed writer may have left."""
+def _open(path: Path, columns: Sequence[str]) -> BinaryIO:
+    """Open a file to append to, for us alone, without the half line that a killed writer may have left.
+
+    A file that is not ours is refused as it is.
+    """
     file = path.open("a+b")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise InputError(f"another sweep is writing to {path.parent}; wait for it or give another --out") from None
-    file.seek(0)
-    content = file.read()
-    file.truncate(content.rfind(b"\n") + 1)
+    with ExitStack() as opened:
+        opened.enter_context(file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InputError(f"another sweep is writing to {path.parent}; wait for it or give another --out") from None
+        file.seek(0)
+        content, header = file.read(), ",".join(columns).encode() + b"\n"
+        if header.startswith(content):
+            file.truncate(0)
+            file.write(header)
+            file.flush()
+        else:
+            _check_header(path, content.partition(b"\n")[0].decode(errors="replace"), columns)
+            file.truncate(content.rfind(b"\n") + 1)
+        opened.pop_all()
     return file
+
+
+def _check_header(path: Path, header: str, columns: Sequence[str]) -> None:
+    there = header.split(",")
+    if there == list(columns):
+        return
+    missing = [name for name in columns if name not in there]
+    why = f"lacks the columns {', '.join(missing[:5])}" if missing else "has other columns than sweeps write"
+    raise InputError(f"{path} {why}{', …' if len(missing) > 5 else ''}; give another --out")
