@@ -71,7 +71,9 @@ def textbook(
     begin = time.perf_counter()
     model = _Model(problem, cvxpy, solver, normalised=normalised, fill=fill, given_up=given_up)
     if not len(model.live):
-        return TextbookAnswer(0.0, time.perf_counter() - begin, "none", np.zeros(len(problem.jobs)))
+        dated = np.flatnonzero(np.isfinite(problem.jobs.deadline) & (policy == "min_cost_slo"))
+        unmet = tuple(sorted(problem.jobs.ids[job] for job in dated.tolist()))
+        return TextbookAnswer(0.0, time.perf_counter() - begin, "none", np.zeros(len(problem.jobs)), unmet)
     outcome = FORMULATIONS[policy](model)
     seconds = time.perf_counter() - begin
     throughput = np.zeros(len(problem.jobs))

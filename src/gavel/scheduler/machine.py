@@ -237,6 +237,9 @@ class Scheduler:
 
     def _plan(self, time: float) -> list[Command]:
         runs = self.mechanism.plan(self._question())
+        if not runs and not self.placed:
+            self._round_ends = None  # nobody can run here; only a change can help
+            return []
         self._round_ends = until = time + self.settings.round_seconds
         kept = set(runs)
         commands: list[Command] = []

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from gavel.core.cluster import parse_cluster
+from gavel.core.cluster import Cluster, parse_cluster
 from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.jobs import Entity
@@ -25,7 +25,7 @@ from gavel.scheduler.rounds import Mechanism
 from gavel.sim.simulate import Observer, Outcome, check_fits, dollars, simulate
 from gavel.workload.formats import read_trace
 from gavel.workload.generate import generate
-from gavel.workload.trace import Trace
+from gavel.workload.trace import Trace, TraceJob
 
 MechanismName = Literal["credits", "plain"]
 
@@ -138,11 +138,21 @@ def run(
     counted = trace.jobs[slice(*experiment.window)] if experiment.window else trace.jobs
     notes = trace.notes
     if not outcome.drained:
-        left = len(counted) - sum(job.id in outcome.jobs for job in counted)
-        notes += (
-            f"{left} jobs were not done after {experiment.limit_days:g} days; raise --limit-days or lower the load",
-        )
+        left = [job for job in counted if job.id not in outcome.jobs]
+        stuck = [job for job in left if not _fits(job, cluster)]
+        notes += (_why_not_done(left, stuck, experiment.limit_days),)
     return Report(experiment, outcome, tuple(job.id for job in counted), table.types, notes)
+
+
+def _why_not_done(left: list[TraceJob], stuck: list[TraceJob], days: float) -> str:
+    if stuck:
+        example = f"for example {stuck[0].id!r} with {stuck[0].workers}"
+        return f"{len(stuck)} jobs want more workers than any type has and never ran, {example}"
+    return f"{len(left)} jobs were not done after {days:g} days; raise --limit-days or lower the load"
+
+
+def _fits(job: TraceJob, cluster: Cluster) -> bool:
+    return any(job.workers <= kind.count for kind in cluster.types())
 
 
 def mechanism_of(experiment: Experiment) -> Mechanism:

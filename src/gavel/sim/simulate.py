@@ -63,7 +63,7 @@ class Outcome:
     solver_seconds: float = 0.0
     wall_seconds: float = 0.0
     drained: bool = True
-    """False if the time limit came first."""
+    """False if the time limit came first, or jobs were left that cannot run."""
 
 
 def simulate(
@@ -97,7 +97,6 @@ def simulate(
     wanted = {job.id for job in trace.jobs[slice(*window)]} if window else {job.id for job in trace.jobs}
     for event in world:
         if event.time > until_seconds:
-            outcome.drained = False
             break
         finished = _measure(event, scheduler) if isinstance(event, JobFinished) else None
         for command in scheduler.handle(event):
@@ -112,6 +111,7 @@ def simulate(
             wanted.discard(finished.id)
             if not wanted:
                 break
+    outcome.drained = not wanted
     outcome.busy_seconds = scheduler.accelerator_seconds
     outcome.restart_seconds = world.restart_accelerator_seconds
     outcome.solver_seconds = solving.seconds

@@ -1,0 +1,207 @@
+"""The scheduler's state machine: whatever happens in whatever order, nothing is given twice and nothing is lost."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gavel.core.cluster import Server
+from gavel.core.errors import InputError
+from gavel.core.events import (
+    AllocationReady,
+    Command,
+    Event,
+    JobCancelled,
+    JobFailed,
+    JobFinished,
+    JobsProgressed,
+    JobSubmitted,
+    Launch,
+    Renew,
+    RoundDue,
+    ServerJoined,
+    ServerLost,
+    Solve,
+    SolveFailed,
+    Stop,
+    WakeAt,
+)
+from gavel.core.jobs import JobSpec
+from gavel.core.throughputs import builtin_table
+from gavel.policies.registry import allocate
+from gavel.scheduler.credits import Credits
+from gavel.scheduler.machine import Scheduler, Settings, check_invariants
+from gavel.scheduler.priorities import Priorities
+from gavel.scheduler.rounds import Mechanism
+
+TEMPLATES = ("A3C", "LM (batch size 5)", "ResNet-50 (batch size 64)", "Transformer (batch size 64)")
+MECHANISMS = (Credits, Priorities)
+
+
+def scheduler(mechanism: Mechanism | None = None, *, space_sharing: bool = False) -> Scheduler:
+    return Scheduler(builtin_table(), mechanism or Credits(), Settings(space_sharing=space_sharing))
+
+
+def answer(command: Solve, time: float) -> AllocationReady:
+    return AllocationReady(time, command.number, allocate(command.problem))
+
+
+def settle(machine: Scheduler, event: Event) -> list[Command]:
+    """Handle an event and, as a world would, answer the solves that it causes and the rounds that it asks for now."""
+    done: list[Command] = []
+    events = [event]
+    while events:
+        now = events.pop(0)
+        commands = machine.handle(now)
+        check_invariants(machine)
+        for command in commands:
+            if isinstance(command, Solve):
+                events.append(answer(command, now.time))
+            if isinstance(command, WakeAt) and command.time <= now.time:
+                events.append(RoundDue(command.time))
+        done += commands
+    return done
+
+
+def job(name: str, template: str = "A3C", workers: int = 1, steps: float = 1e6) -> JobSpec:
+    return JobSpec(name, template, workers, steps)
+
+
+def test_a_job_on_an_idle_cluster_starts_at_once() -> None:
+    machine = scheduler()
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 4)))
+    commands = settle(machine, JobSubmitted(100.0, job("j")))
+    assert [c for c in commands if isinstance(c, Launch)] == [Launch("j", "v100", {"a": 1}, 460.0)]
+    assert commands[-2:] == [Renew(460.0), WakeAt(460.0)]
+
+
+def test_a_job_that_goes_on_is_renewed_and_not_restarted() -> None:
+    machine = scheduler()
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 4)))
+    settle(machine, JobSubmitted(0.0, job("j")))
+    assert settle(machine, RoundDue(360.0)) == [Renew(720.0), WakeAt(720.0)]
+
+
+def test_a_round_does_not_wait_for_a_slow_solver() -> None:
+    machine = scheduler()
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 1)))
+    settle(machine, JobSubmitted(0.0, job("one")))
+    machine.handle(JobSubmitted(10.0, job("two")))
+    asked = machine.handle(RoundDue(360.0))
+    assert isinstance(asked[0], Solve)
+    late = machine.handle(RoundDue(361.0))
+    assert late == [Renew(721.0), WakeAt(721.0)]
+    assert machine.handle(answer(asked[0], 400.0)) == []  # taken up by the next round
+
+
+def test_a_failed_solve_leaves_the_old_allocation_in_force() -> None:
+    machine = scheduler()
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 1)))
+    settle(machine, JobSubmitted(0.0, job("one")))
+    machine.handle(JobSubmitted(10.0, job("two")))
+    asked = machine.handle(RoundDue(360.0))
+    assert isinstance(asked[0], Solve)
+    commands = machine.handle(SolveFailed(360.0, asked[0].number, "no luck"))
+    assert commands == [Renew(720.0), WakeAt(720.0)]
+    assert isinstance(machine.handle(RoundDue(720.0))[0], Solve)  # and the question is asked again
+
+
+def test_a_lost_server_stops_its_jobs_and_they_run_elsewhere() -> None:
+    machine = scheduler()
+    for name in ("a", "b"):
+        machine.handle(ServerJoined(0.0, Server(name, "v100", 1)))
+    first = settle(machine, JobSubmitted(0.0, job("j")))
+    where = next(c for c in first if isinstance(c, Launch)).accelerators
+    lost = next(iter(where))
+    commands = settle(machine, ServerLost(100.0, lost))
+    assert Stop("j") in commands
+    assert next(c for c in commands if isinstance(c, Launch)).accelerators == {({"a", "b"} - {lost}).pop(): 1}
+
+
+def test_a_job_larger_than_every_type_waits_and_disturbs_nobody() -> None:
+    machine = scheduler()
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 4)))
+    machine.handle(JobSubmitted(0.0, job("huge", "LM (batch size 5)", workers=8)))
+    commands = settle(machine, JobSubmitted(0.0, job("small")))
+    commands += settle(machine, RoundDue(0.0))
+    assert {c.job for c in commands if isinstance(c, Launch)} == {"small"}
+
+
+def test_gangs_sit_on_one_server_even_if_single_workers_must_move() -> None:
+    machine = scheduler()
+    for name in ("a", "b"):
+        machine.handle(ServerJoined(0.0, Server(name, "v100", 4)))
+    for number in range(4):
+        machine.handle(JobSubmitted(0.0, job(f"s{number}", "ResNet-50 (batch size 64)")))
+    settle(machine, RoundDue(0.0))
+    # Two of the four on each server, as if others had left.
+    for index, run in enumerate(list(machine.placed)):
+        machine.floors[run.type_index].give_back(machine.placed[run])
+        machine.placed[run] = machine.floors[run.type_index].take_exactly({"ab"[index % 2]: 1})
+    check_invariants(machine)
+    machine.handle(JobSubmitted(1.0, job("gang", "LM (batch size 5)", workers=4)))
+    commands = settle(machine, RoundDue(360.0))
+    launched = {c.job: c for c in commands if isinstance(c, Launch)}
+    assert len(launched["gang"].accelerators) == 1
+    assert launched["gang"].consolidated
+
+
+def test_an_unknown_template_is_refused_before_anything_changes() -> None:
+    machine = scheduler()
+    with pytest.raises(InputError, match="A3D"):
+        machine.handle(JobSubmitted(0.0, job("j", "A3D")))
+    assert "j" not in machine.roster
+    with pytest.raises(InputError, match="t4"):
+        machine.handle(ServerJoined(0.0, Server("x", "t4", 1)))
+
+
+@st.composite
+def happenings(draw: st.DrawFn) -> list[tuple[str, int, int]]:
+    kinds = st.sampled_from(["submit"] * 4 + ["round"] * 6 + ["finish", "cancel", "fail", "lose", "join", "progress"])
+    return draw(st.lists(st.tuples(kinds, st.integers(0, 7), st.integers(0, 3)), min_size=1, max_size=40))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+@pytest.mark.parametrize("space_sharing", [False, True])
+@given(story=happenings())
+@settings(max_examples=15)
+def test_no_order_of_events_breaks_the_invariants(
+    mechanism: type[Mechanism], space_sharing: bool, story: list[tuple[str, int, int]]
+) -> None:
+    machine = scheduler(mechanism(), space_sharing=space_sharing)
+    settle(machine, ServerJoined(0.0, Server("base", "v100", 2)))
+    time, submitted = 0.0, 0
+    running: set[str] = set()
+    for kind, number, other in story:
+        time += 60.0 if kind != "round" else 360.0
+        active = sorted(machine.roster.slot_of)
+        target = active[number % len(active)] if active else ""
+        event: Event
+        if kind == "submit":
+            event = JobSubmitted(
+                time, job(f"j{submitted}", TEMPLATES[other], workers=(1, 1, 2, 4)[other] if other != 0 else 1)
+            )
+            submitted += 1
+        elif kind == "round":
+            event = RoundDue(time)
+        elif kind == "join":
+            event = ServerJoined(time, Server(f"s{number}-{time}", ("v100", "p100", "k80")[other % 3], 1 + other))
+        elif kind == "lose":
+            servers = [name for floor in machine.floors for name in floor._size]
+            event = ServerLost(time, servers[number % len(servers)] if servers else "nobody")
+        elif not active:
+            continue
+        elif kind == "progress":
+            event = JobsProgressed(time, [target], np.array([10.0]))
+        else:
+            event = {"finish": JobFinished(time, target), "cancel": JobCancelled(time, target)}.get(
+                kind, JobFailed(time, target, "crashed", retry=bool(number % 2))
+            )
+        for command in settle(machine, event):
+            if isinstance(command, Launch):
+                assert command.job not in running or command.job in machine.roster
+                running.add(command.job)
+    names = {f"j{index}" for index in range(submitted)}
+    assert set(machine.roster.slot_of) <= names

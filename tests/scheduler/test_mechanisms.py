@@ -1,0 +1,153 @@
+"""From shares to rounds: what is received stays close to the target, nobody starves, and restarts are few."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gavel.core.allocation import Allocation
+from gavel.core.cluster import AcceleratorType
+from gavel.core.jobs import Job, Pair
+from gavel.core.problem import Floats, Problem
+from gavel.policies.registry import allocate
+from gavel.scheduler.credits import Credits
+from gavel.scheduler.priorities import Priorities
+from gavel.scheduler.rounds import Mechanism, Question, Run
+
+ROUNDS = 400
+
+
+@dataclass
+class Played:
+    """What a mechanism did with one allocation over many rounds."""
+
+    received: Floats
+    """Rounds by job and type."""
+    launches: int = 0
+    widest: Floats = field(default_factory=lambda: np.zeros(0))
+    """The largest deviation from the target of each job and type, in rounds."""
+
+
+def play(mechanism: Mechanism, allocation: Allocation, rounds: int = ROUNDS) -> Played:
+    problem = allocation.problem
+    n = len(problem.jobs)
+    capacity = [t.count for t in problem.types]
+    workers = problem.profiles.workers[problem.jobs.profile]
+    rates = problem.type_rates[problem.jobs.profile]
+    target = shares(allocation)
+    started = np.zeros(n, dtype=np.intp)
+    result = Played(np.zeros((n, len(capacity))), widest=np.zeros((n, len(capacity))))
+    running: list[Run] = []
+    mechanism.adopt(allocation, np.arange(n))
+    for number in range(1, rounds + 1):
+        busy = {slot for run in running for slot in run.members}
+        waiting = np.array([slot for slot in range(n) if slot not in busy], dtype=np.intp)
+        plan = mechanism.plan(Question(capacity, running, waiting, workers, rates, started))
+        assert_fits(plan, capacity, workers)
+        result.launches += sum(run not in running for run in plan)
+        running = plan
+        for run in plan:
+            for slot in run.members:
+                result.received[slot, run.type_index] += 1
+                started[slot] = 1
+        result.widest = np.maximum(result.widest, target * number - result.received)
+    return result
+
+
+def assert_fits(plan: list[Run], capacity: list[int], workers: np.ndarray[tuple[int], np.dtype[np.intp]]) -> None:
+    used = [0] * len(capacity)
+    seen: set[int] = set()
+    for run in plan:
+        assert seen.isdisjoint(run.members)
+        seen.update(run.members)
+        assert run.workers == workers[run.members[0]]
+        used[run.type_index] += run.workers
+    assert all(u <= c for u, c in zip(used, capacity, strict=True))
+
+
+def shares(allocation: Allocation) -> Floats:
+    """Target share of time by job and type, pairs included."""
+    names = {name: index for index, name in enumerate(allocation.problem.jobs.ids)}
+    target = np.zeros((len(names), len(allocation.problem.types)))
+    for row in allocation.rows():
+        for name in row.jobs:
+            target[names[name]] += list(row.shares.values())
+    return target
+
+
+@st.composite
+def problems(draw: st.DrawFn, *, gangs: bool = True) -> Problem:
+    types = [AcceleratorType(f"t{i}", draw(st.integers(1, 6))) for i in range(draw(st.integers(1, 3)))]
+    jobs = []
+    for number in range(draw(st.integers(1, 10))):
+        workers = draw(st.sampled_from([1, 1, 1, 2, 4])) if gangs else 1
+        rates = {t.name: draw(st.sampled_from([0.5, 1.0, 2.0, 4.0])) for t in types}
+        jobs.append(Job(f"j{number}", rates, workers=workers))
+    return Problem.of(types, jobs)
+
+
+@given(problem=problems())
+@settings(max_examples=20)
+@pytest.mark.parametrize("mechanism", [Credits, Priorities])
+def test_everyone_with_a_share_runs(mechanism: type[Mechanism], problem: Problem) -> None:
+    allocation = allocate(problem)
+    played = play(mechanism(), allocation)
+    wanted = shares(allocation).sum(axis=1) > 0.02
+    assert (played.received.sum(axis=1)[wanted] > 0).all()
+
+
+@given(problem=problems(gangs=False))
+@settings(max_examples=25)
+def test_credits_keep_every_job_within_a_bounded_number_of_rounds_of_its_target(problem: Problem) -> None:
+    """The stated bound: nobody's total time is ever more than patience + rotation + 10 rounds behind its share."""
+    mechanism = Credits(patience=4.0, rotation=12.0)
+    allocation = allocate(problem)
+    behind = np.zeros(len(problem.jobs))
+    target = shares(allocation).sum(axis=1)
+    played = play(mechanism, allocation)
+    behind = target * ROUNDS - played.received.sum(axis=1)
+    assert behind.max() <= mechanism.patience + mechanism.rotation + 10
+
+
+@given(problem=problems(gangs=False))
+@settings(max_examples=15)
+def test_received_time_converges_to_the_allocation(problem: Problem) -> None:
+    allocation = allocate(problem)
+    target = shares(allocation)
+    short, long = (play(Credits(patience=4.0, rotation=12.0), allocation, n) for n in (100, 1000))
+    full = target.sum(axis=1) >= 1 - 1e-6
+    error_short = np.abs(short.received / 100 - target)[full].max(initial=0.0)
+    error_long = np.abs(long.received / 1000 - target)[full].max(initial=0.0)
+    assert error_long <= max(error_short, 0.08) + 1e-9
+
+
+def test_credits_restart_far_less_often_than_priorities() -> None:
+    types = [AcceleratorType("v100", 4), AcceleratorType("p100", 4), AcceleratorType("k80", 4)]
+    rng = np.random.default_rng(1)
+    jobs = [Job(f"j{n}", dict(zip(("v100", "p100", "k80"), rng.uniform(1, 8, 3), strict=True))) for n in range(20)]
+    allocation = allocate(Problem.of(types, jobs))
+    plain, credit = (play(mechanism, allocation).launches for mechanism in (Priorities(), Credits()))
+    assert plain >= 6 * credit
+
+
+def test_pairs_are_formed_and_kept() -> None:
+    types = [AcceleratorType("v100", 1)]
+    jobs = [Job("a", {"v100": 4.0}), Job("b", {"v100": 4.0})]
+    problem = Problem.of(types, jobs, [Pair(("a", "b"), {"v100": (3.0, 3.0)})])
+    played = play(Credits(), allocate(problem), 50)
+    assert played.received.tolist() == [[50.0], [50.0]]
+    assert played.launches == 1
+
+
+@pytest.mark.parametrize("mechanism", [Credits, Priorities])
+def test_a_large_gang_is_not_starved_by_single_workers(mechanism: type[Mechanism]) -> None:
+    types = [AcceleratorType("v100", 8)]
+    jobs = [Job("gang", {"v100": 8.0}, workers=8), *(Job(f"s{n}", {"v100": 1.0}) for n in range(16))]
+    allocation = allocate(Problem.of(types, jobs))
+    played = play(mechanism(), allocation)
+    share = shares(allocation)[0, 0]
+    assert played.received[0, 0] == pytest.approx(share * ROUNDS, abs=20)
