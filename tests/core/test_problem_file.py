@@ -80,8 +80,8 @@ def test_templates_take_rates_and_pairs_from_the_table_and_form_classes() -> Non
 
 
 def test_the_order_of_jobs_does_not_change_the_classes() -> None:
-    def described(read: Problem) -> list[list[float]]:
-        return read.profiles.rates.tolist()
+    def described(read: Problem) -> str:
+        return str(read.profiles.rates.tolist())
 
     jobs = json.loads(problem())["jobs"]
     assert described(parse_problem(problem(jobs=jobs))) == described(parse_problem(problem(jobs=jobs[::-1])))

@@ -195,10 +195,12 @@ def test_no_order_of_events_breaks_the_invariants(
             continue
         elif kind == "progress":
             event = JobsProgressed(time, [target], np.array([10.0]))
+        elif kind == "finish":
+            event = JobFinished(time, target)
+        elif kind == "cancel":
+            event = JobCancelled(time, target)
         else:
-            event = {"finish": JobFinished(time, target), "cancel": JobCancelled(time, target)}.get(
-                kind, JobFailed(time, target, "crashed", retry=bool(number % 2))
-            )
+            event = JobFailed(time, target, "crashed", retry=bool(number % 2))
         for command in settle(machine, event):
             if isinstance(command, Launch):
                 assert command.job not in running or command.job in machine.roster

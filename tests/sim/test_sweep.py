@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def test_a_point_measures_the_same_alone_and_in_a_sweep(whole: Path) -> None:
+def test_a_point_measures_the_same_alone_and_beside_others_in_a_sweep(whole: Path) -> None:
     with ResultsFiles(whole) as files:
         for point in SWEEP.points:
             report = run(point.experiment)
@@ -60,13 +61,9 @@ def test_a_point_measures_the_same_alone_and_in_a_sweep(whole: Path) -> None:
             assert known.completion_seconds == pytest.approx(report.completion_seconds(), abs=1e-3)
 
 
-def test_one_process_and_two_write_the_same(whole: Path, tmp_path: Path) -> None:
-    sweep_into(tmp_path, workers=1)
-    assert lines(tmp_path) == lines(whole)
-    assert lines(tmp_path, COMPLETIONS) == lines(whole, COMPLETIONS)
-
-
-def test_an_interrupted_sweep_goes_on_where_it_was(whole: Path, tmp_path: Path) -> None:
+def test_an_interrupted_sweep_goes_on_and_ends_like_one_with_more_processes_that_was_not(
+    whole: Path, tmp_path: Path
+) -> None:
     with pytest.raises(KeyboardInterrupt):
         sweep_into(tmp_path, stop_after=3)
     before = {row["point"] for row in lines(tmp_path)}
@@ -82,13 +79,16 @@ def test_an_interrupted_sweep_goes_on_where_it_was(whole: Path, tmp_path: Path) 
     assert sweep_into(tmp_path) == []
 
 
-def test_more_points_join_those_that_are_there(whole: Path, tmp_path: Path) -> None:
-    for name in (RESULTS, COMPLETIONS):
-        (tmp_path / name).write_bytes((whole / name).read_bytes())
-    more = Sweep(BASE, SWEEP.contenders[:1], SWEEP.loads, (0, 1, 2))
-    assert len(sweep_into(tmp_path, more)) == 2
-    other_rounds = Sweep(Experiment(cluster=BASE.cluster, jobs=6, round_seconds=300.0), SWEEP.contenders, (0.5,), (0,))
-    assert len(sweep_into(tmp_path, other_rounds)) == 2
+def test_points_are_known_by_all_of_their_settings(whole: Path) -> None:
+    def unknown(sweep: Sweep) -> int:
+        return sum(point.id not in known for point in sweep.points)
+
+    with ResultsFiles(whole) as files:
+        known = dict(files.known)
+    assert unknown(SWEEP) == 0
+    assert unknown(Sweep(BASE, SWEEP.contenders[:1], (0.5, 2.0, 3.0), (0, 1, 2))) == 5
+    for change in ({"round_seconds": 300.0}, {"restart_seconds": 0.0}, {"window": (0, 6)}, {"per_server": 2}):
+        assert unknown(replace(SWEEP, base=replace(BASE, **change))) == len(SWEEP.points)
 
 
 def test_a_changed_throughput_table_makes_other_points(tmp_path: Path) -> None:
@@ -127,7 +127,7 @@ def test_a_process_that_dies_is_a_failure_and_the_rest_goes_on() -> None:
 
 
 def test_closing_ends_the_processes() -> None:
-    running = answers([point.experiment for point in SWEEP.points], 2)
+    running = answers([point.experiment for point in SWEEP.points], 1)
     next(running)
     crew: Crew = running.gi_frame.f_locals["crew"]  # type: ignore[attr-defined]
     workers = list(crew._at)
@@ -144,16 +144,6 @@ def test_whatever_goes_wrong_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> No
     assert "nothing to run" in answer(settings)["failure"]
     monkeypatch.setattr("gavel.sim.worker.run", broken)
     assert answer(settings)["failure"].startswith("ZeroDivisionError: of all things (test_sweep.py, line ")
-
-
-def test_a_failed_point_does_not_end_the_others(tmp_path: Path) -> None:
-    base = Experiment(cluster="v100=8,k80=8", multi_worker=True, limit_days=60.0)
-    sweep = Sweep(base, (Contender("allox"), Contender("fifo")), (8.0,), static=True)
-    with ResultsFiles(tmp_path) as files:
-        outcome = run_sweep(sweep, files, workers=1)
-    assert [failure.point.contender.label for failure in outcome.failures] == ["allox"]
-    assert "single-worker jobs only" in outcome.failures[0].reason
-    assert [cell.contender.label for cell in outcome.cells] == ["fifo"]
 
 
 def test_a_cell_averages_its_seeds(whole: Path) -> None:

@@ -235,12 +235,12 @@ class Problem:
         """Group the jobs that share a profile and the given attributes, and a rank where one is given."""
         code = self.jobs.profile
         if rank is not None:
-            code = code * (int(rank.max(initial=0)) + 1) + rank
+            code = _combined(code, rank, int(rank.max(initial=0)) + 1)
         for name in fields:
             values = getattr(self.jobs, name)
             if len(values) and (values != values[0]).any():
                 distinct, inverse = np.unique(values, return_inverse=True)
-                code = code * len(distinct) + inverse
+                code = _combined(code, inverse, len(distinct))
         _, first, of_job, count = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
         return Classes(of_job.astype(np.intp), count.astype(np.intp), first.astype(np.intp))
 
@@ -249,6 +249,13 @@ class Problem:
         if not (self.profiles.rates[profile] > 0).any():
             return "it has no rate on any type"
         return f"it wants {self.profiles.workers[profile]} workers and no type that runs it has that many accelerators"
+
+
+def _combined(code: Ints, other: Ints, others: int) -> Ints:
+    """One number for two, the second being less than `others`; numbered anew where the product would not fit."""
+    if int(code.max(initial=0)) >= 2**62 // others:
+        code = np.unique(code, return_inverse=True)[1].astype(np.intp)
+    return np.asarray(code * others + other)
 
 
 def no_pairs(columns: int) -> Pairs:

@@ -50,6 +50,14 @@ def min_cost_slo(problem: Problem, *, normalised: bool = False) -> Allocation:
     return _per_dollar(program, best, "min_cost_slo", normalised, unmet)
 
 
+def missed_deadlines(allocation: Allocation) -> tuple[str, ...]:
+    """The jobs that will not be done by their deadline, by name."""
+    jobs = allocation.problem.jobs
+    dated = np.flatnonzero(np.isfinite(jobs.deadline))
+    late = dated[allocation.job_throughput[dated] * jobs.deadline[dated] < jobs.steps[dated] * MET]
+    return tuple(sorted(jobs.ids[job] for job in late.tolist()))
+
+
 def _per_dollar(
     program: Program, best: Solution, policy: str, normalised: bool, unmet: tuple[str, ...] = ()
 ) -> Allocation:

@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gavel.core.allocation import Allocation, Certificate
+from gavel.core.errors import SolverError
 from gavel.core.problem import Floats
 from gavel.policies.scores import Score
 from gavel.program.program import Level, Program
+
+WRONG_SIDE = 1e-5
+"""An objective that passes its bound by more than this, relatively, is not rounding but a mistake of ours."""
 
 
 def hold_and_fill(
@@ -50,6 +54,12 @@ def scored(allocation: Allocation, score: Score) -> Allocation:
     """The allocation with the score as its objective."""
     certificate = allocation.certificate
     objective = score(allocation)
+    passed = certificate.bound - objective if certificate.minimised else objective - certificate.bound
+    if passed > WRONG_SIDE * max(abs(objective), abs(certificate.bound)):
+        raise SolverError(
+            f"{allocation.policy}: the objective {objective:.9g} is better than its bound {certificate.bound:.9g} "
+            "allows; please report the problem file"
+        )
     # A bound that rounding puts on the wrong side of what was achieved says: optimal.
     bound = min(certificate.bound, objective) if certificate.minimised else max(certificate.bound, objective)
     return replace(allocation, certificate=replace(certificate, objective=objective, bound=bound))

@@ -128,7 +128,7 @@ def _lines(axes: Axes, outcome: SweepOutcome, curves: Sequence[Curve], label: st
         axes.fill_between(curve.loads, low, curve.mean + curve.deviation, color=colour(number), alpha=0.12, linewidth=0)
     axes.set_xlabel("load (jobs at the start)" if outcome.sweep.static else "load (jobs/hour)")
     axes.set_ylabel(label)
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=outcome.sweep.static))
+    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10], integer=outcome.sweep.static))
 
 
 def _bars(axes: Axes, outcome: SweepOutcome, curves: Sequence[Curve], label: str) -> None:
@@ -183,7 +183,10 @@ def _cdf(outcome: SweepOutcome) -> Plot:
     title = "How long jobs take"
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     legend_below(figure, panels, columns=_legend_columns(outcome))
-    return Plot("cdf", title, "The share of jobs done within a time, all seeds together.", png(figure))
+    caption = "The share of jobs done within a time, all seeds together."
+    if len(loads) < len(outcome.sweep.loads):
+        caption += f" {len(loads)} of {len(outcome.sweep.loads)} loads are shown."
+    return Plot("cdf", title, caption, png(figure))
 
 
 def _others(outcome: SweepOutcome) -> Plot:
