@@ -36,6 +36,16 @@ def simulate_command(
         str | None,
         typer.Option(help="Count jobs A (included) to B (excluded) by arrival, and stop then.", metavar="A:B"),
     ] = None,
+    ideal: Annotated[
+        bool, typer.Option("--ideal", help="Grant every job its allocation exactly; no rounds, no restarts.")
+    ] = False,
+    failures: Annotated[
+        str | None, typer.Option(help="A CSV of servers lost and joined: seconds,event,server.", metavar="FILE")
+    ] = None,
+    failures_per_server_day: Annotated[
+        float, typer.Option(help="Servers fail at random this often a day.", min=0.0)
+    ] = 0.0,
+    repair_hours: Annotated[float, typer.Option(help="Mean time until a failed server is back.", min=0.0)] = 4.0,
     restart_seconds: Annotated[float, typer.Option(help="Cost of moving or resuming a job.", min=0.0)] = 10.0,
     min_seconds_between_allocations: Annotated[
         float, typer.Option(help="Recompute at most this often; default: whenever jobs or servers come or go.", min=0.0)
@@ -75,6 +85,10 @@ def simulate_command(
             throughputs=throughputs,
             per_server=per_server,
             round_seconds=round_seconds,
+            ideal=ideal,
+            failures=failures,
+            failures_per_server_day=failures_per_server_day,
+            repair_hours=repair_hours,
             restart_seconds=restart_seconds,
             min_seconds_between_allocations=min_seconds_between_allocations,
             recompute_every_seconds=recompute_every_seconds,

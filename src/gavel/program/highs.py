@@ -21,7 +21,7 @@ _OPTIONS: dict[Method, dict[str, object]] = {
 
 
 TIME_LIMIT_SECONDS = 600.0
-SIFTING_BATCH = 1000
+SIFTING_BATCH = 250
 SIFTING_ROUNDS = 200
 
 
@@ -117,17 +117,25 @@ def _run(highs: highspy.Highs, method: Method) -> None:
 def _pass(highs: highspy.Highs, lp: Lp, chosen: Ints) -> None:
     matrix = lp.matrix if len(chosen) == lp.matrix.shape[1] else lp.matrix.select(chosen)
     rows, columns = matrix.shape
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = columns, rows
-    model.col_cost_ = -lp.cost[chosen]
     # Rows hold every column at most 1 but the level, which nothing holds where no class has any way to go.
-    level = chosen == lp.matrix.shape[1] - 1
-    model.col_lower_, model.col_upper_ = np.zeros(columns), np.where(level, 1.0, np.inf)
-    model.row_lower_, model.row_upper_ = np.full(rows, -np.inf), lp.rhs
-    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
-    model.a_matrix_.start_ = matrix.indptr
-    model.a_matrix_.index_ = matrix.indices
-    model.a_matrix_.value_ = matrix.data
+    upper = np.where(chosen == lp.matrix.shape[1] - 1, 1.0, np.inf)
+    status = highs.passModel(
+        columns,
+        rows,
+        len(matrix.data),
+        int(highspy.MatrixFormat.kColwise),
+        int(highspy.ObjSense.kMinimize),
+        0.0,
+        -lp.cost[chosen],
+        np.zeros(columns),
+        upper,
+        np.full(rows, -np.inf),
+        lp.rhs,
+        matrix.indptr.astype(np.int32),
+        matrix.indices.astype(np.int32),
+        matrix.data,
+        np.zeros(columns, dtype=np.int32),
+    )
     # A warning means that entries below 1e-9 were dropped; whether that mattered shows in the answer's certificate.
-    if highs.passModel(model) == highspy.HighsStatus.kError:
+    if status == highspy.HighsStatus.kError:
         raise SolverFailed("HiGHS did not accept the model")

@@ -19,7 +19,7 @@ ROW_TOLERANCE = 1e-6
 """Largest accepted violation of a (scaled) row; the answer is made feasible afterwards."""
 MANY_CLASSES = 150
 """From here on the structured interior-point method is faster than simplex."""
-MANY_COLUMNS = 4000
+MANY_COLUMNS = 500
 """From here on sifting is faster than simplex on all columns at once."""
 
 

@@ -90,7 +90,8 @@ class Scheduler:
         self._scattered = False
         """Whether some gang that cares may not sit together: then every round looks for room."""
         self._round_ends: float | None = None
-        self.accelerator_seconds = 0.0
+        self.accelerator_seconds: Floats = np.zeros(len(self.types))
+        """Given out so far, by type."""
 
     def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911 - one answer for each kind of event
         """Take in one event."""
@@ -206,7 +207,7 @@ class Scheduler:
             self._awaiting = self._solve_number
             self._solved_at, self._changed = time, False
             self._round_ends = time + self.settings.solve_patience_seconds
-            return [Solve(self._solve_number, self._problem(time)), WakeAt(self._round_ends)]
+            return [Solve(self._solve_number, self.problem(time)), WakeAt(self._round_ends)]
         return self._plan(time)
 
     def _wants_allocation(self, time: float) -> bool:
@@ -334,7 +335,8 @@ class Scheduler:
         if elapsed > 0 and self.placed:
             slots, kinds = zip(*((slot, run.type_index) for run in self.placed for slot in run.members), strict=True)
             self.roster.received[list(slots), list(kinds)] += elapsed
-            self.accelerator_seconds += elapsed * sum(run.workers for run in self.placed)
+            for run in self.placed:
+                self.accelerator_seconds[run.type_index] += elapsed * run.workers
         self._accounted_until = max(time, self._accounted_until)
 
     @property
@@ -350,7 +352,8 @@ class Scheduler:
             self._problem_base = base if self.settings.space_sharing else base.without_pairs()
         return self._problem_base
 
-    def _problem(self, time: float) -> Problem:
+    def problem(self, time: float) -> Problem:
+        """The question that the jobs and servers of this moment pose."""
         roster, slots = self.roster, self.roster.active
         base = self._base
         problem = Problem(

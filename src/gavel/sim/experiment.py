@@ -12,16 +12,20 @@ from typing import Any, Literal
 
 import numpy as np
 
+from gavel.core.allocation import Allocation
 from gavel.core.cluster import Cluster, parse_cluster
 from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.jobs import Entity
+from gavel.core.problem import Problem
 from gavel.core.throughputs import ThroughputTable, builtin_table, read_table
 from gavel.policies.registry import allocate, find_policy
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Settings
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
+from gavel.sim.failures import random_failures, read_failures
+from gavel.sim.ideal import simulate_ideally
 from gavel.sim.simulate import Observer, Outcome, check_fits, dollars, simulate
 from gavel.workload.formats import read_trace
 from gavel.workload.generate import generate
@@ -52,6 +56,12 @@ class Experiment:
     """Saving and loading a checkpoint; the paper measures less than 5 s each."""
     min_seconds_between_allocations: float = 0.0
     recompute_every_seconds: float | None = None
+    ideal: bool = False
+    """Grant every job its allocation exactly instead of running rounds."""
+    failures: str | None = None
+    """A file of servers that are lost and join."""
+    failures_per_server_day: float = 0.0
+    repair_hours: float = 4.0
     window: tuple[int, int] | None = None
     limit_days: float = 1000.0
     """Stop here if the cluster has not drained by then."""
@@ -90,7 +100,7 @@ class Report:
             "allocations": self.outcome.solves,
             "restarts_per_job": float(np.mean([job.restarts for job in finished])) if finished else 0.0,
             "average_finish_time_fairness": float(np.mean(fairness)) if fairness else 0.0,
-            "cost_dollars": dollars(self.outcome, self.types),
+            "cost_dollars": dollars(self.outcome),
             "slo_violations": sum(job.late for job in finished),
             "solver_seconds": self.outcome.solver_seconds,
             "wall_seconds": self.outcome.wall_seconds,
@@ -119,22 +129,7 @@ def run(
         min_seconds_between_allocations=experiment.min_seconds_between_allocations,
         recompute_every_seconds=experiment.recompute_every_seconds or np.inf,
     )
-    outcome = simulate(
-        trace,
-        cluster,
-        table,
-        lambda problem: allocate(
-            problem, experiment.policy, heterogeneity_agnostic=experiment.agnostic, seed=experiment.seed
-        ),
-        mechanism_of(experiment),
-        settings,
-        restart_seconds=experiment.restart_seconds,
-        entities=entities,
-        window=experiment.window,
-        until_seconds=experiment.limit_days * 86_400.0,
-        disturbances=disturbances,
-        observers=observers,
-    )
+    outcome = _simulate(experiment, trace, cluster, table, settings, entities, (*disturbances,), observers)
     counted = trace.jobs[slice(*experiment.window)] if experiment.window else trace.jobs
     notes = trace.notes
     if not outcome.drained:
@@ -142,6 +137,52 @@ def run(
         stuck = [job for job in left if not _fits(job, cluster)]
         notes += (_why_not_done(left, stuck, experiment.limit_days),)
     return Report(experiment, outcome, tuple(job.id for job in counted), table.types, notes)
+
+
+def _simulate(
+    experiment: Experiment,
+    trace: Trace,
+    cluster: Cluster,
+    table: ThroughputTable,
+    settings: Settings,
+    entities: dict[str, Entity] | None,
+    disturbances: tuple[Event, ...],
+    observers: Sequence[Observer],
+) -> Outcome:
+    def solver(problem: Problem) -> Allocation:
+        return allocate(problem, experiment.policy, heterogeneity_agnostic=experiment.agnostic, seed=experiment.seed)
+
+    limit = experiment.limit_days * 86_400.0
+    if experiment.ideal:
+        return simulate_ideally(trace, cluster, table, solver, settings, window=experiment.window, until_seconds=limit)
+    return simulate(
+        trace,
+        cluster,
+        table,
+        solver,
+        mechanism_of(experiment),
+        settings,
+        restart_seconds=experiment.restart_seconds,
+        entities=entities,
+        window=experiment.window,
+        until_seconds=limit,
+        disturbances=(*disturbances, *_failures(experiment, trace, cluster)),
+        observers=observers,
+    )
+
+
+def _failures(experiment: Experiment, trace: Trace, cluster: Cluster) -> list[Event]:
+    events = read_failures(Path(experiment.failures), cluster) if experiment.failures else []
+    if experiment.failures_per_server_day > 0:
+        last = trace.jobs[-1].arrival if trace.jobs else 0.0
+        events += random_failures(
+            cluster,
+            per_server_day=experiment.failures_per_server_day,
+            repair_hours=experiment.repair_hours,
+            until_seconds=min(experiment.limit_days * 86_400.0, 2.0 * last + 60.0 * 86_400.0),
+            seed=experiment.seed,
+        )
+    return events
 
 
 def _why_not_done(left: list[TraceJob], stuck: list[TraceJob], days: float) -> str:

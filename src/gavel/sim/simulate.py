@@ -58,6 +58,7 @@ class Outcome:
     accelerators: int = 0
     busy_seconds: float = 0.0
     """Accelerator-seconds given to jobs, restarts included."""
+    busy_by_type: Mapping[str, float] = field(default_factory=dict)
     restart_seconds: float = 0.0
     """Accelerator-seconds of those spent on saving and loading checkpoints."""
     solver_seconds: float = 0.0
@@ -84,7 +85,7 @@ def simulate(
     """Run a trace to its end, or until the jobs of the window (by order of arrival) are done."""
     started = time.perf_counter()
     outcome = Outcome(accelerators=sum(server.accelerators for server in cluster.servers))
-    solving = _Timed(solver)
+    solving = TimedSolver(solver)
     scheduler = Scheduler(table, mechanism, settings, entities=entities)
     world = World(table, solving, restart_seconds)
     for server in cluster.servers:
@@ -98,7 +99,7 @@ def simulate(
     for event in world:
         if event.time > until_seconds:
             break
-        finished = _measure(event, scheduler) if isinstance(event, JobFinished) else None
+        finished = measure(event, scheduler) if isinstance(event, JobFinished) else None
         for command in scheduler.handle(event):
             outcome.solves += isinstance(command, Solve)
             world.perform(command)
@@ -112,14 +113,15 @@ def simulate(
             if not wanted:
                 break
     outcome.drained = not wanted
-    outcome.busy_seconds = scheduler.accelerator_seconds
+    outcome.busy_seconds = float(scheduler.accelerator_seconds.sum())
+    outcome.busy_by_type = dict(zip(scheduler.types, scheduler.accelerator_seconds.tolist(), strict=True))
     outcome.restart_seconds = world.restart_accelerator_seconds
     outcome.solver_seconds = solving.seconds
     outcome.wall_seconds = time.perf_counter() - started
     return outcome
 
 
-def _measure(event: JobFinished, scheduler: Scheduler) -> FinishedJob:
+def measure(event: JobFinished, scheduler: Scheduler) -> FinishedJob:
     """The figures of a job that is about to leave."""
     scheduler.account(event.time)
     roster, slot = scheduler.roster, scheduler.roster.slot_of[event.job]
@@ -138,7 +140,7 @@ def _measure(event: JobFinished, scheduler: Scheduler) -> FinishedJob:
 
 
 @dataclass(slots=True)
-class _Timed:
+class TimedSolver:
     """A solver that knows how long it has worked."""
 
     solver: Solver
@@ -152,10 +154,9 @@ class _Timed:
             self.seconds += time.perf_counter() - started
 
 
-def dollars(outcome: Outcome, types: Sequence[str], prices: Mapping[str, float] = LIST_PRICES) -> float:
-    """What the accelerator time of the finished jobs costs."""
-    hourly = np.array([prices.get(name, 0.0) for name in types])
-    return float(sum(job.workers * (job.received @ hourly) for job in outcome.jobs.values())) / 3600.0
+def dollars(outcome: Outcome, prices: Mapping[str, float] = LIST_PRICES) -> float:
+    """What all accelerator time that was given costs; a shared accelerator counts once."""
+    return sum(prices.get(kind, 0.0) * seconds for kind, seconds in outcome.busy_by_type.items()) / 3600.0
 
 
 def check_fits(trace: Trace, window: tuple[int, int] | None, cluster: Cluster) -> None:
