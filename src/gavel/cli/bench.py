@@ -10,12 +10,14 @@ from typing import Annotated, Any, TypeVar
 import typer
 
 from gavel.bench.generate import generated_problem
+from gavel.bench.rounds import plan_rounds
 from gavel.bench.textbook import textbook
 from gavel.cli.allocate import Agnostic, AsJson, SpaceSharing
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.errors import InputError
 from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate, find_policy
+from gavel.sim.experiment import Experiment, run
 
 Result = TypeVar("Result")
 
@@ -71,6 +73,53 @@ def bench_policies(
             "textbook_objective": reference.objective,
             "speedup": reference.seconds / seconds,
         }
+    if as_json:
+        print_json(measured)
+    else:
+        _print(measured)
+
+
+@app.command("simulator")
+def bench_simulator(
+    jobs: Annotated[int, typer.Option(help="Jobs to simulate.", min=1)] = 500,
+    arrivals_per_hour: Annotated[float, typer.Option(help="How fast they arrive.", min=0.01)] = 4.0,
+    cluster: Annotated[str, typer.Option(help="Accelerators by type.")] = "v100=36,p100=36,k80=36",
+    policy: Annotated[str, typer.Option("--policy", "-p", help="Which policy.")] = "max_min_fairness",
+    space_sharing: SpaceSharing = False,
+    as_json: AsJson = False,
+) -> None:
+    """Count simulated rounds per second."""
+    report = run(
+        Experiment(
+            cluster=cluster, jobs=jobs, arrivals_per_hour=arrivals_per_hour, policy=policy, space_sharing=space_sharing
+        )
+    )
+    outcome = report.outcome
+    measured: dict[str, Any] = {
+        "policy": policy,
+        "jobs": jobs,
+        "rounds": outcome.rounds,
+        "allocations": outcome.solves,
+        "wall_seconds": outcome.wall_seconds,
+        "solver_seconds": outcome.solver_seconds,
+        "rounds_per_second": outcome.rounds / outcome.wall_seconds,
+        "peak_memory_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+    }
+    if as_json:
+        print_json(measured)
+    else:
+        _print(measured)
+
+
+@app.command("rounds")
+def bench_rounds(
+    jobs: Annotated[int, typer.Option(help="Jobs in the queue.", min=1)] = 100_000,
+    accelerators: Annotated[int, typer.Option(help="Accelerators, a third of each type.", min=3)] = 10_000,
+    rounds: Annotated[int, typer.Option(help="Rounds to plan.", min=2)] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Time the planning of rounds on a large cluster with a long queue."""
+    measured: dict[str, Any] = {"jobs": jobs, "accelerators": accelerators, **plan_rounds(jobs, accelerators, rounds)}
     if as_json:
         print_json(measured)
     else:

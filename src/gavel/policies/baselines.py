@@ -52,8 +52,8 @@ def _fairness_level(program: Program) -> Level:
 def gandiva(problem: Problem, *, seed: int = 0) -> Allocation:
     """Pack random pairs while there are too many jobs, keep those that help, and give every packed unit an equal share.
 
-    Knows nothing of types: a unit gets its part of each. Where a pair cannot run together on a type, its jobs take
-    turns there.
+    Knows nothing of how jobs differ: a unit gets its part of each type, the generally fastest first where its parts add
+    up to more than all of its time. Where a pair cannot run together on a type, its jobs take turns there.
     """
     partner = _random_packing(problem, np.random.default_rng(seed))
     program = Program(problem, rank=scores.places(scores.arrival_order(problem)))
@@ -110,8 +110,7 @@ def _unit_shares(program: Program, mate: Ints, units: int) -> Floats:
     """Instances of every combo when each unit gets 1/units of every type, at most all of its time."""
     problem, c = program.problem, program.combos
     raw = problem.counts[None, :] / (units * program.workers[:, None])
-    raw = raw * (problem.type_rates[program.profile] > 0)
-    share = raw / np.maximum(raw.sum(axis=1, keepdims=True), 1.0)
+    share = _best_first(raw * (problem.type_rates[program.profile] > 0), problem)
     type_of = problem.column_type[c.column]
     together = (c.second >= 0) & (mate[c.first] == c.second)
     shares = np.where(together, np.minimum(share[c.first, type_of], share[c.second, type_of]), 0.0)
@@ -121,6 +120,16 @@ def _unit_shares(program: Program, mate: Ints, units: int) -> Floats:
     alone = (c.second < 0) & ~packed_here[c.first, type_of]
     turn = np.where(mate[c.first] >= 0, 0.5, 1.0) * _best_placement(problem)[program.profile[c.first], c.column]
     return np.where(alone, share[c.first, type_of] * turn, shares)
+
+
+def _best_first(parts: Floats, problem: Problem) -> Floats:
+    """Cut parts of the types down to all of a job's time, keeping those of the types that are fastest on average."""
+    speed = problem.type_rates / np.maximum(problem.fastest_rates[:, None], 1e-300)
+    left, share = np.ones(len(parts)), np.zeros_like(parts)
+    for kind in np.argsort(-speed.mean(axis=0), kind="stable"):
+        share[:, kind] = np.minimum(parts[:, kind], left)
+        left -= share[:, kind]
+    return share
 
 
 def allox(problem: Problem) -> Allocation:

@@ -9,6 +9,7 @@ of rounds, for combos and for jobs, and jobs move rarely.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -91,6 +92,10 @@ class _Round:
     """The types of runs that pay nothing; a superset is harmless."""
     begun: set[Run] = field(default_factory=set)
     """Runs that this round has started: nobody takes their place again before the next."""
+    going_on: dict[tuple[int, int], list[Run]] = field(default_factory=dict)
+    """Runs of the last round by (type, entry); some may have been stopped meanwhile."""
+    queues: dict[int, list[tuple[int, float, int]]] = field(default_factory=dict)
+    """By class: a heap of who waits, first who has never run, then who is furthest behind; made when first needed."""
 
     def stop(self, run: Run) -> None:
         entry = self.entry_of.pop(run)
@@ -238,7 +243,9 @@ class Credits:
         current = _Round(question, list(question.capacity), paid, set(question.waiting.tolist()))
         for run in question.running:
             if run.workers <= current.free[run.type_index]:
-                current.seat(run, self._entry_of.get(run, GUEST))
+                entry = self._entry_of.get(run, GUEST)
+                current.seat(run, entry)
+                current.going_on.setdefault((run.type_index, entry), []).append(run)
             else:
                 current.waiting.update(run.members)
         return current
@@ -275,7 +282,9 @@ class Credits:
 
     def _standing(self, run: Run, current: _Round) -> float:
         """What a run's entry has left after paying for all of its runs; guests stand lowest."""
-        entry = current.entry_of[run]
+        return self._entry_standing(current.entry_of[run], current)
+
+    def _entry_standing(self, entry: int, current: _Round) -> float:
         return -self.patience if entry == GUEST else float(self.entries.credit[entry]) - int(current.paid[entry])
 
     def _advance(self, entry: int, current: _Round) -> bool:
@@ -296,29 +305,31 @@ class Credits:
         if victims is None:
             return False
         for run in (*movers, *victims):
-            current.stop(run)
+            self._stop(run, current)
         current.start(members, kind, entry)
         return True
 
     def _victims(self, kind: int, needed: int, owed: float, current: _Round, *, spare: set[Run]) -> list[Run] | None:
         """Runs on a type that must yield to somebody who is owed this much; None if they are not enough."""
-        if needed <= 0:
-            return []
-        yielding = [
-            (standing, run.workers, run)
-            for run in current.entry_of
-            if run.type_index == kind
-            and run not in spare
-            and run not in current.begun
-            and owed - (standing := self._standing(run, current)) > self.patience
-        ]
         chosen: list[Run] = []
-        for _, workers, run in sorted(yielding, key=lambda item: item[:2]):
-            chosen.append(run)
-            needed -= workers
-            if needed <= 0:
-                return chosen
+        if needed <= 0:
+            return chosen
+        for standing, runs in sorted(self._standings(kind, current), key=lambda item: item[0]):
+            if owed - standing <= self.patience:
+                break
+            for run in runs:
+                if run in current.entry_of and run not in spare:
+                    chosen.append(run)
+                    needed -= run.workers
+                    if needed <= 0:
+                        return chosen
         return None
+
+    def _standings(self, kind: int, current: _Round) -> list[tuple[float, list[Run]]]:
+        """The entries with runs on a type that go on from the last round: where they stand, and those runs."""
+        return [
+            (self._entry_standing(entry, current), runs) for (at, entry), runs in current.going_on.items() if at == kind
+        ]
 
     def _choose_members(self, classes: list[int], owed: float, current: _Round) -> Members | None:
         """One job of each class: whoever waits and is furthest behind, else one that may move."""
@@ -331,18 +342,46 @@ class Credits:
         return tuple(chosen)
 
     def _candidate(self, number: int, owed: float, current: _Round, taken: list[int]) -> int | None:
-        members = [slot for slot in self._members[number] if slot not in taken]
-        started = current.question.started
-        waiting = [slot for slot in members if slot in current.waiting]
-        if waiting:
-            return min(waiting, key=lambda slot: (int(started[slot]), -float(self.lag[slot]), slot))
+        queue = self._queue(number, current)
+        skipped = []
+        while queue and (queue[0][2] not in current.waiting or queue[0][2] in taken):
+            top = heapq.heappop(queue)
+            if top[2] in taken:
+                skipped.append(top)
+        for top in skipped:
+            heapq.heappush(queue, top)
+        if queue and queue[0][2] not in taken:
+            return queue[0][2]
         movable = [
             (self._standing(run, current), slot)
-            for slot in members
-            if (run := current.run_of.get(slot)) is not None and len(run.members) == 1 and run not in current.begun
+            for slot in self._members[number]
+            if slot not in taken
+            and (run := current.run_of.get(slot)) is not None
+            and len(run.members) == 1
+            and run not in current.begun
         ]
         standing, slot = min(movable, default=(np.inf, NOBODY))
         return slot if owed - standing > self.patience else None
+
+    def _queue(self, number: int, current: _Round) -> list[tuple[int, float, int]]:
+        if number not in current.queues:
+            started = current.question.started
+            queue = [
+                (int(started[slot]), -float(self.lag[slot]), slot)
+                for slot in self._members[number]
+                if slot in current.waiting
+            ]
+            heapq.heapify(queue)
+            current.queues[number] = queue
+        return current.queues[number]
+
+    def _stop(self, run: Run, current: _Round) -> None:
+        current.stop(run)
+        for slot in run.members:
+            number = int(self._class_of[slot]) if slot < len(self._class_of) else NOBODY
+            if number in current.queues:
+                entry = (int(current.question.started[slot]), -float(self.lag[slot]), slot)
+                heapq.heappush(current.queues[number], entry)
 
     def _seat_guests(self, current: _Round) -> None:
         """Give idle accelerators to whoever can use them; first to those who ran there a moment ago."""
