@@ -22,6 +22,8 @@ from gavel.scheduler.rounds import Members, Question, Run, offers
 GUEST = -1
 """The entry of a run on an accelerator that would be idle: it pays nothing and yields first."""
 NOBODY = -1
+NEWCOMERS = 8
+"""At most one in so many accelerators goes to somebody new in a round: a long queue must not sweep all others away."""
 
 EntryKey = tuple[int, int, int]
 """Class, second class or -1, type."""
@@ -83,6 +85,8 @@ class _Round:
     paid: Ints
     """Runs by entry."""
     waiting: set[int]
+    advances: list[int]
+    """By type: how many more jobs that have never run may take somebody's place this round."""
     entry_of: dict[Run, int] = field(default_factory=dict)
     """Everything that runs."""
     run_of: dict[int, Run] = field(default_factory=dict)
@@ -240,7 +244,8 @@ class Credits:
     def _continue(self, question: Question) -> _Round:
         """Begin with everyone who ran and still can."""
         paid = np.zeros(len(self.entries.credit), dtype=np.intp)
-        current = _Round(question, list(question.capacity), paid, set(question.waiting.tolist()))
+        advances = [max(count // NEWCOMERS, 1) for count in question.capacity]
+        current = _Round(question, list(question.capacity), paid, set(question.waiting.tolist()), advances)
         for run in question.running:
             if run.workers <= current.free[run.type_index]:
                 entry = self._entry_of.get(run, GUEST)
@@ -294,16 +299,18 @@ class Credits:
         members = self._choose_members(classes, owed, current)
         if members is None:
             return False
-        if any(current.question.started[slot] == 0 for slot in members):
+        kind = int(self.entries.kind[entry])
+        fresh = any(current.question.started[slot] == 0 for slot in members)
+        if fresh and (current.free[kind] > 0 or current.advances[kind] > 0):
             owed += self.patience + 1.0
         if owed <= 0:
             return False
-        kind = int(self.entries.kind[entry])
         movers = {current.run_of[slot] for slot in members if slot in current.run_of}
         room = current.free[kind] + sum(run.workers for run in movers if run.type_index == kind)
         victims = self._victims(kind, int(current.question.workers[members[0]]) - room, owed, current, spare=movers)
         if victims is None:
             return False
+        current.advances[kind] -= bool(fresh and victims)
         for run in (*movers, *victims):
             self._stop(run, current)
         current.start(members, kind, entry)
