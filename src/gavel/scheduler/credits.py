@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.problem import Floats, Ints
+from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.rounds import Members, Question, Run, offers
 
 GUEST = -1
@@ -92,8 +92,8 @@ class _Round:
     run_of: dict[int, Run] = field(default_factory=dict)
     """By slot."""
     stopped: dict[tuple[Members, int], tuple[Run, int]] = field(default_factory=dict)
-    guests: list[int] = field(default_factory=list)
-    """The types of runs that pay nothing; a superset is harmless."""
+    guests: list[Run] = field(default_factory=list)
+    """Runs that pay nothing; some may have been stopped meanwhile, which is harmless."""
     begun: set[Run] = field(default_factory=set)
     """Runs that this round has started: nobody takes their place again before the next."""
     going_on: dict[tuple[int, int], list[Run]] = field(default_factory=dict)
@@ -123,7 +123,7 @@ class _Round:
         if entry != GUEST:
             self.paid[entry] += 1
         else:
-            self.guests.append(run.type_index)
+            self.guests.append(run)
         self.entry_of[run] = entry
         for slot in run.members:
             self.run_of[slot] = run
@@ -239,7 +239,7 @@ class Credits:
         """Whether a new plan could differ from the last one, given that the same jobs wait and run."""
         if current.waiting and any(current.free):
             return True
-        return bool(self._challengers(current)) or self._spread_too_wide()
+        return bool(self._challengers(current, settled=True)) or self._spread_too_wide()
 
     def _continue(self, question: Question) -> _Round:
         """Begin with everyone who ran and still can."""
@@ -255,35 +255,49 @@ class Credits:
                 current.waiting.update(run.members)
         return current
 
-    def _challengers(self, current: _Round) -> list[int]:
-        """Entries that are owed more than somebody who runs, or could take what is free; most urgent first."""
-        urgency = self._urgency(current)
+    def _challengers(self, current: _Round, *, settled: bool = False) -> list[int]:
+        """Entries that are owed something and find room, or somebody who must yield; most urgent first.
+
+        In a settled round nobody else will be stopped, so also somebody of the class must wait, or run where much less
+        is owed.
+        """
+        entries, (waits, fresh) = self.entries, self._who_waits(current)
+        urgency = entries.credit + np.where(fresh[entries.first] | fresh[entries.second], self.patience + 1.0, 0.0)
         owed = urgency - current.paid
-        weakest = self._weakest(current)
-        kind = self.entries.kind
-        free = np.asarray(current.free)[kind] > 0
-        hopeful = (owed > 0) & (self.entries.target > 0) & (free | (owed - weakest[kind] > self.patience))
+        on_type, of_class = self._weakest(current)
+        room = (np.asarray(current.free)[entries.kind] > 0) | (owed - on_type[entries.kind] > self.patience)
+        hopeful = (owed > 0) & (entries.target > 0) & room
+        if settled:
+            served = waits[entries.first] | waits[entries.second]
+            hopeful &= served | (owed - np.minimum(of_class[entries.first], of_class[entries.second]) > self.patience)
         chosen = np.flatnonzero(hopeful)
         return [int(entry) for entry in chosen[np.argsort(-urgency[chosen], kind="stable")]]
 
-    def _urgency(self, current: _Round) -> Floats:
-        """Credit, with an advance for classes in which somebody waits who has never run."""
-        fresh = np.zeros(len(self._members) + 1, dtype=bool)  # the last stands for "no second class"
+    def _who_waits(self, current: _Round) -> tuple[Bools, Bools]:
+        """By class: whether somebody waits, and somebody who has never run; the last is "no second class"."""
+        waits, fresh = np.zeros((2, len(self._members) + 1), dtype=bool)
         waiting = current.question.waiting
         waiting = waiting[waiting < len(self._class_of)]
-        new = waiting[(current.question.started[waiting] == 0) & (self._class_of[waiting] != NOBODY)]
-        fresh[self._class_of[new]] = True
-        advance = fresh[self.entries.first] | fresh[self.entries.second]
-        return np.asarray(self.entries.credit + np.where(advance, self.patience + 1.0, 0.0))
+        waiting = waiting[self._class_of[waiting] != NOBODY]
+        waits[self._class_of[waiting]] = True
+        fresh[self._class_of[waiting[current.question.started[waiting] == 0]]] = True
+        return waits, fresh
 
-    def _weakest(self, current: _Round) -> Floats:
-        """By type: the least that anyone who runs there stands at."""
-        weakest = np.full(len(current.free), np.inf)
+    def _weakest(self, current: _Round) -> tuple[Floats, Floats]:
+        """By type and by class: the least that anyone who runs stands at; the last class is "no second class"."""
+        on_type, of_class = np.full(len(current.free), np.inf), np.full(len(self._members) + 1, np.inf)
         runs = current.paid > 0
-        np.minimum.at(weakest, self.entries.kind[runs], (self.entries.credit - current.paid)[runs])
-        for kind in current.guests:
-            weakest[kind] = min(weakest[kind], -self.patience)
-        return weakest
+        standing = (self.entries.credit - current.paid)[runs]
+        np.minimum.at(on_type, self.entries.kind[runs], standing)
+        np.minimum.at(of_class, self.entries.first[runs], standing)
+        np.minimum.at(of_class, self.entries.second[runs], standing)
+        of_class[-1] = np.inf
+        for guest in current.guests:
+            on_type[guest.type_index] = -self.patience
+            for slot in guest.members:
+                if slot < len(self._class_of) and self._class_of[slot] != NOBODY:
+                    of_class[self._class_of[slot]] = -self.patience
+        return on_type, of_class
 
     def _standing(self, run: Run, current: _Round) -> float:
         """What a run's entry has left after paying for all of its runs; guests stand lowest."""
