@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from gavel.cli.options import Agnostic, AsJson, PolicyName, SpaceSharing
 from gavel.cli.render import console, number, print_json, share, table
 from gavel.core.allocation import Allocation, Row
 from gavel.core.errors import InputError
@@ -18,11 +19,6 @@ from gavel.core.problem import Problem
 from gavel.core.problem_file import parse_problem
 from gavel.core.throughputs import builtin_table, read_table
 from gavel.policies.registry import allocate, find_policy
-
-PolicyName = Annotated[str, typer.Option("--policy", "-p", help="Which policy; `gavel policies` lists them.")]
-SpaceSharing = Annotated[bool, typer.Option("--space-sharing", help="Let pairs of jobs share accelerators.")]
-Agnostic = Annotated[bool, typer.Option("--agnostic", help="Decide as if all types were equally fast.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 
 def allocate_command(

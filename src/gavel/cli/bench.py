@@ -12,7 +12,7 @@ import typer
 from gavel.bench.generate import generated_problem
 from gavel.bench.rounds import plan_rounds
 from gavel.bench.textbook import textbook
-from gavel.cli.allocate import Agnostic, AsJson, SpaceSharing
+from gavel.cli.options import Agnostic, AsJson, SpaceSharing
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.errors import InputError
 from gavel.core.throughputs import builtin_table

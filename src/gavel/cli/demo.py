@@ -7,6 +7,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from gavel.cli.options import AsJson
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.cluster import LIST_PRICES, AcceleratorType
 from gavel.core.problem import Problem, job_arrays
@@ -19,7 +20,7 @@ SHOWN = ("max_min_fairness", "makespan", "finish_time_fairness", "max_throughput
 def demo(
     jobs: Annotated[int, typer.Option(help="How many jobs, their models drawn at random.", min=1)] = 36,
     seed: Annotated[int, typer.Option(help="Seed of the draw.", min=0)] = 0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show what knowing the types is worth: policies on 8 V100, 8 P100 and 8 K80, aware and agnostic."""
     rows = comparison(demo_problem(jobs, seed))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
+from gavel.cli.options import AsJson
 from gavel.cli.render import console, print_json, table
 from gavel.policies.registry import POLICIES
 
 
-def policies(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document.")] = False) -> None:
+def policies(as_json: AsJson = False) -> None:
     """List every policy with what it does."""
     if as_json:
         listed = [

@@ -7,35 +7,44 @@ from typing import Annotated
 
 import typer
 
-from gavel.cli.allocate import Agnostic, AsJson, PolicyName, SpaceSharing
+from gavel.cli.options import (
+    Agnostic,
+    AsJson,
+    ClusterText,
+    LimitDays,
+    MechanismOption,
+    MinSecondsBetweenAllocations,
+    MultiWorker,
+    PerServer,
+    PolicyName,
+    RecomputeEverySeconds,
+    RestartSeconds,
+    RoundSeconds,
+    SpaceSharing,
+    Throughputs,
+    Window,
+)
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.errors import InputError
 from gavel.report.recorder import Recorder
-from gavel.sim.experiment import Experiment, MechanismName, Report, run
+from gavel.sim.experiment import Experiment, Report, run
 
 
 def simulate_command(
-    cluster: Annotated[str, typer.Option(help="Accelerators, for example v100=36,p100=36,k80=36.")],
+    cluster: ClusterText,
     policy: PolicyName = "max_min_fairness",
     trace: Annotated[str | None, typer.Option(help="A trace to run; see `gavel trace`.", metavar="FILE")] = None,
     jobs: Annotated[int | None, typer.Option(help="Generate this many jobs.", min=1)] = None,
     arrivals_per_hour: Annotated[float | None, typer.Option(help="How fast generated jobs arrive.")] = None,
     static: Annotated[int | None, typer.Option(help="Generate this many jobs, all there at the start.", min=1)] = None,
-    multi_worker: Annotated[
-        bool, typer.Option("--multi-worker", help="Some generated jobs want 2 to 8 workers.")
-    ] = False,
+    multi_worker: MultiWorker = False,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
-    round_seconds: Annotated[float, typer.Option(help="Length of a round.", min=1.0)] = 360.0,
-    throughputs: Annotated[str, typer.Option(help="A throughput table, or 'builtin'.", metavar="FILE")] = "builtin",
+    round_seconds: RoundSeconds = 360.0,
+    throughputs: Throughputs = "builtin",
     space_sharing: SpaceSharing = False,
     agnostic: Agnostic = False,
-    mechanism: Annotated[
-        MechanismName, typer.Option(help="credits avoids restarts; plain is the paper's priority mechanism.")
-    ] = "credits",
-    window: Annotated[
-        str | None,
-        typer.Option(help="Count jobs A (included) to B (excluded) by arrival, and stop then.", metavar="A:B"),
-    ] = None,
+    mechanism: MechanismOption = "credits",
+    window: Window = None,
     ideal: Annotated[
         bool, typer.Option("--ideal", help="Grant every job its allocation exactly; no rounds, no restarts.")
     ] = False,
@@ -46,17 +55,11 @@ def simulate_command(
         float, typer.Option(help="Servers fail at random this often a day.", min=0.0)
     ] = 0.0,
     repair_hours: Annotated[float, typer.Option(help="Mean time until a failed server is back.", min=0.0)] = 4.0,
-    restart_seconds: Annotated[float, typer.Option(help="Cost of moving or resuming a job.", min=0.0)] = 10.0,
-    min_seconds_between_allocations: Annotated[
-        float, typer.Option(help="Recompute at most this often; default: whenever jobs or servers come or go.", min=0.0)
-    ] = 0.0,
-    recompute_every_seconds: Annotated[
-        float | None, typer.Option(help="Recompute this often even if nothing changed.", min=1.0)
-    ] = None,
-    per_server: Annotated[int, typer.Option(help="Accelerators in each server.", min=1)] = 4,
-    limit_days: Annotated[
-        float, typer.Option(help="Give up when this many days have been simulated.", min=0.01)
-    ] = 1000.0,
+    restart_seconds: RestartSeconds = 10.0,
+    min_seconds_between_allocations: MinSecondsBetweenAllocations = 0.0,
+    recompute_every_seconds: RecomputeEverySeconds = None,
+    per_server: PerServer = 4,
+    limit_days: LimitDays = 1000.0,
     plots: Annotated[
         Path | None, typer.Option(help="Write plots and a page with them to this directory.", metavar="DIR")
     ] = None,

@@ -13,11 +13,24 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gavel.cli.allocate import AsJson
+from gavel.cli.options import (
+    AsJson,
+    ClusterText,
+    LimitDays,
+    MechanismOption,
+    MinSecondsBetweenAllocations,
+    MultiWorker,
+    PerServer,
+    RecomputeEverySeconds,
+    RestartSeconds,
+    RoundSeconds,
+    Throughputs,
+    Window,
+)
 from gavel.cli.render import console, print_json, table
 from gavel.cli.simulate import parse_window
 from gavel.core.errors import GavelError, InputError
-from gavel.sim.experiment import Experiment, MechanismName
+from gavel.sim.experiment import Experiment
 from gavel.sim.results import RESULTS, Result, ResultsFiles
 from gavel.sim.sweep import VARIANTS, Cell, Contender, Point, Sweep, SweepOutcome, run_sweep
 
@@ -25,7 +38,7 @@ Value = TypeVar("Value")
 
 
 def sweep_command(
-    cluster: Annotated[str, typer.Option(help="Accelerators, for example v100=36,p100=36,k80=36.")],
+    cluster: ClusterText,
     out: Annotated[Path, typer.Option("--out", "-o", help="Where results and plots go; the same again resumes.")],
     policies: Annotated[
         str,
@@ -35,29 +48,16 @@ def sweep_command(
     static: Annotated[str | None, typer.Option(help="Jobs, all there at the start.", metavar="N,…")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of everything random.", metavar="S,…")] = "0",
     jobs: Annotated[int | None, typer.Option(help="Generate this many jobs at each load.", min=1)] = None,
-    multi_worker: Annotated[
-        bool, typer.Option("--multi-worker", help="Some generated jobs want 2 to 8 workers.")
-    ] = False,
-    round_seconds: Annotated[float, typer.Option(help="Length of a round.", min=1.0)] = 360.0,
-    throughputs: Annotated[str, typer.Option(help="A throughput table, or 'builtin'.", metavar="FILE")] = "builtin",
-    mechanism: Annotated[
-        MechanismName, typer.Option(help="credits avoids restarts; plain is the paper's priority mechanism.")
-    ] = "credits",
-    window: Annotated[
-        str | None,
-        typer.Option(help="Count jobs A (included) to B (excluded) by arrival, and stop then.", metavar="A:B"),
-    ] = None,
-    restart_seconds: Annotated[float, typer.Option(help="Cost of moving or resuming a job.", min=0.0)] = 10.0,
-    min_seconds_between_allocations: Annotated[
-        float, typer.Option(help="Recompute at most this often; default: whenever jobs or servers come or go.", min=0.0)
-    ] = 0.0,
-    recompute_every_seconds: Annotated[
-        float | None, typer.Option(help="Recompute this often even if nothing changed.", min=1.0)
-    ] = None,
-    per_server: Annotated[int, typer.Option(help="Accelerators in each server.", min=1)] = 4,
-    limit_days: Annotated[
-        float, typer.Option(help="Give up when this many days have been simulated.", min=0.01)
-    ] = 1000.0,
+    multi_worker: MultiWorker = False,
+    round_seconds: RoundSeconds = 360.0,
+    throughputs: Throughputs = "builtin",
+    mechanism: MechanismOption = "credits",
+    window: Window = None,
+    restart_seconds: RestartSeconds = 10.0,
+    min_seconds_between_allocations: MinSecondsBetweenAllocations = 0.0,
+    recompute_every_seconds: RecomputeEverySeconds = None,
+    per_server: PerServer = 4,
+    limit_days: LimitDays = 1000.0,
     workers: Annotated[int | None, typer.Option(help="Processes; default: one for each core.", min=1)] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gavel.cli.allocate import AsJson
+from gavel.cli.options import AsJson
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.errors import InputError
 from gavel.core.throughputs import ThroughputTable, builtin_table, read_table
