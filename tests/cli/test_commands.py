@@ -156,6 +156,17 @@ def test_a_wrong_call_is_one_sentence_and_exit_code_2(
     assert said in refusal(capsys, *arguments)
 
 
+def test_a_bug_of_ours_is_one_sentence_and_exit_code_1(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("oops")
+
+    monkeypatch.setattr("gavel.cli.allocate.allocate", broken)
+    assert run(["allocate", THREE]) == 1
+    assert "ZeroDivisionError('oops')" in capsys.readouterr().err
+
+
 def test_a_bad_problem_names_file_field_and_value(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     file = tmp_path / "bad.json"
     file.write_text('{"types": {"v100": {"count": 1}}, "jobs": [{"id": "a", "rates": {"v100": -2}}]}')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from gavel.scheduler.machine import Scheduler, Settings, check_invariants
 from gavel.scheduler.priorities import Priorities
 from gavel.sim.experiment import Experiment, Report, run
 from gavel.sim.simulate import Outcome, simulate
+from gavel.workload.formats import write_trace
+from gavel.workload.generate import generate
 from gavel.workload.trace import Trace, TraceJob
 
 SMALL = Experiment(cluster="v100=4,p100=4,k80=4", jobs=40, arrivals_per_hour=0.6, restart_seconds=30.0)
@@ -136,6 +139,19 @@ def test_what_cannot_be_simulated_is_refused() -> None:
         run(Experiment(cluster="v100=1", jobs=10, window=(5, 50)))
     with pytest.raises(InputError, match="nothing to run"):
         run(Experiment(cluster="v100=1"))
+
+
+def test_entities_of_a_trace_share_equally_unless_described(tmp_path: Path) -> None:
+    table = builtin_table()
+    trace = generate(jobs=10, arrivals_per_hour=None, multi_worker=False, table=table, seed=0, entities=["a", "b/c"])
+    write_trace(trace, tmp_path / "trace.csv")
+    report = run(Experiment(cluster="v100=2,k80=2", trace=str(tmp_path / "trace.csv"), policy="hierarchical"))
+    assert report.document()["jobs_completed"] == 10
+
+
+def test_an_unknown_accelerator_type_is_refused() -> None:
+    with pytest.raises(InputError, match="no throughput is known for 'v10', a type of the cluster; known types: v100"):
+        run(Experiment(cluster="v10=4", jobs=1))
 
 
 def test_an_overloaded_cluster_stops_at_the_limit_and_says_so() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -47,7 +48,7 @@ def main() -> None:
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: list[str]) -> int:
+def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out for each kind of end
     """Run one command and return its exit code; errors are one sentence on stderr."""
     try:
         result = app(arguments, standalone_mode=False)
@@ -63,6 +64,10 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:  # the reader, say `head`, has seen enough
         sys.stderr.close()
         return 0
+    except Exception as error:  # the outermost edge: a bug is one sentence, too
+        if os.environ.get("GAVEL_TRACEBACK"):
+            raise
+        return _complain(f"a bug of ours: {error!r}; set GAVEL_TRACEBACK=1 to see where, and please report it", 1)
     return result if isinstance(result, int) else 0
 
 

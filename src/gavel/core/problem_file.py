@@ -34,6 +34,12 @@ _PAIR = {"jobs", "rates"}
 _ENTITY = {"weight", "policy", "parent"}
 
 
+LARGEST = 1e18
+"""The largest number that a problem may contain: beyond, sums of products leave what a float can hold."""
+MOST = 1_000_000_000
+"""The most accelerators or workers."""
+
+
 def parse_problem(text: str, *, table: ThroughputTable | None = None) -> Problem:
     """Read a problem; jobs that name a template instead of rates take them, and those of pairs, from the table.
 
@@ -42,7 +48,7 @@ def parse_problem(text: str, *, table: ThroughputTable | None = None) -> Problem
     ('a',)
     """
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
     except json.JSONDecodeError as error:
         raise InputError(f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     root = _Value("the problem", data)
@@ -59,6 +65,16 @@ def parse_problem(text: str, *, table: ThroughputTable | None = None) -> Problem
 
 def _refuse_constant(name: str) -> float:
     raise InputError(f"not valid JSON: {name} is not a number; leave out what is unknown")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object in which no key is given twice: the first would be lost without a word."""
+    data: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in data:
+            raise InputError(f"the key {key!r} is given twice in one object")
+        data[key] = value
+    return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +125,8 @@ class _Value:
             raise InputError(f"{self.where} must be greater than 0, not {_short(self.raw)}")
         if value < least:
             raise InputError(f"{self.where} must be at least {least:g}, not {_short(self.raw)}")
+        if value > LARGEST:
+            raise InputError(f"{self.where} must be at most {LARGEST:g}, not {_short(self.raw)}")
         return value
 
     def optional_number(self, *, positive: bool = False) -> float | None:
@@ -118,6 +136,8 @@ class _Value:
         value = self.number(default, least=least)
         if value != int(value):
             raise InputError(f"{self.where} must be a whole number, not {_short(self.raw)}")
+        if value > MOST:
+            raise InputError(f"{self.where} must be at most {MOST:,}, not {_short(self.raw)}")
         return int(value)
 
     def text(self) -> str:
@@ -156,7 +176,9 @@ def _job(
     workers = named.get("workers").integer(1, least=1)
     template = None if named.get("template").raw is None else named.get("template").text()
     if named.get("rates").raw is not None:
-        rates, template = _rates(named.get("rates"), types), None
+        if template is not None:
+            raise InputError(f"job {name!r}: give either 'rates' or 'template', not both")
+        rates = _rates(named.get("rates"), types)
     elif template is not None and table is not None:
         rates = _table_rates(template, workers, types, table)
     else:
@@ -293,6 +315,8 @@ def _known_entity(value: _Value, paths: Mapping[str, tuple[str, Entity]]) -> str
     name = value.text()
     if name in paths:
         return paths[name][0]
+    if "" in name.split("/"):
+        raise InputError(f'{value.where}: {name!r} is not a path of names such as "company/research"')
     if name in {path for path, _ in paths.values()} or not paths:
         return name
     near = difflib.get_close_matches(name, paths, n=1)

@@ -199,7 +199,7 @@ def _match(program: Program) -> _Matching:
         place[slot[chosen]],
         (age + float(cost[chosen].sum())) / n,
         (age + least) / n,
-        -np.bincount(type_of, weights=paid, minlength=len(depth)) * size / n,
+        np.maximum(-np.bincount(type_of, weights=paid, minlength=len(depth)) * size / n, 0.0),
     )
 
 

@@ -157,7 +157,7 @@ def find_policy(name: str) -> Policy:
     """The policy of that name, or a sentence with the nearest ones."""
     if name in POLICIES:
         return POLICIES[name]
-    near = difflib.get_close_matches(name, POLICIES, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(name.lower().replace("-", "_"), POLICIES, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`gavel policies` lists them all"
     raise InputError(f"there is no policy {name!r}; {hint}")
 

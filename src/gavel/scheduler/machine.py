@@ -29,7 +29,7 @@ from gavel.core.events import (
     Stop,
     WakeAt,
 )
-from gavel.core.jobs import Entity
+from gavel.core.jobs import Entity, JobSpec
 from gavel.core.problem import Floats, Ints, Jobs, Problem
 from gavel.core.throughputs import Profile, ThroughputTable
 from gavel.scheduler.placement import Floor, Where
@@ -127,11 +127,19 @@ class Scheduler:
             self._rates.append(rates[0])
             self._profiles[profile] = len(self._profiles)
             self._problem_base = None
-        entity = -1 if job.entity is None else list(self._base.entities).index(job.entity)
+        entity = self._entity_number(job)
         number = self._profiles[profile]
         self.roster.add(job, event.time, number, entity, self._rates[number][:, 0])
         self._changed = True
         return self._wake_if_idle(event.time)
+
+    def _entity_number(self, job: JobSpec) -> int:
+        if job.entity is None:
+            return -1
+        known = list(self._base.entities)
+        if job.entity not in known:
+            raise InputError(f"job {job.id!r}: there is no entity {job.entity!r}; known: {', '.join(known) or 'none'}")
+        return known.index(job.entity)
 
     def _job_gone(self, time: float, job: str) -> list[Command]:
         if job not in self.roster:

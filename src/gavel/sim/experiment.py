@@ -122,14 +122,16 @@ def run(
     cluster = parse_cluster(experiment.cluster, per_server=experiment.per_server)
     table = builtin_table() if experiment.throughputs == "builtin" else read_table(Path(experiment.throughputs))
     trace = _workload(experiment, table)
-    check_fits(trace, experiment.window, cluster)
+    check_fits(trace, experiment.window, cluster, table)
     settings = Settings(
         round_seconds=experiment.round_seconds,
         space_sharing=experiment.space_sharing,
         min_seconds_between_allocations=experiment.min_seconds_between_allocations,
         recompute_every_seconds=experiment.recompute_every_seconds or np.inf,
     )
-    outcome = _simulate(experiment, trace, cluster, table, settings, entities, (*disturbances,), observers)
+    # Entities that nobody described share equally, as in problem files.
+    named = {job.entity: Entity() for job in trace.jobs if job.entity} | (entities or {})
+    outcome = _simulate(experiment, trace, cluster, table, settings, named, (*disturbances,), observers)
     counted = trace.jobs[slice(*experiment.window)] if experiment.window else trace.jobs
     notes = trace.notes
     if not outcome.drained:
@@ -187,8 +189,7 @@ def _failures(experiment: Experiment, trace: Trace, cluster: Cluster) -> list[Ev
 
 def _why_not_done(left: list[TraceJob], stuck: list[TraceJob], days: float) -> str:
     if stuck:
-        example = f"for example {stuck[0].id!r} with {stuck[0].workers}"
-        return f"{len(stuck)} jobs want more workers than any type has and never ran, {example}"
+        return f"jobs that want more workers than any type has never ran: {', '.join(job.id for job in stuck[:5])}"
     return f"{len(left)} jobs were not done after {days:g} days; raise --limit-days or lower the load"
 
 

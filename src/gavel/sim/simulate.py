@@ -159,8 +159,13 @@ def dollars(outcome: Outcome, prices: Mapping[str, float] = LIST_PRICES) -> floa
     return sum(prices.get(kind, 0.0) * seconds for kind, seconds in outcome.busy_by_type.items()) / 3600.0
 
 
-def check_fits(trace: Trace, window: tuple[int, int] | None, cluster: Cluster) -> None:
+def check_fits(trace: Trace, window: tuple[int, int] | None, cluster: Cluster, table: ThroughputTable) -> None:
     """Refuse what cannot be simulated, before any time is spent on it."""
+    for kind in cluster.types():
+        if kind.name not in table.types:
+            raise InputError(
+                f"no throughput is known for {kind.name!r}, a type of the cluster; known types: {', '.join(table.types)}"
+            )
     if not sum(server.accelerators for server in cluster.servers):
         raise InputError("the cluster has no accelerators; give for example --cluster v100=4,k80=8")
     if window and not 0 <= window[0] < window[1] <= len(trace.jobs):

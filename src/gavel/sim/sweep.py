@@ -121,10 +121,6 @@ class Sweep:
         base = self.base
         table = builtin_table() if base.throughputs == "builtin" else read_table(Path(base.throughputs))
         cluster = parse_cluster(base.cluster, per_server=base.per_server)
-        for kind in cluster.types():
-            if kind.name not in table.types:
-                known = ", ".join(table.types)
-                raise InputError(f"cluster {base.cluster!r}: no throughput is known for {kind.name!r}; known: {known}")
         for load in self.loads:
             one = self._experiment(self.contenders[0], load, self.seeds[0])
             trace = generate(
@@ -134,7 +130,7 @@ class Sweep:
                 table=table,
                 seed=one.seed,
             )
-            check_fits(trace, one.window, cluster)
+            check_fits(trace, one.window, cluster, table)
 
 
 @dataclass(frozen=True)
