@@ -164,7 +164,7 @@ def check_fits(trace: Trace, window: tuple[int, int] | None, cluster: Cluster, t
     for kind in cluster.types():
         if kind.name not in table.types:
             raise InputError(
-                f"no throughput is known for {kind.name!r}, a type of the cluster; known types: {', '.join(table.types)}"
+                f"no throughput is known for {kind.name!r}, a type of the cluster; known: {', '.join(table.types)}"
             )
     if not sum(server.accelerators for server in cluster.servers):
         raise InputError("the cluster has no accelerators; give for example --cluster v100=4,k80=8")
