@@ -128,7 +128,10 @@ def test_the_order_of_jobs_does_not_change_the_classes() -> None:
         (job(steps=1e308), "job 'a'.steps must be at most 1e+18, not 1e+308"),
         (job(template="A3C"), "job 'a': give either 'rates' or 'template', not both"),
         (job(entity="x//y"), "job 'a'.entity: 'x//y' is not a path of names such as \"company/research\""),
-        ('{"types": {"v": {"count": 1}, "v": {"count": 2}}, "jobs": []}', "the key 'v' is given twice in one object"),
+        (
+            '{"types": {"v": {"count": 1}, "v": {"count": 2}}, "jobs": []}',
+            "key 'v' is given twice in one object; keep one",
+        ),
         (job(workers=1.5), "job 'a'.workers must be a whole number, not 1.5"),
         (job(weight=0), "job 'a'.weight must be greater than 0, not 0"),
         (job(weight=-2), "job 'a'.weight must be greater than 0, not -2"),

@@ -13,6 +13,7 @@ from gavel.core.cluster import LIST_PRICES, AcceleratorType
 from gavel.core.errors import InputError
 from gavel.core.jobs import Entity, Job, Pair, PlacedRate, Rate
 from gavel.core.problem import Problem
+from gavel.core.strict_json import without_repeated_keys
 from gavel.core.throughputs import ThroughputTable
 
 _PROBLEM = {"types", "jobs", "pairs", "entities"}
@@ -48,7 +49,7 @@ def parse_problem(text: str, *, table: ThroughputTable | None = None) -> Problem
     ('a',)
     """
     try:
-        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=_object)
+        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=without_repeated_keys)
     except json.JSONDecodeError as error:
         raise InputError(f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
     root = _Value("the problem", data)
@@ -65,16 +66,6 @@ def parse_problem(text: str, *, table: ThroughputTable | None = None) -> Problem
 
 def _refuse_constant(name: str) -> float:
     raise InputError(f"not valid JSON: {name} is not a number; leave out what is unknown")
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object in which no key is given twice: the first would be lost without a word."""
-    data: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in data:
-            raise InputError(f"the key {key!r} is given twice in one object")
-        data[key] = value
-    return data
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import numpy as np
 
 from gavel.core import builtin
 from gavel.core.errors import InputError
+from gavel.core.strict_json import without_repeated_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -386,7 +387,7 @@ def _table(entries: _Entries) -> ThroughputTable:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text("utf-8"), object_pairs_hook=_without_duplicates)
+        data = json.loads(path.read_text("utf-8"), object_pairs_hook=without_repeated_keys)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except OSError as error:
@@ -394,15 +395,6 @@ def _parse(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON ({error}); mend it or write it anew") from error
     return _object(data, str(path))
-
-
-def _without_duplicates(items: list[tuple[str, Any]]) -> dict[str, Any]:
-    data: dict[str, Any] = {}
-    for key, value in items:
-        if key in data:
-            raise InputError(f"key {key!r} is given twice in one object; keep one")
-        data[key] = value
-    return data
 
 
 def _object(value: Any, where: str) -> dict[str, Any]:

@@ -12,7 +12,6 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import Cluster
 from gavel.core.events import JobFinished, JobsProgressed, JobSubmitted, ServerJoined
-from gavel.core.jobs import JobSpec
 from gavel.core.problem import Floats
 from gavel.core.throughputs import ThroughputTable
 from gavel.scheduler.machine import Scheduler, Settings
@@ -44,9 +43,7 @@ def simulate_ideally(
     now = 0.0
     while wanted and now <= until_seconds:
         while coming and coming[-1].arrival <= now:
-            job = coming.pop()
-            spec = JobSpec(job.id, job.template, job.workers, job.steps, job.weight, job.entity, job.deadline_seconds)
-            books.handle(JobSubmitted(now, spec))
+            books.handle(JobSubmitted(now, coming.pop().spec()))
         upcoming = coming[-1].arrival if coming else np.inf
         if not len(books.roster):
             now = upcoming

@@ -13,7 +13,7 @@ from gavel.core.allocation import Allocation
 from gavel.core.cluster import LIST_PRICES, Cluster
 from gavel.core.errors import InputError
 from gavel.core.events import Event, JobFinished, JobSubmitted, RoundDue, ServerJoined, Solve
-from gavel.core.jobs import Entity, JobSpec
+from gavel.core.jobs import Entity
 from gavel.core.problem import Floats, Problem
 from gavel.core.throughputs import ThroughputTable
 from gavel.scheduler.machine import Scheduler, Settings
@@ -93,8 +93,7 @@ def simulate(
     for event in disturbances:
         world.expect(event)
     for job in trace.jobs:
-        spec = JobSpec(job.id, job.template, job.workers, job.steps, job.weight, job.entity, job.deadline_seconds)
-        world.expect(JobSubmitted(job.arrival, spec))
+        world.expect(JobSubmitted(job.arrival, job.spec()))
     wanted = {job.id for job in trace.jobs[slice(*window)]} if window else {job.id for job in trace.jobs}
     for event in world:
         if event.time > until_seconds:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 
+from gavel.core.jobs import JobSpec
+
 
 @dataclass(frozen=True, slots=True)
 class TraceJob:
@@ -26,6 +28,12 @@ class TraceJob:
     """Seconds after its arrival by which it should be done; None if there is no such wish."""
     command: str = ""
     """As the trace gives it; for people only."""
+
+    def spec(self) -> JobSpec:
+        """The job as it is submitted to a scheduler."""
+        return JobSpec(
+            self.id, self.template, self.workers, self.steps, self.weight, self.entity, self.deadline_seconds
+        )
 
 
 @dataclass(frozen=True, slots=True)
