@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "gavel"
-LAYERS = ("core", "workload", "scheduler", "program", "policies", "sim", "report", "bench", "cli")
+LAYERS = (
+    *("wire", "client", "core", "workload", "scheduler", "program", "policies"),
+    *("runtime", "sim", "report", "bench", "cli"),
+)
 """From the bottom up: a layer imports itself and what is before it."""
-MODULES = sorted(SOURCE.rglob("*.py"))
+MODULES = sorted(path for path in SOURCE.rglob("*.py") if not path.stem.endswith(("_pb2", "_pb2_grpc")))
 SOLVERS = {"highspy", "scipy", "cvxpy"}
 
 
@@ -37,6 +40,16 @@ def test_imports_point_downward_only(path: Path) -> None:
     for module in imports(path):
         above = layer(module)
         assert above is None or LAYERS.index(above) <= LAYERS.index(own), f"{own} must not import {module}"
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "sim").rglob("*.py")), ids=lambda path: path.name)
+def test_the_two_worlds_do_not_know_each_other(path: Path) -> None:
+    assert "runtime" not in {layer(module) for module in imports(path)}
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "client").rglob("*.py")), ids=lambda path: path.name)
+def test_what_training_code_imports_needs_no_numpy(path: Path) -> None:
+    assert not {module.split(".")[0] for module in imports(path)} & {"numpy", "highspy", "scipy", "torch"}
 
 
 @pytest.mark.parametrize("path", sorted((SOURCE / "core").rglob("*.py")), ids=lambda path: path.name)

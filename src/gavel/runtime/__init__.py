@@ -1,0 +1,1 @@
+"""The live world: the scheduler as a service, its journal, and the agents that run jobs."""

@@ -1,0 +1,509 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
+    QUEUED: _ClassVar[JobState]
+    RUNNING: _ClassVar[JobState]
+    PREEMPTED: _ClassVar[JobState]
+    COMPLETED: _ClassVar[JobState]
+    FAILED: _ClassVar[JobState]
+    CANCELLED: _ClassVar[JobState]
+JOB_STATE_UNSPECIFIED: JobState
+QUEUED: JobState
+RUNNING: JobState
+PREEMPTED: JobState
+COMPLETED: JobState
+FAILED: JobState
+CANCELLED: JobState
+
+class JobRequest(_message.Message):
+    __slots__ = ("name", "template", "command", "steps", "workers", "weight", "entity", "deadline_seconds", "types", "environment", "retries", "working_directory")
+    class EnvironmentEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    WEIGHT_FIELD_NUMBER: _ClassVar[int]
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
+    RETRIES_FIELD_NUMBER: _ClassVar[int]
+    WORKING_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    template: str
+    command: _containers.RepeatedScalarFieldContainer[str]
+    steps: float
+    workers: int
+    weight: float
+    entity: str
+    deadline_seconds: float
+    types: _containers.RepeatedScalarFieldContainer[str]
+    environment: _containers.ScalarMap[str, str]
+    retries: int
+    working_directory: str
+    def __init__(self, name: _Optional[str] = ..., template: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., steps: _Optional[float] = ..., workers: _Optional[int] = ..., weight: _Optional[float] = ..., entity: _Optional[str] = ..., deadline_seconds: _Optional[float] = ..., types: _Optional[_Iterable[str]] = ..., environment: _Optional[_Mapping[str, str]] = ..., retries: _Optional[int] = ..., working_directory: _Optional[str] = ...) -> None: ...
+
+class SubmitRequest(_message.Message):
+    __slots__ = ("jobs", "key")
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobRequest]
+    key: str
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., key: _Optional[str] = ...) -> None: ...
+
+class SubmitReply(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Transition(_message.Message):
+    __slots__ = ("time", "state", "reason")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    time: float
+    state: JobState
+    reason: str
+    def __init__(self, time: _Optional[float] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class Place(_message.Message):
+    __slots__ = ("server", "accelerators")
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    ACCELERATORS_FIELD_NUMBER: _ClassVar[int]
+    server: str
+    accelerators: int
+    def __init__(self, server: _Optional[str] = ..., accelerators: _Optional[int] = ...) -> None: ...
+
+class JobView(_message.Message):
+    __slots__ = ("id", "request", "state", "reason", "submitted", "changed", "ended", "steps_done", "type", "places", "beside", "attempts", "failures", "restarts", "received")
+    class ReceivedEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    ID_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SUBMITTED_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    STEPS_DONE_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    BESIDE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    RESTARTS_FIELD_NUMBER: _ClassVar[int]
+    RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    request: JobRequest
+    state: JobState
+    reason: str
+    submitted: float
+    changed: float
+    ended: float
+    steps_done: float
+    type: str
+    places: _containers.RepeatedCompositeFieldContainer[Place]
+    beside: str
+    attempts: int
+    failures: int
+    restarts: int
+    received: _containers.ScalarMap[str, float]
+    def __init__(self, id: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., submitted: _Optional[float] = ..., changed: _Optional[float] = ..., ended: _Optional[float] = ..., steps_done: _Optional[float] = ..., type: _Optional[str] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., beside: _Optional[str] = ..., attempts: _Optional[int] = ..., failures: _Optional[int] = ..., restarts: _Optional[int] = ..., received: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class JobDetail(_message.Message):
+    __slots__ = ("job", "history", "shares", "limit", "rates")
+    class SharesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class RatesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    SHARES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    RATES_FIELD_NUMBER: _ClassVar[int]
+    job: JobView
+    history: _containers.RepeatedCompositeFieldContainer[Transition]
+    shares: _containers.ScalarMap[str, float]
+    limit: str
+    rates: _containers.ScalarMap[str, float]
+    def __init__(self, job: _Optional[_Union[JobView, _Mapping]] = ..., history: _Optional[_Iterable[_Union[Transition, _Mapping]]] = ..., shares: _Optional[_Mapping[str, float]] = ..., limit: _Optional[str] = ..., rates: _Optional[_Mapping[str, float]] = ...) -> None: ...
+
+class JobList(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[JobView]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ...) -> None: ...
+
+class JobQuery(_message.Message):
+    __slots__ = ("ids", "states", "limit")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    STATES_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    states: _containers.RepeatedScalarFieldContainer[JobState]
+    limit: int
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class JobUpdate(_message.Message):
+    __slots__ = ("job", "caught_up")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
+    job: JobView
+    caught_up: bool
+    def __init__(self, job: _Optional[_Union[JobView, _Mapping]] = ..., caught_up: _Optional[bool] = ...) -> None: ...
+
+class DescribeRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class CancelRequest(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class LogsRequest(_message.Message):
+    __slots__ = ("id", "rank", "follow", "tail")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    rank: int
+    follow: bool
+    tail: int
+    def __init__(self, id: _Optional[str] = ..., rank: _Optional[int] = ..., follow: _Optional[bool] = ..., tail: _Optional[int] = ...) -> None: ...
+
+class LogChunk(_message.Message):
+    __slots__ = ("data",)
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+
+class ClusterRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ServerView(_message.Message):
+    __slots__ = ("name", "agent", "type", "accelerators", "free", "state", "jobs", "last_heard")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    ACCELERATORS_FIELD_NUMBER: _ClassVar[int]
+    FREE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    LAST_HEARD_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    agent: str
+    type: str
+    accelerators: int
+    free: int
+    state: str
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    last_heard: float
+    def __init__(self, name: _Optional[str] = ..., agent: _Optional[str] = ..., type: _Optional[str] = ..., accelerators: _Optional[int] = ..., free: _Optional[int] = ..., state: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., last_heard: _Optional[float] = ...) -> None: ...
+
+class TypeView(_message.Message):
+    __slots__ = ("name", "accelerators", "busy", "price", "given_seconds")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ACCELERATORS_FIELD_NUMBER: _ClassVar[int]
+    BUSY_FIELD_NUMBER: _ClassVar[int]
+    PRICE_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    accelerators: int
+    busy: int
+    price: float
+    given_seconds: float
+    def __init__(self, name: _Optional[str] = ..., accelerators: _Optional[int] = ..., busy: _Optional[int] = ..., price: _Optional[float] = ..., given_seconds: _Optional[float] = ...) -> None: ...
+
+class ClusterView(_message.Message):
+    __slots__ = ("servers", "types", "policy", "objective", "round_seconds", "round_ends", "queued", "running", "time", "started", "version")
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
+    ROUND_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ROUND_ENDS_FIELD_NUMBER: _ClassVar[int]
+    QUEUED_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    servers: _containers.RepeatedCompositeFieldContainer[ServerView]
+    types: _containers.RepeatedCompositeFieldContainer[TypeView]
+    policy: str
+    objective: float
+    round_seconds: float
+    round_ends: float
+    queued: int
+    running: int
+    time: float
+    started: float
+    version: str
+    def __init__(self, servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., types: _Optional[_Iterable[_Union[TypeView, _Mapping]]] = ..., policy: _Optional[str] = ..., objective: _Optional[float] = ..., round_seconds: _Optional[float] = ..., round_ends: _Optional[float] = ..., queued: _Optional[int] = ..., running: _Optional[int] = ..., time: _Optional[float] = ..., started: _Optional[float] = ..., version: _Optional[str] = ...) -> None: ...
+
+class DrainRequest(_message.Message):
+    __slots__ = ("agent",)
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    def __init__(self, agent: _Optional[str] = ...) -> None: ...
+
+class DrainReply(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, jobs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Accelerators(_message.Message):
+    __slots__ = ("type", "count")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    count: int
+    def __init__(self, type: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+
+class TaskStatus(_message.Message):
+    __slots__ = ("job", "attempt", "rank", "counts", "steps", "saved_steps", "measured_steps", "measured_seconds")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    STEPS_FIELD_NUMBER: _ClassVar[int]
+    SAVED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    rank: int
+    counts: bool
+    steps: float
+    saved_steps: float
+    measured_steps: float
+    measured_seconds: float
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., counts: _Optional[bool] = ..., steps: _Optional[float] = ..., saved_steps: _Optional[float] = ..., measured_steps: _Optional[float] = ..., measured_seconds: _Optional[float] = ...) -> None: ...
+
+class Hello(_message.Message):
+    __slots__ = ("protocol", "version", "name", "incarnation", "accelerators", "address", "tasks", "draining")
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    INCARNATION_FIELD_NUMBER: _ClassVar[int]
+    ACCELERATORS_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    protocol: int
+    version: str
+    name: str
+    incarnation: str
+    accelerators: _containers.RepeatedCompositeFieldContainer[Accelerators]
+    address: str
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
+    draining: bool
+    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., incarnation: _Optional[str] = ..., accelerators: _Optional[_Iterable[_Union[Accelerators, _Mapping]]] = ..., address: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., draining: _Optional[bool] = ...) -> None: ...
+
+class Heartbeat(_message.Message):
+    __slots__ = ("tasks",)
+    TASKS_FIELD_NUMBER: _ClassVar[int]
+    tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
+    def __init__(self, tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ...) -> None: ...
+
+class TaskStarted(_message.Message):
+    __slots__ = ("job", "attempt", "rank", "master_address", "master_port", "gang_port")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    MASTER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MASTER_PORT_FIELD_NUMBER: _ClassVar[int]
+    GANG_PORT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    rank: int
+    master_address: str
+    master_port: int
+    gang_port: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ...) -> None: ...
+
+class TaskEnded(_message.Message):
+    __slots__ = ("status", "how", "reason", "log_tail", "hopeless")
+    class How(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        HOW_UNSPECIFIED: _ClassVar[TaskEnded.How]
+        DONE: _ClassVar[TaskEnded.How]
+        LEFT: _ClassVar[TaskEnded.How]
+        CRASHED: _ClassVar[TaskEnded.How]
+    HOW_UNSPECIFIED: TaskEnded.How
+    DONE: TaskEnded.How
+    LEFT: TaskEnded.How
+    CRASHED: TaskEnded.How
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    HOW_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    LOG_TAIL_FIELD_NUMBER: _ClassVar[int]
+    HOPELESS_FIELD_NUMBER: _ClassVar[int]
+    status: TaskStatus
+    how: TaskEnded.How
+    reason: str
+    log_tail: bytes
+    hopeless: bool
+    def __init__(self, status: _Optional[_Union[TaskStatus, _Mapping]] = ..., how: _Optional[_Union[TaskEnded.How, str]] = ..., reason: _Optional[str] = ..., log_tail: _Optional[bytes] = ..., hopeless: _Optional[bool] = ...) -> None: ...
+
+class TaskLog(_message.Message):
+    __slots__ = ("job", "attempt", "rank", "data")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    RANK_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    rank: int
+    data: bytes
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+
+class FromAgent(_message.Message):
+    __slots__ = ("hello", "heartbeat", "started", "ended", "log", "draining", "number")
+    HELLO_FIELD_NUMBER: _ClassVar[int]
+    HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
+    STARTED_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    LOG_FIELD_NUMBER: _ClassVar[int]
+    DRAINING_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    hello: Hello
+    heartbeat: Heartbeat
+    started: TaskStarted
+    ended: TaskEnded
+    log: TaskLog
+    draining: Draining
+    number: int
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., started: _Optional[_Union[TaskStarted, _Mapping]] = ..., ended: _Optional[_Union[TaskEnded, _Mapping]] = ..., log: _Optional[_Union[TaskLog, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
+
+class Draining(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Welcome(_message.Message):
+    __slots__ = ("heartbeat_seconds", "checkpoint_grace_seconds", "terminate_grace_seconds")
+    HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TERMINATE_GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    heartbeat_seconds: float
+    checkpoint_grace_seconds: float
+    terminate_grace_seconds: float
+    def __init__(self, heartbeat_seconds: _Optional[float] = ..., checkpoint_grace_seconds: _Optional[float] = ..., terminate_grace_seconds: _Optional[float] = ...) -> None: ...
+
+class Refused(_message.Message):
+    __slots__ = ("reason",)
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    reason: str
+    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+
+class Start(_message.Message):
+    __slots__ = ("job", "attempt", "first_rank", "ranks", "workers", "type", "request", "lease_seconds", "beside", "consolidated", "master_address", "master_port", "gang_port", "steps_done")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    FIRST_RANK_FIELD_NUMBER: _ClassVar[int]
+    RANKS_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    BESIDE_FIELD_NUMBER: _ClassVar[int]
+    CONSOLIDATED_FIELD_NUMBER: _ClassVar[int]
+    MASTER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    MASTER_PORT_FIELD_NUMBER: _ClassVar[int]
+    GANG_PORT_FIELD_NUMBER: _ClassVar[int]
+    STEPS_DONE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    first_rank: int
+    ranks: int
+    workers: int
+    type: str
+    request: JobRequest
+    lease_seconds: float
+    beside: str
+    consolidated: bool
+    master_address: str
+    master_port: int
+    gang_port: int
+    steps_done: float
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., first_rank: _Optional[int] = ..., ranks: _Optional[int] = ..., workers: _Optional[int] = ..., type: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., lease_seconds: _Optional[float] = ..., beside: _Optional[str] = ..., consolidated: _Optional[bool] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., steps_done: _Optional[float] = ...) -> None: ...
+
+class Lease(_message.Message):
+    __slots__ = ("seconds", "jobs")
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    seconds: float
+    jobs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, seconds: _Optional[float] = ..., jobs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Stop(_message.Message):
+    __slots__ = ("job", "attempt", "reason", "at_once")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    AT_ONCE_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    reason: str
+    at_once: bool
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., at_once: _Optional[bool] = ...) -> None: ...
+
+class Ack(_message.Message):
+    __slots__ = ("number",)
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    def __init__(self, number: _Optional[int] = ...) -> None: ...
+
+class ToAgent(_message.Message):
+    __slots__ = ("welcome", "refused", "start", "lease", "stop", "ack")
+    WELCOME_FIELD_NUMBER: _ClassVar[int]
+    REFUSED_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    LEASE_FIELD_NUMBER: _ClassVar[int]
+    STOP_FIELD_NUMBER: _ClassVar[int]
+    ACK_FIELD_NUMBER: _ClassVar[int]
+    welcome: Welcome
+    refused: Refused
+    start: Start
+    lease: Lease
+    stop: Stop
+    ack: Ack
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ...) -> None: ...

@@ -1,0 +1,27 @@
+"""Make src/gavel/wire/gavel_pb2*.py from gavel.proto; needs the grpcio-tools of the dev extra."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from grpc_tools import protoc
+
+SOURCE = Path(__file__).parents[1] / "src"
+
+
+def make(source: Path, target: Path) -> None:
+    """Write the stubs of the protocol in `source` under `target`, both being roots of packages."""
+    arguments = [
+        "protoc",
+        f"-I{source}",
+        f"--python_out={target}",
+        f"--pyi_out={target}",
+        f"--grpc_python_out={target}",
+    ]
+    if protoc.main(["protoc", f"-I{source}", *outputs, "gavel/wire/gavel.proto"]):
+        sys.exit("protoc failed")
+
+
+if __name__ == "__main__":
+    make(SOURCE, SOURCE)
