@@ -12,13 +12,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 def make(source: Path, target: Path) -> None:
     """Write the stubs of the protocol in `source` under `target`, both being roots of packages."""
-    arguments = [
-        "protoc",
-        f"-I{source}",
-        f"--python_out={target}",
-        f"--pyi_out={target}",
-        f"--grpc_python_out={target}",
-    ]
+    outputs = [f"--{kind}_out={target}" for kind in ("python", "pyi", "grpc_python")]
     if protoc.main(["protoc", f"-I{source}", *outputs, "gavel/wire/gavel.proto"]):
         sys.exit("protoc failed")
 

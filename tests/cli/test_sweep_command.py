@@ -76,7 +76,7 @@ def children(pid: int) -> list[int]:
 
 def test_ctrl_c_says_how_to_go_on_and_leaves_no_process(tmp_path: Path) -> None:
     arguments = [*SMALL, "--loads", "0.2", "--jobs", "40", "--seeds", ",".join(map(str, range(200)))]
-    with subprocess.Popen([GAVEL, *arguments, "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True) as sweep:  # noqa: S603
+    with subprocess.Popen([GAVEL, *arguments, "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True) as sweep:
         assert sweep.stderr is not None
         assert sweep.stderr.readline().startswith("1/200 ")
         workers = children(sweep.pid)
@@ -150,4 +150,4 @@ def test_simulate_writes_plots_beside_its_answer(capsys: pytest.CaptureFixture[s
 
 def test_other_commands_do_not_load_the_plotting_library() -> None:
     code = "import sys, gavel.cli.app; sys.exit(any(name.startswith('matplotlib') for name in sys.modules))"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0  # noqa: S603
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
