@@ -84,6 +84,12 @@ class Allocation:
     """Shape (combos, 2, columns): true steps per second of each member."""
     certificate: Certificate
 
+    def __post_init__(self) -> None:
+        # Sums depend in the last bit on how arrays are laid out. With one layout, an allocation that was written down
+        # and read again adds up to the same numbers.
+        for name in ("combos", "instances", "rates"):
+            object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name)))
+
     @cached_property
     def class_throughput(self) -> Floats:
         """Steps per second of each member of each class."""

@@ -187,9 +187,9 @@ def allocate(
     check_needs(chosen, problem)
     if not scores.runnable_jobs(problem).any():
         return _nothing_to_run(chosen, problem)
-    if heterogeneity_agnostic:
-        return _agnostic(chosen, problem, options)
-    return chosen.solve(problem, options)
+    answer = _agnostic(chosen, problem, options) if heterogeneity_agnostic else chosen.solve(problem, options)
+    # Some policies leave pairs out of the question; the answer is to the question as it was asked.
+    return answer if answer.problem is problem else replace(answer, problem=problem)
 
 
 def check_needs(policy: Policy, problem: Problem) -> None:

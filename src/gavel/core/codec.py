@@ -1,0 +1,92 @@
+"""Events, commands, problems and allocations as plain data for journals and dumps, and back, exactly.
+
+An event is an object with its `kind` (job_submitted, round_due …) and its fields. An allocation that answers a Solve is
+written without its problem, which whoever reads it has: the same events give the same Solve again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, get_args
+
+from gavel.core.allocation import Allocation
+from gavel.core.errors import InputError
+from gavel.core.events import AllocationReady, Command, Event
+from gavel.core.plain import MisfitError, from_plain, plain_record
+from gavel.core.problem import Problem
+
+ProblemOf = Callable[[int], Problem]
+"""The problem of the Solve of that number."""
+
+
+def kind_of(thing: type) -> str:
+    """What an event or command is called in plain data.
+
+    >>> kind_of(AllocationReady)
+    'allocation_ready'
+    """
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", thing.__name__).lower()
+
+
+EVENTS: dict[str, type[Event]] = {kind_of(event): event for event in get_args(Event)}
+
+
+def encode_event(event: Event) -> dict[str, Any]:
+    """An event as plain data."""
+    document = {"kind": kind_of(type(event)), **plain_record(event, without={"allocation"})}
+    if isinstance(event, AllocationReady):
+        document["allocation"] = plain_record(event.allocation, without={"problem"})
+    return document
+
+
+def decode_event(document: Any, problem_of: ProblemOf) -> Event:
+    """Read an event; `problem_of` is asked for the problem that an allocation answers."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if not isinstance(kind, str) or kind not in EVENTS:
+        raise InputError(f"there is no event of kind {kind!r}; known: {', '.join(EVENTS)}")
+    fields = {name: part for name, part in document.items() if name != "kind"}
+    try:
+        if kind == kind_of(AllocationReady) and "allocation" in fields:
+            allocation = fields.pop("allocation")
+            number = from_plain(int, fields.get("number"))
+            return from_plain(AllocationReady, fields, allocation=_answer(allocation, problem_of(number)))
+        return from_plain(EVENTS[kind], fields)
+    except MisfitError as misfit:
+        raise InputError(f"event {kind}: {misfit}") from None
+
+
+def encode_command(command: Command) -> dict[str, Any]:
+    """A command as plain data: for logs, and to compare what two schedulers say."""
+    return {"kind": kind_of(type(command)), **plain_record(command)}
+
+
+def encode_problem(problem: Problem) -> dict[str, Any]:
+    """A problem as plain data."""
+    return plain_record(problem)
+
+
+def decode_problem(document: Any) -> Problem:
+    """Read a problem."""
+    return from_plain(Problem, document)
+
+
+def encode_allocation(allocation: Allocation) -> dict[str, Any]:
+    """An allocation as plain data, its problem included."""
+    return plain_record(allocation)
+
+
+def decode_allocation(document: Any) -> Allocation:
+    """Read an allocation with its problem."""
+    if not isinstance(document, dict) or "problem" not in document:
+        raise MisfitError("an allocation lacks its problem")
+    rest = {name: part for name, part in document.items() if name != "problem"}
+    return _answer(rest, decode_problem(document["problem"]))
+
+
+def _answer(document: Any, problem: Problem) -> Allocation:
+    allocation = from_plain(Allocation, document, problem=problem)
+    jobs, columns = len(problem.jobs), len(problem.columns)
+    if len(allocation.classes.of_job) != jobs or allocation.instances.shape[1:] != (columns,):
+        raise MisfitError(f"the allocation does not answer this problem of {jobs} jobs and {columns} columns")
+    return allocation

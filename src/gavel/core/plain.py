@@ -1,0 +1,248 @@
+"""Dataclasses and arrays as plain data that JSON can hold, and back, exactly.
+
+A dataclass is an object of its fields; those that have their default are left out. An array is a list, or says that
+all of it is one value, or where it is not zero. Strict JSON has no infinity: "inf", "-inf" and "nan" stand for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import reprlib
+import types
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import cache
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gavel.core.errors import InputError
+
+Value = TypeVar("Value")
+Reader = Callable[[Any], Any]
+
+SHORT = 8
+"""An array of so few elements is always a list: shorter and easier to read."""
+NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class MisfitError(InputError):
+    """Plain data that is not what it should be; the path leads to the part that is wrong."""
+
+    def __init__(self, what: str, path: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{'.'.join(path)} {what}" if path else what)
+        self.what = what
+        self.path = path
+
+    def within(self, name: str) -> MisfitError:
+        """The same, seen from one level further out."""
+        return MisfitError(self.what, (name, *self.path))
+
+
+def to_plain(value: Any) -> Any:  # noqa: PLR0911 - one answer for each kind of value
+    """A dataclass, array, mapping, sequence, text or number as plain data.
+
+    >>> to_plain({"left": math.inf, "of": (1, 2.5, None)})
+    {'left': 'inf', 'of': [1, 2.5, None]}
+    """
+    match value:
+        case None | bool() | str():
+            return value
+        case np.ndarray():
+            return _plain_array(value)
+        case np.generic():
+            return to_plain(value.item())
+        case int() | float():
+            return _plain_number(value)
+        case Mapping():
+            return {name: to_plain(item) for name, item in value.items()}
+        case tuple() | list():
+            return [to_plain(item) for item in value]
+    return plain_record(value)
+
+
+def plain_record(value: Any, *, without: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a dataclass that differ from their defaults."""
+    return {
+        field.name: to_plain(content)
+        for field in dataclasses.fields(value)
+        if field.name not in without and not _is_default(field, content := getattr(value, field.name))
+    }
+
+
+def _is_default(field: dataclasses.Field[Any], content: Any) -> bool:
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(content == field.default_factory())
+    # As text, so that 0.0 and -0.0, or 1 and True, are not taken for each other.
+    return content is field.default or repr(content) == repr(field.default)
+
+
+def _plain_number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(float(value))
+
+
+def _plain_array(array: NDArray[Any]) -> list[Any] | dict[str, Any]:
+    if array.size <= SHORT and array.size > 0:
+        return _listed(array)
+    flat = np.ascontiguousarray(array).reshape(-1)
+    bits = flat.view(f"i{flat.itemsize}")  # tells 0.0 from -0.0, and one NaN is as good as itself
+    if not array.size or (bits == bits[0]).all():
+        return [] if array.shape == (0,) else {"shape": [*array.shape], "all": to_plain(flat[0]) if array.size else 0}
+    at = np.flatnonzero(bits)
+    if 3 * len(at) < array.size:
+        return {"shape": [*array.shape], "at": at.tolist(), "values": _listed(flat[at])}
+    return _listed(array)
+
+
+def _listed(array: NDArray[Any]) -> list[Any]:
+    listed: list[Any] = array.tolist()
+    return listed if np.isfinite(array).all() else _spelled(listed)
+
+
+def _spelled(values: list[Any]) -> list[Any]:
+    return [_spelled(value) if isinstance(value, list) else _plain_number(value) for value in values]
+
+
+def from_plain(kind: type[Value], document: Any, **known: Any) -> Value:
+    """Read plain data as a value of this type; fields that are `known` already need not be in it.
+
+    >>> from gavel.core.cluster import Server
+    >>> from_plain(Server, {"name": "a", "type": "v100", "accelerators": 4})
+    Server(name='a', type='v100', accelerators=4)
+    >>> from_plain(Server, {"name": "a", "type": "v100", "accelerators": "4"})
+    Traceback (most recent call last):
+    gavel.core.plain.MisfitError: accelerators is '4', not a whole number
+    """
+    value: Value = _record(kind, document, known) if known else _reader(cast("Any", kind))(document)
+    return value
+
+
+@cache
+def _reader(hint: Any) -> Reader:  # noqa: PLR0911 - one answer for each kind of type
+    """How to read a value of an annotated type."""
+    if hint in _SIMPLE:
+        return _SIMPLE[hint]
+    if dataclasses.is_dataclass(hint):
+        return lambda document: _record(cast("type", hint), document, {})
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in {Union, types.UnionType} and len(parts) == 2 and parts[1] is types.NoneType:
+        present = _reader(parts[0])
+        return lambda document: None if document is None else present(document)
+    if origin is np.ndarray:
+        return _array_reader(np.dtype(get_args(parts[1])[0]))
+    if origin is Literal:
+        return lambda document: _one_of(parts, document)
+    if origin is Mapping and parts[0] is str:
+        return _mapping_reader(_reader(parts[1]))
+    if origin is Sequence or (origin is tuple and parts[1:] == (...,)):
+        return _sequence_reader(_reader(parts[0]))
+    raise TypeError(f"no way is known to read {hint} from plain data")
+
+
+@cache
+def _field_readers(kind: type) -> tuple[dict[str, Reader], frozenset[str]]:
+    """How to read each field, and those that must be there."""
+    hints = get_type_hints(kind)
+    fields = dataclasses.fields(kind)
+    required = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
+    return {field.name: _reader(hints[field.name]) for field in fields}, frozenset(required)
+
+
+def _record(kind: type, document: Any, known: Mapping[str, Any]) -> Any:
+    if not isinstance(document, dict):
+        raise MisfitError(f"is {reprlib.repr(document)}, not an object of {kind.__name__}'s fields")
+    readers, required = _field_readers(kind)
+    content = dict(known)
+    for name, part in document.items():
+        if name not in readers or name in known:
+            raise MisfitError(f"has a field {name!r} that {kind.__name__} does not have")
+        try:
+            content[name] = readers[name](part)
+        except MisfitError as misfit:
+            raise misfit.within(name) from None
+    if missing := sorted(required - content.keys()):
+        raise MisfitError(f"lacks {', '.join(map(repr, missing))} of {kind.__name__}")
+    return kind(**content)
+
+
+def _text(document: Any) -> str:
+    if not isinstance(document, str):
+        raise MisfitError(f"is {reprlib.repr(document)}, not a text")
+    return document
+
+
+def _truth(document: Any) -> bool:
+    if not isinstance(document, bool):
+        raise MisfitError(f"is {reprlib.repr(document)}, not true or false")
+    return document
+
+
+def _whole(document: Any) -> int:
+    if not isinstance(document, int) or isinstance(document, bool):
+        raise MisfitError(f"is {reprlib.repr(document)}, not a whole number")
+    return document
+
+
+def _number(document: Any) -> float:
+    if isinstance(document, str) and document in NOT_FINITE:
+        return NOT_FINITE[document]
+    if not isinstance(document, int | float) or isinstance(document, bool):
+        raise MisfitError(f"is {reprlib.repr(document)}, not a number")
+    return float(document)
+
+
+_SIMPLE: dict[Any, Reader] = {str: _text, bool: _truth, int: _whole, float: _number}
+
+
+def _one_of(allowed: tuple[Any, ...], document: Any) -> Any:
+    if document not in allowed:
+        raise MisfitError(f"is {reprlib.repr(document)}, not one of {', '.join(map(repr, allowed))}")
+    return document
+
+
+def _sequence_reader(part: Reader) -> Reader:
+    def read(document: Any) -> tuple[Any, ...]:
+        if not isinstance(document, list):
+            raise MisfitError(f"is {reprlib.repr(document)}, not a list")
+        return tuple(map(part, document))
+
+    return read
+
+
+def _mapping_reader(part: Reader) -> Reader:
+    def read(document: Any) -> dict[str, Any]:
+        if not isinstance(document, dict):
+            raise MisfitError(f"is {reprlib.repr(document)}, not an object")
+        return {name: part(item) for name, item in document.items()}
+
+    return read
+
+
+def _array_reader(dtype: np.dtype[Any]) -> Reader:
+    def read(document: Any) -> NDArray[Any]:
+        try:
+            if not isinstance(document, dict):
+                return _elements(document, dtype)
+            shape = tuple(map(_whole, document["shape"]))
+            if "all" in document:
+                return np.full(shape, _elements([document["all"]], dtype)[0])
+            array = np.zeros(shape, dtype=dtype)
+            array.reshape(-1)[_elements(document["at"], np.dtype(np.intp))] = _elements(document["values"], dtype)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise MisfitError(f"is {reprlib.repr(document)}, not an array of {dtype}") from error
+        return array
+
+    return read
+
+
+def _elements(listed: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array from a list of lists; numpy reads "inf" and "nan" as we write them."""
+    if not isinstance(listed, list):
+        raise TypeError
+    found = np.array(listed)
+    if found.dtype.kind == "U" and dtype.kind == "f":
+        return np.array(listed, dtype=dtype)
+    if found.size and found.dtype.kind not in {"i", dtype.kind}:
+        raise ValueError  # numpy would cut fractions off, and take null for NaN
+    return found.astype(dtype)
