@@ -4,28 +4,80 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from gavel.cli import allocate, bench, demo, policies, simulate, sweep, trace
-from gavel.core.errors import GavelError, InputError
+from gavel.errors import GavelError, InputError
 from gavel.version import __version__
 
-app = typer.Typer(
-    name="gavel",
-    help="Share a cluster of mixed accelerators among training jobs.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-app.command("policies")(policies.policies)
-app.command("allocate")(allocate.allocate_command)
-app.command("simulate")(simulate.simulate_command)
-app.command("sweep")(sweep.sweep_command)
-app.command("demo")(demo.demo)
-app.add_typer(bench.app, name="bench")
-app.add_typer(trace.app, name="trace")
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """One command: where it is, and what `gavel --help` says of it without loading it."""
+
+    module: str
+    attribute: str
+    """A function, or a Typer with commands of its own."""
+    summary: str
+
+
+VERBS = {
+    "policies": Verb("policies", "policies", "List every policy with what it does."),
+    "allocate": Verb(
+        "allocate", "allocate_command", "Solve one problem and print the allocation with its certificate."
+    ),
+    "simulate": Verb(
+        "simulate", "simulate_command", "Run a workload in virtual time and print job completion times and more."
+    ),
+    "sweep": Verb(
+        "sweep",
+        "sweep_command",
+        "Compare policies over loads and seeds; interrupt it at will and run it again to go on.",
+    ),
+    "demo": Verb(
+        "demo",
+        "demo",
+        "Show what knowing the types is worth: policies on 8 V100, 8 P100 and 8 K80, aware and agnostic.",
+    ),
+    "bench": Verb("bench", "app", "Measure how fast Gavel is on this machine."),
+    "trace": Verb("trace", "app", "Generate, convert and describe traces of jobs."),
+}
+
+
+def command_line(arguments: Sequence[str]) -> typer.Typer:
+    """All verbs, of which only the one that is asked for is loaded: the solvers take a second to import."""
+    app = typer.Typer(
+        name="gavel",
+        help="Share a cluster of mixed accelerators among training jobs.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_root)
+    wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
+    for name, verb in VERBS.items():
+        if name == wanted:
+            _load(app, name, verb)
+        else:
+            app.command(name, help=verb.summary)(_not_loaded)
+    return app
+
+
+def _load(app: typer.Typer, name: str, verb: Verb) -> None:
+    module = import_module(f"gavel.cli.{verb.module}")
+    found = getattr(module, verb.attribute)
+    if isinstance(found, typer.Typer):
+        app.add_typer(found, name=name)
+    else:
+        app.command(name, cls=getattr(module, "COMMAND_CLASS", None))(found)
+
+
+def _not_loaded() -> None:
+    """Stand for a verb that was not asked for."""
 
 
 def _version(wanted: bool) -> None:
@@ -34,7 +86,6 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
@@ -51,7 +102,7 @@ def main() -> None:
 def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out for each kind of end
     """Run one command and return its exit code; errors are one sentence on stderr."""
     try:
-        result = app(arguments, standalone_mode=False)
+        result = command_line(arguments)(arguments, standalone_mode=False)
     except InputError as error:
         return _complain(str(error), 2)
     except GavelError as error:

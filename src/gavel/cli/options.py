@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
-
-from gavel.sim.experiment import MechanismName
 
 PolicyName = Annotated[str, typer.Option("--policy", "-p", help="Which policy; `gavel policies` lists them.")]
 SpaceSharing = Annotated[bool, typer.Option("--space-sharing", help="Let pairs of jobs share accelerators.")]
@@ -17,7 +15,7 @@ MultiWorker = Annotated[bool, typer.Option("--multi-worker", help="Some generate
 RoundSeconds = Annotated[float, typer.Option(help="Length of a round.", min=1.0)]
 Throughputs = Annotated[str, typer.Option(help="A throughput table, or 'builtin'.", metavar="FILE")]
 MechanismOption = Annotated[
-    MechanismName, typer.Option(help="credits avoids restarts; plain is the paper's priority mechanism.")
+    Literal["credits", "plain"], typer.Option(help="credits avoids restarts; plain is the paper's priority mechanism.")
 ]
 Window = Annotated[
     str | None, typer.Option(help="Count jobs A (included) to B (excluded) by arrival, and stop then.", metavar="A:B")

@@ -1,13 +1,5 @@
-"""The errors that users meet. Each message is one sentence that names the value and says what to do about it."""
+"""The errors of the whole system, under the name by which the layers above the client know them."""
 
+from gavel.errors import GavelError, InputError, SolverError
 
-class GavelError(Exception):
-    """Anything that Gavel reports to its user instead of crashing."""
-
-
-class InputError(GavelError, ValueError):
-    """What was asked cannot be answered as it was asked: a malformed file, an impossible combination."""
-
-
-class SolverError(GavelError, RuntimeError):
-    """No solver reached an answer that its own certificate confirms."""
+__all__ = ["GavelError", "InputError", "SolverError"]

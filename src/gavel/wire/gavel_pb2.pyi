@@ -167,14 +167,16 @@ class JobList(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ...) -> None: ...
 
 class JobQuery(_message.Message):
-    __slots__ = ("ids", "states", "limit")
+    __slots__ = ("ids", "states", "limit", "ended_after")
     IDS_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_AFTER_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     states: _containers.RepeatedScalarFieldContainer[JobState]
     limit: int
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ...) -> None: ...
+    ended_after: float
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ...) -> None: ...
 
 class JobUpdate(_message.Message):
     __slots__ = ("job", "caught_up")
@@ -197,22 +199,26 @@ class CancelRequest(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
-    __slots__ = ("id", "rank", "follow", "tail")
+    __slots__ = ("id", "rank", "follow", "tail", "offset")
     ID_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     TAIL_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     id: str
     rank: int
     follow: bool
     tail: int
-    def __init__(self, id: _Optional[str] = ..., rank: _Optional[int] = ..., follow: _Optional[bool] = ..., tail: _Optional[int] = ...) -> None: ...
+    offset: int
+    def __init__(self, id: _Optional[str] = ..., rank: _Optional[int] = ..., follow: _Optional[bool] = ..., tail: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class LogChunk(_message.Message):
-    __slots__ = ("data",)
+    __slots__ = ("data", "offset")
     DATA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
     data: bytes
-    def __init__(self, data: _Optional[bytes] = ...) -> None: ...
+    offset: int
+    def __init__(self, data: _Optional[bytes] = ..., offset: _Optional[int] = ...) -> None: ...
 
 class ClusterRequest(_message.Message):
     __slots__ = ()
