@@ -6,3 +6,16 @@ PROTOCOL = 1
 DEFAULT_PORT = 7077
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
 """Where a scheduler listens, and where clients and agents look for it, if nobody says otherwise."""
+
+CHANNEL_OPTIONS = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+)
+"""For long streams: a connection whose other end has vanished without a word is noticed within 15 seconds."""
+
+SERVER_OPTIONS = (
+    *CHANNEL_OPTIONS,
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+)
+"""The same from the other side, and leave for clients to ask so often."""

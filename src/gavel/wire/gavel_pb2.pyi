@@ -435,10 +435,12 @@ class Welcome(_message.Message):
     def __init__(self, heartbeat_seconds: _Optional[float] = ..., checkpoint_grace_seconds: _Optional[float] = ..., terminate_grace_seconds: _Optional[float] = ...) -> None: ...
 
 class Refused(_message.Message):
-    __slots__ = ("reason",)
+    __slots__ = ("reason", "retry")
     REASON_FIELD_NUMBER: _ClassVar[int]
+    RETRY_FIELD_NUMBER: _ClassVar[int]
     reason: str
-    def __init__(self, reason: _Optional[str] = ...) -> None: ...
+    retry: bool
+    def __init__(self, reason: _Optional[str] = ..., retry: _Optional[bool] = ...) -> None: ...
 
 class Start(_message.Message):
     __slots__ = ("job", "attempt", "first_rank", "ranks", "workers", "type", "request", "lease_seconds", "beside", "consolidated", "master_address", "master_port", "gang_port", "steps_done")
@@ -499,17 +501,19 @@ class Ack(_message.Message):
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class ToAgent(_message.Message):
-    __slots__ = ("welcome", "refused", "start", "lease", "stop", "ack")
+    __slots__ = ("welcome", "refused", "start", "lease", "stop", "ack", "heard")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
+    HEARD_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refused: Refused
     start: Start
     lease: Lease
     stop: Stop
     ack: Ack
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ...) -> None: ...
+    heard: int
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., heard: _Optional[int] = ...) -> None: ...
