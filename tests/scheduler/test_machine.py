@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from gavel.core.cluster import Server
 from gavel.core.errors import InputError
@@ -13,10 +11,6 @@ from gavel.core.events import (
     AllocationReady,
     Command,
     Event,
-    JobCancelled,
-    JobFailed,
-    JobFinished,
-    JobsProgressed,
     JobSubmitted,
     Launch,
     Renew,
@@ -35,8 +29,8 @@ from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
+from stories import Story, Teller, stories
 
-TEMPLATES = ("A3C", "LM (batch size 5)", "ResNet-50 (batch size 64)", "Transformer (batch size 64)")
 MECHANISMS = (Credits, Priorities)
 
 
@@ -157,53 +151,18 @@ def test_an_unknown_template_is_refused_before_anything_changes() -> None:
         machine.handle(ServerJoined(0.0, Server("x", "t4", 1)))
 
 
-@st.composite
-def happenings(draw: st.DrawFn) -> list[tuple[str, int, int]]:
-    kinds = st.sampled_from(["submit"] * 4 + ["round"] * 6 + ["finish", "cancel", "fail", "lose", "join", "progress"])
-    return draw(st.lists(st.tuples(kinds, st.integers(0, 7), st.integers(0, 3)), min_size=1, max_size=40))
-
-
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 @pytest.mark.parametrize("space_sharing", [False, True])
-@given(story=happenings())
+@given(story=stories())
 @settings(max_examples=15)
-def test_no_order_of_events_breaks_the_invariants(  # noqa: C901 - one branch for each kind of event
-    mechanism: type[Mechanism], space_sharing: bool, story: list[tuple[str, int, int]]
+def test_no_order_of_events_breaks_the_invariants(
+    mechanism: type[Mechanism], space_sharing: bool, story: Story
 ) -> None:
-    machine = scheduler(mechanism(), space_sharing=space_sharing)
-    settle(machine, ServerJoined(0.0, Server("base", "v100", 2)))
-    time, submitted = 0.0, 0
-    running: set[str] = set()
-    for kind, number, other in story:
-        time += 60.0 if kind != "round" else 360.0
-        active = sorted(machine.roster.slot_of)
-        target = active[number % len(active)] if active else ""
-        event: Event
-        if kind == "submit":
-            event = JobSubmitted(
-                time, job(f"j{submitted}", TEMPLATES[other], workers=(1, 1, 2, 4)[other] if other != 0 else 1)
-            )
-            submitted += 1
-        elif kind == "round":
-            event = RoundDue(time)
-        elif kind == "join":
-            event = ServerJoined(time, Server(f"s{number}-{time}", ("v100", "p100", "k80")[other % 3], 1 + other))
-        elif kind == "lose":
-            servers = [name for floor in machine.floors for name in floor._size]
-            event = ServerLost(time, servers[number % len(servers)] if servers else "nobody")
-        elif not active:
-            continue
-        elif kind == "progress":
-            event = JobsProgressed(time, [target], np.array([10.0]))
-        elif kind == "finish":
-            event = JobFinished(time, target)
-        elif kind == "cancel":
-            event = JobCancelled(time, target)
-        else:
-            event = JobFailed(time, target, "crashed", retry=bool(number % 2))
-        for command in settle(machine, event):
-            if isinstance(command, Launch):
-                assert command.job not in running or command.job in machine.roster
-                running.add(command.job)
-    names = {f"j{index}" for index in range(submitted)}
-    assert set(machine.roster.slot_of) <= names
+    machine, teller = scheduler(mechanism(), space_sharing=space_sharing), Teller(story)
+    for event in teller.events(machine):
+        before = set(machine.roster.slot_of)
+        commands = machine.handle(event)
+        check_invariants(machine)
+        teller.hear(commands)
+        assert {c.job for c in commands if isinstance(c, Launch | Stop)} <= before
+    assert len(machine.roster) <= teller.submitted

@@ -110,6 +110,16 @@ class Allocation:
         return total / self.classes.count
 
     @cached_property
+    def class_shares(self) -> Floats:
+        """By class and type: the share of its time that each member runs there, alone or beside another."""
+        total = np.zeros((len(self.classes), len(self.problem.types)))
+        for member in (0, 1):
+            present = self.combos[:, member] >= 0
+            for column, kind in enumerate(self.problem.column_type.tolist()):
+                np.add.at(total[:, kind], self.combos[present, member], self.instances[present, column])
+        return total / self.classes.count[:, None]
+
+    @cached_property
     def busy(self) -> Floats:
         """Accelerators in use by type, on average."""
         workers = self.problem.profiles.workers[self._class_profile[self.combos[:, 0]]]
@@ -122,6 +132,11 @@ class Allocation:
     def job_throughput(self) -> Floats:
         """Steps per second of every job, in the problem's order."""
         return self.class_throughput[self.classes.of_job]
+
+    @property
+    def job_shares(self) -> Floats:
+        """By job and type, in the problem's order: the share of its time there, alone or beside another."""
+        return self.class_shares[self.classes.of_job]
 
     @property
     def throughput(self) -> dict[str, float]:

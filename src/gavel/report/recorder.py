@@ -279,7 +279,7 @@ class Recorder:
             return
         self._allocation = allocation
         self._settle(time)
-        shares = _job_shares(allocation)
+        shares = allocation.job_shares
         slots = np.array([self._slots.get(name, -1) for name in allocation.problem.jobs.ids], dtype=np.intp)
         here = slots >= 0
         self._share[:] = 0.0
@@ -331,15 +331,3 @@ class Recorder:
         for mark in np.unique(marks).tolist():
             self.deviations.add(int(mark), deviations[marks == mark])
         self._mark[slots] = marks + 1
-
-
-def _job_shares(allocation: Allocation) -> Floats:
-    """The share of its time that each job of a problem should have on each type, alone or beside another."""
-    by_column = np.zeros((len(allocation.classes), len(allocation.problem.columns)))
-    for member in (0, 1):
-        present = allocation.combos[:, member] >= 0
-        np.add.at(by_column, allocation.combos[present, member], allocation.instances[present])
-    by_type = np.zeros((len(allocation.classes), len(allocation.problem.types)))
-    np.add.at(by_type.T, allocation.problem.column_type, by_column.T)
-    shares: Floats = (by_type / allocation.classes.count[:, None])[allocation.classes.of_job]
-    return shares

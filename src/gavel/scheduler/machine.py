@@ -76,6 +76,8 @@ class Scheduler:
         self.placed: dict[Run, Where] = {}
         """What runs, and where: no accelerator twice, no job twice."""
         self.allocation: Allocation | None = None
+        self.allocated_at: float | None = None
+        """When the allocation came."""
         self._entities = dict(entities or {})
         self._profiles: dict[Profile, int] = {}
         self._problem_base: Problem | None = None
@@ -92,6 +94,21 @@ class Scheduler:
         self._round_ends: float | None = None
         self.accelerator_seconds: Floats = np.zeros(len(self.types))
         """Given out so far, by type."""
+
+    @property
+    def round_ends(self) -> float | None:
+        """When the scheduler wants to be woken next; None if nothing runs and nobody waits for anything."""
+        return self._round_ends
+
+    @property
+    def templates(self) -> list[str]:
+        """What jobs run, by profile."""
+        return [template for template, _ in self._profiles]
+
+    @property
+    def entities(self) -> list[str]:
+        """The paths of the entities, by the number that the roster has."""
+        return list(self._base.entities)
 
     def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911 - one answer for each kind of event
         """Take in one event."""
@@ -136,7 +153,7 @@ class Scheduler:
     def _entity_number(self, job: JobSpec) -> int:
         if job.entity is None:
             return -1
-        known = list(self._base.entities)
+        known = self.entities
         if job.entity not in known:
             raise InputError(f"job {job.id!r}: there is no entity {job.entity!r}; known: {', '.join(known) or 'none'}")
         return known.index(job.entity)
@@ -229,7 +246,7 @@ class Scheduler:
             return []  # the answer to a question that has been asked anew
         jobs = event.allocation.problem.jobs
         slots = np.array([self.roster.slot_of.get(name, -1) for name in jobs.ids], dtype=np.intp)
-        self.allocation = event.allocation
+        self.allocation, self.allocated_at = event.allocation, event.time
         self.mechanism.adopt(event.allocation, slots)
         self._changed = self._changed or bool((slots < 0).any())  # somebody left while the solver worked
         if self._awaiting != event.number:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from gavel.core.cluster import Server
 
@@ -26,6 +26,11 @@ class Floor:
     @property
     def free(self) -> int:
         return sum(self._free.values())
+
+    def servers(self) -> Iterator[tuple[str, int, int]]:
+        """Name, accelerators and how many of them are free, of every server."""
+        for name, size in self._size.items():
+            yield name, size, self._free[name]
 
     def join(self, server: Server) -> None:
         self._size[server.name] = server.accelerators

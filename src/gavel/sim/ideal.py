@@ -12,7 +12,6 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import Cluster
 from gavel.core.events import JobFinished, JobsProgressed, JobSubmitted, ServerJoined
-from gavel.core.problem import Floats
 from gavel.core.throughputs import ThroughputTable
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.priorities import Priorities
@@ -72,7 +71,7 @@ def _advance(books: Scheduler, allocation: Allocation, now: float, upcoming: flo
         return end
     elapsed = end - now
     books.handle(JobsProgressed(end, names, np.minimum(pace * elapsed, left)))
-    books.roster.received[slots] += _shares(allocation) * elapsed
+    books.roster.received[slots] += allocation.job_shares * elapsed
     outcome.busy_seconds += float(allocation.busy.sum()) * elapsed
     outcome.busy_by_type = {
         kind: outcome.busy_by_type.get(kind, 0.0) + float(busy) * elapsed
@@ -83,14 +82,3 @@ def _advance(books: Scheduler, allocation: Allocation, now: float, upcoming: flo
         outcome.jobs[name] = measure(finished, books)
         books.handle(finished)
     return end
-
-
-def _shares(allocation: Allocation) -> Floats:
-    """Share of time by job and type, pairs included."""
-    by_class = np.zeros((len(allocation.classes), len(allocation.problem.types)))
-    kinds = allocation.problem.column_type
-    for member in (0, 1):
-        present = allocation.combos[:, member] >= 0
-        for column, kind in enumerate(kinds.tolist()):
-            np.add.at(by_class[:, kind], allocation.combos[present, member], allocation.instances[present, column])
-    return np.asarray((by_class / allocation.classes.count[:, None])[allocation.classes.of_job])

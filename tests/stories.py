@@ -1,0 +1,115 @@
+"""Random stories of what may happen to a scheduler, told event by event as a world would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from hypothesis import strategies as st
+
+from gavel.core.cluster import Server
+from gavel.core.events import (
+    AllocationReady,
+    Command,
+    Event,
+    JobCancelled,
+    JobFailed,
+    JobFinished,
+    JobsProgressed,
+    JobSubmitted,
+    RoundDue,
+    ServerJoined,
+    ServerLost,
+    Solve,
+    SolveFailed,
+    WakeAt,
+)
+from gavel.core.jobs import JobSpec
+from gavel.policies.registry import allocate
+from gavel.scheduler.machine import Scheduler
+
+TEMPLATES = ("A3C", "LM (batch size 5)", "ResNet-50 (batch size 64)", "Transformer (batch size 64)")
+WORKERS = (1, 1, 2, 4)
+
+Story = list[tuple[str, int, int]]
+"""What happens, and two numbers that say to whom."""
+
+
+def stories(*, at_most: int = 40) -> st.SearchStrategy[Story]:
+    rare = ["finish", "cancel", "fail", "lose", "join", "progress", "slow", "answer"]
+    kinds = st.sampled_from(["submit"] * 4 + ["round"] * 6 + rare)
+    return st.lists(st.tuples(kinds, st.integers(0, 7), st.integers(0, 3)), min_size=1, max_size=at_most)
+
+
+@dataclass
+class Teller:
+    """Tells a story to a scheduler: iterate over `events`, and say what it commanded by `hear`.
+
+    Solves are answered at once, unless "slow" came before: then at the next "answer", or with a failure.
+    """
+
+    story: Story
+    time: float = 0.0
+    submitted: int = 0
+    slow: bool = False
+    late: list[Event] = field(default_factory=list)
+    due: list[Event] = field(default_factory=list)
+
+    def events(self, machine: Scheduler) -> Iterator[Event]:
+        yield ServerJoined(0.0, Server("base", "v100", 2))
+        for kind, number, other in self.story:
+            self.time += 60.0 if kind != "round" else 360.0
+            event = self._event(machine, kind, number, other)
+            if event is not None:
+                yield event
+            while self.due:
+                yield self.due.pop(0)
+
+    def hear(self, commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Solve):
+                answer = AllocationReady(self.time, command.number, allocate(command.problem))
+                (self.late if self.slow else self.due).append(answer)
+                self.slow = False
+            elif isinstance(command, WakeAt) and command.time <= self.time:
+                self.due.append(RoundDue(command.time))
+
+    def _event(self, machine: Scheduler, kind: str, number: int, other: int) -> Event | None:  # noqa: PLR0911
+        active = sorted(machine.roster.slot_of)
+        match kind:
+            case "submit":
+                self.submitted += 1
+                spec = JobSpec(f"j{self.submitted}", TEMPLATES[other], WORKERS[other], 1e6)
+                return JobSubmitted(self.time, spec)
+            case "round":
+                return RoundDue(self.time)
+            case "join":
+                server = Server(f"s{number}-{self.time}", ("v100", "p100", "k80")[other % 3], 1 + other)
+                return ServerJoined(self.time, server)
+            case "lose":
+                servers = [name for floor in machine.floors for name, _, _ in floor.servers()]
+                return ServerLost(self.time, servers[number % len(servers)] if servers else "nobody")
+            case "slow":
+                self.slow = True
+                return None
+            case "answer":
+                self.due, self.late = [*self.due, *(self._late(event, other) for event in self.late)], []
+                return None
+        return self._about_a_job(kind, active[number % len(active)], number) if active else None
+
+    def _late(self, event: Event, other: int) -> Event:
+        assert isinstance(event, AllocationReady)
+        if other == 0:
+            return SolveFailed(self.time, event.number, "no luck")
+        return AllocationReady(self.time, event.number, event.allocation)
+
+    def _about_a_job(self, kind: str, job: str, number: int) -> Event:
+        match kind:
+            case "progress":
+                return JobsProgressed(self.time, [job], np.array([10.0]))
+            case "finish":
+                return JobFinished(self.time, job)
+            case "cancel":
+                return JobCancelled(self.time, job)
+        return JobFailed(self.time, job, "crashed", retry=bool(number % 2))
