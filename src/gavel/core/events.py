@@ -56,6 +56,21 @@ class JobFailed:
     job: str
     reason: str
     retry: bool = True
+    not_before: float | None = None
+    """It does not run again before this time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RateMeasured:
+    """How fast a job really is where it runs: steps per second."""
+
+    time: float
+    job: str
+    type: str
+    rate: float
+    consolidated: bool = True
+    beside: str | None = None
+    """The job that it shares its accelerators with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +120,7 @@ Event = (
     | JobsProgressed
     | JobFinished
     | JobFailed
+    | RateMeasured
     | ServerJoined
     | ServerLost
     | AllocationReady

@@ -58,10 +58,13 @@ class JobSpec:
     template: str
     workers: int
     steps: float
+    """NaN if nobody knows."""
     weight: float = 1.0
     entity: str | None = None
     deadline_seconds: float | None = None
     """Seconds after it was submitted."""
+    types: tuple[str, ...] | None = None
+    """Where it may run; None: on every type."""
 
 
 EntityPolicy = Literal["fairness", "fifo"]

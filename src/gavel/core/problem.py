@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from gavel.core.cluster import AcceleratorType
 from gavel.core.jobs import Entity, Job, Pair, PlacedRate, Rate
-from gavel.core.throughputs import ThroughputTable
+from gavel.core.throughputs import Throughputs, ThroughputTable
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.intp]
@@ -146,16 +146,22 @@ class Problem:
     def from_table(
         cls,
         types: Iterable[AcceleratorType],
-        table: ThroughputTable,
+        table: Throughputs,
         profiles: Sequence[tuple[str, int]],
         jobs: Jobs,
         *,
         entities: Mapping[str, Entity] | None = None,
+        allowed: Bools | None = None,
     ) -> Problem:
-        """Build a problem whose rates come from a table: `jobs.profile` indexes `profiles`, (template, workers)."""
+        """Build a problem whose rates come from a table: `jobs.profile` indexes `profiles`, (template, workers).
+
+        `allowed` says by profile and type where jobs may run; None: wherever they can.
+        """
         types = tuple(types)
         names = [t.name for t in types]
         placed = table.rates(profiles, names)
+        if allowed is not None:
+            placed = np.where(allowed[:, :, None], placed, 0.0)
         sensitive = (placed[..., 0] != placed[..., 1]).any(axis=0)
         columns = _all_columns({index for index, flag in enumerate(sensitive) if flag}, len(types))
         differs = placed[..., 0] != placed[..., 1]
@@ -169,6 +175,8 @@ class Problem:
             axis=1,
         )
         first, second, pair_rates = table.pairs(profiles, names)
+        if allowed is not None:
+            pair_rates = np.where((allowed[first] & allowed[second])[:, None, :], pair_rates, 0.0)
         workers = np.array([workers for _, workers in profiles], dtype=np.intp)
         tree = _with_ancestors(entities or {}, ())
         return cls(

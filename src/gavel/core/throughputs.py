@@ -12,7 +12,7 @@ import reprlib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache, cached_property, lru_cache
-from typing import TYPE_CHECKING, Any, NoReturn, TypeGuard
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeGuard
 
 import numpy as np
 
@@ -32,6 +32,40 @@ Profile = tuple[str, int]
 FORMAT = "gavel-throughputs/1"
 
 _UNCONSOLIDATED = "_unconsolidated"
+
+
+class Throughputs(Protocol):
+    """Steps per second by template, worker count and type, wherever they come from."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The types that it knows."""
+
+    def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> NDArray[np.float64]:
+        """Rates alone, shape (profiles, types, 2): [..., 0] consolidated, [..., 1] unconsolidated."""
+
+    def pairs(
+        self, profiles: Sequence[Profile], types: Sequence[str]
+    ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
+        """The pairs that can share some type: (first, second, rates by pair, member and type)."""
+
+    def admit(self, kind: str) -> None:
+        """Make a type known, or raise InputError."""
+
+    def learn(self, condition: Condition, rate: float) -> bool:
+        """Take in a measurement; True if it changes a rate enough to matter."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Under which a rate was measured."""
+
+    template: str
+    workers: int
+    type: str
+    consolidated: bool = True
+    beside: str | None = None
+    """The template of the job that shares the accelerators."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,6 +121,15 @@ class ThroughputTable:
         rates = np.stack([block[first, second], block[second, first]], axis=1)
         runs = rates.any(axis=(1, 2))
         return first[runs], second[runs], rates[runs]
+
+    def admit(self, kind: str) -> None:
+        """A table of figures knows its types and no others."""
+        if kind not in self.types:
+            raise InputError(f"no throughput is known for type {kind!r}; known types: {', '.join(self.types)}")
+
+    def learn(self, condition: Condition, rate: float) -> bool:  # noqa: ARG002 - the signature of all tables
+        """A table of figures does not change."""
+        return False
 
     @cached_property
     def _row(self) -> dict[Profile, int]:

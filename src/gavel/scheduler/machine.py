@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,7 @@ from gavel.core.events import (
     JobsProgressed,
     JobSubmitted,
     Launch,
+    RateMeasured,
     Renew,
     RoundDue,
     ServerJoined,
@@ -30,8 +31,8 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.jobs import Entity, JobSpec
-from gavel.core.problem import Floats, Ints, Jobs, Problem
-from gavel.core.throughputs import Profile, ThroughputTable
+from gavel.core.problem import Bools, Floats, Ints, Jobs, Problem
+from gavel.core.throughputs import Condition, Throughputs
 from gavel.scheduler.placement import Floor, Where
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Mechanism, Question, Run
@@ -48,6 +49,12 @@ class Settings:
     """Ask for a new allocation this long after the last one even if nothing changed."""
     solve_patience_seconds: float = 1.0
     """How long a round waits for a new allocation before it goes on with the old one."""
+    open_entities: bool = False
+    """Take in jobs of entities that nobody described: they get the defaults."""
+
+
+Profile = tuple[str, int, tuple[str, ...] | None]
+"""What jobs that run alike have in common: template, workers, and the types they may run on (None: all)."""
 
 
 PLACEMENT_MATTERS = 1.05
@@ -59,7 +66,7 @@ class Scheduler:
 
     def __init__(
         self,
-        table: ThroughputTable,
+        table: Throughputs,
         mechanism: Mechanism,
         settings: Settings,
         *,
@@ -83,6 +90,8 @@ class Scheduler:
         self._problem_base: Problem | None = None
         self._rates: list[Floats] = []
         """By profile: (types, 2), consolidated and unconsolidated."""
+        self._held: dict[int, float] = {}
+        """Slots of jobs that failed, and until when they do not run."""
         self._changed = False
         self._solved_at = -np.inf
         self._solve_number = 0
@@ -103,22 +112,29 @@ class Scheduler:
     @property
     def templates(self) -> list[str]:
         """What jobs run, by profile."""
-        return [template for template, _ in self._profiles]
+        return [template for template, _, _ in self._profiles]
+
+    @property
+    def awaiting(self) -> int | None:
+        """The number of the solve that the next round waits for."""
+        return self._awaiting
+
+    def rates_of(self, job: str) -> dict[str, float]:
+        """Steps per second of a job alone, as now believed, by type."""
+        return dict(zip(self.types, self.roster.rates[self.roster.slot_of[job]].tolist(), strict=True))
 
     @property
     def entities(self) -> list[str]:
         """The paths of the entities, by the number that the roster has."""
         return list(self._base.entities)
 
-    def handle(self, event: Event) -> list[Command]:  # noqa: PLR0911 - one answer for each kind of event
+    def handle(self, event: Event) -> list[Command]:  # noqa: C901, PLR0911 - one answer for each kind of event
         """Take in one event."""
         match event:
             case RoundDue():
                 return self._round_due(event.time)
             case JobsProgressed():
-                slots = [self.roster.slot_of[job] for job in event.jobs]
-                self.roster.steps[slots] -= event.steps
-                return []
+                return self._progressed(event)
             case JobFinished() | JobCancelled():
                 return self._job_gone(event.time, event.job)
             case JobSubmitted():
@@ -129,22 +145,62 @@ class Scheduler:
                 return self._go_on_without(event)
             case JobFailed():
                 return self._failed(event)
+            case RateMeasured():
+                return self._measured(event)
             case ServerJoined():
                 return self._joined(event.time, event.server)
             case ServerLost():
                 return self._lost(event.time, event.server)
 
+    def _progressed(self, event: JobsProgressed) -> list[Command]:
+        slot_of, steps = self.roster.slot_of, event.steps
+        slots = [slot_of[job] for job in event.jobs if job in slot_of]
+        if len(slots) < len(event.jobs):  # some have left meanwhile
+            steps = steps[[job in slot_of for job in event.jobs]]
+        self.roster.steps[slots] -= steps
+        return []
+
+    def _measured(self, event: RateMeasured) -> list[Command]:
+        """Believe what was measured; a rate that changed by much makes the next round ask for a new allocation."""
+        beside = self._template_of(event.beside) if event.beside else None
+        if event.job not in self.roster or (event.beside and beside is None):
+            return []
+        template, workers, _ = list(self._profiles)[self.roster.profile[self.roster.slot_of[event.job]]]
+        if self.table.learn(Condition(template, workers, event.type, event.consolidated, beside), event.rate):
+            self._look_up_rates()
+        return []
+
+    def _template_of(self, job: str) -> str | None:
+        return self.templates[self.roster.profile[self.roster.slot_of[job]]] if job in self.roster else None
+
+    def _rates_of(self, profiles: Sequence[Profile]) -> Floats:
+        """By profile: (types, 2), 0 where it may not run."""
+        rates = self.table.rates([(template, workers) for template, workers, _ in profiles], self.types)
+        return np.where(self._allowed(profiles)[:, :, None], rates, 0.0)
+
+    def _allowed(self, profiles: Iterable[Profile]) -> Bools:
+        allowed = [[types is None or kind in types for kind in self.types] for _, _, types in profiles]
+        return np.array(allowed, dtype=bool).reshape(len(allowed), len(self.types))
+
+    def _look_up_rates(self) -> None:
+        """Rates or types have changed: ask the table for everything anew."""
+        self._rates = list(self._rates_of(list(self._profiles)))
+        active = self.roster.active
+        if len(active):
+            self.roster.rates[active] = np.array(self._rates)[self.roster.profile[active], :, 0]
+        self._problem_base = None
+        self._changed = True
+
     def _submitted(self, event: JobSubmitted) -> list[Command]:
         job = event.job
         if job.id in self.roster:
             raise InputError(f"job {job.id!r} is known already")
-        profile = (job.template, job.workers)
+        profile = (job.template, job.workers, job.types)
+        entity = self._entity_number(job)
         if profile not in self._profiles:
-            rates = self.table.rates([profile], self.types)  # refuses an unknown template before anything changes
-            self._rates.append(rates[0])
+            self._rates += list(self._rates_of([profile]))  # refuses an unknown template before anything changes
             self._profiles[profile] = len(self._profiles)
             self._problem_base = None
-        entity = self._entity_number(job)
         number = self._profiles[profile]
         self.roster.add(job, event.time, number, entity, self._rates[number][:, 0])
         self._changed = True
@@ -155,7 +211,14 @@ class Scheduler:
             return -1
         known = self.entities
         if job.entity not in known:
-            raise InputError(f"job {job.id!r}: there is no entity {job.entity!r}; known: {', '.join(known) or 'none'}")
+            if not self.settings.open_entities:
+                names = ", ".join(known) or "none"
+                raise InputError(f"job {job.id!r}: there is no entity {job.entity!r}; known: {names}")
+            self._entities[job.entity] = Entity()
+            self._problem_base = None
+            renumbered = np.array([*(self.entities.index(path) for path in known), -1])
+            self.roster.entity = renumbered[self.roster.entity]
+            known = self.entities
         return known.index(job.entity)
 
     def _job_gone(self, time: float, job: str) -> list[Command]:
@@ -163,6 +226,7 @@ class Scheduler:
             return []
         commands = self._vacate(time, job)
         slot = self.roster.remove(job)
+        self._held.pop(slot, None)
         self.mechanism.leave(slot)
         self._changed = True
         return commands + self._wake_if_idle(time)
@@ -170,7 +234,12 @@ class Scheduler:
     def _failed(self, event: JobFailed) -> list[Command]:
         if not event.retry:
             return self._job_gone(event.time, event.job)
-        commands = self._vacate(event.time, event.job) if event.job in self.roster else []
+        if event.job not in self.roster:
+            return []
+        commands = self._vacate(event.time, event.job)
+        if event.not_before is not None:
+            self._held[self.roster.slot_of[event.job]] = event.not_before
+            self._changed = True
         return commands + self._wake_if_idle(event.time)
 
     def _vacate(self, time: float, job: str) -> list[Command]:
@@ -187,15 +256,23 @@ class Scheduler:
         return []
 
     def _joined(self, time: float, server: Server) -> list[Command]:
-        if server.type not in self.types:
-            raise InputError(
-                f"server {server.name!r}: no throughput is known for type {server.type!r}; "
-                f"known types: {', '.join(self.types)}"
-            )
+        if any(server.name in floor for floor in self.floors):
+            raise InputError(f"server {server.name!r} is here already")
+        self._admit(server.type)
         self.floors[self.types.index(server.type)].join(server)
         self._problem_base = None
         self._changed = True
         return self._wake_if_idle(time)
+
+    def _admit(self, kind: str) -> None:
+        """Make room for a type that is new, if the table will have it."""
+        self.table.admit(kind)
+        while len(self.types) < len(self.table.types):
+            self.types = self.table.types[: len(self.types) + 1]
+            self.floors.append(Floor())
+            self.accelerator_seconds = np.append(self.accelerator_seconds, 0.0)
+            self.roster.add_type()
+            self._look_up_rates()
 
     def _lost(self, time: float, name: str) -> list[Command]:
         commands: list[Command] = []
@@ -224,9 +301,9 @@ class Scheduler:
         self.account(time)
         late = self._awaiting is not None
         self._awaiting = None
-        if not len(self.roster):
-            self._round_ends = None
-            return []
+        self._release(time)
+        if len(self.roster) == len(self._held) and not self.placed:
+            return self._sleep()
         if not late and self._wants_allocation(time):
             self._solve_number += 1
             self._awaiting = self._solve_number
@@ -234,6 +311,17 @@ class Scheduler:
             self._round_ends = time + self.settings.solve_patience_seconds
             return [Solve(self._solve_number, self.problem(time)), WakeAt(self._round_ends)]
         return self._plan(time)
+
+    def _release(self, time: float) -> None:
+        """Let go of jobs that have paused long enough after a failure."""
+        for slot in [slot for slot, until in self._held.items() if until <= time]:
+            del self._held[slot]
+            self._changed = True
+
+    def _sleep(self) -> list[Command]:
+        """Nobody can run: only a change can help, or the end of a pause."""
+        self._round_ends = min(self._held.values(), default=None)
+        return [] if self._round_ends is None else [WakeAt(self._round_ends)]
 
     def _wants_allocation(self, time: float) -> bool:
         since = time - self._solved_at
@@ -264,8 +352,7 @@ class Scheduler:
     def _plan(self, time: float) -> list[Command]:
         runs = self.mechanism.plan(self._question())
         if not runs and not self.placed:
-            self._round_ends = None  # nobody can run here; only a change can help
-            return []
+            return self._sleep()
         self._round_ends = until = time + self.settings.round_seconds
         kept = set(runs)
         commands: list[Command] = []
@@ -350,9 +437,15 @@ class Scheduler:
     def _question(self) -> Question:
         running = list(self.placed)
         busy = {slot for run in running for slot in run.members}
-        waiting = np.array([slot for slot in self.roster.active.tolist() if slot not in busy], dtype=np.intp)
+        waiting = np.array([slot for slot in self._ready.tolist() if slot not in busy], dtype=np.intp)
         capacity = [floor.capacity for floor in self.floors]
         return Question(capacity, running, waiting, self.roster.workers, self.roster.rates, self.roster.started)
+
+    @property
+    def _ready(self) -> Ints:
+        """The slots of the jobs that run or may."""
+        active = self.roster.active
+        return active[~np.isin(active, list(self._held))] if self._held else active
 
     def account(self, time: float) -> None:
         """Write down the accelerator time that everyone who runs has received."""
@@ -373,13 +466,16 @@ class Scheduler:
                 for name, floor in zip(self.types, self.floors, strict=True)
             ]
             nobody = Jobs((), *(np.empty(0) for _ in range(8)))  # type: ignore[arg-type]
-            base = Problem.from_table(types, self.table, list(self._profiles), nobody, entities=self._entities)
+            profiles = [(template, workers) for template, workers, _ in self._profiles]
+            base = Problem.from_table(
+                types, self.table, profiles, nobody, entities=self._entities, allowed=self._allowed(self._profiles)
+            )
             self._problem_base = base if self.settings.space_sharing else base.without_pairs()
         return self._problem_base
 
     def problem(self, time: float) -> Problem:
         """The question that the jobs and servers of this moment pose."""
-        roster, slots = self.roster, self.roster.active
+        roster, slots = self.roster, self._ready
         base = self._base
         problem = Problem(
             base.types,

@@ -77,6 +77,13 @@ class Roster:
         self.rates[slot], self.received[slot] = rates, 0.0
         return slot
 
+    def add_type(self) -> None:
+        """One more type, on which nobody has been yet."""
+        self.types += 1
+        empty = np.zeros((len(self.ids), 1))
+        self.rates = np.hstack([self.rates.reshape(len(self.ids), -1), empty])
+        self.received = np.hstack([self.received.reshape(len(self.ids), -1), empty])
+
     def remove(self, job: str) -> int:
         """Drop a job and return the slot that it had."""
         slot = self.slot_of.pop(job)
