@@ -54,7 +54,8 @@ class LearnedTable:
         rates = base.rates(single, base.types)[:, :, 0]
         runs = rates[(rates > 0).all(axis=1)]
         relative = runs / runs.max(axis=1, keepdims=True) if len(runs) else np.ones((1, len(base.types)))
-        self._usual = dict(zip(base.types, np.exp(np.log(relative).mean(axis=0)).tolist(), strict=True))
+        self._usual: Floats = np.exp(np.log(relative).mean(axis=0))
+        """By type of the table: how fast templates are there on average, the fastest type being about 1."""
 
     def admit(self, kind: str) -> None:
         """Make a type known; it is taken to be as fast as the fastest until somebody has run there."""
@@ -151,19 +152,14 @@ class LearnedTable:
         """(types, 2): the table's figures; for what it does not know, what is usual."""
         template, workers = profile
         known = self.base.workers(template)
-        rates = np.empty((len(types), 2))
-        for column, kind in enumerate(types):
-            if kind not in self.base.types or not known:
-                rates[column] = self._usual.get(kind, max(self._usual.values(), default=1.0)) * workers
-            elif workers in known:
-                rates[column] = self.base.rates([profile], [kind])[0, 0]
-            else:
-                nearest = min(known, key=lambda count: abs(count - workers))
-                rates[column] = self.base.rates([(template, nearest)], [kind])[0, 0] * (workers / nearest)
-        if known:  # a type that the table does not have: as fast as the template's fastest
-            best = max((r for kind, r in zip(types, rates[:, 0], strict=True) if kind in self.base.types), default=1.0)
-            rates[[kind not in self.base.types for kind in types]] = best
-        return rates
+        if known:
+            nearest = min(known, key=lambda count: abs(count - workers))
+            listed = self.base.rates([(template, nearest)], self.base.types)[0] * (workers / nearest)
+        else:
+            listed = np.repeat(self._usual[:, None], 2, axis=1) * workers
+        by_type = dict(zip(self.base.types, listed, strict=True))
+        fastest = listed.max(axis=0)  # what a type that the table does not have is taken to be
+        return np.array([by_type.get(kind, fastest) for kind in types])
 
     def document(self) -> dict[str, Any]:
         """Everything learned, as plain data."""
