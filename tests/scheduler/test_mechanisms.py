@@ -151,3 +151,17 @@ def test_a_large_gang_is_not_starved_by_single_workers(mechanism: type[Mechanism
     played = play(mechanism(), allocation)
     share = shares(allocation)[0, 0]
     assert played.received[0, 0] == pytest.approx(share * ROUNDS, abs=20)
+
+
+def test_guests_who_become_members_do_not_take_each_others_place_for_ever() -> None:
+    """Both ran before there was an allocation for them; now a third job makes one of them wait."""
+    types = [AcceleratorType("v100", 2)]
+    jobs = [Job("a", {"v100": 1.0}), Job("b", {"v100": 1.0}), Job("x", {"v100": 2.0})]
+    workers, rates, started = np.ones(3, dtype=np.intp), np.array([[1.0], [1.0], [2.0]]), np.array([1, 1, 0])
+    mechanism = Credits()
+    guests = mechanism.plan(Question([2], [], np.array([0, 1]), workers, rates, started))
+    assert sorted(run.members for run in guests) == [(0,), (1,)]
+    mechanism.adopt(allocate(Problem.of(types, jobs)), np.arange(3))
+    plan = mechanism.plan(Question([2], guests, np.array([2]), workers, rates, started))
+    assert_fits(plan, [2], workers)
+    assert (2,) in [run.members for run in plan]

@@ -339,7 +339,7 @@ class Credits:
             if owed - standing <= self.patience:
                 break
             for run in runs:
-                if run in current.entry_of and run not in spare:
+                if run in current.entry_of and run not in current.begun and run not in spare:
                     chosen.append(run)
                     needed -= run.workers
                     if needed <= 0:
