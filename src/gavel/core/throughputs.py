@@ -55,6 +55,9 @@ class Throughputs(Protocol):
     def learn(self, condition: Condition, rate: float) -> bool:
         """Take in a measurement; True if it changes a rate enough to matter."""
 
+    def document(self) -> dict[str, Any]:
+        """Everything that was learned, as plain data."""
+
 
 @dataclass(frozen=True, slots=True)
 class Condition:
@@ -130,6 +133,10 @@ class ThroughputTable:
     def learn(self, condition: Condition, rate: float) -> bool:  # noqa: ARG002 - the signature of all tables
         """A table of figures does not change."""
         return False
+
+    def document(self) -> dict[str, Any]:
+        """Nothing was learned."""
+        return {}
 
     @cached_property
     def _row(self) -> dict[Profile, int]:

@@ -447,6 +447,14 @@ class Scheduler:
         active = self.roster.active
         return active[~np.isin(active, list(self._held))] if self._held else active
 
+    def received_until(self, slot: int, time: float) -> Floats:
+        """Seconds that a job has received on each type, what is not yet written down included; changes nothing."""
+        received = self.roster.received[slot].copy()
+        for run in self.placed:
+            if slot in run.members:
+                received[run.type_index] += max(time - self._accounted_until, 0.0)
+        return np.asarray(received)
+
     def account(self, time: float) -> None:
         """Write down the accelerator time that everyone who runs has received."""
         elapsed = time - self._accounted_until
