@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -18,6 +18,7 @@ from gavel.core.events import (
     JobFinished,
     JobsProgressed,
     JobSubmitted,
+    RateMeasured,
     RoundDue,
     ServerJoined,
     ServerLost,
@@ -37,7 +38,7 @@ Story = list[tuple[str, int, int]]
 
 
 def stories(*, at_most: int = 40) -> st.SearchStrategy[Story]:
-    rare = ["finish", "cancel", "fail", "lose", "join", "progress", "slow", "answer"]
+    rare = ["finish", "cancel", "fail", "lose", "join", "progress", "measure", "slow", "answer"]
     kinds = st.sampled_from(["submit"] * 4 + ["round"] * 6 + rare)
     return st.lists(st.tuples(kinds, st.integers(0, 7), st.integers(0, 3)), min_size=1, max_size=at_most)
 
@@ -46,10 +47,12 @@ def stories(*, at_most: int = 40) -> st.SearchStrategy[Story]:
 class Teller:
     """Tells a story to a scheduler: iterate over `events`, and say what it commanded by `hear`.
 
-    Solves are answered at once, unless "slow" came before: then at the next "answer", or with a failure.
+    Solves are answered at once, unless "slow" came before: then at the next "answer", or with a failure. With `open`,
+    there are new types, entities and templates, and rates are measured.
     """
 
     story: Story
+    open: bool = False
     time: float = 0.0
     submitted: int = 0
     slow: bool = False
@@ -80,13 +83,12 @@ class Teller:
         match kind:
             case "submit":
                 self.submitted += 1
-                spec = JobSpec(f"j{self.submitted}", TEMPLATES[other], WORKERS[other], 1e6)
-                return JobSubmitted(self.time, spec)
+                return JobSubmitted(self.time, self._spec(number, other))
             case "round":
                 return RoundDue(self.time)
             case "join":
-                server = Server(f"s{number}-{self.time}", ("v100", "p100", "k80")[other % 3], 1 + other)
-                return ServerJoined(self.time, server)
+                kinds = ("v100", "p100", "k80", "t4" if self.open else "v100")
+                return ServerJoined(self.time, Server(f"s{number}-{self.time}", kinds[other], 1 + other))
             case "lose":
                 servers = [name for floor in machine.floors for name, _, _ in floor.servers()]
                 return ServerLost(self.time, servers[number % len(servers)] if servers else "nobody")
@@ -96,7 +98,15 @@ class Teller:
             case "answer":
                 self.due, self.late = [*self.due, *(self._late(event, other) for event in self.late)], []
                 return None
-        return self._about_a_job(kind, active[number % len(active)], number) if active else None
+        return self._about_a_job(machine, kind, active[number % len(active)], number + other) if active else None
+
+    def _spec(self, number: int, other: int) -> JobSpec:
+        spec = JobSpec(f"j{self.submitted}", TEMPLATES[other], WORKERS[other], 1e6)
+        if not self.open:
+            return spec
+        template = "my-model" if number == 0 else spec.template
+        types = [None, None, ("v100", "t4"), ("k80",)][number % 4]
+        return replace(spec, template=template, entity=[None, "lab", "lab/vision", "club"][number % 4], types=types)
 
     def _late(self, event: Event, other: int) -> Event:
         assert isinstance(event, AllocationReady)
@@ -104,12 +114,22 @@ class Teller:
             return SolveFailed(self.time, event.number, "no luck")
         return AllocationReady(self.time, event.number, event.allocation)
 
-    def _about_a_job(self, kind: str, job: str, number: int) -> Event:
+    def _about_a_job(self, machine: Scheduler, kind: str, job: str, number: int) -> Event | None:
+        slot = machine.roster.slot_of[job]
         match kind:
+            case "measure":
+                run = next((run for run in machine.placed if slot in run.members), None)
+                if run is None or not self.open:
+                    return None
+                mates = [machine.roster.ids[other] for other in run.members if other != slot]
+                rate = float(machine.roster.rates[slot, run.type_index]) * (0.9, 0.97, 1.01, 2.0)[number % 4]
+                kind, beside = machine.types[run.type_index], mates[0] if mates else None
+                return RateMeasured(self.time, job, kind, rate, number % 3 > 0, beside)
             case "progress":
                 return JobsProgressed(self.time, [job], np.array([10.0]))
             case "finish":
                 return JobFinished(self.time, job)
             case "cancel":
                 return JobCancelled(self.time, job)
-        return JobFailed(self.time, job, "crashed", retry=bool(number % 2))
+        pause = self.time + 500.0 if number % 3 == 0 else None
+        return JobFailed(self.time, job, "crashed", retry=bool(number % 2), not_before=pause)

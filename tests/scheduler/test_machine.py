@@ -11,6 +11,7 @@ from gavel.core.events import (
     AllocationReady,
     Command,
     Event,
+    JobCancelled,
     JobSubmitted,
     Launch,
     Renew,
@@ -88,6 +89,19 @@ def test_a_round_does_not_wait_for_a_slow_solver() -> None:
     late = machine.handle(RoundDue(361.0))
     assert late == [Renew(721.0), WakeAt(721.0)]
     assert machine.handle(answer(asked[0], 400.0)) == []  # taken up by the next round
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_an_answer_that_speaks_of_a_job_that_has_left_serves_the_others(mechanism: type[Mechanism]) -> None:
+    machine = scheduler(mechanism())
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 2)))
+    for name in ("one", "two"):
+        machine.handle(JobSubmitted(0.0, job(name)))
+    asked = machine.handle(RoundDue(0.0))
+    assert isinstance(asked[0], Solve)
+    machine.handle(JobCancelled(0.5, "one"))
+    launched = [c.job for c in machine.handle(answer(asked[0], 0.7)) if isinstance(c, Launch)]
+    assert launched == ["two"]
 
 
 def test_a_failed_solve_leaves_the_old_allocation_in_force() -> None:

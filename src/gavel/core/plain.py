@@ -24,6 +24,7 @@ Reader = Callable[[Any], Any]
 
 SHORT = 8
 """An array of so few elements is always a list: shorter and easier to read."""
+_PLAIN = frozenset({types.NoneType, bool, int, str})
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -46,15 +47,17 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911 - one answer for each kind of 
     >>> to_plain({"left": math.inf, "of": (1, 2.5, None)})
     {'left': 'inf', 'of': [1, 2.5, None]}
     """
+    if type(value) in _PLAIN:  # most of what there is
+        return value
     match value:
-        case None | bool() | str():
-            return value
         case np.ndarray():
             return _plain_array(value)
         case np.generic():
             return to_plain(value.item())
-        case int() | float():
+        case float():
             return _plain_number(value)
+        case int() | str():
+            return value
         case Mapping():
             return {name: to_plain(item) for name, item in value.items()}
         case tuple() | list():
@@ -63,17 +66,19 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911 - one answer for each kind of 
 
 
 def plain_record(value: Any, *, without: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a dataclass that differ from their defaults."""
+    """The fields of a dataclass that make it and differ from their defaults."""
     return {
         field.name: to_plain(content)
         for field in dataclasses.fields(value)
-        if field.name not in without and not _is_default(field, content := getattr(value, field.name))
+        if field.init and field.name not in without and not _is_default(field, content := getattr(value, field.name))
     }
 
 
 def _is_default(field: dataclasses.Field[Any], content: Any) -> bool:
     if field.default_factory is not dataclasses.MISSING:
         return bool(content == field.default_factory())
+    if field.default is dataclasses.MISSING:
+        return False
     # As text, so that 0.0 and -0.0, or 1 and True, are not taken for each other.
     return content is field.default or repr(content) == repr(field.default)
 
@@ -137,33 +142,45 @@ def _reader(hint: Any) -> Reader:  # noqa: PLR0911 - one answer for each kind of
         return _mapping_reader(_reader(parts[1]))
     if origin is Sequence or (origin is tuple and parts[1:] == (...,)):
         return _sequence_reader(_reader(parts[0]))
+    if origin is tuple:
+        return _tuple_reader([_reader(part) for part in parts])
     raise TypeError(f"no way is known to read {hint} from plain data")
 
 
 @cache
-def _field_readers(kind: type) -> tuple[dict[str, Reader], frozenset[str]]:
-    """How to read each field, and those that must be there."""
+def _fields(kind: type) -> tuple[dict[str, Any], frozenset[str]]:
+    """The type of each field, and those that must be there."""
     hints = get_type_hints(kind)
-    fields = dataclasses.fields(kind)
+    fields = [field for field in dataclasses.fields(kind) if field.init]
     required = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
-    return {field.name: _reader(hints[field.name]) for field in fields}, frozenset(required)
+    return {field.name: hints[field.name] for field in fields}, frozenset(required)
 
 
 def _record(kind: type, document: Any, known: Mapping[str, Any]) -> Any:
+    hints, required = _fields(kind)
+    open_ = {name: hint for name, hint in hints.items() if name not in known} if known else hints
+    return kind(**known, **_contents(document, open_, required - known.keys(), kind.__name__))
+
+
+def read_items(hints: Mapping[str, Any], document: Any, whose: str) -> dict[str, Any]:
+    """Read an object that has exactly these items, of these types."""
+    return _contents(document, hints, frozenset(hints), whose)
+
+
+def _contents(document: Any, hints: Mapping[str, Any], required: frozenset[str], whose: str) -> dict[str, Any]:
     if not isinstance(document, dict):
-        raise MisfitError(f"is {reprlib.repr(document)}, not an object of {kind.__name__}'s fields")
-    readers, required = _field_readers(kind)
-    content = dict(known)
+        raise MisfitError(f"is {reprlib.repr(document)}, not an object of {whose}'s fields")
+    content = {}
     for name, part in document.items():
-        if name not in readers or name in known:
-            raise MisfitError(f"has a field {name!r} that {kind.__name__} does not have")
+        if name not in hints:
+            raise MisfitError(f"has a field {name!r} that {whose} does not have")
         try:
-            content[name] = readers[name](part)
+            content[name] = _reader(hints[name])(part)
         except MisfitError as misfit:
             raise misfit.within(name) from None
     if missing := sorted(required - content.keys()):
-        raise MisfitError(f"lacks {', '.join(map(repr, missing))} of {kind.__name__}")
-    return kind(**content)
+        raise MisfitError(f"lacks {', '.join(map(repr, missing))} of {whose}")
+    return content
 
 
 def _text(document: Any) -> str:
@@ -192,7 +209,7 @@ def _number(document: Any) -> float:
     return float(document)
 
 
-_SIMPLE: dict[Any, Reader] = {str: _text, bool: _truth, int: _whole, float: _number}
+_SIMPLE: dict[Any, Reader] = {str: _text, bool: _truth, int: _whole, float: _number, Any: lambda document: document}
 
 
 def _one_of(allowed: tuple[Any, ...], document: Any) -> Any:
@@ -206,6 +223,15 @@ def _sequence_reader(part: Reader) -> Reader:
         if not isinstance(document, list):
             raise MisfitError(f"is {reprlib.repr(document)}, not a list")
         return tuple(map(part, document))
+
+    return read
+
+
+def _tuple_reader(parts: list[Reader]) -> Reader:
+    def read(document: Any) -> tuple[Any, ...]:
+        if not isinstance(document, list) or len(document) != len(parts):
+            raise MisfitError(f"is {reprlib.repr(document)}, not a list of {len(parts)}")
+        return tuple(part(item) for part, item in zip(parts, document, strict=True))
 
     return read
 

@@ -122,7 +122,7 @@ class Problem:
         """
         types, jobs, pairs = tuple(types), tuple(jobs), tuple(pairs)
         columns = _columns(types, (rate for job in jobs for rate in job.rates.items()))
-        tree = _with_ancestors(entities or {}, (job.entity for job in jobs if job.entity))
+        tree = with_ancestors(entities or {}, (job.entity for job in jobs if job.entity))
         paired = {name for pair in pairs for name in pair.jobs}
         keys = [_profile_key(job, types, columns, job.id if job.id in paired else "") for job in jobs]
         # Sorted, so that the answer does not depend on the order in which jobs are listed.
@@ -178,7 +178,7 @@ class Problem:
         if allowed is not None:
             pair_rates = np.where((allowed[first] & allowed[second])[:, None, :], pair_rates, 0.0)
         workers = np.array([workers for _, workers in profiles], dtype=np.intp)
-        tree = _with_ancestors(entities or {}, ())
+        tree = with_ancestors(entities or {})
         return cls(
             types, columns, Profiles(workers, rates), jobs, Pairs(first, second, _by_column(pair_rates, columns)), tree
         )
@@ -383,7 +383,7 @@ def _by_column(rates: Floats, columns: Sequence[Column]) -> Floats:
     return by_column
 
 
-def _with_ancestors(entities: Mapping[str, Entity], used: Iterable[str]) -> dict[str, Entity]:
+def with_ancestors(entities: Mapping[str, Entity], used: Iterable[str] = ()) -> dict[str, Entity]:
     """Every entity on the way to the root, parents first; those nobody described get the defaults."""
     paths = set(entities) | set(used)
     for path in tuple(paths):

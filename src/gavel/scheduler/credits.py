@@ -10,14 +10,16 @@ of rounds, for combos and for jobs, and jobs move rarely.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 import numpy as np
 
 from gavel.core.allocation import Allocation
+from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Bools, Floats, Ints
-from gavel.scheduler.rounds import Members, Question, Run, offers
+from gavel.scheduler.rounds import Members, Question, Run, RunNumbers, offers
 
 GUEST = -1
 """The entry of a run on an accelerator that would be idle: it pays nothing and yields first."""
@@ -33,7 +35,6 @@ EntryKey = tuple[int, int, int]
 class Entries:
     """What an allocation asks for, and what is owed."""
 
-    index: dict[EntryKey, int]
     first: Ints
     second: Ints
     kind: Ints
@@ -43,11 +44,16 @@ class Entries:
     """(entries, 2): steps per second of each member."""
     credit: Floats
     """Runs owed; changes every round."""
+    index: dict[EntryKey, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        keys = zip(self.first.tolist(), self.second.tolist(), self.kind.tolist(), strict=True)
+        object.__setattr__(self, "index", {key: number for number, key in enumerate(keys)})
 
     @classmethod
     def none(cls) -> Entries:
         ints, floats = np.empty(0, dtype=np.intp), np.empty(0)
-        return cls({}, ints, ints, ints, floats, np.empty((0, 2)), floats)
+        return cls(ints, ints, ints, floats, np.empty((0, 2)), floats)
 
     @classmethod
     def of(cls, allocation: Allocation, running: Iterable[EntryKey]) -> Entries:
@@ -66,7 +72,6 @@ class Entries:
                 targets.setdefault((first, second, kind), 0.0)
         keys = np.array(list(targets), dtype=np.intp).reshape(len(targets), 3)
         return cls(
-            {key: number for number, key in enumerate(targets)},
             keys[:, 0],
             keys[:, 1],
             keys[:, 2],
@@ -145,6 +150,55 @@ class _Settled:
         return same and len(question.waiting) == len(self.round.waiting)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _SettledState:
+    """A settled plan as it is written down; runs by number."""
+
+    capacity: tuple[int, ...]
+    runs: tuple[int, ...]
+    waited: Ints
+    """Before the plan was made."""
+    waiting: Ints
+    free: tuple[int, ...]
+    paid: Ints
+    guests: tuple[int, ...]
+    pace: Floats
+
+    @classmethod
+    def of(cls, settled: _Settled, numbers: RunNumbers) -> _SettledState:
+        made = settled.round
+        return cls(
+            tuple(made.question.capacity),
+            tuple(map(numbers.of, settled.runs)),
+            made.question.waiting,
+            np.array(sorted(made.waiting), dtype=np.intp),
+            tuple(made.free),
+            made.paid,
+            tuple(map(numbers.of, made.guests)),
+            settled.pace,
+        )
+
+    def restored(self, runs: Sequence[Run], question: Question) -> _Settled:
+        asked = replace(question, capacity=list(self.capacity), running=[], waiting=self.waited)
+        made = _Round(asked, list(self.free), self.paid, set(self.waiting.tolist()), advances=[])
+        made.guests += [runs[number] for number in self.guests]
+        return _Settled(made, [runs[number] for number in self.runs], self.pace)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """What the mechanism writes down."""
+
+    kind: Literal["credits"]
+    entries: Entries
+    lag: Floats
+    members: tuple[tuple[int, ...], ...]
+    class_rate: Floats
+    entry_of: tuple[tuple[int, int], ...]
+    """Runs by number, with the entry of each."""
+    settled: _SettledState | None
+
+
 class Credits:
     """Plans rounds by credit; see the module."""
 
@@ -214,6 +268,29 @@ class Credits:
             self.lag[slot] = 0.0
         for run in [run for run in self._entry_of if slot in run.members]:
             del self._entry_of[run]
+
+    def dump(self, numbers: RunNumbers) -> dict[str, Any]:
+        return plain_record(
+            _State(
+                "credits",
+                self.entries,
+                self.lag,
+                tuple(map(tuple, self._members)),
+                self._class_rate,
+                tuple((numbers.of(run), entry) for run, entry in self._entry_of.items()),
+                None if self._settled is None else _SettledState.of(self._settled, numbers),
+            )
+        )
+
+    def restore(self, document: Any, runs: Sequence[Run], question: Question) -> None:
+        state = from_plain(_State, document)
+        self.entries, self.lag, self._class_rate = state.entries, state.lag, state.class_rate
+        self._members = list(map(list, state.members))
+        self._class_of = np.full(len(self.lag), NOBODY)
+        for number, members in enumerate(self._members):
+            self._class_of[members] = number
+        self._entry_of = {runs[number]: entry for number, entry in state.entry_of}
+        self._settled = None if state.settled is None else state.settled.restored(runs, question)
 
     def plan(self, question: Question) -> list[Run]:
         self.entries.credit[:] += self.entries.target

@@ -31,7 +31,7 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.jobs import Entity, JobSpec
-from gavel.core.problem import Bools, Floats, Ints, Jobs, Problem
+from gavel.core.problem import Bools, Floats, Ints, Jobs, Problem, with_ancestors
 from gavel.core.throughputs import Condition, Throughputs
 from gavel.scheduler.placement import Floor, Where
 from gavel.scheduler.roster import Roster
@@ -85,7 +85,10 @@ class Scheduler:
         self.allocation: Allocation | None = None
         self.allocated_at: float | None = None
         """When the allocation came."""
-        self._entities = dict(entities or {})
+        self.unanswered: Solve | None = None
+        """The last question, while nobody has answered it: whoever takes over has to ask it again."""
+        self._tree = with_ancestors(entities or {})
+        """The entities by path, those on the way to the root included."""
         self._profiles: dict[Profile, int] = {}
         self._problem_base: Problem | None = None
         self._rates: list[Floats] = []
@@ -119,6 +122,10 @@ class Scheduler:
         """The number of the solve that the next round waits for."""
         return self._awaiting
 
+    def paused_until(self, slot: int) -> float | None:
+        """When a job that failed may run again; None if it may now."""
+        return self._held.get(slot)
+
     def rates_of(self, job: str) -> dict[str, float]:
         """Steps per second of a job alone, as now believed, by type."""
         return dict(zip(self.types, self.roster.rates[self.roster.slot_of[job]].tolist(), strict=True))
@@ -126,7 +133,7 @@ class Scheduler:
     @property
     def entities(self) -> list[str]:
         """The paths of the entities, by the number that the roster has."""
-        return list(self._base.entities)
+        return list(self._tree)
 
     def handle(self, event: Event) -> list[Command]:  # noqa: C901, PLR0911 - one answer for each kind of event
         """Take in one event."""
@@ -214,7 +221,7 @@ class Scheduler:
             if not self.settings.open_entities:
                 names = ", ".join(known) or "none"
                 raise InputError(f"job {job.id!r}: there is no entity {job.entity!r}; known: {names}")
-            self._entities[job.entity] = Entity()
+            self._tree = with_ancestors(self._tree | {job.entity: Entity()})
             self._problem_base = None
             renumbered = np.array([*(self.entities.index(path) for path in known), -1])
             self.roster.entity = renumbered[self.roster.entity]
@@ -309,7 +316,8 @@ class Scheduler:
             self._awaiting = self._solve_number
             self._solved_at, self._changed = time, False
             self._round_ends = time + self.settings.solve_patience_seconds
-            return [Solve(self._solve_number, self.problem(time)), WakeAt(self._round_ends)]
+            self.unanswered = Solve(self._solve_number, self.problem(time))
+            return [self.unanswered, WakeAt(self._round_ends)]
         return self._plan(time)
 
     def _release(self, time: float) -> None:
@@ -332,6 +340,7 @@ class Scheduler:
     def _allocation_ready(self, event: AllocationReady) -> list[Command]:
         if event.number != self._solve_number:
             return []  # the answer to a question that has been asked anew
+        self.unanswered = None
         jobs = event.allocation.problem.jobs
         slots = np.array([self.roster.slot_of.get(name, -1) for name in jobs.ids], dtype=np.intp)
         self.allocation, self.allocated_at = event.allocation, event.time
@@ -343,14 +352,17 @@ class Scheduler:
         return self._plan(event.time)
 
     def _go_on_without(self, event: SolveFailed) -> list[Command]:
+        if event.number != self._solve_number:
+            return []
+        self.unanswered = None
+        self._changed = True  # so that the next round asks again
         if self._awaiting != event.number:
             return []
         self._awaiting = None
-        self._changed = True
         return self._plan(event.time)
 
     def _plan(self, time: float) -> list[Command]:
-        runs = self.mechanism.plan(self._question())
+        runs = self.mechanism.plan(self.question())
         if not runs and not self.placed:
             return self._sleep()
         self._round_ends = until = time + self.settings.round_seconds
@@ -434,7 +446,8 @@ class Scheduler:
         assert name is not None  # noqa: S101 - a run's jobs are active
         return name
 
-    def _question(self) -> Question:
+    def question(self) -> Question:
+        """What the mechanism would be asked now."""
         running = list(self.placed)
         busy = {slot for run in running for slot in run.members}
         waiting = np.array([slot for slot in self._ready.tolist() if slot not in busy], dtype=np.intp)
@@ -476,7 +489,7 @@ class Scheduler:
             nobody = Jobs((), *(np.empty(0) for _ in range(8)))  # type: ignore[arg-type]
             profiles = [(template, workers) for template, workers, _ in self._profiles]
             base = Problem.from_table(
-                types, self.table, profiles, nobody, entities=self._entities, allowed=self._allowed(self._profiles)
+                types, self.table, profiles, nobody, entities=self._tree, allowed=self._allowed(self._profiles)
             )
             self._problem_base = base if self.settings.space_sharing else base.without_pairs()
         return self._problem_base

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from gavel.core.cluster import Server
 
 Where = Mapping[str, int]
 """Accelerators by server."""
+
+
+@dataclass(frozen=True, slots=True)
+class FloorState:
+    """A floor as it is written down. Orders are part of it: of servers that would do, the first is taken."""
+
+    sizes: Mapping[str, int]
+    with_free: tuple[tuple[int, tuple[str, ...]], ...]
+    """Servers by free accelerators."""
 
 
 class Floor:
@@ -31,6 +41,21 @@ class Floor:
         """Name, accelerators and how many of them are free, of every server."""
         for name, size in self._size.items():
             yield name, size, self._free[name]
+
+    def dump(self) -> FloorState:
+        """All there is to know."""
+        groups = tuple((count, tuple(names)) for count, names in sorted(self._with_free.items()) if names)
+        return FloorState(dict(self._size), groups)
+
+    @classmethod
+    def restored(cls, state: FloorState) -> Floor:
+        """The floor that was written down."""
+        floor = cls()
+        floor._size = dict(state.sizes)
+        for count, names in state.with_free:
+            floor._free |= dict.fromkeys(names, count)
+            floor._with_free[count] = dict.fromkeys(names)
+        return floor
 
     def join(self, server: Server) -> None:
         self._size[server.name] = server.accelerators

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
 import numpy as np
 
 from gavel.core.allocation import Allocation
+from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Floats, Ints
-from gavel.scheduler.rounds import Members, Question, Run, offers
+from gavel.scheduler.rounds import Members, Question, Run, RunNumbers, offers
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """What the mechanism writes down."""
+
+    kind: Literal["priorities"]
+    combos: tuple[Members, ...]
+    target: Floats
+    turn: int
+    rounds: Floats
 
 
 class Priorities:
@@ -17,7 +33,6 @@ class Priorities:
 
     def __init__(self) -> None:
         self._combos: list[Members] = []
-        self._workers = np.empty(0, dtype=np.intp)
         self._target: Floats = np.empty((0, 0))
         self._turn = 0
         self._rounds: Floats = np.empty((0, 0))
@@ -30,8 +45,9 @@ class Priorities:
         number = {name: int(slot) for name, slot in zip(problem.jobs.ids, slots.tolist(), strict=True)}
         for row in allocation.rows():
             shares = np.fromiter(row.shares.values(), dtype=float, count=len(row.shares))
-            if shares.any():
-                self._combos.append(tuple(number[name] for name in row.jobs))
+            members = tuple(number[name] for name in row.jobs)
+            if shares.any() and min(members) >= 0:  # others left while the solver worked
+                self._combos.append(members)
                 by_type.append(shares)
         self._target = np.array(by_type).reshape(len(by_type), len(problem.types))
         self._rounds = np.full(self._target.shape, 0.5)
@@ -40,6 +56,14 @@ class Priorities:
         keep = [index for index, members in enumerate(self._combos) if slot not in members]
         self._combos = [self._combos[index] for index in keep]
         self._target, self._rounds = self._target[keep], self._rounds[keep]
+
+    def dump(self, numbers: RunNumbers) -> dict[str, Any]:  # noqa: ARG002 - it keeps no runs
+        return plain_record(_State("priorities", tuple(self._combos), self._target, self._turn, self._rounds))
+
+    def restore(self, document: Any, runs: Sequence[Run], question: Question) -> None:  # noqa: ARG002
+        state = from_plain(_State, document)
+        self._combos, self._target = list(state.combos), state.target
+        self._turn, self._rounds = state.turn, state.rounds
 
     def plan(self, question: Question) -> list[Run]:
         free = list(question.capacity)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, get_type_hints
 
 import numpy as np
 
 from gavel.core.jobs import JobSpec
+from gavel.core.plain import from_plain, read_items, to_plain
 from gavel.core.problem import Floats, Ints
 
 
@@ -92,6 +95,25 @@ class Roster:
         self._active = None
         return slot
 
+    def dump(self) -> dict[str, Any]:
+        """The jobs that are here as plain data, and which slots will be used next."""
+        columns = {name: to_plain(getattr(self, name)[self.active]) for name in _columns()}
+        return {"size": len(self.ids), "slots": dict(self.slot_of), "spare": list(self.spare), "columns": columns}
+
+    @classmethod
+    def restored(cls, document: Mapping[str, Any], types: int) -> Roster:
+        """The roster that was written down."""
+        state = from_plain(_State, document)
+        roster = cls(types, [None] * state.size, dict(state.slots), list(state.spare))
+        slots = roster.active
+        for job, slot in state.slots.items():
+            roster.ids[slot] = job
+        for name, values in read_items(_columns(), state.columns, "a roster").items():
+            column = np.zeros((state.size, *values.shape[1:]), dtype=values.dtype)
+            column[slots] = values
+            setattr(roster, name, column)
+        return roster
+
     def _grow(self) -> None:
         size = len(self.ids)
         more = max(size, 64)
@@ -106,3 +128,18 @@ class Roster:
             new = np.zeros((size + more, self.types))
             new[:size] = old.reshape(size, self.types)
             setattr(self, name, new)
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    size: int
+    slots: Mapping[str, int]
+    spare: tuple[int, ...]
+    columns: Mapping[str, Any]
+    """By attribute; only of jobs that are here, in the order of `slots`."""
+
+
+@cache
+def _columns() -> dict[str, Any]:
+    """The attributes that are arrays by slot."""
+    return {name: hint for name, hint in get_type_hints(Roster).items() if hint in {Ints, Floats}}

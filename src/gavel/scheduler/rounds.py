@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -53,6 +53,26 @@ class Mechanism(Protocol):
 
     def leave(self, slot: int) -> None:
         """Forget a job that is done; its slot will be used again."""
+
+    def dump(self, numbers: RunNumbers) -> dict[str, Any]:
+        """Everything that later plans depend on, as plain data; runs by number."""
+
+    def restore(self, document: Any, runs: Sequence[Run], question: Question) -> None:
+        """Take up what another one of the same kind and settings wrote down; `question` is that of this moment."""
+
+
+class RunNumbers:
+    """Numbers for runs in a dump, in the order in which they are first asked for."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Run, int] = {}
+
+    def of(self, run: Run) -> int:
+        return self._numbers.setdefault(run, len(self._numbers))
+
+    def all(self) -> list[Run]:
+        """Every run that has a number, by number."""
+        return list(self._numbers)
 
 
 def offers(question: Question, free: Sequence[int], taken: Container[int]) -> list[tuple[int, int]]:

@@ -39,7 +39,8 @@ class JobView:
     weight: float
     entity: str | None
     arrival: float
-    steps_left: float
+    steps_left: float | None
+    """None if nobody knows."""
     deadline: float | None
     """The time by which it should be done."""
     state: JobState
@@ -48,6 +49,8 @@ class JobView:
     restarts: int
     place: Place | None
     """None while it waits."""
+    paused_until: float | None
+    """It failed and does not run before this time."""
     received: Mapping[str, float]
     """Seconds on each type so far."""
     shares: Mapping[str, float] | None
@@ -168,7 +171,7 @@ def _jobs(scheduler: Scheduler, time: float, places: Mapping[int, Place]) -> Ite
     received = roster.received.copy()
     for run in scheduler.placed:
         received[list(run.members), run.type_index] += _unaccounted(scheduler, time)
-    shares, limits = _meant(scheduler.allocation, scheduler.types)
+    shares, limits = _meant(scheduler.allocation)
     templates, entities = scheduler.templates, [*scheduler.entities, None]
     for name, slot in roster.slot_of.items():
         place = places.get(slot)
@@ -180,12 +183,13 @@ def _jobs(scheduler: Scheduler, time: float, places: Mapping[int, Place]) -> Ite
             weight=float(roster.weight[slot]),
             entity=entities[roster.entity[slot]],
             arrival=float(roster.arrival[slot]),
-            steps_left=max(float(roster.steps[slot]), 0.0),
+            steps_left=None if np.isnan(roster.steps[slot]) else max(float(roster.steps[slot]), 0.0),
             deadline=deadline if np.isfinite(deadline) else None,
             state="waiting" if place is None else "running",
             has_run=bool(roster.started[slot]),
             restarts=int(roster.restarts[slot]),
             place=place,
+            paused_until=scheduler.paused_until(slot),
             received=dict(zip(scheduler.types, received[slot].tolist(), strict=True)),
             shares=shares.get(name),
             limit=limits.get(name),
@@ -197,11 +201,12 @@ def _unaccounted(scheduler: Scheduler, time: float) -> float:
     return max(time - scheduler._accounted_until, 0.0)  # noqa: SLF001 - one package
 
 
-def _meant(allocation: Allocation | None, types: tuple[str, ...]) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
+def _meant(allocation: Allocation | None) -> tuple[dict[str, dict[str, float]], dict[str, str]]:
     """By job: the shares that an allocation gives it, and what keeps it from more."""
     if allocation is None:
         return {}, {}
     ids, numbers = allocation.problem.jobs.ids, allocation.classes.of_job.tolist()
+    types = [kind.name for kind in allocation.problem.types]  # others may have joined since
     shares = [dict(zip(types, row, strict=True)) for row in allocation.class_shares.tolist()]
     limits = [str(limit) for limit in allocation.class_limits]
     return (

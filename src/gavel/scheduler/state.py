@@ -1,0 +1,142 @@
+"""The whole state of a scheduler as plain data, and a scheduler from it that gives exactly the same commands.
+
+Settings, throughput table, entities and prices are not part of it: whoever restores brings them as they were, a table
+that has learned with what it has learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.errors import InputError
+from gavel.core.events import Solve
+from gavel.core.jobs import Entity
+from gavel.core.plain import from_plain, plain_record, read_items
+from gavel.core.problem import Floats, Ints, Problem
+from gavel.core.throughputs import Throughputs
+from gavel.scheduler.machine import Scheduler, Settings
+from gavel.scheduler.placement import Floor, FloorState
+from gavel.scheduler.roster import Roster
+from gavel.scheduler.rounds import Mechanism, Run, RunNumbers
+
+FORMAT = 1
+"""Raised whenever what is written means something else than before."""
+
+COUNTERS: dict[str, Any] = {
+    "allocated_at": float | None,
+    "_changed": bool,
+    "_solved_at": float,
+    "_solve_number": int,
+    "_awaiting": int | None,
+    "_accounted_until": float,
+    "_scattered": bool,
+    "_round_ends": float | None,
+}
+"""Attributes of a scheduler that are written down as they are, with their types."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    format: int
+    types: tuple[str, ...]
+    entities: tuple[str, ...]
+    profiles: tuple[tuple[str, int, tuple[str, ...] | None], ...]
+    rates: Floats
+    """As they were looked up for these profiles; a table may have learned since."""
+    base: Problem | None
+    """For the same reason."""
+    held: tuple[tuple[int, float], ...]
+    counters: Mapping[str, Any]
+    roster: Mapping[str, Any]
+    floors: tuple[FloorState, ...]
+    runs: tuple[Run, ...]
+    """Everything that runs, or that the mechanism remembers; below, a run is its number here."""
+    placed: tuple[tuple[int, Mapping[str, int]], ...]
+    mechanism: Mapping[str, Any]
+    allocation: Allocation | None
+    unanswered: Solve | None
+    accelerator_seconds: Floats
+
+
+def dump(scheduler: Scheduler) -> dict[str, Any]:
+    """All that later commands depend on, as plain data; strict JSON holds it."""
+    numbers = RunNumbers()
+    placed = tuple((numbers.of(run), where) for run, where in scheduler.placed.items())
+    mechanism = scheduler.mechanism.dump(numbers)
+    return plain_record(
+        _State(
+            FORMAT,
+            scheduler.types,
+            tuple(scheduler.entities),
+            tuple(scheduler._profiles),
+            np.array(scheduler._rates),
+            scheduler._problem_base,
+            tuple(scheduler._held.items()),
+            {name: getattr(scheduler, name) for name in COUNTERS},
+            scheduler.roster.dump(),
+            tuple(floor.dump() for floor in scheduler.floors),
+            tuple(numbers.all()),
+            placed,
+            mechanism,
+            scheduler.allocation,
+            scheduler.unanswered,
+            scheduler.accelerator_seconds,
+        )
+    )
+
+
+def restore(
+    document: Any,
+    table: Throughputs,
+    mechanism: Mechanism,
+    settings: Settings,
+    *,
+    entities: Mapping[str, Entity] | None = None,
+    prices: Mapping[str, float] | None = None,
+) -> Scheduler:
+    """The scheduler that was written down. The mechanism must be a new one of the same kind and settings."""
+    state = _read(document, table)
+    opened = dict.fromkeys(state.entities, Entity()) if settings.open_entities else {}
+    scheduler = Scheduler(table, mechanism, settings, entities=opened | dict(entities or {}), prices=prices)
+    scheduler.roster = Roster.restored(state.roster, len(table.types))
+    scheduler.floors = [Floor.restored(floor) for floor in state.floors]
+    scheduler._profiles = {profile: number for number, profile in enumerate(state.profiles)}
+    scheduler._rates, scheduler._problem_base = list(state.rates), state.base
+    scheduler._held = dict(state.held)
+    here = scheduler.roster.active
+    if tuple(scheduler.entities) != state.entities:
+        scheduler._problem_base = None
+        scheduler.roster.entity[here] = _renumbered(scheduler.roster.entity[here], state.entities, scheduler.entities)
+    scheduler.placed = {state.runs[number]: where for number, where in state.placed}
+    scheduler.allocation, scheduler.unanswered = state.allocation, state.unanswered
+    scheduler.accelerator_seconds = state.accelerator_seconds
+    for name, value in read_items(COUNTERS, state.counters, "a scheduler").items():
+        setattr(scheduler, name, value)
+    mechanism.restore(state.mechanism, state.runs, scheduler.question())
+    return scheduler
+
+
+def _read(document: Any, table: Throughputs) -> _State:
+    found = document.get("format") if isinstance(document, dict) else None
+    if found != FORMAT:
+        raise InputError(f"the scheduler's state has format {found!r}; this version of Gavel reads format {FORMAT}")
+    state = from_plain(_State, document)
+    if state.types != table.types:
+        raise InputError(
+            f"the scheduler's state is of the types {', '.join(state.types)}, and the throughput table has "
+            f"{', '.join(table.types)}; give the table that it was made with"
+        )
+    return state
+
+
+def _renumbered(numbers: Ints, before: tuple[str, ...], now: list[str]) -> Ints:
+    """Entities are known by number; others may have been described since."""
+    used = {before[number] for number in np.unique(numbers[numbers >= 0]).tolist()}
+    if missing := sorted(used - set(now)):
+        raise InputError(f"jobs belong to {', '.join(missing)}, and no such entity is described any more")
+    return np.array([now.index(path) if path in used else -1 for path in before] + [-1], dtype=np.intp)[numbers]

@@ -1,0 +1,156 @@
+"""A scheduler written down and restored: the same commands from there on, whatever happened and happens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gavel.core.cluster import Server
+from gavel.core.codec import encode_command
+from gavel.core.errors import InputError
+from gavel.core.events import JobSubmitted, RoundDue, ServerJoined, Solve, SolveFailed
+from gavel.core.jobs import Entity, JobSpec
+from gavel.core.learned import LearnedTable
+from gavel.core.throughputs import ThroughputTable, builtin_table
+from gavel.scheduler.credits import Credits
+from gavel.scheduler.machine import Scheduler, Settings, check_invariants
+from gavel.scheduler.placement import Floor
+from gavel.scheduler.priorities import Priorities
+from gavel.scheduler.rounds import Mechanism
+from gavel.scheduler.state import COUNTERS, dump, restore
+from stories import Story, Teller, stories
+
+TABLE = builtin_table()
+MECHANISMS: tuple[Callable[[], Mechanism], ...] = (Credits, lambda: Credits(patience=1.0, rotation=3.0), Priorities)
+
+
+def through_json(document: Any) -> Any:
+    return json.loads(json.dumps(document, allow_nan=False))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=["credits", "impatient credits", "priorities"])
+@pytest.mark.parametrize("space_sharing", [False, True])
+@given(story=stories(at_most=60), cut=st.integers(0, 80))
+@settings(max_examples=25)
+def test_a_restored_scheduler_gives_exactly_the_same_commands(
+    mechanism: Callable[[], Mechanism], space_sharing: bool, story: Story, cut: int
+) -> None:
+    how = Settings(space_sharing=space_sharing)
+    first, teller = Scheduler(TABLE, mechanism(), how), Teller(story)
+    second: Scheduler | None = None
+    for number, event in enumerate(teller.events(first)):
+        if number == cut:
+            written = through_json(dump(first))
+            second = restore(written, TABLE, mechanism(), how)
+            check_invariants(second)
+            assert through_json(dump(second)) == written
+        commands = first.handle(event)
+        if second is not None:
+            assert [*map(encode_command, commands)] == [*map(encode_command, second.handle(event))]
+        teller.hear(commands)
+    if second is not None:
+        assert through_json(dump(first)) == through_json(dump(second))
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=["credits", "impatient credits", "priorities"])
+@given(story=stories(at_most=60), cut=st.integers(0, 80))
+@settings(max_examples=25)
+def test_so_does_one_that_learns_rates_types_and_entities(
+    mechanism: Callable[[], Mechanism], story: Story, cut: int
+) -> None:
+    how = Settings(space_sharing=True, open_entities=True)
+    table, teller = LearnedTable(TABLE), Teller(story, open=True)
+    first = Scheduler(table, mechanism(), how)
+    second: Scheduler | None = None
+    for number, event in enumerate(teller.events(first)):
+        if number == cut:
+            written = through_json({"scheduler": dump(first), "table": table.document()})
+            second = restore(written["scheduler"], LearnedTable.of(TABLE, written["table"]), mechanism(), how)
+        commands = first.handle(event)
+        if second is not None:
+            assert [*map(encode_command, commands)] == [*map(encode_command, second.handle(event))]
+        teller.hear(commands)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS, ids=["credits", "impatient credits", "priorities"])
+@given(story=stories())
+@settings(max_examples=10)
+def test_writing_down_changes_no_command(mechanism: Callable[[], Mechanism], story: Story) -> None:
+    often, never = (Scheduler(TABLE, mechanism(), Settings(space_sharing=True)) for _ in range(2))
+    teller = Teller(story)
+    for event in teller.events(often):
+        dump(often)
+        commands = often.handle(event)
+        assert [*map(encode_command, commands)] == [*map(encode_command, never.handle(event))]
+        teller.hear(commands)
+
+
+def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
+    """Whoever adds state to the scheduler has to say here what becomes of it in a dump."""
+    brought = {"table", "mechanism", "settings", "prices", "types", "_tree"}
+    own = {"roster", "floors", "placed", "allocation", "unanswered", "accelerator_seconds"}
+    own |= {"_profiles", "_rates", "_problem_base", "_held"}
+    assert vars(Scheduler(TABLE, Credits(), Settings())).keys() == brought | own | COUNTERS.keys()
+    credit = {"entries", "lag", "_members", "_class_rate", "_entry_of", "_settled"}
+    assert vars(Credits()).keys() == credit | {"patience", "rotation", "_class_of"}
+    assert vars(Priorities()).keys() == {"_combos", "_target", "_turn", "_rounds"}
+    assert vars(Floor()).keys() == {"_size", "_with_free", "_free"}
+
+
+def asked() -> tuple[Scheduler, Solve]:
+    """A scheduler that waits for an answer."""
+    scheduler = Scheduler(TABLE, Credits(), Settings(), entities={"lab": Entity()})
+    scheduler.handle(ServerJoined(0.0, Server("a", "v100", 2)))
+    scheduler.handle(JobSubmitted(0.0, JobSpec("j", "A3C", 1, 1e6, entity="lab")))
+    solve = scheduler.handle(RoundDue(0.0))[0]
+    assert isinstance(solve, Solve)
+    return scheduler, solve
+
+
+def test_a_question_that_nobody_has_answered_is_asked_again_by_whoever_takes_over() -> None:
+    scheduler, solve = asked()
+    assert scheduler.unanswered is solve
+    again = restore(through_json(dump(scheduler)), TABLE, Credits(), Settings(), entities={"lab": Entity()})
+    assert again.unanswered is not None
+    assert encode_command(again.unanswered) == encode_command(solve)
+    again.handle(SolveFailed(0.5, solve.number, "no luck"))
+    assert again.unanswered is None
+
+
+def test_a_solve_that_fails_late_is_asked_again_by_the_next_round() -> None:
+    scheduler, solve = asked()
+    scheduler.handle(RoundDue(1.0))
+    assert scheduler.handle(SolveFailed(30.0, solve.number, "no luck")) == []
+    assert isinstance(scheduler.handle(RoundDue(361.0))[0], Solve)
+
+
+def test_entities_that_were_described_since_do_not_confuse_jobs() -> None:
+    scheduler, _ = asked()
+    written = through_json(dump(scheduler))
+    more = restore(written, TABLE, Credits(), Settings(), entities={"club": Entity(), "lab": Entity()})
+    assert more.entities[more.roster.entity[more.roster.slot_of["j"]]] == "lab"
+    with pytest.raises(InputError, match="jobs belong to lab, and no such entity is described any more"):
+        restore(written, TABLE, Credits(), Settings(), entities={"club": Entity()})
+
+
+def test_what_cannot_be_restored_is_refused_with_a_reason() -> None:
+    written = through_json(dump(Scheduler(TABLE, Credits(), Settings())))
+    with pytest.raises(InputError, match="has format 99; this version of Gavel reads format 1"):
+        restore(written | {"format": 99}, TABLE, Credits(), Settings())
+    with pytest.raises(InputError, match="has format None"):
+        restore([], TABLE, Credits(), Settings())
+    with pytest.raises(InputError, match="lacks 'roster'"):
+        restore({k: v for k, v in written.items() if k != "roster"}, TABLE, Credits(), Settings())
+    counters = {k: v for k, v in written["counters"].items() if k != "_scattered"}
+    with pytest.raises(InputError, match="lacks '_scattered' of a scheduler"):
+        restore(written | {"counters": counters}, TABLE, Credits(), Settings())
+    with pytest.raises(InputError, match="kind is 'credits', not one of 'priorities'"):
+        restore(written, TABLE, Priorities(), Settings())
+    other = ThroughputTable(("h100",), TABLE.profiles, TABLE.alone[:, :1].copy(), TABLE.shared[..., :1].copy())
+    with pytest.raises(InputError, match="is of the types v100, p100, k80, and the throughput table has h100"):
+        restore(written, other, Credits(), Settings())
