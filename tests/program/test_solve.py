@@ -52,7 +52,7 @@ LIES: dict[str, Callable[[], LpSolution]] = {
 def test_an_honest_answer_is_taken() -> None:
     checked = solve(LP, attempts=iter([honest]))
     assert checked.solution is TRUTH
-    assert checked.bound == pytest.approx(float(LP.cost @ TRUTH.x))
+    assert checked.bound.value == pytest.approx(float(LP.cost @ TRUTH.x))
 
 
 @pytest.mark.parametrize("lie", LIES)

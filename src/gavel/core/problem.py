@@ -187,6 +187,12 @@ class Problem:
         """The same question with space sharing left out."""
         return replace(self, pairs=no_pairs(len(self.columns)))
 
+    def with_jobs(self, jobs: Jobs) -> Problem:
+        """The same question about other jobs; what follows from types and profiles alone is worked out once for all."""
+        other = replace(self, jobs=jobs)
+        vars(other).update((name, getattr(self, name)) for name in _KNOWN_BEFORE_JOBS)
+        return other
+
     @cached_property
     def counts(self) -> Floats:
         """Accelerators by type."""
@@ -239,6 +245,23 @@ class Problem:
         shares = self.counts[None, :] / (jobs * self.profiles.workers[:, None]) * (self.type_rates > 0)
         return np.asarray(shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0))
 
+    @cached_property
+    def worthwhile_pairs(self) -> tuple[Ints, Ints]:
+        """Pairs and columns in which sharing beats taking turns.
+
+        If the two normalised rates add up to at most 1, running one after the other gives both as much in no more
+        time: where such pairs are left out, the optimum stays.
+        """
+        pairs, alone = self.pairs, self.rates
+        ratio = np.zeros((len(pairs), len(self.columns)))
+        for side, ends in enumerate((pairs.first, pairs.second)):
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio += np.nan_to_num(pairs.rates[:, side] / alone[ends], nan=0.0, posinf=2.0)
+        fits = self.profiles.workers[pairs.first][:, None] <= self.counts[self.column_type]
+        worth = (ratio > 1 + 1e-9) & (pairs.rates > 0).all(axis=1) & fits
+        pair, column = np.nonzero(worth)
+        return pair, column
+
     def classes(self, *fields: JobField, rank: Ints | None = None) -> Classes:
         """Group the jobs that share a profile and the given attributes, and a rank where one is given."""
         code = self.jobs.profile
@@ -249,14 +272,45 @@ class Problem:
             if len(values) and (values != values[0]).any():
                 distinct, inverse = np.unique(values, return_inverse=True)
                 code = _combined(code, inverse, len(distinct))
-        _, first, of_job, count = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
-        return Classes(of_job.astype(np.intp), count.astype(np.intp), first.astype(np.intp))
+        first, of_job, count = grouped(code)
+        return Classes(of_job, count, first)
 
     def why_not_runnable(self, profile: int) -> str:
         """One clause for a profile that gets no share."""
         if not (self.profiles.rates[profile] > 0).any():
             return "it has no rate on any type"
         return f"it wants {self.profiles.workers[profile]} workers and no type that runs it has that many accelerators"
+
+
+_KNOWN_BEFORE_JOBS = (
+    "counts",
+    "column_type",
+    "rates",
+    "type_rates",
+    "equal_share_rates",
+    "fastest_rates",
+    "runnable",
+    "worthwhile_pairs",
+)
+
+
+def grouped(code: Ints) -> tuple[Ints, Ints, Ints]:
+    """Equal numbers, none negative, in groups by size: where each group begins, the group of each, and how many it has.
+
+    >>> [part.tolist() for part in grouped(np.array([7, 3, 7]))]
+    [[1, 0], [1, 0, 1], [1, 2]]
+    """
+    if int(code.max(initial=0)) > 4 * len(code) + 10_000:
+        _, first, group, count = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
+        return first.astype(np.intp), group.astype(np.intp), count.astype(np.intp)
+    # Small numbers are counted instead of sorted.
+    count = np.bincount(code)
+    first = np.empty(len(count), dtype=np.intp)
+    first[code[::-1]] = np.arange(len(code) - 1, -1, -1)  # of several the last one stays
+    present = np.flatnonzero(count)
+    number = np.empty(len(count), dtype=np.intp)
+    number[present] = np.arange(len(present))
+    return first[present], number[code], count[present]
 
 
 def _combined(code: Ints, other: Ints, others: int) -> Ints:

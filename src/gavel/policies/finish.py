@@ -62,4 +62,4 @@ def scored(allocation: Allocation, score: Score) -> Allocation:
         )
     # A bound that rounding puts on the wrong side of what was achieved says: optimal.
     bound = min(certificate.bound, objective) if certificate.minimised else max(certificate.bound, objective)
-    return replace(allocation, certificate=replace(certificate, objective=objective, bound=bound))
+    return allocation.with_certificate(replace(certificate, objective=objective, bound=bound))

@@ -28,13 +28,15 @@ class Columns:
         >>> m.times(np.array([1.0, 10.0])).tolist(), m.transposed_times(np.array([1.0, 10.0])).tolist()
         ([50.0, 5.0], [50.0, 5.0])
         """
-        order = np.lexsort((rows, columns))
-        rows, columns, values = rows[order], columns[order], values[order]
-        new = np.ones(len(rows), dtype=bool)
-        new[1:] = (rows[1:] != rows[:-1]) | (columns[1:] != columns[:-1])
-        if not new.all():
-            values = np.add.reduceat(values, np.flatnonzero(new))
-            rows, columns = rows[new], columns[new]
+        place = columns * shape[0] + rows
+        if (place[1:] <= place[:-1]).any():
+            order = np.argsort(place, kind="stable")
+            rows, columns, values, place = rows[order], columns[order], values[order], place[order]
+            new = np.ones(len(place), dtype=bool)
+            new[1:] = place[1:] != place[:-1]
+            if not new.all():
+                values = np.add.reduceat(values, np.flatnonzero(new))
+                rows, columns = rows[new], columns[new]
         return cls(shape, _starts(columns, shape[1]), rows, values, columns)
 
     def times(self, x: Floats) -> Floats:
@@ -53,17 +55,6 @@ class Columns:
         """The same places with other values."""
         return Columns(self.shape, self.indptr, self.indices, data, self.column)
 
-    def append(self, rows: Ints, values: Floats) -> Columns:
-        """With one more column at the end."""
-        height, width = self.shape
-        return Columns(
-            (height, width + 1),
-            np.append(self.indptr, self.indptr[-1] + len(rows)),
-            np.concatenate([self.indices, rows]),
-            np.concatenate([self.data, values]),
-            np.concatenate([self.column, np.full(len(rows), width)]),
-        )
-
     def select(self, chosen: Ints) -> Columns:
         """Some of the columns, in the given order."""
         sizes = np.diff(self.indptr)[chosen]
@@ -74,4 +65,6 @@ class Columns:
 
 
 def _starts(columns: Ints, width: int) -> Ints:
-    return np.concatenate([[0], np.cumsum(np.bincount(columns, minlength=width))]).astype(np.intp)
+    starts = np.zeros(width + 1, dtype=np.intp)
+    np.cumsum(np.bincount(columns, minlength=width), out=starts[1:])
+    return starts

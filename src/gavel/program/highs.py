@@ -28,7 +28,7 @@ SIFTING_ROUNDS = 200
 def solve(lp: Lp, method: Method, *, start: LpSolution | None = None) -> LpSolution:
     """Solve by HiGHS; raises SolverFailed unless it reports optimality."""
     highs = _solver(method)
-    _pass(highs, lp, np.arange(lp.matrix.shape[1]))
+    _pass(highs, lp)
     if start is not None and start.basis is not None:
         highs.setBasis(start.basis)
     _run(highs, method)
@@ -91,9 +91,7 @@ _reused = _Reused()
 
 def _solver(method: Method) -> highspy.Highs:
     if method in _reused.by_method:
-        known = _reused.by_method[method]
-        known.clearModel()
-        return known
+        return _reused.by_method[method]  # the next model replaces the last one
     highs = _reused.by_method[method] = highspy.Highs()
     highs.silent()
     options = {
@@ -114,19 +112,24 @@ def _run(highs: highspy.Highs, method: Method) -> None:
         raise SolverFailed(f"{method}: HiGHS ended with {highs.modelStatusToString(status)!r}")
 
 
-def _pass(highs: highspy.Highs, lp: Lp, chosen: Ints) -> None:
-    matrix = lp.matrix if len(chosen) == lp.matrix.shape[1] else lp.matrix.select(chosen)
+_BY_COLUMN, _MINIMISE = int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense.kMinimize)
+
+
+def _pass(highs: highspy.Highs, lp: Lp, chosen: Ints | None = None) -> None:
+    """Hand over a program, or some of its columns, the level as the last."""
+    matrix, cost = (lp.matrix, lp.cost) if chosen is None else (lp.matrix.select(chosen), lp.cost[chosen])
     rows, columns = matrix.shape
     # Rows hold every column at most 1 but the level, which nothing holds where no class has any way to go.
-    upper = np.where(chosen == lp.matrix.shape[1] - 1, 1.0, np.inf)
+    upper = np.full(columns, np.inf)
+    upper[-1] = 1.0
     status = highs.passModel(
         columns,
         rows,
         len(matrix.data),
-        int(highspy.MatrixFormat.kColwise),
-        int(highspy.ObjSense.kMinimize),
+        _BY_COLUMN,
+        _MINIMISE,
         0.0,
-        -lp.cost[chosen],
+        -cost,
         np.zeros(columns),
         upper,
         np.full(rows, -np.inf),

@@ -31,16 +31,28 @@ class Lp:
     """Class and position of each column without the level, a position meeting the same coupling rows in every class;
     None if some column runs two classes."""
 
-    def bound(self, duals: Floats) -> float:
+    def bound(self, duals: Floats) -> Bound:
         """An upper bound on the objective that holds whatever the duals are, by weak duality and 0 <= x <= 1."""
         prices = np.maximum(duals, 0.0)
-        shortfall = np.maximum(self.cost - self.matrix.transposed_times(prices), 0.0)
-        return float(self.rhs @ prices + shortfall.sum())
+        charges = self.matrix.transposed_times(prices)
+        shortfall = np.maximum(self.cost - charges, 0.0)
+        return Bound(float(self.rhs @ prices + shortfall.sum()), prices, charges)
 
     def violation(self, x: Floats) -> float:
         """The largest amount by which a row is exceeded, or a column is below 0 or above 1."""
-        rows = float(np.max(self.matrix.times(x) - self.rhs, initial=0.0))
-        return max(rows, float(np.max(-x, initial=0.0)), float(np.max(x - 1.0, initial=0.0)))
+        rows = (self.matrix.times(x) - self.rhs).max(initial=0.0)
+        return float(max(rows, -x.min(initial=0.0), x.max(initial=0.0) - 1.0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Bound:
+    """What no point of a program can pass, and the prices that say so."""
+
+    value: float
+    prices: Floats
+    """By row, none negative."""
+    charges: Floats
+    """By column: what it pays for the rows that it uses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

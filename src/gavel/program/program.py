@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from scipy import optimize
 
 from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import InputError, SolverError
-from gavel.core.problem import Classes, Floats, Ints, JobField, Pairs, Problem
+from gavel.core.problem import Classes, Floats, Ints, JobField, Pairs, Problem, grouped
 from gavel.program.columns import Columns
 from gavel.program.demand import Demand
-from gavel.program.lp import Lp, LpSolution
+from gavel.program.lp import Bound, Lp, LpSolution
 from gavel.program.solve import MANY_CLASSES, TOLERANCE, solve
 
 FLOOR_SLACK = 1e-9
@@ -42,6 +43,8 @@ class Combos:
     second: Ints
     """-1 where one class runs alone."""
     column: Ints
+    kind: Ints
+    """The type of the column."""
     rate: Floats
     second_rate: Floats
     unit: Floats
@@ -103,7 +106,7 @@ class Program:
     def __len__(self) -> int:
         return len(self.live)
 
-    @property
+    @cached_property
     def normalised_gain(self) -> Floats:
         """Turns steps/s into the paper's normalised throughput: per equal share, times workers."""
         return self.workers / self.equal_share
@@ -113,26 +116,17 @@ class Program:
         """Every combo worth considering, in every column where it runs."""
         rates = self.problem.rates[self.profile]
         first, column = np.nonzero(rates > 0)
-        alone = _Sized.alone(first, column, rates[first, column])
-        parts = [alone, self._paired(self.problem.pairs)] if len(self.problem.pairs) else [alone]
-        joined = _Sized(*(np.concatenate([getattr(p, name) for p in parts]) for name in _Sized.__slots__))
-        return self._with_units(joined)
+        sized = _Sized.alone(first, column, rates[first, column])
+        if len(self.problem.pairs):
+            parts = sized, self._paired(self.problem.pairs)
+            sized = _Sized(*(np.concatenate([getattr(p, name) for p in parts]) for name in _Sized.__slots__))
+        return self._with_units(sized)
 
     def _paired(self, pairs: Pairs) -> _Sized:
-        """Pairs of classes, where sharing beats taking turns.
-
-        If the two normalised rates add up to at most 1, running one after the other gives both as much in no more
-        time: such pairs are left out, and the optimum stays.
-        """
-        alone = self.problem.rates
-        ratio = np.zeros((len(pairs), len(self.problem.columns)))
-        for side, ends in enumerate((pairs.first, pairs.second)):
-            with np.errstate(divide="ignore", invalid="ignore"):
-                ratio += np.nan_to_num(pairs.rates[:, side] / alone[ends], nan=0.0, posinf=2.0)
-        fits = self.problem.profiles.workers[pairs.first][:, None] <= self.problem.counts[self.problem.column_type]
-        worth = (ratio > 1 + 1e-9) & (pairs.rates > 0).all(axis=1) & fits
-        row, column = np.nonzero(worth)
-        first, second, source = _class_pairs(self.profile, len(alone), pairs.first[row], pairs.second[row])
+        """Pairs of classes, where sharing beats taking turns."""
+        row, column = self.problem.worthwhile_pairs
+        profiles = len(self.problem.rates)
+        first, second, source = _class_pairs(self.profile, profiles, pairs.first[row], pairs.second[row])
         keep = (first < second) | (pairs.first[row] != pairs.second[row])[source]
         keep |= (first == second) & (self.count[first] > 1)
         first, second, source = first[keep], second[keep], source[keep]
@@ -140,13 +134,14 @@ class Program:
         return _Sized(first, second, column[source], rates[:, 0], rates[:, 1])
 
     def _with_units(self, c: _Sized) -> Combos:
-        type_of = self.problem.column_type[c.column]
-        unit = np.minimum(self.count[c.first], self.problem.counts[type_of] / self.workers[c.first])
-        shared = c.second >= 0
-        unit[shared] = np.minimum(unit[shared], self.count[c.second[shared]])
-        itself = c.first == c.second
-        unit[itself] = np.minimum(unit[itself], self.count[c.first[itself]] / 2)
-        return Combos(c.first, c.second, c.column, c.rate, c.second_rate, unit)
+        kind = self.problem.column_type[c.column]
+        unit = np.minimum(self.count[c.first], self.problem.counts[kind] / self.workers[c.first])
+        if len(self.problem.pairs):
+            shared = c.second >= 0
+            unit[shared] = np.minimum(unit[shared], self.count[c.second[shared]])
+            itself = c.first == c.second
+            unit[itself] = np.minimum(unit[itself], self.count[c.first[itself]] / 2)
+        return Combos(c.first, c.second, c.column, kind, c.rate, c.second_rate, unit)
 
     @cached_property
     def _shared(self) -> Ints:
@@ -155,7 +150,10 @@ class Program:
     @cached_property
     def reach(self) -> Floats:
         """By class: the throughput of a member with the cluster to itself; measured pairs may beat running alone."""
-        c, s, reach = self.combos, self._shared, self.fastest.copy()
+        c, s = self.combos, self._shared
+        if not len(s):
+            return self.fastest
+        reach = self.fastest.copy()
         np.maximum.at(reach, c.first[s], c.rate[s])
         np.maximum.at(reach, c.second[s], c.second_rate[s])
         return reach
@@ -175,32 +173,37 @@ class Program:
 
     @cached_property
     def _matrix(self) -> Columns:
-        """Time rows, throughput rows and coupling rows, in units, without the level."""
-        c, m, at = self.combos, len(self), np.arange(len(self.combos))
-        type_of = self.problem.column_type[c.column]
-        shared = self._shared
-        rows = [c.first, m + c.first, 2 * m + type_of, c.second[shared], m + c.second[shared]]
-        columns = [at, at, at, shared, shared]
-        share, second_share = c.unit / self.count[c.first], c.unit[shared] / self.count[c.second[shared]]
-        values = [
-            share,
-            c.rate * share,
-            self.workers[c.first] * c.unit / self.problem.counts[type_of],
-            second_share,
-            c.second_rate[shared] * second_share,
-        ]
+        """Time rows, throughput rows and coupling rows, in units; each program sets the last column, the level."""
+        c, m = self.combos, len(self)
+        share = c.unit / self.count[c.first]
+        used = self.workers[c.first] * c.unit / self.problem.counts[c.kind]
+        # Column by column, so that programs without pairs and gangs need no sorting.
+        rows = [_interleaved(c.first, m + c.first, 2 * m + c.kind)]
+        columns = [np.arange(len(c)).repeat(3)]
+        values = [_interleaved(share, c.rate * share, used)]
+        if len(self._shared):
+            s, second = self._shared, c.second[self._shared]
+            share = c.unit[s] / self.count[second]
+            rows += [second, m + second]
+            columns += [s, s]
+            values += [share, c.second_rate[s] * share]
         for number, (column, workers, limit) in enumerate(self._gangs):
             here = np.flatnonzero((c.column == column) & (self.workers[c.first] >= workers))
             rows.append(np.full(len(here), 2 * m + len(self.problem.types) + number))
             columns.append(here)
             values.append(c.unit[here] / max(limit, 1e-9))
-        height = 2 * m + len(self.problem.types) + len(self._gangs)
-        return Columns.of(np.concatenate(rows), np.concatenate(columns), np.concatenate(values), (height, len(c)))
+        rows.append(np.arange(m, 2 * m))
+        columns.append(np.full(m, len(c)))
+        values.append(np.zeros(m))
+        shape = 2 * m + len(self.problem.types) + len(self._gangs), len(c) + 1
+        return Columns.of(np.concatenate(rows), np.concatenate(columns), np.concatenate(values), shape)
 
     @cached_property
-    def _floor_entries(self) -> Ints:
-        m = len(self)
-        return np.flatnonzero((self._matrix.indices >= m) & (self._matrix.indices < 2 * m))
+    def _floor_entries(self) -> tuple[Ints, Ints]:
+        """Where the throughput rows' values are, without the level's, and of which class each is."""
+        m, rows = len(self), self._matrix.indices[: -len(self)]
+        entries = np.flatnonzero((rows >= m) & (rows < 2 * m))
+        return entries, rows[entries] - m
 
     @property
     def _slack(self) -> float:
@@ -233,12 +236,11 @@ class Program:
             lp, scale = self._lp(np.zeros(len(self.combos)), kept, target)
             checked = solve(lp, start=start, exact=exact)
             start = checked.solution
-            duals = np.maximum(checked.solution.duals, 0.0)
             got = self.throughput(self.feasible(checked.solution.x[:-1]))
             reached = min(demand.reached(got * (1 + self._slack / 2)), high)
             low, given = (reached, got) if reached >= low else (low, given)
-            pressure = duals[len(self) : 2 * len(self)] * scale
-            affordable = self._affordable(lp, duals)
+            pressure = checked.bound.prices[len(self) : 2 * len(self)] * scale
+            affordable = self._affordable(lp, checked.bound)
             before, high = high, _meet(demand, pressure, affordable, low, high)
             if high - low <= LEVEL_TOLERANCE * max(abs(high), 1e-3 * abs(top)) or (exact and high >= before):
                 break
@@ -248,24 +250,27 @@ class Program:
                 f"the highest level is between {low:.9g} and {high:.9g}, and no solver could tell more closely"
             )
         slope = float(pressure @ demand.slope(low))
-        type_duals = checked.solution.duals[2 * len(self) :][: len(self.problem.types)]
-        prices = np.maximum(type_duals, 0.0) / np.maximum(self.problem.counts, 1.0) / slope if slope > 0 else 0.0
+        prices = self._type_prices(checked.bound) / slope if slope > 0 else np.zeros(len(self.problem.types))
         return Level(
             low,
             max(high, low),
             np.minimum(np.maximum(demand.at(low), floors), given),
             pressure * self.fastest,
-            np.broadcast_to(prices, (len(self.problem.types),)),
+            prices,
             checked.solution,
         )
 
-    def _affordable(self, lp: Lp, duals: Floats) -> float:
+    def _affordable(self, lp: Lp, bound: Bound) -> float:
         """The most that the weighted throughput can be: time and capacity at their prices, plus what is overpriced."""
         m = len(self)
-        prices = duals.copy()
-        others = np.r_[0:m, 2 * m : len(duals)]
-        shortfall = np.maximum(-(lp.matrix.transposed_times(prices))[:-1], 0.0)
-        return float(lp.rhs[others] @ prices[others] + shortfall.sum())
+        rhs, prices = (np.concatenate([rows[:m], rows[2 * m :]]) for rows in (lp.rhs, bound.prices))
+        shortfall = np.maximum(-bound.charges[:-1], 0.0)
+        return float(rhs @ prices + shortfall.sum())
+
+    def _type_prices(self, bound: Bound) -> Floats:
+        """The worth of one more accelerator of each type, in the terms of the program that was solved."""
+        duals = bound.prices[2 * len(self) :][: len(self.problem.types)]
+        return np.asarray(duals / np.maximum(self.problem.counts, 1.0))
 
     def maximise(
         self,
@@ -278,11 +283,18 @@ class Program:
         """Maximise the sum over jobs of gain x throughput, less `charge` by column for each busy accelerator."""
         floors = np.zeros(len(self)) if floors is None else floors
         c = self.combos
-        value = gain[c.first] * c.rate
-        value[self._shared] += gain[c.second[self._shared]] * c.second_rate[self._shared]
+        value = self._worth(gain)
         if charge is not None:
             value = value - charge[c.column] * self.workers[c.first]
         return self._best(value * c.unit, floors, start)
+
+    def _worth(self, gain: Floats) -> Floats:
+        """By combo: what one instance gains."""
+        c, s = self.combos, self._shared
+        worth = gain[c.first] * c.rate
+        if len(s):
+            worth[s] += gain[c.second[s]] * c.second_rate[s]
+        return np.asarray(worth)
 
     def _best(self, cost: Floats, floors: Floats, start: LpSolution | None = None) -> Solution:
         """Maximise a cost by combo, in units."""
@@ -290,9 +302,8 @@ class Program:
         lp, _ = self._lp(cost / size, floors * (1 - self._slack), None)
         checked = solve(lp, start=start)
         amounts = self.feasible(checked.solution.x[:-1])
-        duals = checked.solution.duals[2 * len(self) :][: len(self.problem.types)]
-        prices = np.maximum(duals, 0.0) / np.maximum(self.problem.counts, 1.0) * size
-        return Solution(amounts, float(cost @ amounts), checked.bound * size, prices, checked.solution)
+        prices = self._type_prices(checked.bound) * size
+        return Solution(amounts, float(cost @ amounts), checked.bound.value * size, prices, checked.solution)
 
     def max_ratio(self, gain: Floats, charge: Floats, *, floors: Floats | None = None) -> Solution:
         """Maximise gain per charge (Dinkelbach's method); of the best ratios, the one that does most.
@@ -301,8 +312,7 @@ class Program:
         everything that reaches it.
         """
         c = self.combos
-        worth = gain[c.first] * c.rate
-        worth[self._shared] += gain[c.second[self._shared]] * c.second_rate[self._shared]
+        worth = self._worth(gain)
         each = charge[c.column] * self.workers[c.first]
         best_single = float(np.max(worth / each, initial=0.0))
         if floors is None or not floors.any():
@@ -347,53 +357,52 @@ class Program:
         asked = floors if target is None else target
         scale = 1.0 / np.where(asked > 0, asked, self.fastest)
         data = base.data.copy()
-        entries = self._floor_entries
-        data[entries] *= -scale[base.indices[entries] - m]
-        way = np.zeros(m) if target is None else (target - floors) * scale
-        matrix = base.with_data(data).append(np.arange(m, 2 * m), way)
+        entries, classes = self._floor_entries
+        data[entries] *= -scale[classes]
+        if target is not None:
+            data[len(data) - m :] = (target - floors) * scale
         rhs = np.ones(base.shape[0])
         rhs[m : 2 * m] = -floors * scale
         for number, (_, _, limit) in enumerate(self._gangs):
             rhs[2 * m + len(self.problem.types) + number] = 1.0 if limit else 0.0
         c = self.combos
         grid = None if len(self._shared) else (c.first, c.column)
-        return Lp(np.append(cost, 0.0 if target is None else 1.0), matrix, rhs, m, target is not None, grid), scale
+        cost = np.concatenate([cost, [0.0 if target is None else 1.0]])
+        return Lp(cost, base.with_data(data), rhs, m, target is not None, grid), scale
 
     def _at_least(self, asked: Floats) -> Floats:
         return np.where(asked > 0, np.maximum(asked, LEAST_SHARE * self.fastest), 0.0)
 
-    def feasible(self, x: Floats) -> Floats:
-        """The same point with rounding taken off: nothing negative, no time or capacity exceeded."""
+    def feasible(self, amounts: Floats) -> Floats:
+        """The same amounts with rounding taken off: nothing negative, no time or capacity exceeded."""
         c, m = self.combos, len(self)
-        x = np.maximum(x, 0.0)
-        x[x < 1e-13] = 0.0
+        x = np.zeros(len(c) + 1)  # the level is nothing that anyone gets
+        x[:-1] = np.where(amounts < 1e-13, 0.0, amounts)
         over = 1.0 / np.maximum(self._matrix.times(x)[:m], 1.0)
-        factor = over[c.first]
-        factor[self._shared] = np.minimum(factor[self._shared], over[c.second[self._shared]])
-        x = x * factor
+        factor, s = over[c.first], self._shared
+        if len(s):
+            factor[s] = np.minimum(factor[s], over[c.second[s]])
+        x[:-1] *= factor
         used = self._matrix.times(x)[2 * m :]
-        x = x / np.maximum(used[: len(self.problem.types)], 1.0)[self.problem.column_type[c.column]]
+        x = x[:-1] / np.maximum(used[: len(self.problem.types)], 1.0)[c.kind]
         for number, (column, workers, _) in enumerate(self._gangs):
             here = (c.column == column) & (self.workers[c.first] >= workers)
             x[here] /= max(used[len(self.problem.types) + number], 1.0)
         return x
 
-    def time(self, amounts: Floats) -> Floats:
-        """The share of its time that a member of each class runs."""
-        return np.asarray(self._matrix.times(amounts)[: len(self)])
-
     def allocation(self, policy: str, amounts: Floats, certificate: Certificate) -> Allocation:
         """Spell a solution out as an allocation of the problem."""
-        c = self.combos
-        key = (c.first * (len(self) + 1) + c.second + 1).astype(np.int64)
-        _, index, inverse = np.unique(key, return_index=True, return_inverse=True)
-        shape = (len(index), len(self.problem.columns))
-        instances, rates = np.zeros(shape), np.zeros((shape[0], 2, shape[1]))
-        instances[inverse, c.column] = amounts * c.unit
-        rates[inverse, 0, c.column] = c.rate
-        rates[inverse, 1, c.column] = c.second_rate
-        second = np.where(c.second[index] >= 0, self.live[c.second[index]], -1)
-        combos = np.stack([self.live[c.first[index]], second], axis=1)
+        c, combo, columns = self.combos, self.combos.first, len(self.problem.columns)
+        combos = np.full((len(self), 2), -1)
+        combos[:, 0] = self.live
+        if len(self._shared):
+            index, combo, _ = grouped(c.first * (len(self) + 1) + c.second + 1)
+            second = c.second[index]
+            combos = np.stack([self.live[c.first[index]], np.where(second >= 0, self.live[second], -1)], axis=1)
+        instances, rates = np.zeros((len(combos), columns)), np.zeros((len(combos), 2, columns))
+        instances[combo, c.column] = amounts * c.unit
+        rates[combo, 0, c.column] = c.rate
+        rates[combo, 1, c.column] = c.second_rate
         return Allocation(self.problem, policy, self.classes, combos, instances, rates, certificate)
 
 
@@ -410,6 +419,17 @@ class _Sized:
     @classmethod
     def alone(cls, first: Ints, column: Ints, rate: Floats) -> _Sized:
         return cls(first, np.full(len(first), -1), column, rate, np.zeros(len(first)))
+
+
+Numbers = TypeVar("Numbers", Ints, Floats)
+
+
+def _interleaved(*parts: Numbers) -> Numbers:
+    """The first of each part, then the second of each, and so on."""
+    whole = np.empty((len(parts[0]), len(parts)), dtype=parts[0].dtype)
+    for position, part in enumerate(parts):
+        whole[:, position] = part
+    return whole.ravel()
 
 
 def _class_pairs(profile: Ints, profiles: int, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gavel.core.errors import SolverError
 from gavel.program import highs, interior
-from gavel.program.lp import Lp, LpSolution, SolverFailed
+from gavel.program.lp import Bound, Lp, LpSolution, SolverFailed
 
 TOLERANCE = 1e-6
 """Largest accepted relative gap between an answer and its bound."""
@@ -28,7 +28,7 @@ class Checked:
     """A solution that its own duals prove optimal to within the tolerance."""
 
     solution: LpSolution
-    bound: float
+    bound: Bound
 
 
 Attempt = Callable[[], LpSolution]
@@ -47,11 +47,11 @@ def solve(
             continue
         bound = lp.bound(solution.duals)
         value = float(lp.cost @ solution.x)
-        gap, violation = bound - value, lp.violation(solution.x)
+        gap, violation = bound.value - value, lp.violation(solution.x)
         rounding = LEVEL_ROUNDING if lp.has_level else ROUNDING
-        if gap <= max(TOLERANCE * max(abs(value), abs(bound)), rounding) and violation <= ROW_TOLERANCE:
+        if gap <= max(TOLERANCE * max(abs(value), abs(bound.value)), rounding) and violation <= ROW_TOLERANCE:
             return Checked(solution, bound)
-        failures.append(f"an answer of {value:.9g} with bound {bound:.9g} and violation {violation:.1e}")
+        failures.append(f"an answer of {value:.9g} with bound {bound.value:.9g} and violation {violation:.1e}")
     raise SolverError(
         "no solver reached a certified optimum (" + "; ".join(failures) + "); please report the problem file"
     )

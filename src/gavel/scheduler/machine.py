@@ -497,11 +497,7 @@ class Scheduler:
     def problem(self, time: float) -> Problem:
         """The question that the jobs and servers of this moment pose."""
         roster, slots = self.roster, self._ready
-        base = self._base
-        problem = Problem(
-            base.types,
-            base.columns,
-            base.profiles,
+        problem = self._base.with_jobs(
             Jobs(
                 roster.names(slots),
                 roster.profile[slots],
@@ -512,9 +508,7 @@ class Scheduler:
                 roster.isolated_age[slots],
                 np.maximum(roster.deadline[slots] - time, 1e-3),
                 roster.entity[slots],
-            ),
-            base.pairs,
-            base.entities,
+            )
         )
         self._age_in_isolation(problem, slots)
         return problem
