@@ -185,5 +185,5 @@ def test_the_installed_command_reads_standard_input_and_has_no_traceback() -> No
     assert json.loads(good.stdout)["policy"] == "max_min_fairness"
     bad = gavel("allocate", "-", text="{")
     assert (bad.returncode, bad.stdout) == (2, "")
-    assert bad.stderr.startswith("gavel: -: not valid JSON")
+    assert bad.stderr.startswith("gavel: standard input: not valid JSON")
     assert gavel("--version", text="").stdout.startswith("gavel 0.")

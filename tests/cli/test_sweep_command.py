@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -51,13 +52,18 @@ def test_a_sweep_prints_a_table_and_leaves_results_and_plots(
     assert again.err == f"gavel: 4 of 4 points are in {tmp_path / 'results.csv'}\n"
 
 
-def test_a_failed_point_is_reported_beside_the_others(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    arguments = ["sweep", "--cluster", "v100=8,k80=8", "--static", "8", "--multi-worker", "--out", str(tmp_path)]
-    assert run([*arguments, "--policies", "allox,fifo", "--workers", "1", "--json"]) == 1
+def test_a_failed_point_is_reported_beside_the_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = [*SMALL, "--static", "8", "--out", str(tmp_path), "--json", "--policies"]
+    assert run([*arguments, "fifo"]) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "executable", shutil.which("false"))  # every process ends before it has an answer
+    assert run([*arguments, "allox,fifo"]) == 1
     captured = capsys.readouterr()
     document = json.loads(captured.out)
     assert [row["policy"] for row in document["averages"]] == ["fifo"]
-    assert "single-worker jobs only" in document["failed"][0]["reason"]
+    assert "its process ended" in document["failed"][0]["reason"]
     assert "failed: allox, 8 jobs, seed 0: " in captured.err
     assert captured.err.endswith("gavel: 1 of 2 points failed; the same command tries them again\n")
 
@@ -110,6 +116,13 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_no_process(tmp_path: Path) -> None:
         (["--static", "4", "--window", "3:9"], "the window 3:9 does not lie within the 4 jobs"),
         (["--static", "4", "--throughputs", "nowhere.json"], "nowhere.json"),
         (["--static", "4", "--workers", "0"], "--workers"),
+        (["--static", "4", "--seeds", "0,4", "--multi-worker", "--policies", "fifo,allox"], "single-worker jobs only"),
+        (["--static", "4", "--policies", "fifo,min_cost:normalised,fifo:normalised"], "--normalised is for max_thr"),
+        (["--static", "4", "--policies", "fifo,fifo:plain+ideal"], "without a mechanism; leave out plain"),
+        (["--static", "4", "--policies", "fifo:plain", "--ideal"], "without a mechanism; leave out plain"),
+        (["--static", "4", "--failures", "nowhere.csv"], "cannot read nowhere.csv"),
+        (["--static", "4", "--entities", "nowhere.json"], "cannot read nowhere.json"),
+        (["--static", "4", "--slo", "0"], "an SLO factor must be greater than 0"),
     ],
 )
 def test_a_wrong_sweep_is_one_sentence_and_leaves_nothing(
@@ -130,6 +143,17 @@ def test_an_out_that_cannot_take_the_results_is_refused(capsys: pytest.CaptureFi
     assert file.read_text() == "mine"
     assert (tmp_path / "results.csv").read_text() == theirs
     assert {path.name for path in tmp_path.iterdir()} == {"file", "results.csv"}
+
+
+def test_a_sweep_compares_with_the_ideal_under_failures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "failures.csv").write_text("seconds,event,server\n1000,lost,v100-0\n90000,joined,v100-0\n")
+    failing = ["--failures", str(tmp_path / "failures.csv"), "--entities", "a,b", "--out", str(tmp_path / "out")]
+    compared = ["--policies", "hierarchical,hierarchical:ideal", "--static", "6", "--json"]
+    assert run([*SMALL, *compared, *failing]) == 0
+    rounds, ideal = json.loads(capsys.readouterr().out)["averages"]
+    assert ideal["jobs_completed"] == rounds["jobs_completed"] == 6
+    assert ideal["restarts_per_job"] == 0.0 < rounds["restarts_per_job"]
+    assert ideal["average_jct_seconds"] < rounds["average_jct_seconds"] * 1.05
 
 
 def test_simulate_writes_plots_beside_its_answer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def test_the_recorder_sees_all_accelerator_time(watched: tuple[Report, Recorder]
     edges, averages = recorder.timeline.averages(at_most=50)
     assert len(averages) <= 50
     seconds = np.diff(edges)[:, None] * averages
-    assert seconds[:, :3].sum() == pytest.approx(report.outcome.busy_seconds)
+    assert seconds[:, :3].sum() == pytest.approx(report.outcome.given_seconds)
     assert (averages[:, :3] <= averages[:, 3:6] + 1e-9).all()
     assert edges[-1] == pytest.approx(report.outcome.end)
     in_cluster = sum(job.seconds for job in report.outcome.jobs.values())

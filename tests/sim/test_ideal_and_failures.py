@@ -9,9 +9,9 @@ import pytest
 
 from gavel.core.cluster import parse_cluster
 from gavel.core.errors import InputError
-from gavel.core.events import ServerJoined, ServerLost
+from gavel.core.events import Event, ServerJoined, ServerLost
 from gavel.sim.experiment import Experiment, run
-from gavel.sim.failures import random_failures, read_failures
+from gavel.sim.failures import random_failures, read_failures, together
 
 LOAD = Experiment(cluster="v100=6,p100=6,k80=6", jobs=120, arrivals_per_hour=0.8, restart_seconds=0.0, window=(20, 100))
 
@@ -47,12 +47,27 @@ def test_random_failures_alternate_and_repeat_by_seed() -> None:
     assert [kind for _, kind in drawn(1)][:4] == ["ServerLost", "ServerJoined"] * 2
 
 
+def test_a_server_that_is_kept_away_for_two_reasons_comes_back_when_both_are_over(tmp_path: Path) -> None:
+    [one, other] = parse_cluster("v100=8").servers
+    listed: list[Event] = [ServerLost(10.0, one.name), ServerJoined(30.0, one)]
+    drawn: list[Event] = [ServerLost(20.0, one.name), ServerLost(25.0, other.name), ServerJoined(40.0, one)]
+    assert together(listed, drawn) == [listed[0], drawn[1], drawn[2]]
+    file = tmp_path / "failures.csv"
+    file.write_text("seconds,event,server\n" + "".join(f"{n}000,lost,k80-0\n{n}500,joined,k80-0\n" for n in range(50)))
+    experiment = replace(LOAD, jobs=10, window=None, failures=str(file), failures_per_server_day=5.0, repair_hours=1.0)
+    assert run(experiment).document()["jobs_completed"] == 10
+
+
 def test_a_failure_file_is_read_and_its_mistakes_are_named(tmp_path: Path) -> None:
     cluster, file = parse_cluster("v100=8"), tmp_path / "failures.csv"
     file.write_text("seconds,event,server\n100,lost,v100-0\n200,joined,v100-0\n")
     assert read_failures(file, cluster) == [ServerLost(100.0, "v100-0"), ServerJoined(200.0, cluster.servers[0])]
     for line, said in (
-        ("x,lost,v100-0", "line 2: seconds must be a number, not 'x'"),
+        ("x,lost,v100-0", "line 2, column 'seconds': 'x' is not a time"),
+        ("-1,lost,v100-0", "'-1' is not a time"),
+        ("1,lost", "line 2: 2 columns, but the first line has 3"),
+        ("1,joined,v100-0", "line 2: server 'v100-0' cannot be joined at 1 s; it is there already"),
+        ("2,lost,v100-0\n1,lost,v100-0", "line 2: server 'v100-0' cannot be lost at 2 s; it is gone already"),
         ("1,gone,v100-0", "line 2: event must be lost or joined, not 'gone'"),
         ("1,lost,t4-0", "line 2: there is no server 't4-0'"),
     ):
@@ -60,5 +75,7 @@ def test_a_failure_file_is_read_and_its_mistakes_are_named(tmp_path: Path) -> No
         with pytest.raises(InputError, match=said):
             read_failures(file, cluster)
     file.write_text("when,what\n")
-    with pytest.raises(InputError, match="must name the columns"):
+    with pytest.raises(
+        InputError, match="column 'seconds' is missing; a list of failures has at least: seconds, event"
+    ):
         read_failures(file, cluster)

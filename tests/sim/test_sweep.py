@@ -91,11 +91,12 @@ def test_points_are_known_by_all_of_their_settings(whole: Path) -> None:
         assert unknown(replace(SWEEP, base=replace(BASE, **change))) == len(SWEEP.points)
 
 
-def test_a_changed_throughput_table_makes_other_points(tmp_path: Path) -> None:
+@pytest.mark.parametrize("setting", ["throughputs", "entities", "failures", "trace"])
+def test_a_changed_file_makes_other_points(setting: str, tmp_path: Path) -> None:
     def identity(text: str, name: str) -> dict[str, str]:
         file = tmp_path / name
         file.write_text(text)
-        return settings_of(Experiment(cluster="v100=1", throughputs=str(file))) | {"throughputs": ""}
+        return settings_of(Experiment.of({"cluster": "v100=1", setting: str(file)})) | {setting: ""}
 
     assert identity("{}", "a.json") == identity("{}", "b.json")
     assert identity("{}", "a.json") != identity("{ }", "c.json")

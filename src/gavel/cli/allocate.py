@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from gavel.cli.options import Agnostic, AsJson, PolicyName, SpaceSharing
+from gavel.cli.options import Agnostic, AsJson, Normalised, PolicyName, SpaceSharing
 from gavel.cli.render import console, number, print_json, share, table
 from gavel.core.allocation import Allocation, Row
 from gavel.core.errors import InputError
@@ -19,6 +18,7 @@ from gavel.core.problem import Problem
 from gavel.core.problem_file import parse_problem
 from gavel.core.throughputs import builtin_table, read_table
 from gavel.policies.registry import allocate, find_policy
+from gavel.workload.rows import Source
 
 
 def allocate_command(
@@ -28,13 +28,11 @@ def allocate_command(
     policy: PolicyName = "max_min_fairness",
     space_sharing: SpaceSharing = False,
     agnostic: Agnostic = False,
-    normalised: Annotated[
-        bool, typer.Option("--normalised", help="Add up normalised throughputs, not steps/s (cost policies).")
-    ] = False,
+    normalised: Normalised = False,
     throughputs: Annotated[
         str, typer.Option(help="Where jobs that name a template find their rates.", metavar="FILE")
     ] = "builtin",
-    seed: Annotated[int, typer.Option(help="Seed of random choices (gandiva).", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of random choices (gandiva).", min=0, metavar="N")] = 0,
     explain: Annotated[bool, typer.Option("--explain", help="Say for each job and type what limits it.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -58,16 +56,11 @@ def allocate_command(
 
 def _read(path: Path, throughputs: str) -> Problem:
     table = builtin_table() if throughputs == "builtin" else read_table(Path(throughputs))
+    source = Source.of(path)
     try:
-        text = sys.stdin.read() if str(path) == "-" else path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or 'unknown error').lower()}") from None
-    except UnicodeDecodeError:
-        raise InputError(f"cannot read {path}: it is not UTF-8 text") from None
-    try:
-        return parse_problem(text, table=table)
+        return parse_problem(source.text, table=table)
     except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+        raise InputError(f"{source.name}: {error}") from None
 
 
 def document(answer: Allocation, seconds: float) -> dict[str, Any]:

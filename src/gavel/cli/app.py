@@ -30,19 +30,9 @@ VERBS = {
     "allocate": Verb(
         "allocate", "allocate_command", "Solve one problem and print the allocation with its certificate."
     ),
-    "simulate": Verb(
-        "simulate", "simulate_command", "Run a workload in virtual time and print job completion times and more."
-    ),
-    "sweep": Verb(
-        "sweep",
-        "sweep_command",
-        "Compare policies over loads and seeds; interrupt it at will and run it again to go on.",
-    ),
-    "demo": Verb(
-        "demo",
-        "demo",
-        "Show what knowing the types is worth: policies on 8 V100, 8 P100 and 8 K80, aware and agnostic.",
-    ),
+    "simulate": Verb("simulate", "simulate_command", "Run a workload in virtual time and print its figures."),
+    "sweep": Verb("sweep", "sweep_command", "Compare policies over loads and seeds, on all cores."),
+    "demo": Verb("demo", "demo", "Show what knowing the accelerator types is worth."),
     "bench": Verb("bench", "app", "Measure how fast Gavel is on this machine."),
     "trace": Verb("trace", "app", "Generate, convert and describe traces of jobs."),
 }
@@ -56,6 +46,7 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # its table of options cuts long names off and says of every switch that it is a bool
     )
     app.callback()(_root)
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -88,7 +79,7 @@ def _version(wanted: bool) -> None:
 
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     pass

@@ -22,7 +22,10 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the draw.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Show what knowing the types is worth: policies on 8 V100, 8 P100 and 8 K80, aware and agnostic."""
+    """Show what knowing the accelerator types is worth.
+
+    Policies on 8 V100, 8 P100 and 8 K80, aware and agnostic.
+    """
     rows = comparison(demo_problem(jobs, seed))
     if as_json:
         print_json({"jobs": jobs, "seed": seed, "policies": rows})

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
-PolicyName = Annotated[str, typer.Option("--policy", "-p", help="Which policy; `gavel policies` lists them.")]
+from gavel.errors import InputError
+
+PolicyName = Annotated[
+    str,
+    typer.Option(
+        "--policy",
+        "-p",
+        help="Which policy; `gavel policies` lists them.",
+        metavar="NAME",
+    ),
+]
 SpaceSharing = Annotated[bool, typer.Option("--space-sharing", help="Let pairs of jobs share accelerators.")]
 Agnostic = Annotated[bool, typer.Option("--agnostic", help="Decide as if all types were equally fast.")]
+Normalised = Annotated[
+    bool,
+    typer.Option(
+        "--normalised",
+        help="Add up normalised throughputs, not steps/s (max_throughput, min_cost, min_cost_slo).",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-ClusterText = Annotated[str, typer.Option(help="Accelerators, for example v100=36,p100=36,k80=36.")]
-MultiWorker = Annotated[bool, typer.Option("--multi-worker", help="Some generated jobs want 2 to 8 workers.")]
-RoundSeconds = Annotated[float, typer.Option(help="Length of a round.", min=1.0)]
 Throughputs = Annotated[str, typer.Option(help="A throughput table, or 'builtin'.", metavar="FILE")]
-MechanismOption = Annotated[
-    Literal["credits", "plain"], typer.Option(help="credits avoids restarts; plain is the paper's priority mechanism.")
-]
-Window = Annotated[
-    str | None, typer.Option(help="Count jobs A (included) to B (excluded) by arrival, and stop then.", metavar="A:B")
-]
-RestartSeconds = Annotated[float, typer.Option(help="Cost of moving or resuming a job.", min=0.0)]
-MinSecondsBetweenAllocations = Annotated[
-    float, typer.Option(help="Recompute at most this often; default: whenever jobs or servers come or go.", min=0.0)
-]
-RecomputeEverySeconds = Annotated[
-    float | None, typer.Option(help="Recompute this often even if nothing changed.", min=1.0)
-]
-PerServer = Annotated[int, typer.Option(help="Accelerators in each server.", min=1)]
-LimitDays = Annotated[float, typer.Option(help="Give up when this many days have been simulated.", min=0.01)]
+
+
+def check_directory(option: str, directory: Path) -> None:
+    """Refuse a directory that cannot be written to, before time is spent on what should go there."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        probe = directory / ".gavel"
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        reason = "it is a file" if directory.is_file() else (error.strerror or "unknown error").lower()
+        raise InputError(f"cannot write to {option} {directory}: {reason}; give another directory") from None

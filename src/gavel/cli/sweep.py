@@ -13,75 +13,53 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from gavel.cli.options import (
-    AsJson,
-    ClusterText,
-    LimitDays,
-    MechanismOption,
-    MinSecondsBetweenAllocations,
-    MultiWorker,
-    PerServer,
-    RecomputeEverySeconds,
-    RestartSeconds,
-    RoundSeconds,
-    Throughputs,
-    Window,
-)
+from gavel.cli.options import AsJson
 from gavel.cli.render import console, print_json, table
-from gavel.cli.simulate import parse_window
+from gavel.cli.settings import Settings, takes_settings
 from gavel.core.errors import GavelError, InputError
 from gavel.sim.experiment import Experiment
 from gavel.sim.results import RESULTS, Result, ResultsFiles
 from gavel.sim.sweep import VARIANTS, Cell, Contender, Point, Sweep, SweepOutcome, run_sweep
 
 Value = TypeVar("Value")
+SWEPT = {"policy", "agnostic", "space_sharing", "normalised", "seed", "arrivals_per_hour", "trace", "trace_format"}
+"""Settings that a sweep has lists for, and those of a workload that is not generated."""
 
 
+@takes_settings(without=SWEPT)
 def sweep_command(
-    cluster: ClusterText,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Where results and plots go; the same again resumes.")],
+    *,
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where results and plots go; the same again resumes.", metavar="DIR")
+    ],
     policies: Annotated[
         str,
-        typer.Option(help=f"Policies, each with variants if wanted: NAME:{'+'.join(VARIANTS)}.", metavar="NAME,…"),
+        typer.Option(
+            help=f"Policies, each with variants after a colon if wanted, as in NAME:agnostic+plain: "
+            f"{', '.join(VARIANTS)}.",
+            metavar="NAME,…",
+        ),
     ] = "max_min_fairness",
     loads: Annotated[str | None, typer.Option(help="Jobs an hour.", metavar="L,…")] = None,
     static: Annotated[str | None, typer.Option(help="Jobs, all there at the start.", metavar="N,…")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of everything random.", metavar="S,…")] = "0",
-    jobs: Annotated[int | None, typer.Option(help="Generate this many jobs at each load.", min=1)] = None,
-    multi_worker: MultiWorker = False,
-    round_seconds: RoundSeconds = 360.0,
-    throughputs: Throughputs = "builtin",
-    mechanism: MechanismOption = "credits",
-    window: Window = None,
-    restart_seconds: RestartSeconds = 10.0,
-    min_seconds_between_allocations: MinSecondsBetweenAllocations = 0.0,
-    recompute_every_seconds: RecomputeEverySeconds = None,
-    per_server: PerServer = 4,
-    limit_days: LimitDays = 1000.0,
-    workers: Annotated[int | None, typer.Option(help="Processes; default: one for each core.", min=1)] = None,
+    settings: Settings,
+    workers: Annotated[
+        int | None, typer.Option(help="Processes; default: one for each core.", min=1, metavar="N")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare policies over loads and seeds; interrupt it at will and run it again to go on."""
+    """Compare policies over loads and seeds, on all cores.
+
+    Interrupt it at will: the same command goes on where it was.
+    """
     if (loads is None) == (static is None):
         raise InputError("give either --loads L,… with --jobs N, or --static N,…")
-    if (loads is None) != (jobs is None):
+    if (loads is None) != (settings["jobs"] is None):
         raise InputError("--loads needs --jobs, the number of jobs to generate; --static needs none")
     listed = loads if static is None else static
     sweep = Sweep(
-        Experiment(
-            cluster=",".join(part.strip() for part in cluster.split(",")),
-            mechanism=mechanism,
-            jobs=jobs,
-            multi_worker=multi_worker,
-            throughputs=throughputs,
-            per_server=per_server,
-            round_seconds=round_seconds,
-            restart_seconds=restart_seconds,
-            min_seconds_between_allocations=min_seconds_between_allocations,
-            recompute_every_seconds=recompute_every_seconds,
-            window=parse_window(window),
-            limit_days=limit_days,
-        ),
+        Experiment(**settings),
         contenders=_listed("--policies", policies, Contender.parse),
         loads=_listed("--loads" if static is None else "--static", listed or "", float),
         seeds=_listed("--seeds", seeds, _seed),
@@ -154,8 +132,9 @@ def _progress(total: int, known: int) -> Iterator[Callable[[Point, Result | str]
             if isinstance(answer, str):
                 err.print(f"failed: {_name(point)}: {answer}", markup=False, soft_wrap=True)
             elif not err.is_terminal:
-                hours = answer.figures["average_jct_seconds"] / 3600
-                err.print(f"{done}/{total} {_name(point)}: average JCT {hours:.2f} h", markup=False, soft_wrap=True)
+                seconds = answer.figures["average_jct_seconds"]
+                said = "no job finished" if seconds is None else f"average JCT {seconds / 3600:.2f} h"
+                err.print(f"{done}/{total} {_name(point)}: {said}", markup=False, soft_wrap=True)
             progress.advance(bar)
 
         yield on_end

@@ -9,49 +9,50 @@ from typing import Annotated, Any
 
 import typer
 
-from gavel.cli.options import AsJson
+from gavel.cli.experiment_options import (
+    ArrivalsPerHour,
+    Durations,
+    Entities,
+    FormatName,
+    HighPriority,
+    MultiWorker,
+    ReferenceType,
+    Seed,
+    Slo,
+    Templates,
+    parse_names,
+    parse_numbers,
+)
+from gavel.cli.options import AsJson, Throughputs
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.errors import InputError
 from gavel.core.throughputs import ThroughputTable, builtin_table, read_table
+from gavel.sim.teams import read_teams
 from gavel.workload.describe import Summary, describe
-from gavel.workload.formats import FORMATS, read_trace, recognise, write_trace
+from gavel.workload.formats import read_trace, recognise, write_trace
 from gavel.workload.generate import generate
+from gavel.workload.rows import Source
 from gavel.workload.trace import Trace
 
 app = typer.Typer(help="Generate, convert and describe traces of jobs.", no_args_is_help=True)
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="The CSV file to write.", metavar="FILE")]
-In = Annotated[Path, typer.Argument(help="A trace in any known format.", metavar="FILE")]
-Throughputs = Annotated[str, typer.Option(help="The throughput table.", metavar="FILE")]
-Seed = Annotated[int, typer.Option(help="Seed of random choices.", min=0)]
-FormatName = Annotated[
-    str | None,
-    typer.Option("--format", help=f"{', '.join(FORMATS)}; recognised by content if left out.", metavar="NAME"),
-]
-ReferenceType = Annotated[
-    str, typer.Option("--reference", help="The accelerator type that durations refer to.", metavar="TYPE")
-]
+In = Annotated[Path, typer.Argument(help="A trace in any known format; - reads standard input.", metavar="FILE")]
 
 
 @app.command("generate")
 def generate_command(
     out: Out,
-    jobs: Annotated[int, typer.Option(help="How many jobs.", min=1)],
-    arrivals_per_hour: Annotated[float | None, typer.Option(help="Mean arrivals an hour (Poisson).")] = None,
+    jobs: Annotated[int, typer.Option(help="How many jobs.", min=1, metavar="N")],
+    arrivals_per_hour: ArrivalsPerHour = None,
     static: Annotated[bool, typer.Option("--static", help="All jobs are there at the start.")] = False,
-    multi_worker: Annotated[bool, typer.Option("--multi-worker", help="30% of jobs want 2, 4 or 8 workers.")] = False,
+    multi_worker: MultiWorker = False,
     seed: Seed = 0,
-    slo: Annotated[
-        str, typer.Option(help="Deadlines of a random one of these multiples of the duration.", metavar="1.2,2,10")
-    ] = "",
-    high_priority: Annotated[float, typer.Option(help="The share of jobs with weight 5.")] = 0.0,
-    entities: Annotated[str, typer.Option(help="Names that jobs belong to in turn.", metavar="A,B,…")] = "",
-    templates: Annotated[
-        str, typer.Option(help="Draw from these only; a model's name means all batch sizes.", metavar="NAME,…")
-    ] = "",
-    durations: Annotated[
-        str, typer.Option(help="Choose durations from these instead of the paper's.", metavar="SECONDS,…")
-    ] = "",
+    slo: Slo = "",
+    high_priority: HighPriority = 0.0,
+    entities: Entities = None,
+    templates: Templates = "",
+    durations: Durations = "",
     throughputs: Throughputs = "builtin",
     reference_type: ReferenceType = "v100",
     as_json: AsJson = False,
@@ -67,10 +68,10 @@ def generate_command(
         table=rates,
         seed=seed,
         high_priority_share=high_priority,
-        slo_factors=_numbers("--slo", slo),
-        entities=_names(entities),
-        templates=_names(templates) or None,
-        durations=_numbers("--durations", durations) or None,
+        slo_factors=parse_numbers("--slo", slo),
+        entities=read_teams(entities).names,
+        templates=parse_names(templates) or None,
+        durations=parse_numbers("--durations", durations) or None,
         reference_type=reference_type,
     )
     write_trace(trace, out)
@@ -88,10 +89,11 @@ def convert_command(
     as_json: AsJson = False,
 ) -> None:
     """Read a trace or a cluster's log and write it in our own format."""
-    rates = _table(throughputs)
-    trace = read_trace(file, table=rates, format=format_name, seed=seed, reference_type=reference_type)
+    rates, source = _table(throughputs), Source.of(file)
+    found = format_name or recognise(source)
+    trace = read_trace(source, table=rates, format=found, seed=seed, reference_type=reference_type)
     write_trace(trace, out)
-    _report(out, "gavel", trace, describe(trace, rates, reference_type=reference_type), as_json=as_json, verb="wrote")
+    _report(out, found, trace, describe(trace, rates, reference_type=reference_type), as_json=as_json, verb="wrote")
 
 
 @app.command("describe")
@@ -104,25 +106,15 @@ def describe_command(
     as_json: AsJson = False,
 ) -> None:
     """Say what a trace asks of a cluster."""
-    rates = _table(throughputs)
-    trace = read_trace(file, table=rates, format=format_name, seed=seed, reference_type=reference_type)
+    rates, source = _table(throughputs), Source.of(file)
+    found = format_name or recognise(source)
+    trace = read_trace(source, table=rates, format=found, seed=seed, reference_type=reference_type)
     summary = describe(trace, rates, reference_type=reference_type)
-    _report(file, format_name or recognise(file), trace, summary, as_json=as_json, verb="")
+    _report(file, found, trace, summary, as_json=as_json, verb="")
 
 
 def _table(throughputs: str) -> ThroughputTable:
     return builtin_table() if throughputs == "builtin" else read_table(Path(throughputs))
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def _numbers(option: str, text: str) -> list[float]:
-    try:
-        return [float(part) for part in _names(text)]
-    except ValueError:
-        raise InputError(f"{option} {text}: give numbers with commas between them, for example 1.2,2,10") from None
 
 
 def _report(file: Path, format_name: str, trace: Trace, summary: Summary, *, as_json: bool, verb: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -87,3 +88,24 @@ def _servers(counts: Iterable[tuple[str, int]], per_server: int) -> Iterable[Ser
     for name, count in counts:
         sizes = AcceleratorType.uniform(name, count=count, per_server=per_server).servers
         yield from (Server(f"{name}-{index}", name, size) for index, size in enumerate(sizes))
+
+
+def parse_prices(text: str) -> dict[str, float]:
+    """Read dollars an hour from "type=price,type=price"; an empty text has none.
+
+    >>> parse_prices("a100=3.67, h100=12")
+    {'a100': 3.67, 'h100': 12.0}
+    """
+    prices: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, number = (piece.strip() for piece in part.partition("="))
+        try:
+            price = float(number)
+        except ValueError:
+            price = math.nan
+        if not name or not 0.0 < price < math.inf:
+            raise InputError(f"prices {text!r}: {part!r} is not of the form type=dollars, for example a100=3.67")
+        if name in prices:
+            raise InputError(f"prices {text!r}: type {name!r} is given twice; keep one")
+        prices[name] = price
+    return prices

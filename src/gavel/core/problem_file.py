@@ -48,20 +48,54 @@ def parse_problem(text: str, *, table: ThroughputTable | None = None) -> Problem
     >>> parse_problem(text).jobs.ids
     ('a',)
     """
-    try:
-        data = json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=without_repeated_keys)
-    except json.JSONDecodeError as error:
-        raise InputError(f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
-    root = _Value("the problem", data)
+    root = _Value("the problem", _parsed(text))
     root.only(_PROBLEM)
     types = [_type(name, value) for name, value in root.get("types", required=True).items()]
     names = [t.name for t in types]
-    paths = _entity_paths(root.get("entities"))
-    jobs = [_job(value, names, paths, table) for value in root.get("jobs", required=True).list()]
+    entities = _entities(root.get("entities"))
+    jobs = [_job(value, names, entities, table) for value in root.get("jobs", required=True).list()]
     _check_unique([job.id for job in jobs])
     pairs = [_pair(value, {job.id: job for job in jobs}, names) for value in root.get("pairs").list()]
     _check_pairs_once(pairs)
-    return Problem.of(types, jobs, pairs, dict(paths.values()), table=table)
+    return Problem.of(types, jobs, pairs, entities.described, table=table)
+
+
+@dataclass(frozen=True, slots=True)
+class Entities:
+    """Entities as somebody declared them."""
+
+    described: Mapping[str, Entity]
+    """By full path."""
+    paths: Mapping[str, str]
+    """The full path of each by the name it is declared under; nested entities may name their parent instead."""
+
+    def path_of(self, name: str, where: str) -> str:
+        """The full path of the entity that a job names; `where` it does so, for messages.
+
+        >>> parse_entities('{"lab": {"weight": 2}, "nlp": {"parent": "lab"}}').path_of("nlp", "job 'a'.entity")
+        'lab/nlp'
+        """
+        if name in self.paths:
+            return self.paths[name]
+        if "" in name.split("/"):
+            raise InputError(f'{where}: {name!r} is not a path of names such as "company/research"')
+        if name in self.described or not self.described:
+            return name
+        near = difflib.get_close_matches(name, self.paths, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"known entities: {', '.join(sorted(self.paths))}"
+        raise InputError(f"{where}: there is no entity {name!r}; {hint}")
+
+
+def parse_entities(text: str) -> Entities:
+    """Read entities by themselves, in the form that they have in a problem."""
+    return _entities(_Value("entities", _parsed(text)))
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=without_repeated_keys)
+    except json.JSONDecodeError as error:
+        raise InputError(f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
 
 
 def _refuse_constant(name: str) -> float:
@@ -158,9 +192,7 @@ def _type(name: str, value: _Value) -> AcceleratorType:
     return AcceleratorType.uniform(name, count=count, per_server=servers.integer(1, least=1), price=price)
 
 
-def _job(
-    value: _Value, types: list[str], paths: Mapping[str, tuple[str, Entity]], table: ThroughputTable | None
-) -> Job:
+def _job(value: _Value, types: list[str], entities: Entities, table: ThroughputTable | None) -> Job:
     value.only(_JOB)
     name = value.get("id", required=True).text()
     named = _Value(f"job {name!r}", value.raw)
@@ -176,7 +208,7 @@ def _job(
         hint = "; it names a template, so give a table with --throughputs" if template else ""
         raise InputError(f"job {name!r}: 'rates' is missing{hint}")
     entity = named.get("entity")
-    path = None if entity.raw is None else _known_entity(entity, paths)
+    path = None if entity.raw is None else entities.path_of(entity.text(), entity.where)
     return Job(
         name,
         rates,
@@ -258,13 +290,19 @@ def _check_unique(ids: list[str]) -> None:
         seen.add(name)
 
 
-def _entity_paths(value: _Value) -> dict[str, tuple[str, Entity]]:
-    """Each entity's full path and itself, by the name it is declared under."""
+def _entities(value: _Value) -> Entities:
     if value.raw is None:
-        return {}
-    entities = {name: _entity(item) for name, item in value.items()}
-    parents = {name: _parent(item, name, entities) for name, item in value.items()}
-    return {name: (_path(name, parents), entity) for name, entity in entities.items()}
+        return Entities({}, {})
+    found = {name: _entity(item) for name, item in value.items()}
+    parents = {name: _parent(item, name, found) for name, item in value.items()}
+    described: dict[str, Entity] = {}
+    paths: dict[str, str] = {}
+    for name, entity in found.items():
+        path = _path(name, parents)
+        if path in described:
+            raise InputError(f"entities.{name}: {path!r} is declared already; keep one")
+        described[path], paths[name] = entity, path
+    return Entities(described, paths)
 
 
 def _entity(value: _Value) -> Entity:
@@ -300,16 +338,3 @@ def _path(name: str, parents: Mapping[str, str | None]) -> str:
         seen.add(parent)
         parts.insert(0, parent)
     return "/".join(parts)
-
-
-def _known_entity(value: _Value, paths: Mapping[str, tuple[str, Entity]]) -> str:
-    name = value.text()
-    if name in paths:
-        return paths[name][0]
-    if "" in name.split("/"):
-        raise InputError(f'{value.where}: {name!r} is not a path of names such as "company/research"')
-    if name in {path for path, _ in paths.values()} or not paths:
-        return name
-    near = difflib.get_close_matches(name, paths, n=1)
-    hint = f"did you mean {near[0]!r}?" if near else f"known entities: {', '.join(sorted(paths))}"
-    raise InputError(f"{value.where}: there is no entity {name!r}; {hint}")

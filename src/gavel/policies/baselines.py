@@ -13,7 +13,7 @@ import numpy as np
 from scipy import optimize, sparse
 
 from gavel.core.allocation import Allocation, Certificate
-from gavel.core.errors import InputError, SolverError
+from gavel.core.errors import SolverError
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.policies import scores
 from gavel.policies.finish import certified
@@ -134,13 +134,6 @@ def _best_first(parts: Floats, problem: Problem) -> Floats:
 
 def allox(problem: Problem) -> Allocation:
     """Minimise the average completion time of single-worker jobs by matching jobs to places in the queue of a type."""
-    wide = np.flatnonzero(problem.profiles.workers[problem.jobs.profile] > 1)
-    if len(wide):
-        raise InputError(
-            f"allox matches single-worker jobs only, and job {problem.jobs.ids[int(wide[0])]!r} wants "
-            f"{problem.profiles.workers[problem.jobs.profile[int(wide[0])]]} workers; use another policy, for example "
-            "shortest_job_first"
-        )
     problem = problem.without_pairs()
     program = Program(problem, rank=scores.places(scores.arrival_order(problem)))
     matching = _match(program)

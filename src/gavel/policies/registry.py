@@ -15,7 +15,8 @@ from gavel.core.problem import Problem
 from gavel.policies import agnostic, baselines, completion, cost, fairness, hierarchy, scores
 from gavel.policies.scores import Score
 
-Need = Literal["steps", "price"]
+Need = Literal["steps", "price", "single_worker"]
+"""What must be known of every job or type, or hold for every job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,8 @@ class Policy:
     score: Callable[[Options], Score] | None = None
     """How to judge any allocation by this policy's objective; None for a plan that an allocation does not show."""
     baseline: bool = False
+    adds_up: bool = False
+    """Whether it adds up throughputs of different jobs, which `normalised` makes comparable."""
 
 
 POLICIES: dict[str, Policy] = {
@@ -100,6 +103,7 @@ POLICIES: dict[str, Policy] = {
             "sum of throughputs",
             lambda p, o: cost.max_throughput(p, normalised=o.normalised),
             score=lambda o: cost.total(o.normalised),
+            adds_up=True,
         ),
         Policy(
             "min_cost",
@@ -108,6 +112,7 @@ POLICIES: dict[str, Policy] = {
             lambda p, o: cost.min_cost(p, normalised=o.normalised),
             needs=frozenset({"price"}),
             score=lambda o: cost.total_per_dollar(o.normalised),
+            adds_up=True,
         ),
         Policy(
             "min_cost_slo",
@@ -116,6 +121,7 @@ POLICIES: dict[str, Policy] = {
             lambda p, o: cost.min_cost_slo(p, normalised=o.normalised),
             needs=frozenset({"price"}),
             score=lambda o: cost.total_per_dollar(o.normalised),
+            adds_up=True,
         ),
         Policy(
             "hierarchical",
@@ -146,7 +152,7 @@ POLICIES: dict[str, Policy] = {
             "average seconds until a job is done, its age included",
             lambda p, _: baselines.allox(p),
             minimised=True,
-            needs=frozenset({"steps"}),
+            needs=frozenset({"steps", "single_worker"}),
             baseline=True,
         ),
     )
@@ -184,6 +190,8 @@ def allocate(
     {'job0': 0.45, 'job1': 0.45, 'job2': 0.09}
     """
     chosen, options = find_policy(policy), Options(normalised, seed)
+    if normalised:
+        check_adds_up(chosen)
     check_needs(chosen, problem)
     if not scores.runnable_jobs(problem).any():
         return _nothing_to_run(chosen, problem)
@@ -192,8 +200,25 @@ def allocate(
     return answer if answer.problem is problem else replace(answer, problem=problem)
 
 
+def check_adds_up(policy: Policy) -> None:
+    """Refuse to normalise what a policy does not add up."""
+    if not policy.adds_up:
+        which = ", ".join(other.name for other in POLICIES.values() if other.adds_up)
+        raise InputError(
+            f"{policy.name} does not add up throughputs, so there is nothing to normalise; --normalised is for {which}"
+        )
+
+
 def check_needs(policy: Policy, problem: Problem) -> None:
-    """Refuse a problem that does not say what the policy needs to know."""
+    """Refuse a problem that the policy cannot solve, or that does not say what it needs to know."""
+    if "single_worker" in policy.needs:
+        workers = problem.profiles.workers[problem.jobs.profile]
+        wide = np.flatnonzero(workers > 1)
+        if len(wide):
+            raise InputError(
+                f"{policy.name} matches single-worker jobs only, and job {problem.jobs.ids[int(wide[0])]!r} wants "
+                f"{workers[wide[0]]} workers; use another policy, for example shortest_job_first"
+            )
     if "steps" in policy.needs:
         bad = np.flatnonzero(~(problem.jobs.steps > 0))
         if len(bad):
@@ -210,10 +235,10 @@ def check_needs(policy: Policy, problem: Problem) -> None:
             )
     if "price" in policy.needs:
         for kind in problem.types:
-            if not kind.price:
+            if kind.count and not kind.price:
                 raise InputError(
-                    f"{policy.name} needs a positive price for every type, and {kind.name!r} has none; "
-                    f'add "price" (dollars an hour) to types.{kind.name}'
+                    f"{policy.name} needs a positive price for every type, and {kind.name!r} has none; give dollars an "
+                    f'hour as "price" of types.{kind.name} in a problem, or as --prices {kind.name}=... in a simulation'
                 )
 
 

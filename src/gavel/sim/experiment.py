@@ -5,28 +5,29 @@ Sweeps, the command line and tests all come through here, so that the same setti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.cluster import Cluster, parse_cluster
+from gavel.core.cluster import LIST_PRICES, Cluster, parse_cluster, parse_prices
 from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.jobs import Entity
-from gavel.core.problem import Problem
+from gavel.core.problem import Problem, job_arrays
 from gavel.core.throughputs import ThroughputTable, builtin_table, read_table
-from gavel.policies.registry import allocate, find_policy
+from gavel.policies.registry import allocate, check_adds_up, check_needs, find_policy
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Settings
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
-from gavel.sim.failures import random_failures, read_failures
+from gavel.sim.failures import random_failures, read_failures, together
 from gavel.sim.ideal import simulate_ideally
-from gavel.sim.simulate import Observer, Outcome, check_fits, dollars, simulate
+from gavel.sim.simulate import FinishedJob, Observer, Outcome, check_fits, dollars, simulate
+from gavel.sim.teams import Teams, names_a_file, read_teams
 from gavel.workload.formats import read_trace
 from gavel.workload.generate import generate
 from gavel.workload.trace import Trace, TraceJob
@@ -42,14 +43,32 @@ class Experiment:
     policy: str = "max_min_fairness"
     agnostic: bool = False
     space_sharing: bool = False
+    normalised: bool = False
+    """Of policies that add up throughputs."""
     mechanism: MechanismName = "credits"
     trace: str | None = None
+    trace_format: str | None = None
+    """None: recognised by content."""
     jobs: int | None = None
     arrivals_per_hour: float | None = None
     """None with `jobs`: all of them arrive at once."""
     multi_worker: bool = False
+    slo: tuple[float, ...] = ()
+    """Generated jobs have deadlines of these multiples of their durations."""
+    high_priority: float = 0.0
+    """The share of generated jobs with a higher weight."""
+    templates: tuple[str, ...] = ()
+    """What generated jobs run; empty: anything."""
+    durations: tuple[float, ...] = ()
+    """Seconds on the reference type that generated jobs last; empty: as in the paper."""
+    entities: str | None = None
+    """Names that generated jobs belong to in turn, or a file that describes entities."""
+    reference: str = "v100"
+    """The type that durations refer to."""
     seed: int = 0
     throughputs: str = "builtin"
+    prices: str = ""
+    """Dollars an hour where they differ from the list prices, as in "a100=3.67"."""
     per_server: int = 4
     round_seconds: float = 360.0
     restart_seconds: float = 10.0
@@ -66,6 +85,67 @@ class Experiment:
     limit_days: float = 1000.0
     """Stop here if the cluster has not drained by then."""
 
+    @classmethod
+    def of(cls, settings: Mapping[str, Any]) -> Self:
+        """An experiment from its settings as JSON has them."""
+        tuples = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
+        return cls(**{**settings, **tuples})
+
+    def files(self) -> dict[str, str]:
+        """The files whose content is part of the experiment, by setting."""
+        named = {
+            "trace": self.trace,
+            "throughputs": None if self.throughputs == "builtin" else self.throughputs,
+            "entities": self.entities if self.entities and names_a_file(self.entities) else None,
+            "failures": self.failures,
+        }
+        return {setting: file for setting, file in named.items() if file is not None}
+
+
+GENERATED = ("arrivals_per_hour", "multi_worker", "slo", "high_priority", "templates", "durations")
+"""Settings that only matter where the workload is generated."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scene:
+    """What an experiment's settings mean: everything that a simulation starts from."""
+
+    cluster: Cluster
+    table: ThroughputTable
+    trace: Trace
+    entities: Mapping[str, Entity]
+    failures: tuple[Event, ...]
+    prices: Mapping[str, float]
+
+
+def prepare(experiment: Experiment, *, table: ThroughputTable | None = None) -> Scene:
+    """Read and generate what an experiment names; whatever can be refused is refused here, before any time is spent.
+
+    A table is that of the experiment, for those who have read it already.
+    """
+    check_settings(experiment)
+    cluster = parse_cluster(experiment.cluster, per_server=experiment.per_server)
+    table = table or _table(experiment)
+    teams = read_teams(experiment.entities)
+    trace = teams.own(_workload(experiment, table, teams))
+    check_fits(trace, experiment.window, cluster, table)
+    failures = tuple(_failures(experiment, trace, cluster))
+    scene = Scene(cluster, table, trace, teams.entities(trace), failures, _prices(experiment, cluster))
+    check_policy(experiment, scene)
+    return scene
+
+
+def _table(experiment: Experiment) -> ThroughputTable:
+    return builtin_table() if experiment.throughputs == "builtin" else read_table(Path(experiment.throughputs))
+
+
+def check_policy(experiment: Experiment, scene: Scene) -> None:
+    """Refuse a policy that cannot work with what the scene has."""
+    policy = find_policy(experiment.policy)
+    if experiment.normalised:
+        check_adds_up(policy)
+    check_needs(policy, _all_at_once(scene))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Report:
@@ -77,6 +157,10 @@ class Report:
     """The jobs that count, by order of arrival."""
     types: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    deadlines: int = 0
+    """How many of the jobs that count have a deadline."""
+    overdue: int = 0
+    """How many of those were not done by then."""
 
     def completion_seconds(self) -> list[float]:
         """Job completion times of the window, by order of arrival; jobs that did not finish are left out."""
@@ -84,117 +168,192 @@ class Report:
 
     def document(self) -> dict[str, Any]:
         """The figures as JSON."""
-        finished = [self.outcome.jobs[name] for name in self.window if name in self.outcome.jobs]
-        seconds = np.array([job.seconds for job in finished]) if finished else np.zeros(1)
-        offered = self.outcome.accelerators * self.outcome.end
-        fairness = [job.fairness for job in finished if np.isfinite(job.fairness)]
+        outcome = self.outcome
+        finished = [outcome.jobs[name] for name in self.window if name in outcome.jobs]
         return {
             "policy": self.experiment.policy,
             "jobs_completed": len(finished),
-            "average_jct_seconds": float(seconds.mean()),
-            "median_jct_seconds": float(np.median(seconds)),
-            "p99_jct_seconds": float(np.percentile(seconds, 99)),
-            "makespan_seconds": self.outcome.end,
-            "utilization": self.outcome.busy_seconds / offered if offered else 0.0,
-            "rounds": self.outcome.rounds,
-            "allocations": self.outcome.solves,
-            "restarts_per_job": float(np.mean([job.restarts for job in finished])) if finished else 0.0,
-            "average_finish_time_fairness": float(np.mean(fairness)) if fairness else 0.0,
-            "cost_dollars": dollars(self.outcome),
-            "slo_violations": sum(job.late for job in finished),
-            "solver_seconds": self.outcome.solver_seconds,
-            "wall_seconds": self.outcome.wall_seconds,
-            "drained": self.outcome.drained,
+            **_averages(finished),
+            "makespan_seconds": outcome.end if finished else None,
+            "utilization": outcome.given_seconds / outcome.offered_seconds if outcome.offered_seconds else 0.0,
+            "busy_accelerator_hours": (outcome.given_seconds - outcome.restart_seconds) / 3600.0,
+            "restart_accelerator_hours": outcome.restart_seconds / 3600.0,
+            "idle_accelerator_hours": (outcome.offered_seconds - outcome.given_seconds) / 3600.0,
+            "rounds": outcome.rounds,
+            "allocations": outcome.solves,
+            "cost_dollars": dollars(outcome, LIST_PRICES | parse_prices(self.experiment.prices)),
+            "jobs_with_deadline": self.deadlines,
+            "slo_violations": self.overdue,
+            "simulated_seconds": outcome.stopped,
+            "solver_seconds": outcome.solver_seconds,
+            "wall_seconds": outcome.wall_seconds,
+            "drained": outcome.drained,
             "notes": list(self.notes),
             "experiment": asdict(self.experiment),
         }
 
 
+def _averages(finished: list[FinishedJob]) -> dict[str, float | None]:
+    """What is averaged over finished jobs; None where there are none."""
+    names = ("average_jct_seconds", "median_jct_seconds", "p99_jct_seconds", "restarts_per_job")
+    fairness = [job.fairness for job in finished if np.isfinite(job.fairness)]
+    average = {"average_finish_time_fairness": float(np.mean(fairness)) if fairness else None}
+    if not finished:
+        return {**dict.fromkeys(names), **average}
+    seconds = np.array([job.seconds for job in finished])
+    restarts = np.array([job.restarts for job in finished])
+    values = (seconds.mean(), np.median(seconds), np.percentile(seconds, 99), restarts.mean())
+    return {**dict(zip(names, map(float, values), strict=True)), **average}
+
+
 def run(
     experiment: Experiment,
     *,
-    entities: dict[str, Entity] | None = None,
+    scene: Scene | None = None,
     disturbances: Sequence[Event] = (),
     observers: Sequence[Observer] = (),
 ) -> Report:
-    """Simulate an experiment."""
-    find_policy(experiment.policy)
-    cluster = parse_cluster(experiment.cluster, per_server=experiment.per_server)
-    table = builtin_table() if experiment.throughputs == "builtin" else read_table(Path(experiment.throughputs))
-    trace = _workload(experiment, table)
-    check_fits(trace, experiment.window, cluster, table)
+    """Simulate an experiment; a scene is that of the experiment, for those who have prepared it already."""
+    scene = scene or prepare(experiment)
+    outcome = _simulate(experiment, scene, disturbances, observers)
+    counted = scene.trace.jobs[slice(*experiment.window)] if experiment.window else scene.trace.jobs
+    notes = (*scene.trace.notes, *_unpriced(scene))
+    if not outcome.drained:
+        notes += (_why_not_done([job for job in counted if job.id not in outcome.jobs], scene, experiment.limit_days),)
+    dated = [job for job in counted if job.deadline_seconds is not None]
+    overdue = sum(_is_overdue(job, outcome) for job in dated)
+    names = tuple(job.id for job in counted)
+    return Report(experiment, outcome, names, scene.table.types, notes, len(dated), overdue)
+
+
+def _simulate(
+    experiment: Experiment, scene: Scene, disturbances: Sequence[Event], observers: Sequence[Observer]
+) -> Outcome:
+    def solver(problem: Problem) -> Allocation:
+        return allocate(
+            problem,
+            experiment.policy,
+            heterogeneity_agnostic=experiment.agnostic,
+            normalised=experiment.normalised,
+            seed=experiment.seed,
+        )
+
     settings = Settings(
         round_seconds=experiment.round_seconds,
         space_sharing=experiment.space_sharing,
         min_seconds_between_allocations=experiment.min_seconds_between_allocations,
         recompute_every_seconds=experiment.recompute_every_seconds or np.inf,
     )
-    # Entities that nobody described share equally, as in problem files.
-    named = {job.entity: Entity() for job in trace.jobs if job.entity} | (entities or {})
-    outcome = _simulate(experiment, trace, cluster, table, settings, named, (*disturbances,), observers)
-    counted = trace.jobs[slice(*experiment.window)] if experiment.window else trace.jobs
-    notes = trace.notes
-    if not outcome.drained:
-        left = [job for job in counted if job.id not in outcome.jobs]
-        stuck = [job for job in left if not _fits(job, cluster)]
-        notes += (_why_not_done(left, stuck, experiment.limit_days),)
-    return Report(experiment, outcome, tuple(job.id for job in counted), table.types, notes)
-
-
-def _simulate(
-    experiment: Experiment,
-    trace: Trace,
-    cluster: Cluster,
-    table: ThroughputTable,
-    settings: Settings,
-    entities: dict[str, Entity] | None,
-    disturbances: tuple[Event, ...],
-    observers: Sequence[Observer],
-) -> Outcome:
-    def solver(problem: Problem) -> Allocation:
-        return allocate(problem, experiment.policy, heterogeneity_agnostic=experiment.agnostic, seed=experiment.seed)
-
-    limit = experiment.limit_days * 86_400.0
+    happening: dict[str, Any] = {
+        "entities": scene.entities,
+        "prices": scene.prices,
+        "window": experiment.window,
+        "until_seconds": experiment.limit_days * 86_400.0,
+        "disturbances": (*disturbances, *scene.failures),
+    }
     if experiment.ideal:
-        return simulate_ideally(trace, cluster, table, solver, settings, window=experiment.window, until_seconds=limit)
+        return simulate_ideally(scene.trace, scene.cluster, scene.table, solver, settings, **happening)
     return simulate(
-        trace,
-        cluster,
-        table,
+        scene.trace,
+        scene.cluster,
+        scene.table,
         solver,
         mechanism_of(experiment),
         settings,
         restart_seconds=experiment.restart_seconds,
-        entities=entities,
-        window=experiment.window,
-        until_seconds=limit,
-        disturbances=(*disturbances, *_failures(experiment, trace, cluster)),
         observers=observers,
+        **happening,
     )
 
 
+def check_settings(experiment: Experiment) -> None:
+    """Refuse settings that contradict each other."""
+    find_policy(experiment.policy)
+    if experiment.trace is None and experiment.jobs is None:
+        raise InputError("there is nothing to run; give --trace FILE, --jobs N --arrivals-per-hour L, or --static N")
+    if experiment.trace is None and experiment.trace_format is not None:
+        raise InputError("--format says how to read a trace; give --trace FILE too, or leave it out")
+    if experiment.trace is not None:
+        for field in fields(experiment):
+            if field.name in GENERATED and getattr(experiment, field.name) != field.default:
+                option = field.name.replace("_", "-")
+                raise InputError(
+                    f"--{option} is for generated jobs, and --trace has jobs already; leave one of them out"
+                )
+        if experiment.entities and not names_a_file(experiment.entities):
+            raise InputError(
+                f"--entities {experiment.entities}: the trace says whose its jobs are; to give its entities weights "
+                "and policies name a JSON file"
+            )
+    if experiment.ideal and experiment.mechanism == "plain":
+        raise InputError("--ideal grants every job its allocation exactly, without a mechanism; leave out plain")
+
+
+def _all_at_once(scene: Scene) -> Problem:
+    """The question that all jobs of the trace together would pose."""
+    jobs = scene.trace.jobs
+    profiles = list(dict.fromkeys((job.template, job.workers) for job in jobs))
+    number = {profile: index for index, profile in enumerate(profiles)}
+    types = [replace(kind, price=scene.prices.get(kind.name)) for kind in scene.cluster.types()]
+    return Problem.from_table(
+        types,
+        scene.table,
+        profiles,
+        job_arrays(
+            tuple(job.id for job in jobs),
+            np.array([number[job.template, job.workers] for job in jobs], dtype=np.intp),
+            steps=np.array([job.steps for job in jobs]),
+        ),
+    )
+
+
+def _prices(experiment: Experiment, cluster: Cluster) -> dict[str, float]:
+    """Dollars an hour by type."""
+    given = parse_prices(experiment.prices)
+    for name in given:
+        if name not in {kind.name for kind in cluster.types()}:
+            known = ", ".join(kind.name for kind in cluster.types())
+            raise InputError(f"--prices {experiment.prices}: the cluster has no {name}; its types are: {known}")
+    return LIST_PRICES | given
+
+
 def _failures(experiment: Experiment, trace: Trace, cluster: Cluster) -> list[Event]:
-    events = read_failures(Path(experiment.failures), cluster) if experiment.failures else []
-    if experiment.failures_per_server_day > 0:
-        last = trace.jobs[-1].arrival if trace.jobs else 0.0
-        events += random_failures(
-            cluster,
-            per_server_day=experiment.failures_per_server_day,
-            repair_hours=experiment.repair_hours,
-            until_seconds=min(experiment.limit_days * 86_400.0, 2.0 * last + 60.0 * 86_400.0),
-            seed=experiment.seed,
-        )
-    return events
+    listed = read_failures(Path(experiment.failures), cluster) if experiment.failures else []
+    drawn = random_failures(
+        cluster,
+        per_server_day=experiment.failures_per_server_day,
+        repair_hours=experiment.repair_hours,
+        until_seconds=min(experiment.limit_days * 86_400.0, 2.0 * trace.jobs[-1].arrival + 60.0 * 86_400.0),
+        seed=experiment.seed,
+    )
+    return together(listed, drawn)
 
 
-def _why_not_done(left: list[TraceJob], stuck: list[TraceJob], days: float) -> str:
+def _unpriced(scene: Scene) -> tuple[str, ...]:
+    names = [kind.name for kind in scene.cluster.types() if kind.count and kind.name not in scene.prices]
+    if not names:
+        return ()
+    given = ",".join(f"{name}=..." for name in names)
+    return (f"the cost leaves out {', '.join(names)}, whose price is not known; give --prices {given}",)
+
+
+def _why_not_done(left: list[TraceJob], scene: Scene, days: float) -> str:
+    stuck = [job for job in left if not _can_run(job, scene)]
     if stuck:
-        return f"jobs that want more workers than any type has never ran: {', '.join(job.id for job in stuck[:5])}"
+        return f"jobs that no type of the cluster can run never ran: {', '.join(job.id for job in stuck[:5])}"
     return f"{len(left)} jobs were not done after {days:g} days; raise --limit-days or lower the load"
 
 
-def _fits(job: TraceJob, cluster: Cluster) -> bool:
-    return any(job.workers <= kind.count for kind in cluster.types())
+def _is_overdue(job: TraceJob, outcome: Outcome) -> bool:
+    """Whether a job missed its deadline, finished or not."""
+    if finished := outcome.jobs.get(job.id):
+        return finished.late
+    return job.deadline_seconds is not None and job.arrival + job.deadline_seconds < outcome.stopped
+
+
+def _can_run(job: TraceJob, scene: Scene) -> bool:
+    kinds = [kind.name for kind in scene.cluster.types() if job.workers <= kind.count]
+    return bool((scene.table.rates([(job.template, job.workers)], kinds) > 0).any())
 
 
 def mechanism_of(experiment: Experiment) -> Mechanism:
@@ -202,15 +361,25 @@ def mechanism_of(experiment: Experiment) -> Mechanism:
     return Priorities() if experiment.mechanism == "plain" else Credits()
 
 
-def _workload(experiment: Experiment, table: ThroughputTable) -> Trace:
+def _workload(experiment: Experiment, table: ThroughputTable, teams: Teams) -> Trace:
     if experiment.trace is not None:
-        return read_trace(Path(experiment.trace), table=table, seed=experiment.seed)
-    if experiment.jobs is None:
-        raise InputError("there is nothing to run; give --trace FILE, --jobs N --arrivals-per-hour L, or --static N")
+        return read_trace(
+            Path(experiment.trace),
+            table=table,
+            format=experiment.trace_format,
+            seed=experiment.seed,
+            reference_type=experiment.reference,
+        )
     return generate(
-        jobs=experiment.jobs,
+        jobs=experiment.jobs or 0,
         arrivals_per_hour=experiment.arrivals_per_hour,
         multi_worker=experiment.multi_worker,
         table=table,
         seed=experiment.seed,
+        high_priority_share=experiment.high_priority,
+        slo_factors=experiment.slo,
+        entities=teams.names,
+        templates=experiment.templates or None,
+        durations=experiment.durations or None,
+        reference_type=experiment.reference,
     )

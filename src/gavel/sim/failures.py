@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,9 @@ import numpy as np
 from gavel.core.cluster import Cluster, Server
 from gavel.core.errors import InputError
 from gavel.core.events import Event, ServerJoined, ServerLost
+from gavel.workload.rows import Row, Source, named_rows
+
+COLUMNS = ("seconds", "event", "server")
 
 
 def random_failures(
@@ -31,35 +34,51 @@ def random_failures(
     return events
 
 
+def together(*causes: Sequence[Event]) -> list[Event]:
+    """Several independent reasons to fail as one: a server is there when none of them keeps it away."""
+    events = sorted((event for cause in causes for event in cause), key=lambda event: event.time)
+    against: Counter[str] = Counter()
+    found: list[Event] = []
+    for event in events:
+        match event:
+            case ServerLost():
+                against[event.server] += 1
+                if against[event.server] == 1:
+                    found.append(event)
+            case ServerJoined():
+                against[event.server.name] -= 1
+                if against[event.server.name] == 0:
+                    found.append(event)
+            case _:
+                found.append(event)
+    return found
+
+
 def read_failures(path: Path, cluster: Cluster) -> list[Event]:
     """Read a CSV with the columns seconds, event (lost or joined) and server.
 
-    Servers are named type-number from 0, as in v100-0; a server that joins must have been there at the start.
+    Servers are named type-number from 0, as in v100-0. All are there at the start, so each is lost and joins in turn.
     """
-    servers = {server.name: server for server in cluster.servers}
-    try:
-        with path.open(newline="", encoding="utf-8") as file:
-            rows = csv.DictReader(file)
-            if set(rows.fieldnames or ()) != {"seconds", "event", "server"}:
-                raise InputError(f"{path}: the first line must name the columns seconds, event and server")
-            return list(_events(path, rows, servers))
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or 'unknown error').lower()}") from None
+    source, servers = Source.of(path), {server.name: server for server in cluster.servers}
+    rows = list(named_rows(source, required=COLUMNS, what="a list of failures"))
+    timed = [(row["seconds"].number("a time; give seconds from the start, 0 or more"), row) for row in rows]
+    here = set(servers)
+    return [_event(time, row, servers, here) for time, row in sorted(timed, key=lambda pair: pair[0])]
 
 
-def _events(path: Path, rows: csv.DictReader[str], servers: dict[str, Server]) -> Iterator[Event]:
-    for row in rows:
-        where = f"{path}, line {rows.line_num}"
-        try:
-            seconds = float(row["seconds"])
-        except ValueError:
-            raise InputError(f"{where}: seconds must be a number, not {row['seconds']!r}") from None
-        if row["server"] not in servers:
-            known = ", ".join(list(servers)[:6])
-            raise InputError(f"{where}: there is no server {row['server']!r}; servers are named {known} ...")
-        if row["event"] == "lost":
-            yield ServerLost(seconds, row["server"])
-        elif row["event"] == "joined":
-            yield ServerJoined(seconds, servers[row["server"]])
-        else:
-            raise InputError(f"{where}: event must be lost or joined, not {row['event']!r}")
+def _event(time: float, row: Row, servers: dict[str, Server], here: set[str]) -> Event:
+    """One line as an event; `here` are the servers that are there, and changes with it."""
+    name, kind = row["server"].text, row["event"].text
+    if name not in servers:
+        known = ", ".join(list(servers)[:6])
+        raise InputError(f"{row.where}: there is no server {name!r}; servers are named {known} ...")
+    if kind not in {"lost", "joined"}:
+        raise InputError(f"{row.where}: event must be lost or joined, not {kind!r}")
+    if (kind == "lost") != (name in here):
+        state = "is gone already" if kind == "lost" else "is there already, as all servers are at the start"
+        raise InputError(f"{row.where}: server {name!r} cannot be {kind} at {time:g} s; it {state}")
+    if kind == "lost":
+        here.discard(name)
+        return ServerLost(time, name)
+    here.add(name)
+    return ServerJoined(time, servers[name])

@@ -1,7 +1,7 @@
 """What a sweep leaves on disk: a line in `results.csv` for each finished point, and its completion times beside it.
 
 Lines are appended as points finish, so an interrupted sweep can go on. A point is known again by its settings: every
-field of the experiment, the version of Gavel and the content of the throughput table.
+field of the experiment, the version of Gavel and the content of the files that it reads.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from gavel.version import __version__
 
 RESULTS = "results.csv"
 COMPLETIONS = "completions.csv"
-SETTINGS = ("gavel_version", *(field.name for field in fields(Experiment)), "throughputs_sha256")
+READ = ("throughputs", "trace", "entities", "failures")
+"""Settings that may name a file, whose content counts."""
+SETTINGS = ("gavel_version", *(field.name for field in fields(Experiment)), *(f"{name}_sha256" for name in READ))
 """Columns that say which point a line is; together they are its identity."""
 
 
@@ -50,8 +52,9 @@ class Result:
 def settings_of(experiment: Experiment) -> dict[str, str]:
     """The identity of a point, as its line spells it."""
     named = {field.name: getattr(experiment, field.name) for field in fields(experiment)}
-    cells = {"gavel_version": __version__, **named, "throughputs_sha256": _table_digest(experiment.throughputs)}
-    return {name: _cell(value) for name, value in cells.items()}
+    files = experiment.files()
+    digests = {f"{name}_sha256": _digest(files[name]) if name in files else "" for name in READ}
+    return {name: _cell(value) for name, value in {"gavel_version": __version__, **named, **digests}.items()}
 
 
 def point_of(settings: Mapping[str, str]) -> str:
@@ -61,21 +64,19 @@ def point_of(settings: Mapping[str, str]) -> str:
 
 
 @cache
-def _table_digest(throughputs: str) -> str:
-    """Of a table's content: a file that changes makes other points. The built-in one comes with the version."""
-    if throughputs == "builtin":
-        return ""
+def _digest(file: str) -> str:
+    """Of a file's content: one that changes makes other points. The built-in table comes with the version."""
     try:
-        return hashlib.sha256(Path(throughputs).read_bytes()).hexdigest()[:16]
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
     except OSError as error:
-        raise InputError(f"cannot read {throughputs}: {(error.strerror or 'unknown error').lower()}") from error
+        raise InputError(f"cannot read {file}: {(error.strerror or 'unknown error').lower()}") from error
 
 
 def _cell(value: Any) -> str:
     """A value as text on one line.
 
-    >>> [_cell(value) for value in (None, True, 360.0, (4000, 5000), "fifo", ["a note"])]
-    ['', 'true', '360.0', '4000:5000', 'fifo', '["a note"]']
+    >>> [_cell(value) for value in (None, True, 360.0, (4000, 5000), (1.2, 2.0), "fifo", ["a note"])]
+    ['', 'true', '360.0', '4000:5000', '1.2,2.0', 'fifo', '["a note"]']
     """
     match value:
         case None:
@@ -84,6 +85,8 @@ def _cell(value: Any) -> str:
             return value if value.isprintable() else json.dumps(value)
         case (int(first), int(last)):
             return f"{first}:{last}"
+        case tuple():
+            return ",".join(map(str, value))
         case _:
             return json.dumps(value)
 
@@ -138,7 +141,7 @@ class ResultsFiles:
                 continue
             row = dict(zip(COLUMNS, cells, strict=False))
             try:
-                figures = {name: json.loads(row[name]) for name in FIGURES}
+                figures = {name: json.loads(row[name] or "null") for name in FIGURES}
             except (KeyError, ValueError):
                 raise InputError(_foreign(self.directory / RESULTS, number)) from None
             point = point_of(row)

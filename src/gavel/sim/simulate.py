@@ -18,6 +18,7 @@ from gavel.core.problem import Floats, Problem
 from gavel.core.throughputs import ThroughputTable
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.rounds import Mechanism
+from gavel.sim.meter import Meter
 from gavel.sim.world import Solver, World
 from gavel.workload.trace import Trace
 
@@ -55,10 +56,14 @@ class Outcome:
     rounds: int = 0
     solves: int = 0
     end: float = 0.0
-    accelerators: int = 0
-    busy_seconds: float = 0.0
-    """Accelerator-seconds given to jobs, restarts included."""
-    busy_by_type: Mapping[str, float] = field(default_factory=dict)
+    """When the last job was done."""
+    stopped: float = 0.0
+    """When the simulation stopped: then, or at the limit."""
+    offered_seconds: float = 0.0
+    """Accelerator-seconds of all servers until then, as far as they were there."""
+    given_seconds: float = 0.0
+    """Accelerator-seconds given to jobs, restarts included; accelerators that are shared count once."""
+    given_by_type: Mapping[str, float] = field(default_factory=dict)
     restart_seconds: float = 0.0
     """Accelerator-seconds of those spent on saving and loading checkpoints."""
     solver_seconds: float = 0.0
@@ -77,6 +82,7 @@ def simulate(
     *,
     restart_seconds: float = 0.0,
     entities: Mapping[str, Entity] | None = None,
+    prices: Mapping[str, float] | None = None,
     window: tuple[int, int] | None = None,
     until_seconds: float = np.inf,
     disturbances: Sequence[Event] = (),
@@ -84,9 +90,9 @@ def simulate(
 ) -> Outcome:
     """Run a trace to its end, or until the jobs of the window (by order of arrival) are done."""
     started = time.perf_counter()
-    outcome = Outcome(accelerators=sum(server.accelerators for server in cluster.servers))
+    outcome, meter = Outcome(), Meter(restart_seconds)
     solving = TimedSolver(solver)
-    scheduler = Scheduler(table, mechanism, settings, entities=entities)
+    scheduler = Scheduler(table, mechanism, settings, entities=entities, prices=prices)
     world = World(table, solving, restart_seconds)
     for server in cluster.servers:
         world.expect(ServerJoined(0.0, server))
@@ -97,10 +103,14 @@ def simulate(
     wanted = {job.id for job in trace.jobs[slice(*window)]} if window else {job.id for job in trace.jobs}
     for event in world:
         if event.time > until_seconds:
+            outcome.stopped = until_seconds
             break
+        outcome.stopped = event.time
+        meter.hear(event)
         finished = measure(event, scheduler) if isinstance(event, JobFinished) else None
         for command in scheduler.handle(event):
             outcome.solves += isinstance(command, Solve)
+            meter.see(command, event.time)
             world.perform(command)
         outcome.rounds += isinstance(event, RoundDue)
         for observer in observers:
@@ -112,9 +122,11 @@ def simulate(
             if not wanted:
                 break
     outcome.drained = not wanted
-    outcome.busy_seconds = float(scheduler.accelerator_seconds.sum())
-    outcome.busy_by_type = dict(zip(scheduler.types, scheduler.accelerator_seconds.tolist(), strict=True))
-    outcome.restart_seconds = world.restart_accelerator_seconds
+    meter.close(outcome.stopped)
+    scheduler.account(outcome.stopped)
+    outcome.offered_seconds, outcome.restart_seconds = meter.offered, meter.restarting
+    outcome.given_seconds = float(scheduler.accelerator_seconds.sum())
+    outcome.given_by_type = dict(zip(scheduler.types, scheduler.accelerator_seconds.tolist(), strict=True))
     outcome.solver_seconds = solving.seconds
     outcome.wall_seconds = time.perf_counter() - started
     return outcome
@@ -155,7 +167,7 @@ class TimedSolver:
 
 def dollars(outcome: Outcome, prices: Mapping[str, float] = LIST_PRICES) -> float:
     """What all accelerator time that was given costs; a shared accelerator counts once."""
-    return sum(prices.get(kind, 0.0) * seconds for kind, seconds in outcome.busy_by_type.items()) / 3600.0
+    return sum(prices.get(kind, 0.0) * seconds for kind, seconds in outcome.given_by_type.items()) / 3600.0
 
 
 def check_fits(trace: Trace, window: tuple[int, int] | None, cluster: Cluster, table: ThroughputTable) -> None:

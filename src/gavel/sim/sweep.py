@@ -11,21 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from gavel.core.cluster import parse_cluster
 from gavel.core.errors import InputError
 from gavel.core.problem import Floats
 from gavel.core.throughputs import builtin_table, read_table
 from gavel.policies.registry import find_policy
-from gavel.sim.experiment import Experiment
+from gavel.sim.experiment import Experiment, check_policy, check_settings, prepare
 from gavel.sim.pool import answers
 from gavel.sim.results import Result, ResultsFiles, point_of, settings_of
-from gavel.sim.simulate import check_fits
-from gavel.workload.generate import generate
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "agnostic": {"agnostic": True},
     "space-sharing": {"space_sharing": True},
+    "normalised": {"normalised": True},
     "plain": {"mechanism": "plain"},
+    "ideal": {"ideal": True},
 }
 """What may follow a policy's name after a colon, and what it changes in an experiment."""
 
@@ -118,19 +117,15 @@ class Sweep:
             if not 0 < load < np.inf or (self.static and load != int(load)):
                 wanted = "a whole number of jobs" if self.static else "a number of jobs an hour"
                 raise InputError(f"a load of {load:g} makes no sense; it is {wanted} greater than 0")
-        base = self.base
-        table = builtin_table() if base.throughputs == "builtin" else read_table(Path(base.throughputs))
-        cluster = parse_cluster(base.cluster, per_server=base.per_server)
+        throughputs = self.base.throughputs
+        table = builtin_table() if throughputs == "builtin" else read_table(Path(throughputs))
         for load in self.loads:
-            one = self._experiment(self.contenders[0], load, self.seeds[0])
-            trace = generate(
-                jobs=one.jobs or 0,
-                arrivals_per_hour=one.arrivals_per_hour,
-                multi_worker=one.multi_worker,
-                table=table,
-                seed=one.seed,
-            )
-            check_fits(trace, one.window, cluster, table)
+            for seed in self.seeds:
+                one, *others = (self._experiment(contender, load, seed) for contender in self.contenders)
+                scene = prepare(one, table=table)
+                for other in others:  # they differ in the policy only
+                    check_settings(other)
+                    check_policy(other, scene)
 
 
 @dataclass(frozen=True)
@@ -142,8 +137,9 @@ class Cell:
     results: tuple[Result, ...]
 
     def values(self, figure: str) -> Floats:
-        """A figure of each seed; those in which no job was completed have none."""
-        return np.array([r.figures[figure] for r in self.results if r.figures["jobs_completed"]], dtype=float)
+        """A figure of each seed that has it; those in which no job was completed do not count."""
+        counted = [r.figures[figure] for r in self.results if r.figures["jobs_completed"]]
+        return np.array([value for value in counted if value is not None], dtype=float)
 
     def mean(self, figure: str) -> float:
         """Over the seeds; NaN where there is nothing to average."""

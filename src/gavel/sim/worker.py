@@ -38,10 +38,8 @@ def _listen(lines: SimpleQueue[str]) -> None:
 
 def answer(settings: dict[str, Any]) -> dict[str, Any]:
     """Run an experiment; whatever goes wrong is an answer too."""
-    window = settings["window"]
-    experiment = Experiment(**settings | {"window": None if window is None else tuple(window)})
     try:
-        report = run(experiment)
+        report = run(Experiment.of(settings))
     except GavelError as error:
         return {"failure": str(error)}
     except Exception as error:  # noqa: BLE001 - the edge of a process: one point must not end the others

@@ -58,7 +58,6 @@ class World:
     left: dict[str, float] = field(default_factory=dict)
     """Steps left of every job that is here."""
     running: dict[str, _Running] = field(default_factory=dict)
-    restart_accelerator_seconds: float = 0.0
     _heap: list[tuple[float, int, int, Event | None, str, int]] = field(default_factory=list)
     _serial: int = 0
     _wake: float | None = None
@@ -123,7 +122,6 @@ class World:
         spec = self._specs[command.job]
         rate = self._rate(spec, command.type, command.consolidated, command.beside)
         cost = self.restart_seconds if command.job in self._ran else 0.0
-        self.restart_accelerator_seconds += cost * spec.workers
         self._ran.add(command.job)
         self.running[command.job] = _Running(spec, command.type, rate, self.now + cost, self._serial, command.beside)
 

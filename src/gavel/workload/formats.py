@@ -34,7 +34,7 @@ class Format:
 
 
 def read_trace(
-    path: Path,
+    file: Path | Source,
     *,
     table: ThroughputTable,
     format: str | None = None,  # noqa: A002 (the word that the command line uses)
@@ -42,14 +42,18 @@ def read_trace(
     reference_type: str = "v100",
 ) -> Trace:
     """Read a trace in any known format; `seed` and `reference_type` matter where a log does not say what jobs ran."""
-    source = Source.of(path)
+    source = _source(file)
     kind = FORMATS[_known(format) if format else _recognised(source)]
     return kind.read(source, Context(table, seed, reference_type))
 
 
-def recognise(path: Path) -> str:
+def recognise(file: Path | Source) -> str:
     """The name of a file's format."""
-    return _recognised(Source.of(path))
+    return _recognised(_source(file))
+
+
+def _source(file: Path | Source) -> Source:
+    return file if isinstance(file, Source) else Source.of(file)
 
 
 def write_trace(trace: Trace, path: Path) -> None:

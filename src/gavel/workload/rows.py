@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import reprlib
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,9 @@ from gavel.core.errors import InputError
 
 Refusal = Callable[[str], InputError]
 """Makes the error for a value that is not what was wanted."""
+
+STANDARD_INPUT = "standard input"
+"""What messages call it."""
 
 _MISSING = frozenset({"", "nan", "none", "null", "unknown", "n/a"})
 
@@ -29,7 +33,9 @@ class Source:
 
     @classmethod
     def of(cls, path: Path) -> Source:
-        """Read a file of UTF-8 text."""
+        """Read a file of UTF-8 text; "-" is standard input."""
+        if str(path) == "-":
+            return cls(STANDARD_INPUT, _standard_input())
         try:
             # Line ends stay as they are: a quoted cell may hold some.
             with path.open(encoding="utf-8-sig", newline="") as file:
@@ -43,6 +49,13 @@ class Source:
         """The first line that is not blank."""
         start = self.text.lstrip()[:100_000]
         return start.splitlines()[0] if start else ""
+
+
+def _standard_input() -> str:
+    try:
+        return sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"cannot read {STANDARD_INPUT}: it is not UTF-8 text") from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,94 @@
+"""Whose jobs they are: entities by name, or from a file that gives them weights and policies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gavel.core.errors import InputError
+from gavel.core.jobs import Entity
+from gavel.core.problem_file import Entities, parse_entities
+from gavel.workload.rows import Source
+from gavel.workload.trace import Trace
+
+
+@dataclass(frozen=True, slots=True)
+class Teams:
+    """The entities of one simulation."""
+
+    source: str = ""
+    """The file that describes them, if one does."""
+    declared: Entities | None = None
+    """As the file has them: then jobs may belong to these only."""
+    names: tuple[str, ...] = ()
+    """Who takes turns in owning generated jobs."""
+
+    def entities(self, trace: Trace) -> dict[str, Entity]:
+        """Everybody that the trace's jobs belong to; who is not described has weight 1 and shares fairly."""
+        described: Mapping[str, Entity] = self.declared.described if self.declared else {}
+        return {job.entity: Entity() for job in trace.jobs if job.entity} | dict(described)
+
+    def own(self, trace: Trace) -> Trace:
+        """The trace with every entity by its full path; one that the file does not describe is refused."""
+        known = self.declared or Entities({}, {})
+        path_of = {name: known.path_of(name, f"{self._where}job {job!r}") for name, job in _first_jobs(trace).items()}
+        if all(name == path for name, path in path_of.items()):
+            return trace
+        jobs = (replace(job, entity=path_of[job.entity]) if job.entity else job for job in trace.jobs)
+        return replace(trace, jobs=tuple(jobs))
+
+    @property
+    def _where(self) -> str:
+        return f"{self.source}: " if self.source else ""
+
+
+def read_teams(text: str | None) -> Teams:
+    """Entities as "a,b/c", or the name of a JSON file with what a problem file has as "entities".
+
+    >>> read_teams("research, product").names
+    ('research', 'product')
+    """
+    if text is None:
+        return Teams()
+    if names_a_file(text):
+        return _from_file(text)
+    names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+    if not names:
+        raise InputError("no entity is named; give names with commas between them, or a JSON file")
+    return Teams(names=names)
+
+
+def names_a_file(text: str) -> bool:
+    """Whether a text means a file: it ends in .json, or there is a file of that name."""
+    return text.endswith(".json") or ("," not in text and Path(text).exists() and not Path(text).is_dir())
+
+
+def _from_file(name: str) -> Teams:
+    text = Source.of(Path(name)).text
+    try:
+        declared = parse_entities(text)
+    except InputError as error:
+        raise InputError(f"{name}: {error}") from None
+    if not declared.described:
+        raise InputError(f'{name} describes nobody; write for example {{"research": {{"weight": 2}}}}')
+    inner = {above for path in declared.described for above in _ancestors(path)}
+    return Teams(name, declared, tuple(path for path in declared.described if path not in inner))
+
+
+def _ancestors(path: str) -> list[str]:
+    """
+    >>> _ancestors("company/research/nlp")
+    ['company', 'company/research']
+    """
+    parts = path.split("/")
+    return ["/".join(parts[:depth]) for depth in range(1, len(parts))]
+
+
+def _first_jobs(trace: Trace) -> dict[str, str]:
+    """Each entity, and the first job that names it."""
+    found: dict[str, str] = {}
+    for job in trace.jobs:
+        if job.entity:
+            found.setdefault(job.entity, job.id)
+    return found
