@@ -1,0 +1,148 @@
+"""`gavel serve`: the scheduler as a service."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gavel.cli.experiment_options import MechanismOption, MinSecondsBetweenAllocations
+from gavel.cli.options import Agnostic, PolicyName, SpaceSharing
+from gavel.core.errors import InputError
+from gavel.policies.registry import find_policy
+from gavel.runtime.fleet import FleetSettings
+from gavel.runtime.server import ServeSettings, read_entities, serving
+from gavel.version import __version__
+from gavel.wire import DEFAULT_ADDRESS
+
+
+def _read_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Options from a TOML file become defaults: flags and environment variables win over them."""
+    if path is None:
+        return None
+    try:
+        document = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise InputError(f"--config {path}: {error.strerror}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(f"--config {path}: {error}") from error
+    known = {parameter.name for parameter in context.command.params} - {"config"}
+    options = {name.replace("-", "_"): value for name, value in document.items()}
+    if unknown := sorted(set(options) - known):
+        raise InputError(f"--config {path}: there is no option {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    context.default_map = {**(context.default_map or {}), **options}
+    return path
+
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        callback=_read_config, is_eager=True, metavar="FILE", help="A TOML file with these options, long names as keys."
+    ),
+]
+Seconds = Annotated[float, typer.Option(min=0.01)]
+
+
+def serve_command(
+    config: Config = None,
+    listen: Annotated[
+        str, typer.Option(help="Where clients and agents reach it.", metavar="HOST:PORT", envvar="GAVEL_LISTEN")
+    ] = DEFAULT_ADDRESS,
+    folder: Annotated[
+        Path, typer.Option(help="Where journal and logs are kept.", metavar="DIR", envvar="GAVEL_FOLDER")
+    ] = Path("gavel-state"),
+    journal: Annotated[
+        str | None,
+        typer.Option(
+            help="A database for the journal; default: SQLite in the folder.", metavar="URL", envvar="GAVEL_JOURNAL"
+        ),
+    ] = None,
+    policy: PolicyName = "max_min_fairness",
+    agnostic: Agnostic = False,
+    space_sharing: SpaceSharing = False,
+    mechanism: MechanismOption = "credits",
+    round_seconds: Annotated[
+        float, typer.Option(help="Length of a round.", min=0.1, envvar="GAVEL_ROUND_SECONDS")
+    ] = 360.0,
+    min_seconds_between_allocations: MinSecondsBetweenAllocations = 0.0,
+    throughputs: Annotated[
+        str, typer.Option(help="A throughput table to begin with, or 'builtin'; the rest is learned.", metavar="FILE")
+    ] = "builtin",
+    entities: Annotated[
+        Path | None, typer.Option(help="A JSON file with the teams' weights and policies.", metavar="FILE")
+    ] = None,
+    log_megabytes: Annotated[float, typer.Option(help="How much of each job's output is kept.", min=0.01)] = 16.0,
+    heartbeat_seconds: Annotated[float, typer.Option(help="How often agents are heard of.", min=0.05)] = 2.0,
+    agent_timeout_seconds: Annotated[float, typer.Option(help="A silent agent is lost after this.", min=0.1)] = 15.0,
+    lease_slack_seconds: Annotated[
+        float, typer.Option(help="Jobs go on so long after their round while the scheduler is away.", min=0.0)
+    ] = 30.0,
+    checkpoint_grace_seconds: Annotated[float, typer.Option(help="Time to save a checkpoint.", min=0.0)] = 60.0,
+    terminate_grace_seconds: Annotated[float, typer.Option(help="Time between SIGTERM and SIGKILL.", min=0.0)] = 10.0,
+    retry_seconds: Annotated[float, typer.Option(help="Pause after a failure; doubles with each.", min=0.0)] = 10.0,
+) -> None:
+    """Run the scheduler that `gavel submit` and `gavel worker` talk to."""
+    find_policy(policy)
+    settings = ServeSettings(
+        listen=listen,
+        folder=folder,
+        journal=journal,
+        policy=policy,
+        agnostic=agnostic,
+        space_sharing=space_sharing,
+        mechanism=mechanism,
+        round_seconds=round_seconds,
+        min_seconds_between_allocations=min_seconds_between_allocations,
+        throughputs=throughputs,
+        entities=read_entities(entities) if entities else {},
+        log_megabytes=log_megabytes,
+        fleet=FleetSettings(
+            heartbeat_seconds=heartbeat_seconds,
+            agent_timeout_seconds=agent_timeout_seconds,
+            lease_slack_seconds=lease_slack_seconds,
+            checkpoint_grace_seconds=checkpoint_grace_seconds,
+            terminate_grace_seconds=terminate_grace_seconds,
+            retry_seconds=retry_seconds,
+        ),
+    )
+    if config:
+        say(f"options from {config}")
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: ServeSettings) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with serving(settings) as running:
+        _introduce(settings, running.address, len(running.engine.scheduler.roster))
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait({stopped, running.work}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if running.work.done():
+            running.work.result()  # raises what went wrong
+        say("stopping: running jobs go on under their leases")
+
+
+def _introduce(settings: ServeSettings, address: str, jobs: int) -> None:
+    """Say what it runs with."""
+    say(f"gavel {__version__} at {address}; {jobs} jobs from the journal are not over")
+    for name, value in _flat(settings).items():
+        say(f"  {name.replace('_', '-')} = {value}")
+
+
+def _flat(settings: ServeSettings) -> dict[str, Any]:
+    own = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    fleet = own.pop("fleet")
+    return {**own, **{field.name: getattr(fleet, field.name) for field in fields(fleet)}}
+
+
+def say(line: str) -> None:
+    """Tell whoever watches the service."""
+    print(line, file=sys.stderr, flush=True)

@@ -1,0 +1,95 @@
+"""One launch of one job: which ranks run at which agent, how far they are, and what has become of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from gavel.core.events import Launch
+from gavel.wire import gavel_pb2 as pb
+
+How = pb.TaskEnded.How
+
+
+@dataclass(slots=True)
+class Part:
+    """The ranks of an attempt at one agent."""
+
+    agent: str
+    first_rank: int
+    ranks: int
+    sent_at: float | None = None
+    """When the agent was told to start it."""
+    confirmed: bool = False
+    """Whether the agent has ever listed it."""
+    ended: set[int] = field(default_factory=set)
+
+    @property
+    def over(self) -> bool:
+        return len(self.ended) == self.ranks
+
+    def give_up(self) -> None:
+        """Count every rank as ended."""
+        self.ended.update(range(self.first_rank, self.first_rank + self.ranks))
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A job on its accelerators, from the launch until every rank has ended."""
+
+    launch: Launch
+    number: int
+    parts: list[Part]
+    lease_until: float
+    """Nobody runs beyond this, save for the time that agents leave for saving and ending."""
+    stopping: bool = False
+    crash: str | None = None
+    """Why the first rank that failed did so."""
+    hopeless: bool = False
+    done: bool = False
+    blameless: bool = False
+    """The crash is not the job's fault: it costs no retry."""
+    ports: pb.TaskStarted | None = None
+    acknowledge: list[Callable[[], None]] = field(default_factory=list)
+    """To be called when the end of this attempt is in the journal."""
+    steps: float | None = None
+    """Done in the job's life, as last heard; None if the job does not count."""
+    saved_steps: float = 0.0
+    measured_steps: float = 0.0
+    measured_seconds: float = 0.0
+
+    @property
+    def job(self) -> str:
+        return self.launch.job
+
+    @property
+    def over(self) -> bool:
+        return all(part.over for part in self.parts)
+
+    def part_at(self, agent: str) -> Part | None:
+        return next((part for part in self.parts if part.agent == agent), None)
+
+    def heard(self, status: pb.TaskStatus) -> None:
+        """Take in what an agent says of a rank; the first rank speaks for the job."""
+        if status.rank == 0 and status.counts:
+            self.steps, self.saved_steps = status.steps, status.saved_steps
+            self.measured_steps += status.measured_steps
+            self.measured_seconds += status.measured_seconds
+
+    def ended(self, part: Part, message: pb.TaskEnded) -> None:
+        """Take in the end of a rank."""
+        self.heard(message.status)
+        part.ended.add(message.status.rank)
+        if message.how == How.CRASHED and self.crash is None:
+            self.crash, self.hopeless = message.reason, message.hopeless
+        self.done = self.done or message.how == How.DONE
+
+
+def parts_of(launch: Launch, agent_of: Mapping[str, str]) -> list[Part]:
+    """The ranks of a launch by agent, in the order of its servers; several servers may be one agent's."""
+    parts: dict[str, Part] = {}
+    rank = 0
+    for server, count in launch.accelerators.items():
+        parts[agent_of[server]] = Part(agent_of[server], rank, count)
+        rank += count
+    return list(parts.values())

@@ -1,0 +1,168 @@
+"""`gavel serve` as a function: journal, scheduler, engine and service put together, running until told to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import grpc
+
+from gavel.core.allocation import Allocation
+from gavel.core.errors import GavelError, InputError
+from gavel.core.jobs import Entity
+from gavel.core.learned import LearnedTable
+from gavel.core.problem import Problem
+from gavel.core.throughputs import Throughputs, ThroughputTable, builtin_table, read_table
+from gavel.policies.registry import allocate, find_policy
+from gavel.runtime.clockwork import Clockwork, Solver
+from gavel.runtime.engine import Engine, recover
+from gavel.runtime.fleet import FleetSettings
+from gavel.runtime.journal import Journal, sqlite_url
+from gavel.runtime.logs import Logs
+from gavel.runtime.service import Service
+from gavel.scheduler import state
+from gavel.scheduler.credits import Credits
+from gavel.scheduler.machine import Scheduler, Settings
+from gavel.scheduler.priorities import Priorities
+from gavel.scheduler.rounds import Mechanism
+from gavel.wire import DEFAULT_ADDRESS, SERVER_OPTIONS
+from gavel.wire import gavel_pb2_grpc as stubs
+
+MOST_CALLS_AT_ONCE = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """Everything that a scheduler is told when it starts."""
+
+    listen: str = DEFAULT_ADDRESS
+    folder: Path = Path("gavel-state")
+    """Journal and logs."""
+    journal: str | None = None
+    """A database instead of the folder's own, as an SQLAlchemy address."""
+    policy: str = "max_min_fairness"
+    agnostic: bool = False
+    space_sharing: bool = False
+    mechanism: Literal["credits", "plain"] = "credits"
+    round_seconds: float = 360.0
+    min_seconds_between_allocations: float = 0.0
+    throughputs: str = "builtin"
+    entities: Mapping[str, Entity] = field(default_factory=dict)
+    log_megabytes: float = 16.0
+    fleet: FleetSettings = field(default_factory=FleetSettings)
+
+
+def fresh_scheduler(settings: ServeSettings, table: Throughputs) -> Scheduler:
+    """A scheduler to which nothing has happened yet."""
+    return Scheduler(table, _mechanism(settings), _rounds(settings), entities=settings.entities)
+
+
+def build_engine(settings: ServeSettings, journal: Journal, *, clock: Callable[[], float] = time.time) -> Engine:
+    """An engine with the state that the journal tells."""
+    find_policy(settings.policy)
+    base = _table(settings.throughputs)
+
+    def fresh() -> Scheduler:
+        return fresh_scheduler(settings, LearnedTable(base))
+
+    def restored(document: Mapping[str, Any]) -> Scheduler:
+        table = LearnedTable.of(base, document["learned"])
+        return state.restore(
+            document["scheduler"], table, _mechanism(settings), _rounds(settings), entities=settings.entities
+        )
+
+    return Engine(recover(journal, fresh, restored), journal, settings.fleet, clock=clock)
+
+
+def _table(name: str) -> ThroughputTable:
+    return builtin_table() if name == "builtin" else read_table(Path(name))
+
+
+def _mechanism(settings: ServeSettings) -> Mechanism:
+    return Credits() if settings.mechanism == "credits" else Priorities()
+
+
+def _rounds(settings: ServeSettings) -> Settings:
+    return Settings(
+        round_seconds=settings.round_seconds,
+        space_sharing=settings.space_sharing,
+        min_seconds_between_allocations=settings.min_seconds_between_allocations,
+        solve_patience_seconds=min(1.0, settings.round_seconds / 4),
+        open_entities=not settings.entities,
+    )
+
+
+def _solver(settings: ServeSettings) -> Solver:
+    def solve(problem: Problem) -> Allocation:
+        return allocate(problem, settings.policy, heterogeneity_agnostic=settings.agnostic)
+
+    return solve
+
+
+@dataclass(slots=True)
+class Running:
+    """A scheduler that is up."""
+
+    engine: Engine
+    address: str
+    work: asyncio.Task[None]
+    """Ends only with an error."""
+
+
+@asynccontextmanager
+async def serving(settings: ServeSettings, solver: Solver | None = None) -> AsyncIterator[Running]:
+    """Start a scheduler; on leaving, its state is kept and everything is closed."""
+    settings.folder.mkdir(parents=True, exist_ok=True)
+    with Journal(settings.journal or sqlite_url(settings.folder / "journal.sqlite")) as journal:
+        engine = build_engine(settings, journal)
+        clockwork = Clockwork(engine, solver or _solver(settings))
+        logs = Logs(settings.folder / "logs", limit=int(settings.log_megabytes * 2**20))
+        options = [
+            *SERVER_OPTIONS,
+            ("grpc.server.max_pending_requests", MOST_CALLS_AT_ONCE),
+            ("grpc.server.max_pending_requests_hard_limit", MOST_CALLS_AT_ONCE),
+            ("grpc.so_reuseport", 0),
+        ]
+        server = grpc.aio.server(options=options)
+        service = Service(clockwork, logs, find_policy(settings.policy))
+        stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
+        address = _bind(server, settings.listen)
+        work = asyncio.create_task(clockwork.run())
+        await server.start()
+        try:
+            yield Running(engine, address, work)
+        finally:
+            await server.stop(grace=0.2)
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError, GavelError):
+                await work
+            engine.keep_state()
+
+
+def _bind(server: grpc.aio.Server, listen: str) -> str:
+    host, _, port = listen.rpartition(":")
+    if not host or not port.isdecimal():
+        raise InputError(f"--listen {listen}: write HOST:PORT, for example {DEFAULT_ADDRESS}")
+    try:
+        bound = server.add_insecure_port(listen)
+    except RuntimeError as error:
+        raise InputError(f"--listen {listen}: the port is taken or not ours to use") from error
+    return f"{host}:{bound}"
+
+
+def read_entities(path: Path) -> dict[str, Entity]:
+    """Entities from a file of the form that problem files have."""
+    try:
+        document = json.loads(path.read_text())
+        return {name: Entity(**fields) for name, fields in document.items()}
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (ValueError, TypeError, AttributeError) as error:
+        raise InputError(f'{path}: write {{"team": {{"weight": 2, "policy": "fifo"}}, ...}}; {error}') from error

@@ -1,0 +1,140 @@
+"""Nothing is lost and nothing runs twice, whatever is killed: the real engine and journal in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+from virtual_fleet import VirtualFleet
+
+from gavel.core.codec import encode_command
+from gavel.core.learned import LearnedTable
+from gavel.core.throughputs import builtin_table
+from gavel.runtime.book import Book
+from gavel.runtime.engine import Recovered, replay
+from gavel.runtime.journal import Journal, sqlite_url
+from gavel.runtime.server import fresh_scheduler
+from gavel.wire import gavel_pb2 as pb
+
+
+class Build(Protocol):
+    def __call__(self, seed: int, *, crash_rate: float = 0.0) -> VirtualFleet: ...
+
+
+@pytest.fixture
+def small_cluster(tmp_path: Path) -> Iterator[Build]:
+    worlds: list[VirtualFleet] = []
+
+    def build(seed: int, *, crash_rate: float = 0.0) -> VirtualFleet:
+        world = VirtualFleet(tmp_path, seed, crash_rate=crash_rate)
+        worlds.append(world)
+        world.boot()
+        for number in range(2):
+            world.add_agent(f"fast{number}", "v100", 2)
+            world.add_agent(f"slow{number}", "k80", 2)
+        return world
+
+    yield build
+    for world in worlds:
+        world.close()
+
+
+def completed(world: VirtualFleet) -> None:
+    for record in world.records():
+        assert record.state == pb.COMPLETED, (record.id, record.history)
+        assert record.steps_done == pytest.approx(record.request.steps)
+
+
+def test_jobs_of_all_sizes_complete_without_faults(small_cluster: Build) -> None:
+    world = small_cluster(0)
+    for workers in (1, 1, 2, 4, 1, 2, 1, 1, 1):
+        world.submit(steps=100.0, workers=workers)
+    world.run_until_over()
+    completed(world)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_everything_completes_although_connections_break_and_processes_die(small_cluster: Build, seed: int) -> None:
+    world = small_cluster(seed, crash_rate=0.002)
+    rng = world.random
+    for _ in range(10):
+        world.submit(steps=rng.uniform(20.0, 200.0), workers=rng.choice([1, 1, 1, 2, 3, 4]))
+
+    def trouble() -> None:
+        agent = rng.choice(list(world.agents.values()))
+        dice = rng.random()
+        if dice < 0.01 and agent.wire is not None:
+            agent.away_until = world.now + rng.uniform(0.0, 12.0)
+            agent.wire.close()
+        elif dice < 0.015:
+            agent.die()
+            agent.away_until = world.now + rng.uniform(0.0, 12.0)
+        elif dice < 0.022 and world.engine is not None:
+            world.kill_scheduler(rng.uniform(0.25, 12.0))
+
+    world.run(120.0, trouble)
+    world.run_until_over()
+    completed(world)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_job_that_always_fails_is_given_up_with_a_reason_and_disturbs_nobody(small_cluster: Build, seed: int) -> None:
+    world = small_cluster(seed)
+    good = [world.submit(steps=60.0) for _ in range(4)]
+    world.crash_rate = 0.0
+    bad = world.submit(steps=1e9, retries=2)
+
+    def crash_the_bad_one() -> None:
+        for agent in world.agents.values():
+            for (job, _), task in agent.tasks.items():
+                if job == bad and task.processes and task.processes[0].ends_at is None:
+                    agent.end(task, task.processes[0], pb.TaskEnded.How.CRASHED, "exit code 3")
+
+    world.run(60.0, crash_the_bad_one)
+    world.run_until_over()
+    assert world.engine is not None
+    record = world.engine.book[bad]
+    assert (record.state, record.failures) == (pb.FAILED, 3)
+    assert record.history[-1].reason == "exit code 3"
+    assert all(world.engine.book[job].state == pb.COMPLETED for job in good)
+
+
+def test_running_jobs_go_on_while_the_scheduler_is_away_and_are_not_restarted(small_cluster: Build) -> None:
+    world = small_cluster(1)
+    job = world.submit(steps=400.0)
+    world.run(5.0)
+    world.kill_scheduler(1.5)
+    world.run(5.0)
+    world.run_until_over()
+    assert world.engine is not None
+    assert world.engine.book[job].attempts == 1
+
+
+def test_a_finished_job_stays_finished_when_the_scheduler_dies_before_it_says_thanks(small_cluster: Build) -> None:
+    world = small_cluster(2)
+    job = world.submit(steps=30.0)
+    while not any(agent.unacknowledged for agent in world.agents.values()) and not world.all_over():
+        world.step()
+    world.kill_scheduler(1.0)
+    world.run(20.0)
+    world.run_until_over()
+    assert world.engine is not None
+    assert world.engine.book[job].attempts == 1
+
+
+def test_the_journal_of_a_run_replayed_gives_the_same_commands(small_cluster: Build, tmp_path: Path) -> None:
+    world = small_cluster(3, crash_rate=0.005)
+    for workers in (1, 2, 1, 4, 1, 1):
+        world.submit(steps=80.0, workers=workers)
+    world.run(10.0)
+    world.agents["fast0"].die()
+    world.run_until_over()
+    assert world.engine is not None
+    told = [[encode_command(command) for command in commands] for _, commands in world.story]
+    world.kill_scheduler(1.0)
+    with Journal(sqlite_url(tmp_path / "journal.sqlite")) as journal:
+        here = Recovered(fresh_scheduler(world.settings, LearnedTable(builtin_table())), Book())
+        again = [[encode_command(command) for command in replay(here, entry)] for entry in journal.events()]
+    assert again == told
