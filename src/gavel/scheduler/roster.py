@@ -82,10 +82,10 @@ class Roster:
 
     def add_type(self) -> None:
         """One more type, on which nobody has been yet."""
+        before, empty = (len(self.ids), self.types), np.zeros((len(self.ids), 1))
+        self.rates = np.hstack([self.rates.reshape(before), empty])
+        self.received = np.hstack([self.received.reshape(before), empty])
         self.types += 1
-        empty = np.zeros((len(self.ids), 1))
-        self.rates = np.hstack([self.rates.reshape(len(self.ids), -1), empty])
-        self.received = np.hstack([self.received.reshape(len(self.ids), -1), empty])
 
     def remove(self, job: str) -> int:
         """Drop a job and return the slot that it had."""
