@@ -257,13 +257,14 @@ class Agent:
 class VirtualFleet:
     """Everything together; also the engine's World."""
 
-    def __init__(self, folder: Path, seed: int, *, crash_rate: float = 0.0, policy: str = "max_min_fairness") -> None:
+    def __init__(self, folder: Path, seed: int, *, crash_rate: float = 0.0, events_between_states: int = 5_000) -> None:
         self.random = random.Random(seed)  # noqa: S311 - faults, not secrets
         self.crash_rate = crash_rate
         self.now = 1_000.0
         self.disk: dict[str, float] = {}
         self.agents: dict[str, Agent] = {}
-        self.settings = ServeSettings(folder=folder, round_seconds=2.0, fleet=SETTINGS, policy=policy)
+        self.events_between_states = events_between_states
+        self.settings = ServeSettings(folder=folder, round_seconds=2.0, fleet=SETTINGS)
         self.engine: Engine | None = None
         self.story: list[tuple[Event, list[Command]]] = []
         self.submitted: list[str] = []
@@ -287,7 +288,9 @@ class VirtualFleet:
 
     def boot(self) -> None:
         self._journal = Journal(sqlite_url(self.settings.folder / "journal.sqlite"))
-        self.engine = build_engine(self.settings, self._journal, clock=lambda: self.now)
+        self.engine = build_engine(
+            self.settings, self._journal, clock=lambda: self.now, events_between_states=self.events_between_states
+        )
         self.engine.performed = lambda event, commands: self.story.append((event, list(commands)))
         self.engine.begin(self)
 
@@ -370,8 +373,15 @@ class VirtualFleet:
             self.step()
 
     def records(self) -> list[Record]:
+        return [self.record(job) for job in self.submitted]
+
+    def record(self, job: str) -> Record:
         assert self.engine is not None
-        return [self.engine.book[job] for job in self.submitted]
+        if job in self.engine.book:
+            return self.engine.book[job]
+        kept = self.engine.journal.find(int(job))
+        assert kept is not None, f"job {job} is lost"
+        return Record.of(kept)
 
     def all_over(self) -> bool:
         return self.engine is not None and all(record.over for record in self.records())

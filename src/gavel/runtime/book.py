@@ -185,13 +185,6 @@ class Book:
         record.turn(time, pb.RUNNING, f"on {command.type} ({servers}){company}")
         record.type, record.places, record.beside = command.type, dict(command.accelerators), command.beside or ""
 
-    def drop_over(self) -> list[Record]:
-        """Forget the jobs that are over, and return them; they are for the journal."""
-        over = [record for record in self.records.values() if record.over]
-        for record in over:
-            del self.records[record.id]
-        return over
-
     def document(self) -> dict[str, Any]:
         """Everything about jobs that are not over."""
         active = {record.id for record in self.active()}

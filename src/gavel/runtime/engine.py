@@ -35,9 +35,6 @@ from gavel.runtime.journal import Journal
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler
 
-EVENTS_BETWEEN_STATES = 5_000
-
-
 Done = Callable[[InputError | None], None]
 
 
@@ -210,7 +207,13 @@ class Engine:
     """
 
     def __init__(
-        self, here: Recovered, journal: Journal, settings: FleetSettings, *, clock: Callable[[], float] = time.time
+        self,
+        here: Recovered,
+        journal: Journal,
+        settings: FleetSettings,
+        *,
+        clock: Callable[[], float] = time.time,
+        events_between_states: int = 5_000,
     ) -> None:
         self.here = here
         self.journal = journal
@@ -225,6 +228,7 @@ class Engine:
         self._queue: list[_Posted] = []
         self._world: World | None = None
         self._since_state = 0
+        self._events_between_states = events_between_states
 
     @property
     def scheduler(self) -> Scheduler:
@@ -273,7 +277,7 @@ class Engine:
         if not self._queue:
             self.fleet.acknowledge()
         self._since_state += len(batch)
-        if self._since_state >= EVENTS_BETWEEN_STATES:
+        if self._since_state >= self._events_between_states:
             self.keep_state()
 
     def _handle(self, posted: _Posted) -> set[str]:
@@ -318,7 +322,8 @@ class Engine:
             document_of(self.here),
             [(int(record.id), record.state, record.history[-1].time, record.document()) for record in over],
         )
-        self.book.drop_over()
+        for record in over:
+            del self.book.records[record.id]
         self._since_state = 0
 
 

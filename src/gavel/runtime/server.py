@@ -64,7 +64,13 @@ def fresh_scheduler(settings: ServeSettings, table: Throughputs) -> Scheduler:
     return Scheduler(table, _mechanism(settings), _rounds(settings), entities=settings.entities)
 
 
-def build_engine(settings: ServeSettings, journal: Journal, *, clock: Callable[[], float] = time.time) -> Engine:
+def build_engine(
+    settings: ServeSettings,
+    journal: Journal,
+    *,
+    clock: Callable[[], float] = time.time,
+    events_between_states: int = 5_000,
+) -> Engine:
     """An engine with the state that the journal tells."""
     find_policy(settings.policy)
     base = _table(settings.throughputs)
@@ -78,7 +84,8 @@ def build_engine(settings: ServeSettings, journal: Journal, *, clock: Callable[[
             document["scheduler"], table, _mechanism(settings), _rounds(settings), entities=settings.entities
         )
 
-    return Engine(recover(journal, fresh, restored), journal, settings.fleet, clock=clock)
+    here = recover(journal, fresh, restored)
+    return Engine(here, journal, settings.fleet, clock=clock, events_between_states=events_between_states)
 
 
 def _table(name: str) -> ThroughputTable:
