@@ -299,6 +299,8 @@ class Scheduler:
         """Where nothing runs there is no round to wait for."""
         if self.placed or not len(self.roster) or self._awaiting is not None:
             return []
+        if not any(floor.capacity for floor in self.floors):
+            return []  # a server that joins will wake us
         if self._round_ends is not None and self._round_ends <= time:
             return []
         self._round_ends = time
