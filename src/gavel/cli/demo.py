@@ -1,82 +1,245 @@
-"""`gavel demo`: one mixed cluster, the same jobs, aware against agnostic."""
+"""`gavel demo`: the whole live system on one machine, on accelerators that are emulated."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import asyncio
+import sys
+import tempfile
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
 
-import numpy as np
 import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.text import Text
 
+from gavel.cli.demo_jobs import DemoJob, as_trace, demo_jobs
 from gavel.cli.options import AsJson
-from gavel.cli.render import console, number, print_json, table
-from gavel.core.cluster import LIST_PRICES, AcceleratorType
-from gavel.core.problem import Problem, job_arrays
+from gavel.cli.render import console, print_json, table
+from gavel.core.cluster import parse_cluster
+from gavel.core.errors import GavelError
 from gavel.core.throughputs import builtin_table
-from gavel.policies.registry import POLICIES, allocate
+from gavel.policies.registry import allocate
+from gavel.runtime.agent import Agent, AgentSettings, emulated
+from gavel.runtime.book import Record
+from gavel.runtime.engine import Engine
+from gavel.runtime.fleet import FleetSettings
+from gavel.runtime.server import ServeSettings, serving
+from gavel.runtime.views import job_view
+from gavel.scheduler.credits import Credits
+from gavel.scheduler.machine import Settings
+from gavel.sim.simulate import simulate
+from gavel.wire import gavel_pb2 as pb
+from gavel.wire import gavel_pb2_grpc as stubs
+from gavel.workload.trace import Trace
 
-SHOWN = ("max_min_fairness", "makespan", "finish_time_fairness", "max_throughput")
+CLUSTER = {"v100": 2, "p100": 2, "k80": 2}
+TIME_SCALE = 60.0
+"""An hour of the built-in throughputs passes in a minute."""
+ROUND_SECONDS = 3.0
+LIMIT_SECONDS = 170.0
+POLICY = "max_min_fairness"
+
+STATES = {state: pb.JobState.Name(state).lower() for state in pb.JobState.values()}
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """What happened, and what simulation says would have happened to the emulated jobs."""
+
+    views: list[pb.JobView]
+    aware_seconds: float
+    agnostic_seconds: float
+
+    def jct(self, *, emulated_only: bool = False) -> float:
+        names = [view for view in self.views if not emulated_only or view.request.name != "real training"]
+        return sum(view.ended - view.submitted for view in names) / max(len(names), 1)
+
+    def document(self) -> dict[str, Any]:
+        return {
+            "jobs": [_document(view) for view in self.views],
+            "average_jct_seconds": self.jct(),
+            "emulated_average_jct_seconds": self.jct(emulated_only=True),
+            "simulated_average_jct_seconds": self.aware_seconds,
+            "simulated_agnostic_average_jct_seconds": self.agnostic_seconds,
+        }
 
 
 def demo(
-    jobs: Annotated[int, typer.Option(help="How many jobs, their models drawn at random.", min=1)] = 36,
+    jobs: Annotated[int, typer.Option(help="How many emulated jobs.", min=1, max=26)] = 10,
     seed: Annotated[int, typer.Option(help="Seed of the draw.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Show what knowing the accelerator types is worth.
-
-    Policies on 8 V100, 8 P100 and 8 K80, aware and agnostic.
-    """
-    rows = comparison(demo_problem(jobs, seed))
+    """Run the live system on this machine: a scheduler, three emulated servers and about ten jobs."""
+    chosen = demo_jobs(builtin_table(), jobs, TIME_SCALE, seed)
+    with tempfile.TemporaryDirectory(prefix="gavel-demo-") as folder:
+        result = asyncio.run(_run(chosen, Path(folder), quiet=as_json))
     if as_json:
-        print_json({"jobs": jobs, "seed": seed, "policies": rows})
-        return
-    out = console()
-    out.print(f"{jobs} jobs of 26 models (batch sizes included) on 8 V100, 8 P100 and 8 K80, solved exactly:\n")
-    cells = [
-        [
-            f"{row['policy']}: {row['objective']}",
-            *(number(float(row[key])) for key in ("agnostic", "aware", "space_sharing")),
-            f"{float(row['improvement']):.2f}x",
-        ]
-        for row in rows
-    ]
-    out.print(table(["policy: objective", "agnostic", "aware", "+ sharing", "aware better by"], cells))
-    out.print(
-        "\nagnostic: decided as if all types were equally fast. Next: gavel allocate examples/teams.json --explain",
-        style="dim",
+        print_json(result.document())
+    else:
+        _print(result)
+    if any(view.state != pb.COMPLETED for view in result.views):
+        raise GavelError("some jobs did not complete")
+
+
+async def _run(jobs: list[DemoJob], folder: Path, *, quiet: bool) -> DemoResult:
+    """Start everything, submit, look on until all is over, and take everything down."""
+    settings = ServeSettings(
+        listen="127.0.0.1:0",
+        folder=folder / "scheduler",
+        policy=POLICY,
+        round_seconds=ROUND_SECONDS,
+        fleet=FleetSettings(heartbeat_seconds=0.5, checkpoint_grace_seconds=10.0, terminate_grace_seconds=2.0),
     )
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(serving(settings))
+        for kind, count in CLUSTER.items():
+            await _start_agent(stack, kind, count, running.address, folder)
+        ids = await _submit(running.address, jobs, folder)
+        await _look_on(running.engine, ids, quiet=quiet)
+        views = [job_view(running.engine, running.engine.book[job]) for job in ids]
+        return DemoResult(views, simulated(jobs, agnostic=False), simulated(jobs, agnostic=True))
 
 
-def demo_problem(jobs: int, seed: int) -> Problem:
-    """Jobs of random built-in templates, each of 1 to 100 hours on its fastest type."""
-    rng = np.random.default_rng(seed)
-    table = builtin_table()
-    types = [AcceleratorType(name, 8, LIST_PRICES[name]) for name in table.types]
-    profiles = [(template, 1) for template in table.templates]
-    template = rng.integers(len(profiles), size=jobs)
-    fastest = table.rates(profiles, table.types)[template, :, 0].max(axis=1)
-    hours = 10.0 ** rng.uniform(0.0, 2.0, size=jobs)
-    arrays = job_arrays(tuple(f"job{n}" for n in range(jobs)), template, steps=hours * 3600.0 * fastest)
-    return Problem.from_table(types, table, profiles, arrays)
-
-
-def comparison(problem: Problem) -> list[dict[str, str | float]]:
-    """Objectives of a few policies: agnostic, aware, and aware with space sharing."""
-    alone = problem.without_pairs()
-    rows: list[dict[str, str | float]] = []
-    for name in SHOWN:
-        policy = POLICIES[name]
-        agnostic = allocate(alone, name, heterogeneity_agnostic=True).certificate.objective
-        aware = allocate(alone, name).certificate.objective
-        shared = allocate(problem, name).certificate.objective
-        rows.append(
-            {
-                "policy": name,
-                "objective": policy.objective,
-                "agnostic": agnostic,
-                "aware": aware,
-                "space_sharing": shared,
-                "improvement": agnostic / aware if policy.minimised else aware / agnostic,
-            }
+async def _start_agent(stack: AsyncExitStack, kind: str, count: int, scheduler: str, folder: Path) -> None:
+    accelerators, emulation = emulated(f"{kind}={count}", time_scale=TIME_SCALE)
+    agent = Agent(
+        AgentSettings(
+            accelerators=accelerators,
+            emulation=emulation,
+            state=folder / f"{kind}-server",
+            checkpoints=folder / "checkpoints",
+            scheduler=scheduler,
+            name=f"{kind}-server",
         )
-    return rows
+    )
+    task = asyncio.create_task(agent.run())
+
+    async def stop() -> None:
+        await agent.stop(at_once=True)
+        await task
+
+    stack.push_async_callback(stop)
+
+
+async def _submit(address: str, jobs: list[DemoJob], folder: Path) -> list[str]:
+    import grpc  # noqa: PLC0415 - only the demo needs it here
+
+    programs = {text: folder / f"program{number}.py" for number, text in enumerate({job.program for job in jobs})}
+    for text, path in programs.items():
+        path.write_text(text)
+    requests = [
+        pb.JobRequest(
+            name=job.name,
+            template=job.template,
+            command=[sys.executable, str(programs[job.program])],
+            steps=job.steps,
+            workers=job.workers,
+            retries=2,
+        )
+        for job in jobs
+    ]
+    async with grpc.aio.insecure_channel(address) as channel:
+        reply = await stubs.GavelStub(channel).Submit(pb.SubmitRequest(jobs=requests))  # type: ignore[no-untyped-call]
+    return list(reply.ids)
+
+
+async def _look_on(engine: Engine, ids: list[str], *, quiet: bool) -> None:
+    """Show a live table on a terminal, a line now and then elsewhere, until all is over."""
+    err = Console(stderr=True, highlight=False)
+    started = engine.clock()
+    with Live(console=err, auto_refresh=False, transient=True) as live:
+        said = ""
+        while True:
+            records = [engine.book[job] for job in ids]
+            if quiet or all(record.over for record in records) or engine.clock() - started > LIMIT_SECONDS:
+                if quiet and not all(record.over for record in records) and engine.clock() - started < LIMIT_SECONDS:
+                    await asyncio.sleep(0.2)
+                    continue
+                return
+            if err.is_terminal:
+                live.update(_picture(engine, records), refresh=True)
+            elif (line := _line(records)) != said:
+                print(line, file=sys.stderr, flush=True)
+                said = line
+            await asyncio.sleep(0.5)
+
+
+def _line(records: list[Record]) -> str:
+    counts = {name: sum(STATES[record.state] == name for record in records) for name in STATES.values()}
+    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+
+
+def _picture(engine: Engine, records: list[Record]) -> Group:
+    views = [job_view(engine, record) for record in records]
+    rows = [
+        [view.id, view.request.name, STATES[view.state], _where(view), f"{_progress(view):.0%}", str(view.restarts)]
+        for view in views
+    ]
+    title = Text(f"{_line(records)}; rounds of {ROUND_SECONDS:.0f} s, one minute here is an hour there", style="dim")
+    return Group(table(["job", "name", "state", "on", "done", "restarts"], rows, left=4), title)
+
+
+def _where(view: pb.JobView) -> str:
+    return f"{view.request.workers} {view.type}" if view.type else ""
+
+
+def _progress(view: pb.JobView) -> float:
+    return min(view.steps_done / view.request.steps, 1.0) if view.request.steps else 0.0
+
+
+def simulated(jobs: list[DemoJob], *, agnostic: bool) -> float:
+    """Seconds of the demo that the emulated jobs would take on average, with restarts as long as they take here."""
+    counts = ",".join(f"{kind}={count}" for kind, count in CLUSTER.items())
+    outcome = simulate(
+        Trace.of(as_trace(jobs)),
+        parse_cluster(counts),
+        builtin_table(),
+        lambda problem: allocate(problem, POLICY, heterogeneity_agnostic=agnostic),
+        Credits(),
+        Settings(round_seconds=ROUND_SECONDS * TIME_SCALE),
+        restart_seconds=TIME_SCALE,
+    )
+    return sum(job.seconds for job in outcome.jobs.values()) / max(len(outcome.jobs), 1) / TIME_SCALE
+
+
+def _document(view: pb.JobView) -> dict[str, Any]:
+    return {
+        "id": view.id,
+        "name": view.request.name,
+        "template": view.request.template,
+        "workers": view.request.workers,
+        "state": STATES[view.state],
+        "jct_seconds": view.ended - view.submitted,
+        "received_seconds": dict(view.received),
+        "restarts": view.restarts,
+        "steps": view.steps_done,
+    }
+
+
+def _print(result: DemoResult) -> None:
+    out = console()
+    kinds = list(CLUSTER)
+    rows = [
+        [
+            view.id,
+            f"{view.request.name}{' x2' if view.request.workers > 1 else ''}",
+            STATES[view.state],
+            f"{view.ended - view.submitted:.1f} s",
+            *(f"{view.received.get(kind, 0.0):.1f}" for kind in kinds),
+            str(view.restarts),
+        ]
+        for view in result.views
+    ]
+    totals = {kind: sum(v.received.get(kind, 0.0) * v.request.workers for v in result.views) for kind in kinds}
+    rows.append(["", "accelerator-seconds", "", "", *(f"{totals[kind]:.0f}" for kind in kinds), ""])
+    out.print(table(["job", "name", "state", "took", *(f"s on {kind}" for kind in kinds), "restarts"], rows, left=3))
+    out.print(
+        f"\naverage of the emulated jobs: {result.jct(emulated_only=True):.1f} s here, {result.aware_seconds:.1f} s in "
+        f"simulation, and {result.agnostic_seconds:.1f} s in simulation by a policy that is blind to types"
+    )
+    for view in result.views:
+        if view.state != pb.COMPLETED:
+            out.print(f"job {view.id}: {STATES[view.state]}: {view.reason}", style="red")

@@ -1,0 +1,114 @@
+"""The jobs of `gavel demo`: models of the built-in table, emulated, a gang of two, and one real training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+
+from gavel.core.throughputs import ThroughputTable
+from gavel.workload.trace import TraceJob
+
+EMULATED = '''
+"""Stands for a training: counts its steps, at the pace of the accelerator that is emulated."""
+from gavel import GavelIterator
+
+counted = {"steps": 0}
+steps = GavelIterator(
+    range(1_000),
+    load_checkpoint=lambda folder: counted.update(steps=int((folder / "count").read_text())),
+    save_checkpoint=lambda folder: (folder / "count").write_text(str(counted["steps"])),
+)
+print(f"begins at step {steps.step}", flush=True)
+while not steps.done:
+    for _ in steps:
+        counted["steps"] += 1
+print(f"ends at step {steps.step}, {'to go on later' if steps.preempted else 'done'}", flush=True)
+'''
+
+TRAINING = '''
+"""A real training: a small network learns a function, on the CPU."""
+import torch
+from torch import nn
+from gavel import GavelIterator
+
+torch.set_num_threads(1)
+torch.manual_seed(0)
+model = nn.Sequential(nn.Linear(8, 32), nn.ReLU(), nn.Linear(32, 1))
+optimiser = torch.optim.SGD(model.parameters(), lr=0.02)
+inputs = torch.randn(4096, 8)
+data = torch.utils.data.TensorDataset(inputs, inputs.prod(dim=1, keepdim=True).tanh())
+loader = torch.utils.data.DataLoader(data, batch_size=64, shuffle=True)
+
+
+def save(folder):
+    torch.save({"model": model.state_dict(), "optimiser": optimiser.state_dict()}, folder / "state.pt")
+
+
+def load(folder):
+    state = torch.load(folder / "state.pt")
+    model.load_state_dict(state["model"])
+    optimiser.load_state_dict(state["optimiser"])
+
+
+steps = GavelIterator(loader, load_checkpoint=load, save_checkpoint=save)
+print(f"begins at step {steps.step}", flush=True)
+while not steps.done:
+    for features, target in steps:
+        optimiser.zero_grad()
+        loss = nn.functional.mse_loss(model(features), target)
+        loss.backward()
+        optimiser.step()
+print(f"ends at step {steps.step}, loss {loss.item():.4f}", flush=True)
+'''
+
+REAL_TEMPLATE = "a real training"
+SECONDS_ON_THE_FASTEST = (10.0, 22.0)
+"""Of a job alone on its fastest accelerator, in the time of the demo."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoJob:
+    """One job: what it says it runs, how much of it, and the program that does it."""
+
+    name: str
+    template: str
+    steps: int
+    workers: int = 1
+    program: str = EMULATED
+
+
+def demo_jobs(table: ThroughputTable, count: int, time_scale: float, seed: int) -> list[DemoJob]:
+    """Models drawn at random, one of them with two workers, and a real training where torch is installed."""
+    rng = np.random.default_rng(seed)
+    chosen = rng.permutation(len(table.templates))[:count]
+    jobs = []
+    for number, index in enumerate(chosen.tolist()):
+        template = table.templates[index]
+        gang = number == 0
+        workers = 2 if gang and 2 in table.workers(template) else 1
+        fastest = float(table.rates([(template, workers)], table.types)[0, :, 0].max())
+        seconds = rng.uniform(*SECONDS_ON_THE_FASTEST)
+        jobs.append(DemoJob(short(template), template, max(int(fastest * time_scale * seconds), 1), workers))
+    if find_spec("torch") is not None:
+        jobs.append(DemoJob("real training", REAL_TEMPLATE, 1_500, program=TRAINING))
+    return jobs
+
+
+def short(template: str) -> str:
+    """A model's name without its batch size.
+
+    >>> short("ResNet-18 (batch size 16)")
+    'ResNet-18'
+    """
+    return template.partition(" (")[0]
+
+
+def as_trace(jobs: list[DemoJob]) -> list[TraceJob]:
+    """The emulated jobs as a simulation knows them."""
+    return [
+        TraceJob(id=str(number), template=job.template, workers=job.workers, steps=float(job.steps), arrival=0.0)
+        for number, job in enumerate(jobs)
+        if job.template != REAL_TEMPLATE
+    ]

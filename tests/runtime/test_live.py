@@ -1,0 +1,273 @@
+"""The live system with real processes: whatever is killed, nothing is lost and nothing runs twice."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from live_cluster import LiveCluster, alive, completed, eventually, signal_process, state_of
+
+from gavel.client.requests import JobRequest
+from gavel.core.codec import encode_command
+from gavel.core.learned import LearnedTable
+from gavel.core.throughputs import builtin_table
+from gavel.runtime.book import Book
+from gavel.runtime.engine import Recovered, document_of, recover, replay
+from gavel.runtime.journal import Journal, sqlite_url
+from gavel.runtime.server import ServeSettings, build_engine, fresh_scheduler
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[LiveCluster]:
+    with LiveCluster(tmp_path) as cluster:
+        yield cluster
+        print(cluster.everything())  # shown if the test fails
+
+
+def test_more_jobs_than_accelerators_take_turns_and_all_complete(live: LiveCluster) -> None:
+    live.start_agent("fast", "v100=1", time_scale=4.0)
+    live.start_agent("slow", "k80=1", time_scale=4.0)
+    with live.client() as client:
+        ids = client.submit([live.counting(f"trail{n}", steps=150) for n in range(4)])
+        views = client.wait(ids, timeout=120)
+        assert completed(views), views
+        assert all(view.steps_done == 150 for view in views)
+        assert b"hello from the job" in b"".join(client.logs(ids[0]))
+    for number in range(4):
+        trail = live.trail(f"trail{number}")
+        # Every step was made exactly once, whoever was preempted when.
+        assert trail.steps() == list(range(1, 151))
+    assert any(view.attempts > 1 for view in views)
+
+
+def test_a_killed_scheduler_comes_back_and_running_jobs_have_not_noticed(live: LiveCluster) -> None:
+    live.start_agent("fast", "v100=2")
+    with live.client() as client:
+        ids = client.submit([live.counting(f"trail{n}", steps=120) for n in range(2)])
+        eventually(lambda: live.trail("trail0").steps() and live.trail("trail1").steps(), "both run")
+        live.kill_scheduler()
+        before = len(live.trail("trail0").steps())
+        eventually(lambda: len(live.trail("trail0").steps()) > before, "it goes on without a scheduler")
+        live.start_scheduler()
+        views = client.wait(ids, timeout=120)
+    assert completed(views), views
+    assert [view.attempts for view in views] == [1, 1]
+    assert live.trail("trail0").steps() == list(range(1, 121))
+
+
+def test_a_scheduler_that_stays_away_finds_jobs_stopped_at_a_checkpoint_and_they_go_on(live: LiveCluster) -> None:
+    live.start_agent("fast", "v100=1")
+    with live.client() as client:
+        (job,) = client.submit(live.counting("trail", steps=150))
+        eventually(live.trail("trail").steps, "it runs")
+        live.kill_scheduler()
+        eventually(lambda: live.trail("trail").lines("end"), "its lease ends")
+        live.start_scheduler()
+        (view,) = client.wait(job, timeout=120)
+    assert completed([view]), view
+    assert view.failures == 0
+    assert live.trail("trail").steps() == list(range(1, 151))
+
+
+def test_a_job_finished_while_the_scheduler_was_away_is_completed_and_not_run_again(live: LiveCluster) -> None:
+    live.start_agent("fast", "v100=1")
+    with live.client() as client:
+        (job,) = client.submit(live.counting("trail", steps=30))
+        eventually(live.trail("trail").steps, "it runs")
+        live.kill_scheduler()
+        eventually(lambda: live.trail("trail").lines("end"), "it ends")
+        live.start_scheduler()
+        (view,) = client.wait(job, timeout=120)
+    assert completed([view]), view
+    assert live.trail("trail").steps() == list(range(1, 31))
+
+
+def test_jobs_of_a_killed_agent_leave_no_process_and_complete_elsewhere(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    with live.client() as client:
+        (job,) = client.submit(live.counting("trail", steps=40))
+        eventually(live.trail("trail").steps, "it runs")
+        live.agents["one"].kill()
+        (pid,) = live.trail("trail").pids()
+        eventually(lambda: not alive(pid), "the job ends with its agent")
+        live.start_agent("two", "v100=1")
+        (view,) = client.wait(job, timeout=120)
+    assert completed([view]), view
+    assert view.failures == 0
+    assert live.trail("trail").steps("2")[-1] == 40
+
+
+def test_a_killed_job_is_run_again_from_its_checkpoint_and_its_failure_is_told(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    with live.client() as client:
+        (job,) = client.submit(live.counting("trail", steps=40))
+        eventually(live.trail("trail").steps, "it runs")
+        signal_process(live.trail("trail").pids()[0], signal.SIGKILL)
+        (view,) = client.wait(job, timeout=120)
+        history = client.job(job).history
+    assert completed([view]), view
+    assert view.failures == 1
+    assert any("SIGKILL" in turn.reason for turn in history), history
+
+
+def test_when_one_rank_is_killed_the_gang_stops_and_all_ranks_go_on_together(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    live.start_agent("two", "v100=1")
+    with live.client() as client:
+        (job,) = client.submit(live.counting("trail", steps=60, workers=2))
+        trail = live.trail("trail")
+        eventually(lambda: trail.steps(rank="0") and trail.steps(rank="1"), "both ranks run")
+        follower = next(int(fields[-1]) for fields in trail.lines("begin") if fields[1] == "1")
+        signal_process(follower, signal.SIGKILL)
+        (view,) = client.wait(job, timeout=120)
+    assert completed([view]), view
+    assert view.failures == 1
+    assert trail.steps("2", "0") == trail.steps("2", "1")
+    assert trail.steps("2", "0")[-1] == 60
+
+
+def test_the_ranks_of_a_gang_stop_at_the_same_step_when_they_are_preempted(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    live.start_agent("two", "v100=1")
+    with live.client() as client:
+        gang = live.counting("gang", steps=100, workers=2)
+        others = [live.counting(f"other{n}", steps=60) for n in range(3)]
+        views = client.wait(client.submit([gang, *others]), timeout=180)
+    assert completed(views), views
+    trail = live.trail("gang")
+    assert views[0].attempts > 1, "it was never preempted"
+    for attempt in {fields[0] for fields in trail.lines("begin")}:
+        assert trail.steps(attempt, "0") == trail.steps(attempt, "1")
+    assert sorted(trail.steps()) == list(range(1, 101))
+
+
+def test_an_agent_that_freezes_and_comes_back_does_no_harm(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    with live.client() as client:
+        (job,) = client.submit(live.counting("trail", steps=100))
+        eventually(live.trail("trail").steps, "it runs")
+        live.agents["one"].send_signal(signal.SIGSTOP)
+        eventually(lambda: state_of(client, job) != "running", "the agent is missed")
+        live.start_agent("two", "v100=1")
+        eventually(lambda: len(live.trail("trail").pids()) > 1, "it runs elsewhere")
+        first, second = live.trail("trail").pids()[:2]
+        assert not alive(first), "two attempts at once"
+        live.agents["one"].send_signal(signal.SIGCONT)
+        (view,) = client.wait(job, timeout=120)
+        eventually(lambda: len(client.cluster().servers) == 2, "it is back")
+    assert completed([view]), view
+    assert second != first
+    assert sorted(set(live.trail("trail").steps())) == list(range(1, 101))
+
+
+def test_a_job_that_ignores_sigterm_and_forks_is_ended_with_all_its_children(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    pids = live.folder / "pids"
+    script = f"trap '' TERM; echo $$ >> {pids}; (trap '' TERM; setsid sleep 1000) & echo $! >> {pids}; wait"
+    with live.client() as client:
+        (stubborn,) = client.submit(JobRequest(script))
+        eventually(lambda: pids.exists() and len(pids.read_text().split()) == 2, "it runs")
+        (other,) = client.submit(live.counting("trail", steps=20))
+        client.cancel(stubborn)
+        views = client.wait([stubborn, other], timeout=120)
+    assert [view.state.value for view in views] == ["cancelled", "completed"], views
+    eventually(lambda: not any(alive(int(pid)) for pid in pids.read_text().split()), "no child is left")
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (JobRequest(["no-such-program"]), "no-such-program"),
+        (JobRequest(["true"], working_directory="/no/such/folder"), "/no/such/folder"),
+        (JobRequest("echo the last words; exit 7", retries=1), "7"),
+    ],
+    ids=["no command", "no folder", "exit code"],
+)
+def test_a_job_that_cannot_work_is_failed_with_a_reason(live: LiveCluster, request_: JobRequest, said: str) -> None:
+    live.start_agent("one", "v100=1")
+    with live.client() as client:
+        bad, good = client.submit([request_, live.counting("trail", steps=20)])
+        views = client.wait([bad, good], timeout=120)
+    assert [view.state.value for view in views] == ["failed", "completed"], views
+    assert said in views[0].reason
+
+
+def test_a_checkpoint_that_cannot_be_written_is_told_and_the_older_one_is_kept(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    program = live.folder / "full.py"
+    program.write_text(
+        "from gavel import GavelIterator\n"
+        "def save(folder):\n"
+        "    raise OSError(28, 'No space left on device')\n"
+        "steps = GavelIterator(range(10), load_checkpoint=print, save_checkpoint=save)\n"
+        "while not steps.done:\n"
+        "    for _ in steps: pass\n"
+    )
+    with live.client() as client:
+        (job,) = client.submit(JobRequest([sys.executable, str(program)], steps=5, retries=0))
+        (view,) = client.wait(job, timeout=120)
+    assert view.state.value == "failed"
+    assert "No space left" in view.reason
+
+
+def test_a_job_too_large_for_the_cluster_waits_with_a_reason_and_others_run(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    with live.client() as client:
+        large, small = client.submit([live.counting("large", steps=10, workers=5), live.counting("small", steps=10)])
+        client.wait(small, timeout=120)
+        view = client.job(large).job
+        assert view.state.value == "queued"
+        assert "5 workers" in view.reason
+        assert client.cancel(large)[0].state.value == "cancelled"
+
+
+def test_two_agents_of_one_name_are_told_so(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    with live.client() as client:
+        eventually(lambda: client.cluster().servers, "the first is there")
+        first = live.agents["one"]
+        live.start_agent("one", "k80=1")
+        live.agents["first"] = first
+        eventually(lambda: "--name" in (live.folder / "one.log").read_text(), "the second is told")
+        assert [server.type for server in client.cluster().servers] == ["v100"]
+
+
+def test_a_drained_agent_gives_its_jobs_away(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    with live.client() as client:
+        (job,) = client.submit(live.counting("trail", steps=100))
+        eventually(live.trail("trail").steps, "it runs")
+        live.start_agent("two", "k80=1", time_scale=5.0)
+        eventually(lambda: len(client.cluster().servers) == 2, "both are there")
+        assert client.drain("one") == [job]
+        (view,) = client.wait(job, timeout=120)
+    assert completed([view]), view
+    assert view.failures == 0
+    assert set(view.received) == {"v100", "k80"}
+    assert live.trail("trail").steps() == list(range(1, 101))
+
+
+def test_the_journal_of_a_live_run_replayed_through_the_core_gives_the_state_that_was_kept(live: LiveCluster) -> None:
+    live.start_agent("fast", "v100=1", time_scale=4.0)
+    live.start_agent("slow", "k80=1", time_scale=4.0)
+    with live.client() as client:
+        ids = client.submit([live.counting(f"trail{n}", steps=100, workers=1 + n % 2) for n in range(4)])
+        eventually(lambda: live.trail("trail0").steps(), "it runs")
+        live.kill_scheduler()
+        live.start_scheduler()
+        client.wait(ids[::2], timeout=120)
+    assert live.scheduler is not None
+    live.scheduler.terminate()
+    live.scheduler.wait()
+    settings = ServeSettings(folder=live.folder / "state", round_seconds=1.0)
+    with Journal(sqlite_url(live.folder / "state" / "journal.sqlite")) as journal:
+        here = Recovered(fresh_scheduler(settings, LearnedTable(builtin_table())), Book())
+        commands = [[encode_command(command) for command in replay(here, entry)] for entry in journal.events()]
+        kept = document_of(build_engine(settings, journal).here)
+        again = document_of(recover(journal, lambda: here.scheduler, lambda _: here.scheduler))
+    assert sum(map(len, commands)) > 20
+    assert document_of(here)["scheduler"] == kept["scheduler"]
+    assert again["scheduler"] == kept["scheduler"]
