@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, Phase, settings
 
+pytest_plugins = ["job_fixtures"]
 settings.register_profile(
     "gavel",
     derandomize=True,

@@ -12,24 +12,51 @@ gan {'v100': 0.45, 'k80': 0.09}
 rl {'v100': 0.09, 'k80': 0.91}
 >>> str(allocation.limits()["cnn"]), round(allocation.certificate.prices["v100"], 2)
 ('limited by v100', 0.44)
+
+Names are loaded when they are first used: a training script that wants only `GavelIterator` waits for no solver.
 """
 
-from gavel.core.allocation import Allocation, Certificate, Limit
-from gavel.core.cluster import AcceleratorType
-from gavel.core.errors import GavelError, InputError, SolverError
-from gavel.core.jobs import Entity, Job, Pair, PlacedRate
-from gavel.core.problem import Problem
-from gavel.core.problem_file import parse_problem
-from gavel.policies.registry import POLICIES, allocate
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from gavel.version import __version__
+
+if TYPE_CHECKING:
+    from gavel.client.errors import CheckpointError, GangError, TrainingError
+    from gavel.client.iterator import GavelIterator
+    from gavel.client.report import report
+    from gavel.core.allocation import Allocation, Certificate, Limit
+    from gavel.core.cluster import AcceleratorType
+    from gavel.core.jobs import Entity, Job, Pair, PlacedRate
+    from gavel.core.problem import Problem
+    from gavel.core.problem_file import parse_problem
+    from gavel.errors import GavelError, InputError, SolverError
+    from gavel.policies.registry import POLICIES, allocate
+
+_NAMES_BY_MODULE = {
+    "gavel.client.errors": ("CheckpointError", "GangError", "TrainingError"),
+    "gavel.client.iterator": ("GavelIterator",),
+    "gavel.client.report": ("report",),
+    "gavel.core.allocation": ("Allocation", "Certificate", "Limit"),
+    "gavel.core.cluster": ("AcceleratorType",),
+    "gavel.errors": ("GavelError", "InputError", "SolverError"),
+    "gavel.core.jobs": ("Entity", "Job", "Pair", "PlacedRate"),
+    "gavel.core.problem": ("Problem",),
+    "gavel.core.problem_file": ("parse_problem",),
+    "gavel.policies.registry": ("POLICIES", "allocate"),
+}
+_MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
 __all__ = [
     "POLICIES",
     "AcceleratorType",
     "Allocation",
     "Certificate",
+    "CheckpointError",
     "Entity",
+    "GangError",
     "GavelError",
+    "GavelIterator",
     "InputError",
     "Job",
     "Limit",
@@ -37,7 +64,21 @@ __all__ = [
     "PlacedRate",
     "Problem",
     "SolverError",
+    "TrainingError",
     "__version__",
     "allocate",
     "parse_problem",
+    "report",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(import_module(module), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(set(globals()) | set(__all__))

@@ -258,7 +258,7 @@ class VirtualFleet:
     """Everything together; also the engine's World."""
 
     def __init__(self, folder: Path, seed: int, *, crash_rate: float = 0.0, events_between_states: int = 5_000) -> None:
-        self.random = random.Random(seed)  # noqa: S311 - faults, not secrets
+        self.random = random.Random(seed)
         self.crash_rate = crash_rate
         self.now = 1_000.0
         self.disk: dict[str, float] = {}

@@ -11,7 +11,7 @@ from gavel.cli.options import AsJson, check_directory
 from gavel.cli.render import console, number, print_json, table
 from gavel.cli.settings import Settings, takes_settings
 from gavel.core.errors import InputError
-from gavel.report.recorder import Recorder
+from gavel.plots.recorder import Recorder
 from gavel.sim.experiment import Experiment, Report, prepare, run
 
 NONE = "none finished"
@@ -44,7 +44,7 @@ def simulate_command(
     recorder = Recorder()
     report = run(experiment, scene=scene, observers=[] if plots is None else [recorder])
     if plots is not None:
-        from gavel.report.run_report import write_run_plots  # noqa: PLC0415 - matplotlib takes long to load
+        from gavel.plots.run_report import write_run_plots  # noqa: PLC0415 - matplotlib takes long to load
 
         write_run_plots(report, recorder, plots)
     if as_json:

@@ -105,7 +105,7 @@ def _run(sweep: Sweep, files: ResultsFiles, workers: int) -> tuple[SweepOutcome,
         print(f"gavel: {known} of {len(sweep.points)} points are in {files.directory / RESULTS}", file=sys.stderr)
     with _progress(len(sweep.points), known) as on_end:
         outcome = run_sweep(sweep, files, workers=workers, on_end=on_end)
-    from gavel.report.sweep_report import write_sweep_report  # noqa: PLC0415 - matplotlib takes long to load
+    from gavel.plots.sweep_report import write_sweep_report  # noqa: PLC0415 - matplotlib takes long to load
 
     return outcome, write_sweep_report(outcome, files.directory)
 

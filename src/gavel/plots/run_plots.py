@@ -11,8 +11,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
 from gavel.core.problem import Floats, Ints
-from gavel.report.figures import COLOURS, MUTED, Plot, colour, legend_below, new_figure, png, styled
-from gavel.report.recorder import Recorder, Stretch
+from gavel.plots.figures import COLOURS, MUTED, Plot, colour, legend_below, new_figure, png, styled
+from gavel.plots.recorder import Recorder, Stretch
 from gavel.sim.experiment import Report
 
 MOST_BINS = 240

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from gavel.report.page import NumberTable, write_report
-from gavel.report.recorder import Recorder
-from gavel.report.run_plots import run_plots
+from gavel.plots.page import NumberTable, write_report
+from gavel.plots.recorder import Recorder
+from gavel.plots.run_plots import run_plots
 from gavel.sim.experiment import Report
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from gavel.report.page import NumberTable, page
-from gavel.report.recorder import Deviations, Recorder, Timeline
-from gavel.report.run_report import write_run_plots
-from gavel.report.sweep_report import write_sweep_report
+from gavel.plots.page import NumberTable, page
+from gavel.plots.recorder import Deviations, Recorder, Timeline
+from gavel.plots.run_report import write_run_plots
+from gavel.plots.sweep_report import write_sweep_report
 from gavel.sim.experiment import Experiment, Report, run
 from gavel.sim.results import Result
 from gavel.sim.sweep import Cell, Contender, Failure, Sweep, SweepOutcome

@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from gavel.core.errors import GavelError
-from gavel.report.figures import Plot
+from gavel.plots.figures import Plot
 from gavel.version import __version__
 
 PAGE = "report.html"

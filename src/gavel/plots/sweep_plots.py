@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from gavel.core.problem import Floats
-from gavel.report.figures import MARKERS, Plot, colour, dash, legend_below, new_figure, png, styled
+from gavel.plots.figures import MARKERS, Plot, colour, dash, legend_below, new_figure, png, styled
 from gavel.sim.sweep import Contender, SweepOutcome
 
 MOST_PANELS = 6

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from gavel.report.page import NumberTable, write_report
-from gavel.report.sweep_plots import sweep_plots
+from gavel.plots.page import NumberTable, write_report
+from gavel.plots.sweep_plots import sweep_plots
 from gavel.sim.sweep import Cell, Sweep, SweepOutcome
 
 VARIED = {"policy", "agnostic", "space_sharing", "mechanism", "seed", "arrivals_per_hour", "trace"}

@@ -1,0 +1,86 @@
+"""The batches of one epoch from a given one on, by whatever way is the fastest that gives exactly the same batches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any, TypeVar
+
+Batch = TypeVar("Batch")
+
+
+def tell_epoch(data: object, epoch: int) -> None:
+    """Tell samplers that shuffle by the number of the epoch (DistributedSampler) which one begins."""
+    batches = getattr(data, "batch_sampler", None)
+    holders = (data, getattr(data, "sampler", None), batches, getattr(batches, "sampler", None))
+    for holder in {id(holder): holder for holder in holders}.values():
+        tell = getattr(holder, "set_epoch", None)
+        if callable(tell):
+            tell(epoch)
+
+
+def batches_from(data: Iterable[Batch], index: int, *, by_index: bool | None = None) -> Iterator[Batch]:
+    """Return the batches of an epoch from number `index` on.
+
+    A loader with a sampler can skip by index, without loading. In its own process that gives the same batches; with
+    worker processes, random augmentations would draw other numbers, so there it is done only if asked for.
+    """
+    sampler = _index_sampler(data) if index else None
+    if sampler is not None and (by_index or (by_index is None and getattr(data, "num_workers", 1) == 0)):
+        return _skipping_indices(data, sampler, index)
+    iterator = iter(data)
+    for _ in range(index):
+        next(iterator, None)
+    return iterator
+
+
+def _index_sampler(data: Any) -> str | None:
+    """Return the name of the attribute by which a torch DataLoader finds the indices of batches."""
+    torch_data = sys.modules.get("torch.utils.data")
+    if torch_data is None or type(data) is not torch_data.DataLoader:
+        return None
+    if isinstance(data.dataset, torch_data.IterableDataset):
+        return None
+    return "sampler" if data.batch_sampler is None else "batch_sampler"
+
+
+def _skipping_indices(data: Any, sampler: str, index: int) -> Iterator[Any]:
+    # The loader takes its sampler when an epoch begins, and refuses to have the attribute set in the ordinary way.
+    attributes = vars(data)
+    whole = attributes[sampler]
+    rest = attributes[sampler] = _From(whole, index)
+    try:
+        iterator: Iterator[Any] = iter(data)
+    finally:
+        attributes[sampler] = whole
+    rest.skip()
+    return iterator
+
+
+class _From:
+    """A sampler without its first so many entries, once: loaders with lasting workers keep it for later epochs.
+
+    It skips no sooner than the loader has begun: both draw random numbers then, and the loader must be the first.
+    """
+
+    def __init__(self, sampler: Any, skipped: int) -> None:
+        self._sampler = sampler
+        self._skipped = skipped
+        self._entries: Iterator[Any] = iter(())
+
+    def __iter__(self) -> Iterator[Any]:
+        self._entries = iter(self._sampler)
+        return self
+
+    def __next__(self) -> Any:
+        if self._skipped:
+            self.skip()
+        return next(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def skip(self) -> None:
+        skipped, self._skipped = self._skipped, 0
+        for _ in range(skipped):
+            next(self._entries, None)

@@ -1,0 +1,171 @@
+"""Checkpoints on disk: a directory each, which appears whole or not at all, and the position of the training inside.
+
+What the user's function writes and what we write (`gavel.json`) are in one directory: neither is without the other.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gavel.client.errors import CheckpointError
+from gavel.client.randomness import State
+
+KEEP = 2
+"""The newest so many are kept: the one before the newest serves when that turns out to be unreadable."""
+POSITION = "gavel.json"
+_FORMAT = 1
+_PREFIX = "step-"
+_UNFINISHED = ".unfinished-"
+_UNREADABLE = "unreadable-"
+
+
+@dataclass(frozen=True)
+class Randomness:
+    """The states of one rank: when the epoch began (for its order of batches), and when it was saved."""
+
+    epoch_start: State
+    now: State
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where the training stands: `index` batches of `epoch` are done, `step` batches in all."""
+
+    step: int
+    epoch: int
+    index: int
+    randomness: dict[int, Randomness]
+    """By rank."""
+
+
+class Checkpoints:
+    """The checkpoints of one job in one directory. One process writes, any number read."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def prepare(self) -> None:
+        """Make the directory and sweep away what an interrupted save has left."""
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise CheckpointError(
+                f"the checkpoint directory {self.directory} cannot be made: {explained(error)}"
+            ) from error
+        self._remove(self.directory.glob(f"{_UNFINISHED}*"))
+
+    def newest_first(self) -> list[Path]:
+        found = [path for path in self.directory.glob(f"{_PREFIX}*") if path.name.removeprefix(_PREFIX).isdigit()]
+        return sorted(found, key=step_of, reverse=True)
+
+    @contextmanager
+    def writing(self, step: int) -> Iterator[Path]:
+        """Give a directory to write into; when the block ends well it becomes the newest checkpoint, else it goes."""
+        unfinished = self.directory / f"{_UNFINISHED}{step}"
+        try:
+            self._remove([unfinished])
+            unfinished.mkdir()
+            yield unfinished
+            _sync(unfinished)
+            self._put(unfinished, self.directory / f"{_PREFIX}{step:09d}")
+        except Exception as error:
+            self._remove([unfinished])
+            if isinstance(error, CheckpointError):
+                raise
+            raise CheckpointError(
+                f"the checkpoint at step {step} could not be written to {self.directory}: {explained(error)}"
+            ) from error
+        self._remove(self.newest_first()[KEEP:])
+
+    def set_aside(self, checkpoints: list[Path]) -> None:
+        """Keep unreadable checkpoints for whoever wants to look into them, but out of the way, and only the latest."""
+        if checkpoints:
+            self._remove(self.directory.glob(f"{_UNREADABLE}*"))
+        for checkpoint in checkpoints:
+            with suppress(OSError):
+                checkpoint.rename(self.directory / f"{_UNREADABLE}{checkpoint.name}")
+
+    def _put(self, unfinished: Path, target: Path) -> None:
+        if target.exists():  # of a run that came this far before, and was sent back
+            old = self.directory / f"{_UNFINISHED}old-{target.name}"
+            self._remove([old])
+            target.rename(old)
+            unfinished.rename(target)
+            self._remove([old])
+        else:
+            unfinished.rename(target)
+        _sync_entry(self.directory)
+
+    @staticmethod
+    def _remove(paths: Iterator[Path] | list[Path]) -> None:
+        for path in paths:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix(_PREFIX))
+
+
+def write_position(directory: Path, position: Position) -> None:
+    ranks = {
+        str(rank): {"epoch_start": states.epoch_start, "now": states.now}
+        for rank, states in position.randomness.items()
+    }
+    document = {
+        "format": _FORMAT,
+        "step": position.step,
+        "epoch": position.epoch,
+        "index": position.index,
+        "randomness": ranks,
+    }
+    (directory / POSITION).write_text(json.dumps(document, separators=(",", ":")))
+
+
+def read_position(directory: Path) -> Position:
+    document: dict[str, Any] = json.loads((directory / POSITION).read_text())
+    if document["format"] != _FORMAT:
+        raise ValueError(f"its format is {document['format']}, this version of Gavel reads {_FORMAT}")
+    ranks = {
+        int(rank): Randomness(states["epoch_start"], states["now"]) for rank, states in document["randomness"].items()
+    }
+    return Position(int(document["step"]), int(document["epoch"]), int(document["index"]), ranks)
+
+
+def explained(error: BaseException) -> str:
+    """Say an error in words, with its kind where the words alone would puzzle."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def warn(sentence: str) -> None:
+    print(f"gavel: {sentence}", file=sys.stderr, flush=True)
+
+
+def _sync(directory: Path) -> None:
+    """Have everything in a directory on the disk before it gets its name."""
+    for parent, _, files in os.walk(directory):
+        for path in (Path(parent) / name for name in files):
+            if path.is_file():
+                _sync_entry(path)
+        _sync_entry(Path(parent))
+
+
+def _sync_entry(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network file systems know no fsync of directories
+            raise
+    finally:
+        os.close(descriptor)

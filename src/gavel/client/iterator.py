@@ -1,0 +1,317 @@
+"""`GavelIterator`: a loop over batches that counts steps, can be asked to leave, and goes on exactly where it stopped.
+
+It holds the position and decides when to look around; link, gang and checkpoints have their own modules.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Generic
+
+from gavel.client import randomness
+from gavel.client.batches import Batch, batches_from, tell_epoch
+from gavel.client.checkpoints import Checkpoints, Position, Randomness, step_of, warn
+from gavel.client.company import AskedToLeaveError, Company, Reader, Solo, Verdict
+from gavel.client.errors import TrainingError
+from gavel.client.link import Link, Message, Orders
+from gavel.client.place import Place
+from gavel.client.tempo import Pace, Tally
+from gavel.errors import InputError
+
+Callback = Callable[[Path], object]
+_SHORTEST_SLEEP = 0.0003
+"""A sleep takes at least about so long; shorter ones are made up for by later steps."""
+
+
+class GavelIterator(Generic[Batch]):
+    """The batches of `data`, an epoch for each `for` loop over it, from where the last run of the job stopped.
+
+    >>> steps = GavelIterator(["a", "b"], epochs=2)
+    >>> while not steps.done:
+    ...     for batch in steps:
+    ...         print(steps.epoch, batch)
+    0 a
+    0 b
+    1 a
+    1 b
+
+    A batch counts as a step when the next is asked for. `done`: all steps are made, or Gavel asked to leave; in the
+    second case `preempted` is true too, the checkpoint is saved, and the program should simply end.
+    """
+
+    def __init__(
+        self,
+        data: Iterable[Batch],
+        *,
+        load_checkpoint: Callback | None = None,
+        save_checkpoint: Callback | None = None,
+        steps: int | None = None,
+        epochs: int | None = None,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
+        checkpoint_every_seconds: float = 600.0,
+        every_rank: bool = False,
+        skip_by_index: bool | None = None,
+    ) -> None:
+        """Connect to the agent, if there is one, and load the newest checkpoint, if there is one.
+
+        `load_checkpoint` and `save_checkpoint` take a directory to read from or write to. The training ends after
+        `steps` steps or `epochs` epochs, whichever comes first; with neither, after one epoch. Under Gavel the job's
+        own number of steps (GAVEL_STEPS) replaces `steps`, and its directory (GAVEL_CHECKPOINT_DIR) `checkpoint_dir`.
+        In a distributed job rank 0 saves for all; with `every_rank` each saves and loads in a directory of its own.
+        `skip_by_index`: how to come back into the middle of an epoch, see docs/training.md.
+        """
+        if (load_checkpoint is None) != (save_checkpoint is None):
+            raise InputError("load_checkpoint and save_checkpoint go together: give both or neither")
+        self.data = data
+        self.epoch = 0
+        """The number of the epoch, from 0."""
+        self.done = False
+        self.preempted = False
+        self._place = place = Place.of(os.environ)
+        self._load, self._save = load_checkpoint, save_checkpoint
+        self._steps = place.steps if place.steps is not None else steps
+        self._epochs = 1 if self._steps is None and epochs is None else epochs
+        self._save_seconds = checkpoint_every_seconds
+        self._every_rank, self._skip_by_index = every_rank, skip_by_index
+        directory = place.checkpoint_dir or checkpoint_dir
+        self._store = Checkpoints(Path(directory)) if directory and save_checkpoint else None
+        self._batches: Iterator[Batch] | None = None
+        self._index = 0
+        """So many batches of this epoch are done."""
+        self._in_hand = False
+        """A batch was given out and is not counted yet."""
+        self._out_of_epochs = False
+        self._epoch_start: randomness.State = {}
+        self._resumed: Randomness | None = None
+        """The random states to put back when the first epoch is opened."""
+        self._tally = Tally()
+        self._pace: Pace | None = None
+        self._look_at = self._next_save = math.inf
+        self._orders = Orders(place.lease_seconds if place.socket else None)
+        self._link = Link(place.socket, place.rank, self._orders, self._status)
+        self._company = self._in_company()
+        atexit.register(self.close)
+        self._begin()
+
+    @property
+    def step(self) -> int:
+        """The steps done in the job's whole life, earlier runs included."""
+        return self._tally.steps
+
+    @property
+    def leaving(self) -> bool:
+        """Whether Gavel has asked to leave: the loop ends soon, for one process after the batch in hand."""
+        return self._orders.leaving(time.monotonic())
+
+    def __iter__(self) -> GavelIterator[Batch]:
+        return self
+
+    def __next__(self) -> Batch:
+        if self._in_hand:
+            self._count()
+        if self.done:
+            raise StopIteration
+        if self._batches is None:
+            self._batches = self._open_epoch()
+        try:
+            batch = next(self._batches)
+        except StopIteration:
+            self._close_epoch()
+            raise
+        self._in_hand = True
+        return batch
+
+    def close(self) -> None:
+        """Say the last and close the link; done by itself when the training or the program ends."""
+        atexit.unregister(self.close)
+        self._company.part()
+        self._link.close()
+
+    # ---- coming ----
+
+    def _in_company(self) -> Company:
+        if self._place.world_size > 1 and self._place.rank > 0:
+            return Reader(self._store, self._steps)
+        return Solo(self._store, self._steps)
+
+    def _begin(self) -> None:
+        self._greet()
+        with self._telling_failure():
+            try:
+                position = self._company.begin(self._load_from, self._wish)
+            except AskedToLeaveError:
+                saved = self._store.newest_first() if self._store is not None else []
+                self._tally.steps = self._tally.saved = step_of(saved[0]) if saved else 0
+                self._end(Verdict.LEAVE)
+                return
+            if position is not None:
+                self._take(position)
+            self._schedule_looks()
+            if self._wish() is Verdict.DONE:
+                self._end(Verdict.DONE)
+
+    def _greet(self) -> None:
+        if self._link.broken:
+            warn(f"no connection to Gavel's agent ({self._link.broken}); the job goes on until its lease ends")
+        if self._place.socket and self._store is None:
+            warn(
+                "nothing is saved without load_checkpoint and save_checkpoint: if preempted, it begins at step 0 again"
+            )
+
+    def _load_from(self, checkpoint: Path, position: Position) -> None:
+        del position
+        if self._load is not None:
+            self._load(self._own_part(checkpoint))
+
+    def _own_part(self, checkpoint: Path) -> Path:
+        return checkpoint / f"rank-{self._place.rank}" if self._every_rank else checkpoint
+
+    def _take(self, position: Position) -> None:
+        self._tally.steps = self._tally.saved = position.step
+        self.epoch, self._index = position.epoch, position.index
+        self._out_of_epochs = self._epochs is not None and self.epoch >= self._epochs
+        self._resumed = position.randomness.get(self._place.rank)
+
+    # ---- epochs ----
+
+    def _open_epoch(self) -> Iterator[Batch]:
+        """Begin an epoch as it was begun the first time, and pass over what is done of it."""
+        resumed, self._resumed = self._resumed, None
+        if resumed is not None:
+            randomness.restore(resumed.epoch_start, self.data)
+        self._epoch_start = randomness.capture(self.data)
+        tell_epoch(self.data, self.epoch)
+        batches = batches_from(self.data, self._index, by_index=self._skip_by_index)
+        if resumed is not None and self._index > 0:
+            randomness.restore(resumed.now, self.data)
+        return batches
+
+    def _close_epoch(self) -> None:
+        self._batches = None
+        if self._index == 0:
+            raise InputError(
+                f"epoch {self.epoch} has no batches: the data is empty, or can be iterated only once (give a list, a "
+                "DataLoader, or an object whose __iter__ begins anew)"
+            )
+        self.epoch += 1
+        self._index = 0
+        self._out_of_epochs = self._epochs is not None and self.epoch >= self._epochs
+        if self._out_of_epochs:
+            self._look_around()
+
+    # ---- steps ----
+
+    def _count(self) -> None:
+        if self._orders.news:
+            self._hear_news()
+        if self._pace is not None:
+            self._hold_back()
+        self._in_hand = False
+        self._index += 1
+        now = time.monotonic()
+        self._tally.step(now)
+        if now >= self._look_at or self._tally.steps >= self._company.look_at:
+            self._look_around()
+
+    def _hold_back(self) -> None:
+        """Wait until the step in hand may end; an order to leave ends it at once."""
+        while self._pace is not None and not self.leaving:
+            now = time.monotonic()
+            left = min(self._pace.seconds_left(now), self._orders.deadline - now)
+            if left <= _SHORTEST_SLEEP:
+                break
+            if self._orders.wait(left):
+                self._hear_news()
+        if self._pace is not None:
+            self._pace.step()
+
+    def _hear_news(self) -> None:
+        self._orders.look()
+        self._look_at = 0.0
+        rate = self._orders.rate
+        if rate is None:
+            self._pace = None
+        elif self._pace is None or self._pace.rate != rate:
+            self._pace = Pace(rate, time.monotonic())
+
+    def _look_around(self) -> None:
+        with self._telling_failure():
+            verdict = self._company.meet(self.step, self._wish)
+            if verdict is not Verdict.GO:
+                self._checkpoint()
+            if verdict in {Verdict.LEAVE, Verdict.DONE}:
+                self._end(verdict)
+        self._schedule_looks()
+
+    def _wish(self) -> Verdict:
+        if self._out_of_epochs or (self._steps is not None and self.step >= self._steps):
+            return Verdict.DONE
+        now = time.monotonic()
+        if self._orders.leaving(now):
+            return Verdict.LEAVE
+        return Verdict.SAVE if now >= self._next_save else Verdict.GO
+
+    def _schedule_looks(self) -> None:
+        if self._next_save == math.inf and self._store is not None and self._place.rank == 0:
+            self._next_save = time.monotonic() + self._save_seconds
+        self._look_at = min(self._orders.deadline, self._next_save)
+
+    # ---- saving and leaving ----
+
+    def _checkpoint(self) -> None:
+        began = time.monotonic()
+        states = randomness.capture(self.data)
+        opened = self._batches is not None
+        own = Randomness(self._epoch_start if opened else states, states)
+        position = Position(self.step, self.epoch, self._index, {self._place.rank: own})
+        fresh = self._store is not None and self._tally.saved != self.step
+        self._company.save(position, self._fill if fresh else None)
+        if fresh:
+            self._tally.saved = self.step
+            self._link.say("saved", steps=self.step)
+            # A function that draws random numbers while saving must not change the training.
+            randomness.restore(states, self.data)
+        self._next_save = math.inf
+        self._tally.leave_out(time.monotonic() - began)
+        if self._pace is not None:
+            self._pace = Pace(self._pace.rate, time.monotonic())
+
+    def _fill(self, directory: Path) -> None:
+        if self._save is not None and (self._every_rank or self._place.rank == 0):
+            part = self._own_part(directory)
+            part.mkdir(exist_ok=True)
+            self._save(part)
+
+    def _end(self, verdict: Verdict) -> None:
+        self.done = True
+        self.preempted = verdict is Verdict.LEAVE
+        self._batches = None
+        self._company.part()
+        self._link.progress()
+        if self.preempted:
+            self._link.say("stopped", steps=self._tally.saved)
+        else:
+            self._link.say("done", steps=self.step)
+
+    @contextmanager
+    def _telling_failure(self) -> Iterator[None]:
+        try:
+            yield
+        except TrainingError as error:
+            self._link.say("failed", reason=str(error))
+            raise
+
+    def _status(self) -> Message:
+        steps, seconds = self._tally.measured
+        return {
+            "steps": self._tally.steps,
+            "saved": self._tally.saved,
+            "measured_steps": steps,
+            "measured_seconds": seconds,
+        }
