@@ -177,9 +177,9 @@ class _Settled:
     capacity: tuple[int, ...]
     runs: list[Run]
     waited: Ints
-    """Before the plan was made."""
+    """Slots of the jobs that did not run before the plan was made."""
     waiting: int
-    """How many still do."""
+    """How many do not run now."""
     free: tuple[int, ...]
     paid: Ints
     guests: tuple[Run, ...]
@@ -368,11 +368,19 @@ class Credits:
 
     def _anyone_owed(self, settled: _Settled, question: Question) -> bool:
         """Whether a new plan could differ from the last one, given that the same jobs wait and run."""
-        if settled.waiting and any(settled.free):
+        if (settled.waiting and any(settled.free)) or self._uneven_classes():
             return True
+        if not settled.waiting and self._all_close(settled):
+            return False
         waits = self._who_waits(question, settled.waited)
-        challengers = self._challengers(settled.free, settled.paid, settled.guests, waits, settled=True)
-        return bool(challengers) or bool(self._uneven_classes())
+        return bool(self._challengers(settled.free, settled.paid, settled.guests, waits, settled=True))
+
+    def _all_close(self, settled: _Settled) -> bool:
+        """Whether nobody is owed so much more than anyone who runs that somebody must yield or move."""
+        standing = self.entries.credit - settled.paid
+        most = standing.max(where=self.entries.target > 0, initial=-np.inf)
+        least = standing.min(where=settled.paid > 0, initial=-self.patience if settled.guests else np.inf)
+        return bool(most - least <= self.patience)
 
     def _continue(self, question: Question) -> _Round:
         """Begin with everyone who ran and still can."""
@@ -510,7 +518,7 @@ class Credits:
         return slot if owed - standing > self.patience else None
 
     def _queues(self, current: _Round) -> list[list[int]]:
-        """By class, who waits: whoever is furthest behind comes last, and after them likewise those who have never run."""
+        """By class, who waits: whoever is furthest behind comes last, and after all others whoever has never run."""
         if current.queues is None:
             slots = np.concatenate([current.question.waiting, np.array(current.homeless, dtype=np.intp)])
             slots = slots[self._class_of[slots] != NOBODY]
