@@ -9,9 +9,12 @@ of rounds, for combos and for jobs, and jobs move rarely.
 
 from __future__ import annotations
 
-import heapq
+from bisect import insort
+from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import itemgetter
 from typing import Any, Literal
 
 import numpy as np
@@ -44,10 +47,12 @@ class Entries:
     """(entries, 2): steps per second of each member."""
     credit: Floats
     """Runs owed; changes every round."""
+    keys: list[EntryKey] = field(init=False)
     index: dict[EntryKey, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        keys = zip(self.first.tolist(), self.second.tolist(), self.kind.tolist(), strict=True)
+        keys = list(zip(self.first.tolist(), self.second.tolist(), self.kind.tolist(), strict=True))
+        object.__setattr__(self, "keys", keys)
         object.__setattr__(self, "index", {key: number for number, key in enumerate(keys)})
 
     @classmethod
@@ -58,27 +63,25 @@ class Entries:
     @classmethod
     def of(cls, allocation: Allocation, running: Iterable[EntryKey]) -> Entries:
         """Those of an allocation, the placements of a type taken together, and those of who runs anyway."""
-        targets: dict[EntryKey, float] = {}
-        speeds: dict[EntryKey, Floats] = {}
-        kinds = allocation.problem.column_type.tolist()
         combo, column = np.nonzero(allocation.instances > 1e-9)
-        for k, c in zip(combo.tolist(), column.tolist(), strict=True):
-            first, second = allocation.combos[k].tolist()
-            key = (first, second, kinds[c])
-            targets[key] = targets.get(key, 0.0) + float(allocation.instances[k, c])
-            speeds[key] = np.maximum(speeds.get(key, 0.0), allocation.rates[k, :, c])
-        for first, second, kind in running:
-            if (second, first, kind) not in targets:  # a pair may be listed either way round
-                targets.setdefault((first, second, kind), 0.0)
-        keys = np.array(list(targets), dtype=np.intp).reshape(len(targets), 3)
-        return cls(
-            keys[:, 0],
-            keys[:, 1],
-            keys[:, 2],
-            np.fromiter(targets.values(), dtype=float, count=len(targets)),
-            np.array([speeds.get(key, np.zeros(2)) for key in targets]).reshape(len(targets), 2),
-            np.zeros(len(targets)),
-        )
+        kind = allocation.problem.column_type[column]
+        new = np.ones(len(combo), dtype=bool)
+        new[1:] = (combo[1:] != combo[:-1]) | (kind[1:] != kind[:-1])  # the placements of a type stand side by side
+        begin = np.flatnonzero(new)
+        keys = np.empty((len(begin), 3), dtype=np.intp)
+        keys[:, :2], keys[:, 2] = allocation.combos[combo[begin]], kind[begin]
+        target = np.add.reduceat(allocation.instances[combo, column], begin)
+        speed = np.maximum.reduceat(allocation.rates[combo, :, column], begin)
+        known, others = set(map(tuple, keys.tolist())), []
+        for key in running:
+            if key not in known and (key[1], key[0], key[2]) not in known:  # a pair may be listed either way round
+                known.add(key)
+                others.append(key)
+        if others:
+            keys = np.concatenate([keys, others])
+            target = np.concatenate([target, np.zeros(len(others))])
+            speed = np.concatenate([speed, np.zeros((len(others), 2))])
+        return cls(keys[:, 0], keys[:, 1], keys[:, 2], target, speed, np.zeros(len(keys)))
 
 
 @dataclass(slots=True)
@@ -86,25 +89,32 @@ class _Round:
     """A round while it is being planned."""
 
     question: Question
-    free: list[int]
-    paid: Ints
+    credit: list[float]
+    """By entry; does not change while the round is planned."""
+    paid: list[int]
     """Runs by entry."""
-    waiting: set[int]
+    free: list[int]
     advances: list[int]
     """By type: how many more jobs that have never run may take somebody's place this round."""
     entry_of: dict[Run, int] = field(default_factory=dict)
     """Everything that runs."""
     run_of: dict[int, Run] = field(default_factory=dict)
-    """By slot."""
+    """By slot; whoever is not here waits."""
+    homeless: list[int] = field(default_factory=list)
+    """Slots of jobs that ran in the last round and lost their accelerators."""
+    jobs: int = 0
+    """Those that run and those that wait."""
+    continued: list[tuple[Run, int]] = field(default_factory=list)
+    """What runs since the last round, with its entry, as it was when this round began."""
     stopped: dict[tuple[Members, int], tuple[Run, int]] = field(default_factory=dict)
     guests: list[Run] = field(default_factory=list)
     """Runs that pay nothing; some may have been stopped meanwhile, which is harmless."""
     begun: set[Run] = field(default_factory=set)
     """Runs that this round has started: nobody takes their place again before the next."""
-    going_on: dict[tuple[int, int], list[Run]] = field(default_factory=dict)
-    """Runs of the last round by (type, entry); some may have been stopped meanwhile."""
-    queues: dict[int, list[tuple[int, float, int]]] = field(default_factory=dict)
-    """By class: a heap of who waits, first who has never run, then who is furthest behind; made when first needed."""
+    yielding: dict[int, dict[int, deque[Run]]] = field(default_factory=dict)
+    """By type and entry: runs that may have to yield; some have already. Made when first needed."""
+    queues: list[list[int]] | None = None
+    """By class: who waits, whoever comes first at the end. Made when first needed."""
 
     def stop(self, run: Run) -> None:
         entry = self.entry_of.pop(run)
@@ -113,7 +123,6 @@ class _Round:
             self.paid[entry] -= 1
         for slot in run.members:
             del self.run_of[slot]
-            self.waiting.add(slot)
         self.stopped[run.members, run.type_index] = run, entry
 
     def start(self, members: Members, kind: int, entry: int) -> None:
@@ -132,22 +141,67 @@ class _Round:
         self.entry_of[run] = entry
         for slot in run.members:
             self.run_of[slot] = run
-            self.waiting.discard(slot)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs do not run."""
+        return self.jobs - len(self.run_of)
+
+    def may_yield(self, run: Run) -> bool:
+        return run in self.entry_of and run not in self.begun
+
+    def on_type(self, kind: int) -> dict[int, deque[Run]]:
+        """Runs of the last round on a type, by entry."""
+        if kind not in self.yielding:
+            found = self.yielding[kind] = {}
+            for run, entry in self.continued:
+                if run.type_index == kind:
+                    found.setdefault(entry, deque()).append(run)
+        return self.yielding[kind]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Waits:
+    """By class, the last being "no second class"."""
+
+    anyone: Bools
+    """Whether somebody waits."""
+    newcomer: Bools
+    """Whether somebody waits who has never run."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Settled:
     """A plan that is kept for as long as nothing changes: most rounds are like the one before."""
 
-    round: _Round
+    capacity: tuple[int, ...]
     runs: list[Run]
+    waited: Ints
+    """Slots of the jobs that did not run before the plan was made."""
+    waiting: int
+    """How many do not run now."""
+    free: tuple[int, ...]
+    paid: Ints
+    guests: tuple[Run, ...]
     pace: Floats
+
+    @classmethod
+    def of(cls, planned: _Round, pace: Floats) -> _Settled:
+        return cls(
+            tuple(planned.question.capacity),
+            list(planned.entry_of),
+            planned.question.waiting,
+            planned.waiting,
+            tuple(planned.free),
+            np.array(planned.paid, dtype=np.intp),
+            tuple(planned.guests),
+            pace,
+        )
 
     def still_holds(self, question: Question) -> bool:
         """Whether the same runs go on, on the same accelerators, and the same jobs wait."""
-        before = self.round.question
-        same = question.capacity == before.capacity and question.running == self.runs
-        return same and len(question.waiting) == len(self.round.waiting)
+        same = question.running == self.runs and tuple(question.capacity) == self.capacity
+        return same and len(question.waiting) == self.waiting
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -157,8 +211,7 @@ class _SettledState:
     capacity: tuple[int, ...]
     runs: tuple[int, ...]
     waited: Ints
-    """Before the plan was made."""
-    waiting: Ints
+    waiting: int
     free: tuple[int, ...]
     paid: Ints
     guests: tuple[int, ...]
@@ -166,23 +219,20 @@ class _SettledState:
 
     @classmethod
     def of(cls, settled: _Settled, numbers: RunNumbers) -> _SettledState:
-        made = settled.round
         return cls(
-            tuple(made.question.capacity),
+            settled.capacity,
             tuple(map(numbers.of, settled.runs)),
-            made.question.waiting,
-            np.array(sorted(made.waiting), dtype=np.intp),
-            tuple(made.free),
-            made.paid,
-            tuple(map(numbers.of, made.guests)),
+            settled.waited,
+            settled.waiting,
+            settled.free,
+            settled.paid,
+            tuple(map(numbers.of, settled.guests)),
             settled.pace,
         )
 
-    def restored(self, runs: Sequence[Run], question: Question) -> _Settled:
-        asked = replace(question, capacity=list(self.capacity), running=[], waiting=self.waited)
-        made = _Round(asked, list(self.free), self.paid, set(self.waiting.tolist()), advances=[])
-        made.guests += [runs[number] for number in self.guests]
-        return _Settled(made, [runs[number] for number in self.runs], self.pace)
+    def restored(self, runs: Sequence[Run]) -> _Settled:
+        plan, guests = [runs[number] for number in self.runs], tuple(runs[number] for number in self.guests)
+        return _Settled(self.capacity, plan, self.waited, self.waiting, self.free, self.paid, guests, self.pace)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,47 +268,51 @@ class Credits:
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         self._settled = None
-        before, old = self._class_of, self.entries
+        self._cover(int(slots.max(initial=-1)) + 1)
         here = slots >= 0
-        size = max(int(slots.max(initial=-1)) + 1, len(self.lag))
-        self.lag = np.concatenate([self.lag, np.zeros(size - len(self.lag))])
-        self._class_of = np.full(size, NOBODY)
-        self._class_of[slots[here]] = allocation.classes.of_job[here]
-        self._members = [[] for _ in range(len(allocation.classes))]
-        for slot, number in zip(slots[here].tolist(), allocation.classes.of_job[here].tolist(), strict=True):
-            self._members[number].append(slot)
+        slots, classes = slots[here], allocation.classes.of_job[here]
+        before, old = self._class_of, self.entries
+        self._class_of = np.full(len(before), NOBODY)
+        self._class_of[slots] = classes
+        self._members = _in_groups(slots, classes, len(allocation.classes))
         self._class_rate = allocation.class_throughput
-        known = {run: entry for run, entry in self._entry_of.items() if self._known(run)}
-        running = [self._classes(run) for run, entry in known.items() if entry != GUEST]
-        self.entries = Entries.of(allocation, running)
-        self._carry_over(old, before)
+        known = self._classes_of_runs()
+        self.entries = Entries.of(allocation, (key for run, key in known.items() if self._entry_of[run] != GUEST))
+        self._carry_over(old, _first_in_groups(before[slots], classes, len(allocation.classes)))
         self._entry_of = {
-            run: GUEST if entry == GUEST else self.entries.index[self._key(run)] for run, entry in known.items()
+            run: GUEST if self._entry_of[run] == GUEST else self._entry_of_classes(key) for run, key in known.items()
         }
 
-    def _carry_over(self, old: Entries, before: Ints) -> None:
-        """What a class was owed it is still owed: classes are recognised by their members."""
-        was = [
-            next((int(before[slot]) for slot in members if slot < len(before) and before[slot] != NOBODY), -2)
-            for members in self._members
-        ]
-        for (first, second, kind), number in self.entries.index.items():
-            one, other = was[first], was[second] if second >= 0 else -1
+    def _cover(self, size: int) -> None:
+        """Make room for slots that are new."""
+        more = size - len(self.lag)
+        if more > 0:
+            self.lag = np.concatenate([self.lag, np.zeros(more)])
+            self._class_of = np.concatenate([self._class_of, np.full(more, NOBODY)])
+
+    def _classes_of_runs(self) -> dict[Run, EntryKey]:
+        """What ran in the last round, if all of its jobs are part of the allocation."""
+        class_of = self._class_of.tolist()
+        found: dict[Run, EntryKey] = {}
+        for run in self._entry_of:
+            first, *rest = [class_of[slot] for slot in run.members]
+            if first != NOBODY and NOBODY not in rest:
+                found[run] = (first, rest[0] if rest else NOBODY, run.type_index)
+        return found
+
+    def _entry_of_classes(self, key: EntryKey) -> int:
+        """The entry, whichever way round it lists the two classes."""
+        turned = self.entries.index.get((key[1], key[0], key[2]))
+        return self.entries.index[key] if turned is None else turned
+
+    def _carry_over(self, old: Entries, was: list[int]) -> None:
+        """What a class was owed it is still owed; `was` is each class's number before."""
+        was.append(NOBODY)  # no second class is still none
+        for number, (first, second, kind) in enumerate(self.entries.keys):
+            one, other = was[first], was[second]
             found = old.index.get((one, other, kind), old.index.get((other, one, kind)))
             if found is not None:
                 self.entries.credit[number] = old.credit[found]
-
-    def _known(self, run: Run) -> bool:
-        return all(slot < len(self._class_of) and self._class_of[slot] != NOBODY for slot in run.members)
-
-    def _key(self, run: Run) -> EntryKey:
-        """The entry of a run, whichever way round it lists the two classes."""
-        first, second, kind = self._classes(run)
-        return (second, first, kind) if (second, first, kind) in self.entries.index else (first, second, kind)
-
-    def _classes(self, run: Run) -> EntryKey:
-        second = int(self._class_of[run.members[1]]) if len(run.members) == 2 else -1
-        return int(self._class_of[run.members[0]]), second, run.type_index
 
     def leave(self, slot: int) -> None:
         self._settled = None
@@ -282,7 +336,7 @@ class Credits:
             )
         )
 
-    def restore(self, document: Any, runs: Sequence[Run], question: Question) -> None:
+    def restore(self, document: Any, runs: Sequence[Run]) -> None:
         state = from_plain(_State, document)
         self.entries, self.lag, self._class_rate = state.entries, state.lag, state.class_rate
         self._members = list(map(list, state.members))
@@ -290,107 +344,117 @@ class Credits:
         for number, members in enumerate(self._members):
             self._class_of[members] = number
         self._entry_of = {runs[number]: entry for number, entry in state.entry_of}
-        self._settled = None if state.settled is None else state.settled.restored(runs, question)
+        self._settled = None if state.settled is None else state.settled.restored(runs)
 
     def plan(self, question: Question) -> list[Run]:
         self.entries.credit[:] += self.entries.target
         settled = self._settled
-        if settled is not None and settled.still_holds(question) and not self._anyone_owed(settled.round):
-            self.entries.credit[:] -= settled.round.paid
-            self.lag += settled.pace
-            return settled.runs
+        if settled is None or not settled.still_holds(question) or self._anyone_owed(settled, question):
+            settled = self._settled = self._replan(question)
+        self.entries.credit[:] -= settled.paid
+        self.lag += settled.pace
+        return settled.runs
+
+    def _replan(self, question: Question) -> _Settled:
         current = self._continue(question)
-        for entry in self._challengers(current):
+        paid = np.array(current.paid, dtype=np.intp)
+        for entry in self._challengers(current.free, paid, current.guests, self._who_waits(question, question.waiting)):
             while self._advance(entry, current):
                 pass
         self._seat_guests(current)
         self._rotate(current)
-        self.entries.credit[:] -= current.paid
-        pace = self._pace(current)
-        self.lag += pace
         self._entry_of = current.entry_of
-        self._settled = _Settled(current, list(current.entry_of), pace)
-        return self._settled.runs
+        return _Settled.of(current, self._pace(current))
 
-    def _anyone_owed(self, current: _Round) -> bool:
+    def _anyone_owed(self, settled: _Settled, question: Question) -> bool:
         """Whether a new plan could differ from the last one, given that the same jobs wait and run."""
-        if current.waiting and any(current.free):
+        if (settled.waiting and any(settled.free)) or self._uneven_classes():
             return True
-        return bool(self._challengers(current, settled=True)) or self._spread_too_wide()
+        if not settled.waiting and self._all_close(settled):
+            return False
+        waits = self._who_waits(question, settled.waited)
+        return bool(self._challengers(settled.free, settled.paid, settled.guests, waits, settled=True))
+
+    def _all_close(self, settled: _Settled) -> bool:
+        """Whether nobody is owed so much more than anyone who runs that somebody must yield or move."""
+        standing = self.entries.credit - settled.paid
+        most = standing.max(where=self.entries.target > 0, initial=-np.inf)
+        least = standing.min(where=settled.paid > 0, initial=-self.patience if settled.guests else np.inf)
+        return bool(most - least <= self.patience)
 
     def _continue(self, question: Question) -> _Round:
         """Begin with everyone who ran and still can."""
-        paid = np.zeros(len(self.entries.credit), dtype=np.intp)
+        self._cover(len(question.workers))
+        credit = self.entries.credit.tolist()
         advances = [max(count // NEWCOMERS, 1) for count in question.capacity]
-        current = _Round(question, list(question.capacity), paid, set(question.waiting.tolist()), advances)
+        current = _Round(question, credit, [0] * len(credit), list(question.capacity), advances)
         for run in question.running:
             if run.workers <= current.free[run.type_index]:
-                entry = self._entry_of.get(run, GUEST)
-                current.seat(run, entry)
-                current.going_on.setdefault((run.type_index, entry), []).append(run)
+                current.seat(run, self._entry_of.get(run, GUEST))
             else:
-                current.waiting.update(run.members)
+                current.homeless += run.members
+        current.continued = list(current.entry_of.items())
+        current.jobs = len(current.run_of) + len(current.homeless) + len(question.waiting)
         return current
 
-    def _challengers(self, current: _Round, *, settled: bool = False) -> list[int]:
+    def _challengers(
+        self, free: Sequence[int], paid: Ints, guests: Sequence[Run], waits: _Waits, *, settled: bool = False
+    ) -> list[int]:
         """Entries that are owed something and find room, or somebody who must yield; most urgent first.
 
         In a settled round nobody else will be stopped, so also somebody of the class must wait, or run where much less
         is owed.
         """
-        entries, (waits, fresh) = self.entries, self._who_waits(current)
+        entries, fresh = self.entries, waits.newcomer
         urgency = entries.credit + np.where(fresh[entries.first] | fresh[entries.second], self.patience + 1.0, 0.0)
-        owed = urgency - current.paid
-        on_type, of_class = self._weakest(current)
-        room = (np.asarray(current.free)[entries.kind] > 0) | (owed - on_type[entries.kind] > self.patience)
-        hopeful = (owed > 0) & (entries.target > 0) & room
-        if settled:
-            served = waits[entries.first] | waits[entries.second]
+        owed = urgency - paid
+        hopeful = (owed > 0) & (entries.target > 0)
+        on_type = self._weakest_on_type(paid, guests, len(free))
+        hopeful &= (np.asarray(free)[entries.kind] > 0) | (owed - on_type[entries.kind] > self.patience)
+        if settled and hopeful.any():
+            of_class = self._weakest_of_class(paid, guests)
+            served = waits.anyone[entries.first] | waits.anyone[entries.second]
             hopeful &= served | (owed - np.minimum(of_class[entries.first], of_class[entries.second]) > self.patience)
         chosen = np.flatnonzero(hopeful)
-        return [int(entry) for entry in chosen[np.argsort(-urgency[chosen], kind="stable")]]
+        ordered: list[int] = chosen[np.argsort(-urgency[chosen], kind="stable")].tolist()
+        return ordered
 
-    def _who_waits(self, current: _Round) -> tuple[Bools, Bools]:
-        """By class: whether somebody waits, and somebody who has never run; the last is "no second class"."""
-        waits, fresh = np.zeros((2, len(self._members) + 1), dtype=bool)
-        waiting = current.question.waiting
-        waiting = waiting[waiting < len(self._class_of)]
-        waiting = waiting[self._class_of[waiting] != NOBODY]
-        waits[self._class_of[waiting]] = True
-        fresh[self._class_of[waiting[current.question.started[waiting] == 0]]] = True
-        return waits, fresh
+    def _who_waits(self, question: Question, waiting: Ints) -> _Waits:
+        anyone, newcomer = np.zeros((2, len(self._members) + 1), dtype=bool)
+        number = self._class_of[waiting]
+        anyone[number] = True
+        newcomer[number[question.started[waiting] == 0]] = True
+        anyone[NOBODY] = newcomer[NOBODY] = False  # also whoever is not part of the allocation
+        return _Waits(anyone, newcomer)
 
-    def _weakest(self, current: _Round) -> tuple[Floats, Floats]:
-        """By type and by class: the least that anyone who runs stands at; the last class is "no second class"."""
-        on_type, of_class = np.full(len(current.free), np.inf), np.full(len(self._members) + 1, np.inf)
-        runs = current.paid > 0
-        standing = (self.entries.credit - current.paid)[runs]
-        np.minimum.at(on_type, self.entries.kind[runs], standing)
-        np.minimum.at(of_class, self.entries.first[runs], standing)
-        np.minimum.at(of_class, self.entries.second[runs], standing)
-        of_class[-1] = np.inf
-        for guest in current.guests:
-            on_type[guest.type_index] = -self.patience
-            for slot in guest.members:
-                if slot < len(self._class_of) and self._class_of[slot] != NOBODY:
-                    of_class[self._class_of[slot]] = -self.patience
-        return on_type, of_class
+    def _weakest_on_type(self, paid: Ints, guests: Sequence[Run], types: int) -> Floats:
+        """The least that anyone who runs there stands at."""
+        weakest, runs = np.full(types, np.inf), paid > 0
+        np.minimum.at(weakest, self.entries.kind[runs], (self.entries.credit - paid)[runs])
+        weakest[[guest.type_index for guest in guests]] = -self.patience
+        return weakest
 
-    def _standing(self, run: Run, current: _Round) -> float:
-        """What a run's entry has left after paying for all of its runs; guests stand lowest."""
-        return self._entry_standing(current.entry_of[run], current)
+    def _weakest_of_class(self, paid: Ints, guests: Sequence[Run]) -> Floats:
+        """The least that anyone of a class who runs stands at; the last is "no second class"."""
+        weakest, runs = np.full(len(self._members) + 1, np.inf), paid > 0
+        standing = (self.entries.credit - paid)[runs]
+        np.minimum.at(weakest, self.entries.first[runs], standing)
+        np.minimum.at(weakest, self.entries.second[runs], standing)
+        weakest[self._class_of[[slot for guest in guests for slot in guest.members]]] = -self.patience
+        weakest[NOBODY] = np.inf
+        return weakest
 
-    def _entry_standing(self, entry: int, current: _Round) -> float:
-        return -self.patience if entry == GUEST else float(self.entries.credit[entry]) - int(current.paid[entry])
+    def _standing(self, entry: int, current: _Round) -> float:
+        """What an entry has left after paying for all of its runs; guests stand lowest."""
+        return -self.patience if entry == GUEST else current.credit[entry] - current.paid[entry]
 
     def _advance(self, entry: int, current: _Round) -> bool:
         """Start one more run of an entry if it is owed one and there is room, or somebody must yield."""
-        classes = [int(c) for c in (self.entries.first[entry], self.entries.second[entry]) if c >= 0]
-        owed = float(self.entries.credit[entry]) - int(current.paid[entry])
-        members = self._choose_members(classes, owed, current)
+        first, second, kind = self.entries.keys[entry]
+        owed = self._standing(entry, current)
+        members = self._choose_members((first,) if second == NOBODY else (first, second), owed, current)
         if members is None:
             return False
-        kind = int(self.entries.kind[entry])
         fresh = any(current.question.started[slot] == 0 for slot in members)
         if fresh and (current.free[kind] > 0 or current.advances[kind] > 0):
             owed += self.patience + 1.0
@@ -412,24 +476,21 @@ class Credits:
         chosen: list[Run] = []
         if needed <= 0:
             return chosen
-        for standing, runs in sorted(self._standings(kind, current), key=lambda item: item[0]):
+        standings = [(self._standing(entry, current), runs) for entry, runs in current.on_type(kind).items()]
+        for standing, runs in sorted(standings, key=itemgetter(0)):
             if owed - standing <= self.patience:
                 break
+            while runs and not current.may_yield(runs[0]):
+                runs.popleft()
             for run in runs:
-                if run in current.entry_of and run not in current.begun and run not in spare:
+                if current.may_yield(run) and run not in spare:
                     chosen.append(run)
                     needed -= run.workers
                     if needed <= 0:
                         return chosen
         return None
 
-    def _standings(self, kind: int, current: _Round) -> list[tuple[float, list[Run]]]:
-        """The entries with runs on a type that go on from the last round: where they stand, and those runs."""
-        return [
-            (self._entry_standing(entry, current), runs) for (at, entry), runs in current.going_on.items() if at == kind
-        ]
-
-    def _choose_members(self, classes: list[int], owed: float, current: _Round) -> Members | None:
+    def _choose_members(self, classes: Sequence[int], owed: float, current: _Round) -> Members | None:
         """One job of each class: whoever waits and is furthest behind, else one that may move."""
         chosen: list[int] = []
         for number in classes:
@@ -440,18 +501,13 @@ class Credits:
         return tuple(chosen)
 
     def _candidate(self, number: int, owed: float, current: _Round, taken: list[int]) -> int | None:
-        queue = self._queue(number, current)
-        skipped = []
-        while queue and (queue[0][2] not in current.waiting or queue[0][2] in taken):
-            top = heapq.heappop(queue)
-            if top[2] in taken:
-                skipped.append(top)
-        for top in skipped:
-            heapq.heappush(queue, top)
-        if queue and queue[0][2] not in taken:
-            return queue[0][2]
+        queue = self._queues(current)[number]
+        while queue and queue[-1] in current.run_of:
+            queue.pop()
+        if queue and queue[-1] not in taken:
+            return queue[-1]
         movable = [
-            (self._standing(run, current), slot)
+            (self._standing(current.entry_of[run], current), slot)
             for slot in self._members[number]
             if slot not in taken
             and (run := current.run_of.get(slot)) is not None
@@ -461,38 +517,35 @@ class Credits:
         standing, slot = min(movable, default=(np.inf, NOBODY))
         return slot if owed - standing > self.patience else None
 
-    def _queue(self, number: int, current: _Round) -> list[tuple[int, float, int]]:
-        if number not in current.queues:
-            started = current.question.started
-            queue = [
-                (int(started[slot]), -float(self.lag[slot]), slot)
-                for slot in self._members[number]
-                if slot in current.waiting
-            ]
-            heapq.heapify(queue)
-            current.queues[number] = queue
-        return current.queues[number]
+    def _queues(self, current: _Round) -> list[list[int]]:
+        """By class, who waits: whoever is furthest behind comes last, and after all others whoever has never run."""
+        if current.queues is None:
+            slots = np.concatenate([current.question.waiting, np.array(current.homeless, dtype=np.intp)])
+            slots = slots[self._class_of[slots] != NOBODY]
+            slots = slots[np.lexsort((-slots, self.lag[slots], -current.question.started[slots]))]
+            current.queues = _in_groups(slots, self._class_of[slots], len(self._members))
+        return current.queues
 
     def _stop(self, run: Run, current: _Round) -> None:
+        """Stop a run, and let its jobs wait in line with the others of their class."""
         current.stop(run)
+        started, lag = current.question.started, self.lag
         for slot in run.members:
-            number = int(self._class_of[slot]) if slot < len(self._class_of) else NOBODY
-            if number in current.queues:
-                entry = (int(current.question.started[slot]), -float(self.lag[slot]), slot)
-                heapq.heappush(current.queues[number], entry)
+            number = int(self._class_of[slot])
+            if number != NOBODY:
+                insort(self._queues(current)[number], slot, key=lambda other: (-started[other], lag[other], -other))
 
     def _seat_guests(self, current: _Round) -> None:
         """Give idle accelerators to whoever can use them; first to those who ran there a moment ago."""
         for run, entry in list(current.stopped.values()):
-            fits = run.workers <= current.free[run.type_index]
-            if fits and all(slot in current.waiting for slot in run.members):
+            if run.workers <= current.free[run.type_index] and current.run_of.keys().isdisjoint(run.members):
                 current.start(run.members, run.type_index, entry)
-        if not current.waiting or not any(current.free):
+        if not any(current.free) or not current.waiting:
             return
         for slot, kind in offers(current.question, current.free, current.run_of):
-            if slot in current.waiting and int(current.question.workers[slot]) <= current.free[kind]:
-                number = int(self._class_of[slot]) if slot < len(self._class_of) else NOBODY
-                current.start((slot,), kind, self.entries.index.get((number, -1, kind), GUEST))
+            if slot not in current.run_of and int(current.question.workers[slot]) <= current.free[kind]:
+                number = int(self._class_of[slot])
+                current.start((slot,), kind, self.entries.index.get((number, NOBODY, kind), GUEST))
 
     def _rotate(self, current: _Round) -> None:
         """Let the members of a class trade places when one is too far ahead of another."""
@@ -501,15 +554,14 @@ class Credits:
             self._trade(members[0], members[-1], current)
 
     def _uneven_classes(self) -> list[int]:
+        if not len(self.lag) or float(self.lag.max() - self.lag.min()) <= self.rotation:
+            return []
         slots = np.flatnonzero(self._class_of != NOBODY)
         numbers = self._class_of[slots]
         behind, ahead = np.full(len(self._members), -np.inf), np.full(len(self._members), np.inf)
         np.maximum.at(behind, numbers, self.lag[slots])
         np.minimum.at(ahead, numbers, self.lag[slots])
         return np.flatnonzero(behind - ahead > self.rotation).tolist()
-
-    def _spread_too_wide(self) -> bool:
-        return float(np.ptp(self.lag)) > self.rotation and bool(self._uneven_classes()) if len(self.lag) else False
 
     def _trade(self, ahead: int, behind: int, current: _Round) -> None:
         """Swap two jobs' runs, if the one that is ahead has the faster one and both run alone or not at all."""
@@ -529,15 +581,33 @@ class Credits:
 
     def _pace(self, current: _Round) -> Floats:
         """By slot: how much further behind a job falls in a round like this."""
-        known = self._class_of != NOBODY
-        pace = np.zeros(len(self.lag))
-        pace[known] = self._class_rate[self._class_of[known]] > 0
-        for run, entry in current.entry_of.items():
-            for position, slot in enumerate(run.members):
-                if slot < len(self._class_of) and self._class_of[slot] != NOBODY:
-                    rate = float(self._class_rate[self._class_of[slot]])
-                    alone = float(current.question.rates[slot, run.type_index])
-                    speed = float(self.entries.speed[entry, position]) if entry != GUEST else alone
-                    if rate > 0:
-                        pace[slot] -= (speed or alone) / rate
+        rate = np.append(self._class_rate, 0.0)[self._class_of]  # by slot; 0 for whoever is not part of the allocation
+        pace = (rate > 0).astype(float)
+        seats = [
+            (slot, run.type_index, entry, position)
+            for run, entry in current.entry_of.items()
+            for position, slot in enumerate(run.members)
+        ]
+        slot, kind, entry, position = np.array(seats, dtype=np.intp).reshape(len(seats), 4).T
+        speed = current.question.rates[slot, kind]
+        pays = np.flatnonzero(entry != GUEST)
+        meant = self.entries.speed[entry[pays], position[pays]]
+        speed[pays] = np.where(meant > 0, meant, speed[pays])
+        due = rate[slot] > 0
+        pace[slot[due]] -= speed[due] / rate[slot[due]]
         return pace
+
+
+def _in_groups(slots: Ints, group: Ints, groups: int) -> list[list[int]]:
+    """The slots of each group, in the order given."""
+    ordered = slots[np.argsort(group, kind="stable")].tolist()
+    ends = np.cumsum(np.bincount(group, minlength=groups)).tolist()
+    return [ordered[begin:end] for begin, end in pairwise([0, *ends])]
+
+
+def _first_in_groups(numbers: Ints, group: Ints, groups: int) -> list[int]:
+    """The first number of each group that is not NOBODY; -2 if there is none."""
+    first = np.full(groups, -2)
+    known = np.flatnonzero(numbers != NOBODY)[::-1]  # of several the last one stays
+    first[group[known]] = numbers[known]
+    return first.tolist()

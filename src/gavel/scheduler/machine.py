@@ -254,10 +254,10 @@ class Scheduler:
         slot = self.roster.slot_of[job]
         for run in [run for run in self.placed if slot in run.members]:
             self.account(time)
-            where = self.placed.pop(run)
+            where = self._clear(run)
             rest = tuple(member for member in run.members if member != slot)
             if rest:
-                self.placed[Run(rest, run.type_index, run.workers)] = where
+                self._seat(Run(rest, run.type_index, run.workers), where)
             else:
                 self.floors[run.type_index].give_back(where)
         return []
@@ -288,7 +288,7 @@ class Scheduler:
                 continue
             self.account(time)
             for run in [run for run, where in self.placed.items() if run.type_index == kind and name in where]:
-                floor.give_back({server: n for server, n in self.placed.pop(run).items() if server != name})
+                floor.give_back({server: n for server, n in self._clear(run).items() if server != name})
                 commands += [Stop(self._name(slot)) for slot in run.members]
             floor.lose(name)
             self._problem_base = None
@@ -370,12 +370,12 @@ class Scheduler:
         self._round_ends = until = time + self.settings.round_seconds
         kept = set(runs)
         commands: list[Command] = []
-        if len(kept) == len(self.placed) and all(run in self.placed for run in runs):
+        if kept == self.placed.keys():
             self._accounted_until = time
             if not self._scattered:
                 return [Renew(until), WakeAt(until)]
         for run in [run for run in self.placed if run not in kept]:
-            self.floors[run.type_index].give_back(self.placed.pop(run))
+            self.floors[run.type_index].give_back(self._clear(run))
             commands += [Stop(self._name(slot)) for slot in run.members]
         fresh = [run for run in runs if run not in self.placed]
         scattered = [run for run, where in self.placed.items() if len(where) > 1 and self._cares(run)]
@@ -384,10 +384,22 @@ class Scheduler:
             commands += self._gather(run, until)
         for run in sorted(fresh, key=lambda run: -run.workers):
             commands += self._make_room(run, until)
-            where = self.placed[run] = self.floors[run.type_index].take(run.workers)
+            where = self.floors[run.type_index].take(run.workers)
+            self._seat(run, where)
             commands += self._launches(run, where, until)
         self._accounted_until = time
         return [*commands, Renew(until), WakeAt(until)]
+
+    def _seat(self, run: Run, where: Where) -> None:
+        self.placed[run] = where
+        for slot in run.members:
+            self.roster.running_on[slot] = run.type_index + 1
+
+    def _clear(self, run: Run) -> Where:
+        """Take a run off its accelerators, and say which they were."""
+        for slot in run.members:
+            self.roster.running_on[slot] = 0
+        return self.placed.pop(run)
 
     def _gather(self, run: Run, until: float) -> list[Command]:
         """Bring a scattered gang together if that is possible now."""
@@ -450,11 +462,10 @@ class Scheduler:
 
     def question(self) -> Question:
         """What the mechanism would be asked now."""
-        running = list(self.placed)
-        busy = {slot for run in running for slot in run.members}
-        waiting = np.array([slot for slot in self._ready.tolist() if slot not in busy], dtype=np.intp)
+        roster, ready = self.roster, self._ready
+        waiting = ready[roster.running_on[ready] == 0]
         capacity = [floor.capacity for floor in self.floors]
-        return Question(capacity, running, waiting, self.roster.workers, self.roster.rates, self.roster.started)
+        return Question(capacity, list(self.placed), waiting, roster.workers, roster.rates, roster.started)
 
     @property
     def _ready(self) -> Ints:
@@ -465,19 +476,17 @@ class Scheduler:
     def received_until(self, slot: int, time: float) -> Floats:
         """Seconds that a job has received on each type, what is not yet written down included; changes nothing."""
         received = self.roster.received[slot].copy()
-        for run in self.placed:
-            if slot in run.members:
-                received[run.type_index] += max(time - self._accounted_until, 0.0)
+        if self.roster.running_on[slot]:
+            received[self.roster.running_on[slot] - 1] += max(time - self._accounted_until, 0.0)
         return np.asarray(received)
 
     def account(self, time: float) -> None:
         """Write down the accelerator time that everyone who runs has received."""
         elapsed = time - self._accounted_until
         if elapsed > 0 and self.placed:
-            slots, kinds = zip(*((slot, run.type_index) for run in self.placed for slot in run.members), strict=True)
-            self.roster.received[list(slots), list(kinds)] += elapsed
-            for run in self.placed:
-                self.accelerator_seconds[run.type_index] += elapsed * run.workers
+            slots = self.roster.running_on.nonzero()[0]
+            self.roster.received[slots, self.roster.running_on[slots] - 1] += elapsed
+            self.accelerator_seconds += [elapsed * floor.busy for floor in self.floors]
         self._accounted_until = max(time, self._accounted_until)
 
     @property
@@ -543,6 +552,9 @@ def check_invariants(scheduler: Scheduler) -> None:
             used[name] = used.get(name, 0) + count
     active = set(scheduler.roster.active.tolist())
     assert seen <= active, "somebody runs who is not there"  # noqa: S101
+    kinds = {slot: run.type_index + 1 for run in scheduler.placed for slot in run.members}
+    running_on = scheduler.roster.running_on
+    assert {slot: running_on[slot] for slot in running_on.nonzero()[0].tolist()} == kinds, "roster and floors differ"  # noqa: S101
     for floor in scheduler.floors:
         for name, size in floor._size.items():  # noqa: SLF001 - one package
             assert floor._free[name] == size - used.get(name, 0) >= 0, f"server {name} does not add up"  # noqa: S101, SLF001

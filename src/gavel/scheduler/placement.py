@@ -37,6 +37,10 @@ class Floor:
     def free(self) -> int:
         return sum(self._free.values())
 
+    @property
+    def busy(self) -> int:
+        return self.capacity - self.free
+
     def servers(self) -> Iterator[tuple[str, int, int]]:
         """Name, accelerators and how many of them are free, of every server."""
         for name, size in self._size.items():
@@ -123,5 +127,7 @@ class Floor:
 
     def is_consolidated(self, where: Where) -> bool:
         """Whether a gang sits on as few servers as its size allows."""
+        if len(where) == 1:
+            return True
         workers, largest = sum(where.values()), max(self._size.values(), default=1)
         return len(where) <= -(-workers // largest)

@@ -60,7 +60,7 @@ class Priorities:
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:  # noqa: ARG002 - it keeps no runs
         return plain_record(_State("priorities", tuple(self._combos), self._target, self._turn, self._rounds))
 
-    def restore(self, document: Any, runs: Sequence[Run], question: Question) -> None:  # noqa: ARG002
+    def restore(self, document: Any, runs: Sequence[Run]) -> None:  # noqa: ARG002 - it keeps no runs
         state = from_plain(_State, document)
         self._combos, self._target = list(state.combos), state.target
         self._turn, self._rounds = state.turn, state.rounds

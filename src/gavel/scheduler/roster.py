@@ -37,6 +37,8 @@ class Roster:
     """Steps left when `isolated_age` was last brought up to date."""
     started: Ints = field(default_factory=lambda: np.empty(0, np.intp))
     """1 once it has run."""
+    running_on: Ints = field(default_factory=lambda: np.empty(0, np.intp))
+    """1 + the type that it runs on; 0 while it does not run, also for slots that are not in use."""
     restarts: Ints = field(default_factory=lambda: np.empty(0, np.intp))
     """How often it was launched after the first time."""
     rates: Floats = field(default_factory=lambda: np.empty((0, 0)))
@@ -119,14 +121,10 @@ class Roster:
         more = max(size, 64)
         self.ids += [None] * more
         self.spare += range(size + more - 1, size - 1, -1)
-        for name in ("profile", "workers", "weight", "steps", "arrival", "deadline", "entity", "isolated_age"):
-            setattr(self, name, np.resize(getattr(self, name), size + more))
-        for name in ("counted", "started", "restarts"):
-            setattr(self, name, np.resize(getattr(self, name), size + more))
-        for name in ("rates", "received"):
+        for name in _columns():
             old = getattr(self, name)
-            new = np.zeros((size + more, self.types))
-            new[:size] = old.reshape(size, self.types)
+            new = np.zeros((size + more, self.types) if old.ndim == 2 else size + more, dtype=old.dtype)
+            new[:size] = old.reshape(new[:size].shape)
             setattr(self, name, new)
 
 

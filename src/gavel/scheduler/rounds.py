@@ -57,8 +57,8 @@ class Mechanism(Protocol):
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:
         """Everything that later plans depend on, as plain data; runs by number."""
 
-    def restore(self, document: Any, runs: Sequence[Run], question: Question) -> None:
-        """Take up what another one of the same kind and settings wrote down; `question` is that of this moment."""
+    def restore(self, document: Any, runs: Sequence[Run]) -> None:
+        """Take up what another one of the same kind and settings wrote down."""
 
 
 class RunNumbers:

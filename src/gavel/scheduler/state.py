@@ -117,7 +117,7 @@ def restore(
     scheduler.accelerator_seconds = state.accelerator_seconds
     for name, value in read_items(COUNTERS, state.counters, "a scheduler").items():
         setattr(scheduler, name, value)
-    mechanism.restore(state.mechanism, state.runs, scheduler.question())
+    mechanism.restore(state.mechanism, state.runs)
     return scheduler
 
 
