@@ -155,7 +155,7 @@ class Session:
         return await self.until(lambda: next(iter(self._all("heartbeat")[seen:]), None))
 
     def _all(self, kind: str) -> list[Any]:
-        return [getattr(message, kind) for message in self.received if message.HasField(kind)]  # type: ignore[arg-type]
+        return [getattr(message, kind) for message in self.received if message.WhichOneof("message") == kind]
 
 
 class Scheduler(GavelServicer):
@@ -199,7 +199,9 @@ class Scheduler(GavelServicer):
         return await self._sessions.get()
 
     async def Attach(
-        self, requests: AsyncIterator[pb.FromAgent], context: grpc.aio.ServicerContext[Any, Any]
+        self,
+        requests: AsyncIterator[pb.FromAgent],
+        context: grpc.aio.ServicerContext[Any, Any],  # noqa: ARG002 - as gRPC calls it
     ) -> AsyncIterator[pb.ToAgent]:
         """Serve one stream."""
         first = await anext(aiter(requests))
@@ -226,13 +228,16 @@ async def _listen(requests: AsyncIterator[pb.FromAgent], session: Session) -> No
 def settings_for(scheduler: Scheduler, directory: Path, text: str = "v100=2", **fields: Any) -> AgentSettings:
     """Make settings of an agent with emulated accelerators."""
     accelerators, emulation = emulated(text)
-    told = {"scheduler": scheduler.address, "name": "here", "longest_pause_seconds": 0.2, "emulation": emulation}
-    return AgentSettings(
-        accelerators=accelerators,
-        state=directory / "state",
-        checkpoints=directory / "checkpoints",
-        **{**told, **fields},
-    )
+    told = {
+        "accelerators": accelerators,
+        "state": directory / "state",
+        "checkpoints": directory / "checkpoints",
+        "scheduler": scheduler.address,
+        "name": "here",
+        "emulation": emulation,
+        "longest_pause_seconds": 0.2,
+    }
+    return AgentSettings(**{**told, **fields})
 
 
 @asynccontextmanager

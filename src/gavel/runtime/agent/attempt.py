@@ -58,13 +58,16 @@ class Attempt:
 
     async def run(self) -> None:
         """Wait for devices, run every rank, report every end."""
+        there = self.site.devices.total(self.start.type)
+        if there < self.start.ranks:
+            named = f"server {self.site.settings.name} has {there} accelerators of type {self.start.type}"
+            self._never_began(Verdict(pb.TaskEnded.CRASHED, f"{named}, not {self.start.ranks}"))
+            return
         self._watch_lease()
         try:
             devices = await self._devices()
             if devices is None:
-                for local in range(self.start.ranks):
-                    verdict = Verdict(pb.TaskEnded.LEFT, f"{self.asked}, before it began")
-                    self.site.post.ended(ended(self._status(local), verdict), None)
+                self._never_began(Verdict(pb.TaskEnded.LEFT, f"{self.asked}, before it began"))
             else:
                 await self._run_on(devices)
         finally:
@@ -220,6 +223,10 @@ class Attempt:
             started.master_port = self.meeting.master_port
             started.gang_port = self.meeting.gang_port
         return started
+
+    def _never_began(self, verdict: Verdict) -> None:
+        for local in range(self.start.ranks):
+            self.site.post.ended(ended(self._status(local), verdict), None)
 
     def _report_started(self, task: Task) -> None:
         self.site.say(f"started {self._named(task)} on {self.start.type} {task.device}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,16 +19,16 @@ class Mps:
     directory: Path
     environment: Mapping[str, str]
     running: bool = field(default=False, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def start(self) -> dict[str, str]:
         """Make sure that it runs; what a job needs in its environment to use it, nothing where it is not installed."""
-        if not self.running and not self._start():
-            return {}
-        return self._told()
+        with self._lock:  # both of a pair may come at the same time
+            return self._told() if self.running or self._start() else {}
 
     def quit(self) -> None:
         """End the daemon, also one that an earlier agent left."""
-        if self._told_directory().is_dir() and shutil.which(_CONTROL, path=self.environment.get("PATH")):
+        if (self.directory / "pipe").is_dir() and shutil.which(_CONTROL, path=self.environment.get("PATH")):
             self._control([], "quit\n")
             shutil.rmtree(self.directory, ignore_errors=True)
         self.running = False
@@ -56,11 +57,8 @@ class Mps:
             return False
         return done.returncode == 0
 
-    def _told_directory(self) -> Path:
-        return self.directory / "pipe"
-
     def _told(self) -> dict[str, str]:
         return {
-            "CUDA_MPS_PIPE_DIRECTORY": str(self._told_directory()),
+            "CUDA_MPS_PIPE_DIRECTORY": str(self.directory / "pipe"),
             "CUDA_MPS_LOG_DIRECTORY": str(self.directory / "log"),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import sys
 from collections import deque
 from collections.abc import Coroutine, Iterable
@@ -217,7 +218,7 @@ class Stream:
                 self._refused(refused)
                 return self.attached, str(refused)
             except _LOST as error:
-                return self.attached, _in_words(error)
+                return self.attached, await _in_words(error, call)
             finally:
                 call.cancel()
                 if self.attached:
@@ -227,7 +228,8 @@ class Stream:
 
     async def _introduce(self, connection: _Connection) -> pb.Welcome:
         await self._send(connection, pb.FromAgent(hello=await self._desk.hello()))
-        answer = await asyncio.wait_for(connection.read(), WELCOME_SECONDS)
+        async with asyncio.timeout(WELCOME_SECONDS):  # wait_for may lose a cancellation
+            answer = await connection.read()
         if not answer.HasField("welcome"):
             raise _LostError("it does not answer as a scheduler does")
         return answer.welcome
@@ -262,8 +264,9 @@ class Stream:
     async def _heartbeats(self, connection: _Connection, seconds: float) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._beat.wait(), seconds)
-                await asyncio.sleep(HURRY_SECONDS)  # others may be in a hurry for the same reason
+                async with asyncio.timeout(seconds):
+                    await self._beat.wait()
+                    await asyncio.sleep(HURRY_SECONDS)  # others may be in a hurry for the same reason
             self._beat.clear()
             await self._send(connection, pb.FromAgent(heartbeat=self._desk.heartbeat()))
 
@@ -325,11 +328,25 @@ async def _until_one_ends(*talks: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _in_words(error: Exception) -> str:
-    if isinstance(error, grpc.aio.AioRpcError):
-        if error.code() == grpc.StatusCode.UNIMPLEMENTED:
-            return "what listens there is not a scheduler"
-        return str(error.details() or error.code().name.lower())
+async def _in_words(error: Exception, call: Any) -> str:
     if isinstance(error, TimeoutError):
         return "it does not answer"
+    if isinstance(error, asyncio.InvalidStateError) and call.done():
+        # It was over before we could write; why is known to the call alone.
+        return _shortened(await call.code(), await call.details())
+    if isinstance(error, grpc.aio.AioRpcError):
+        return _shortened(error.code(), error.details())
     return str(error) or type(error).__name__
+
+
+def _shortened(code: grpc.StatusCode, details: str | None) -> str:
+    """Leave the essential of what the library says.
+
+    >>> text = "failed to connect to all addresses; last error: UNKNOWN: ipv4:1.2.3.4:5: connect: Refused (111)"
+    >>> _shortened(grpc.StatusCode.UNAVAILABLE, text)
+    'Refused'
+    """
+    if code == grpc.StatusCode.UNIMPLEMENTED:
+        return "what listens there is not a scheduler"
+    last = (details or code.name.lower().replace("_", " ")).rpartition(": ")[2]
+    return re.sub(r" \(\d+\)$", "", last)

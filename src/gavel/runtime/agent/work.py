@@ -84,7 +84,8 @@ class Work:
         graces.terminate_seconds = welcome.terminate_grace_seconds or graces.terminate_seconds
         self.say(f"attached to {self.site.settings.scheduler} as {self.site.settings.name}")
         running = [message for attempt in self.attempts.values() for message in attempt.started()]
-        return [pb.FromAgent(started=message) for message in running]
+        draining = [pb.FromAgent(draining=pb.Draining())] if self.draining else []
+        return [*draining, *(pb.FromAgent(started=message) for message in running)]
 
     def lost(self) -> None:
         """Stop what is left of broken gangs: the scheduler is not there to say so."""
