@@ -33,6 +33,7 @@ VERBS = {
     "simulate": Verb("simulate", "simulate_command", "Run a workload in virtual time and print its figures."),
     "sweep": Verb("sweep", "sweep_command", "Compare policies over loads and seeds, on all cores."),
     "serve": Verb("serve", "serve_command", "Run the scheduler that `gavel submit` and `gavel worker` talk to."),
+    "worker": Verb("worker", "app", "Run jobs on this server for a scheduler; `worker drain` lets one run empty."),
     "demo": Verb("demo", "demo", "Show what knowing the accelerator types is worth."),
     "bench": Verb("bench", "app", "Measure how fast Gavel is on this machine."),
     "trace": Verb("trace", "app", "Generate, convert and describe traces of jobs."),

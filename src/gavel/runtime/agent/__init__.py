@@ -1,0 +1,7 @@
+"""The agent of a server: starts the processes of jobs where the scheduler says, and never leaves one behind."""
+
+from gavel.runtime.agent.agent import Agent
+from gavel.runtime.agent.settings import AgentSettings, emulated
+from gavel.runtime.agent.stream import AgentRefusedError
+
+__all__ = ["Agent", "AgentRefusedError", "AgentSettings", "emulated"]

@@ -1,0 +1,89 @@
+"""The agent of one server, as a class that can be embedded.
+
+It installs no signal handlers, prints nothing, and several can run in one process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+from gavel.runtime.agent.settings import AgentSettings
+from gavel.runtime.agent.state import StateDirectory
+from gavel.runtime.agent.work import Work
+
+_LEAVING = "its server leaves the cluster"
+
+
+def _quiet(sentence: str) -> None:
+    """Say nothing."""
+
+
+class Agent:
+    """One server's agent: `await agent.run()` once; it lasts until `stop` or a refusal."""
+
+    def __init__(self, settings: AgentSettings, say: Callable[[str], None] = _quiet) -> None:
+        self.settings = settings
+        self._say = say
+        self._work: Work | None = None
+        self._draining = False
+        self._at_once = False
+        self._stopping = asyncio.Event()
+        self._over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Serve the scheduler until told to stop; AgentRefusedError if it will not have this agent."""
+        self.settings.check()
+        try:
+            with StateDirectory(self.settings.state, kept_logs=self.settings.kept_logs) as state:
+                if state.leftovers:
+                    self._say(f"ended {state.leftovers} tasks that an earlier agent left behind")
+                self._work = Work(self.settings, state, self._say)
+                await self._serve(self._work)
+        finally:
+            self._over.set()
+
+    def drain(self) -> None:
+        """Take no new work from now on; the scheduler moves the jobs."""
+        self._draining = True
+        if self._work is not None:
+            self._work.drain()
+
+    async def stop(self, *, at_once: bool = False) -> None:
+        """Stop all jobs, at a checkpoint unless at once, tell the scheduler, and end `run`."""
+        self._at_once = self._at_once or at_once
+        self._stopping.set()
+        if self._work is not None:
+            self._work.close(_LEAVING, at_once=self._at_once)
+            await self._over.wait()
+
+    async def _serve(self, work: Work) -> None:
+        if self._draining:
+            work.drain()
+        if work.site.mps is not None:
+            await asyncio.to_thread(work.site.mps.quit)  # one that an earlier agent left
+        streaming = asyncio.create_task(work.stream.run())
+        others = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(work.keep_logs_small())]
+        try:
+            await asyncio.wait([streaming, *others], return_when=asyncio.FIRST_COMPLETED)
+            await self._take_leave(work, streaming)
+        finally:
+            for task in (streaming, *others):
+                task.cancel()
+            await asyncio.gather(streaming, *others, return_exceptions=True)
+            await work.abandon()
+            work.stream.tidy()
+            if work.site.mps is not None and work.site.mps.running:
+                await asyncio.to_thread(work.site.mps.quit)
+
+    async def _take_leave(self, work: Work, streaming: asyncio.Task[None]) -> None:
+        """End all jobs and say so, or at least the first."""
+        work.close(_LEAVING, at_once=self._at_once)
+        await work.over()
+        if not streaming.done():
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self.settings.farewell_seconds):
+                    await work.stream.all_told()
+        if streaming.done():
+            streaming.result()

@@ -1,0 +1,53 @@
+"""How fast an emulated accelerator would be: the pace of a job by its template, workers, type, place and neighbour."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gavel.core.throughputs import Profile, ThroughputTable
+from gavel.errors import InputError
+
+SHARED = 0.5
+"""Of its rate alone, what a job keeps next to one of which the table knows nothing: they take turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Emulation:
+    """Hardware that is a table: rates of templates, faster or slower by one factor for all."""
+
+    table: ThroughputTable
+    time_scale: float = 1.0
+
+    def check_types(self, types: tuple[str, ...]) -> None:
+        """Refuse what cannot be emulated."""
+        for name in types:
+            if name not in self.table.types:
+                known = ", ".join(self.table.types)
+                raise InputError(f"emulated type {name!r} has no throughputs; use one of {known}, or give a table")
+
+    def pace(self, profile: Profile, kind: str, *, consolidated: bool, beside: Profile | None = None) -> float:
+        """Steps per second of a job, alone or while it shares its accelerators."""
+        alone = self._alone(profile, kind, consolidated=consolidated)
+        if beside is None:
+            return alone * self.time_scale
+        return (self._shared(profile, beside, kind) or alone * SHARED) * self.time_scale
+
+    def _alone(self, profile: Profile, kind: str, *, consolidated: bool) -> float:
+        known = profile in self.table.profiles
+        rate = float(self.table.rates([profile], [kind])[0, 0, 0 if consolidated else 1]) if known else 0.0
+        return rate or self.usual(kind)
+
+    def usual(self, kind: str) -> float:
+        """Find the rate of a template that nobody knows: that of the median template with one worker."""
+        single = [profile for profile in self.table.profiles if profile[1] == 1] or list(self.table.profiles)
+        rates = self.table.rates(single, [kind])[:, 0, 0]
+        running = rates[rates > 0]
+        return float(np.median(running)) if running.size else 1.0
+
+    def _shared(self, profile: Profile, beside: Profile, kind: str) -> float:
+        if not {profile, beside} <= set(self.table.profiles):
+            return 0.0
+        rows = [self.table.profiles.index(which) for which in (profile, beside)]
+        return float(self.table.shared[rows[0], rows[1], self.table.types.index(kind)])

@@ -1,0 +1,102 @@
+"""What a job process is told through its environment, and whether its command can be started at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gavel.runtime.agent.meeting import Meeting
+from gavel.wire import gavel_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """What is particular to one process of a job."""
+
+    rank: int
+    local_rank: int
+    device: int
+    socket: str
+    lease_seconds: float
+
+
+def job_environment(
+    inherited: Mapping[str, str],
+    start: pb.Start,
+    seat: Seat,
+    meeting: Meeting,
+    *,
+    checkpoints: Path,
+    real: bool,
+    extra: Mapping[str, str],
+) -> dict[str, str]:
+    """Build the whole environment: inherited, then the job's own, then what must be as we say."""
+    kept = {name: value for name, value in inherited.items() if not name.startswith("GAVEL_")}
+    ours = {**_gavel(start, seat, meeting, checkpoints), **_torch(start, seat, meeting), **_devices(seat, real=real)}
+    return {**kept, "PYTHONUNBUFFERED": "1", **start.request.environment, **ours, **extra}
+
+
+def _gavel(start: pb.Start, seat: Seat, meeting: Meeting, checkpoints: Path) -> dict[str, str]:
+    told = {
+        "GAVEL_JOB_ID": start.job,
+        "GAVEL_ATTEMPT": str(start.attempt),
+        "GAVEL_CHECKPOINT_DIR": str(checkpoints),
+        "GAVEL_SOCKET": seat.socket,
+        "GAVEL_ACCELERATOR_TYPE": start.type,
+        "GAVEL_RANK": str(seat.rank),
+        "GAVEL_WORLD_SIZE": str(start.workers),
+        "GAVEL_LEASE_SECONDS": f"{seat.lease_seconds:.3f}",
+        "GAVEL_DEVICES": str(seat.device),
+    }
+    if start.request.steps > 0:
+        told["GAVEL_STEPS"] = _plain(start.request.steps)
+    if start.workers > 1:
+        told["GAVEL_GANG_ADDRESS"] = f"{meeting.address}:{meeting.gang_port}"
+        told["GAVEL_GANG_TOKEN"] = gang_token(start, meeting)
+    return told
+
+
+def _plain(number: float) -> str:
+    return str(int(number)) if number.is_integer() else repr(number)
+
+
+def gang_token(start: pb.Start, meeting: Meeting) -> str:
+    """Make what all ranks of an attempt know and no process of another one: its port may be given again."""
+    known = f"{start.job}\0{start.attempt}\0{meeting.address}\0{meeting.master_port}\0{meeting.gang_port}"
+    return hashlib.sha256(known.encode()).hexdigest()[:32]
+
+
+def _torch(start: pb.Start, seat: Seat, meeting: Meeting) -> dict[str, str]:
+    return {
+        "RANK": str(seat.rank),
+        "WORLD_SIZE": str(start.workers),
+        "LOCAL_RANK": str(seat.local_rank),
+        "LOCAL_WORLD_SIZE": str(start.ranks),
+        "MASTER_ADDR": meeting.address,
+        "MASTER_PORT": str(meeting.master_port),
+    }
+
+
+def _devices(seat: Seat, *, real: bool) -> dict[str, str]:
+    visible = str(seat.device) if real else ""
+    # Without the order by bus, CUDA numbers the fastest GPU first, and not as nvidia-smi does.
+    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible, "HIP_VISIBLE_DEVICES": visible}
+
+
+def obstacle(command: Sequence[str], directory: str | None, environment: Mapping[str, str]) -> str | None:
+    """Say why a command can never be started here; None if it can."""
+    if directory and not Path(directory).is_dir():
+        return f"there is no working directory {directory}"
+    if not command or not command[0]:
+        return "it has no command"
+    program = str(Path(directory or ".", command[0])) if "/" in command[0] else command[0]
+    path = environment.get("PATH", os.defpath)
+    if shutil.which(program, mode=os.F_OK, path=path) is None:
+        return f"there is no command {command[0]}"
+    if shutil.which(program, path=path) is None:
+        return f"command {command[0]} may not be executed"
+    return None

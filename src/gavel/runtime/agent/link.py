@@ -1,0 +1,177 @@
+"""The agent's end of the link to a job process: one UNIX socket for each, JSON lines both ways.
+
+Sockets are read and written without a coroutine for each: a server may have a hundred jobs that report twice a second,
+and what a process said before it died must be read before its end is judged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import math
+import os
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LONGEST_LINE = 64 * 1024
+LARGEST_BACKLOG = 256 * 1024
+"""A job that does not read is not written to any further."""
+
+Listener = Callable[[Mapping[str, Any]], None]
+
+
+class Link:
+    """Listens at one path; whatever processes of the job connect are one job to us."""
+
+    def __init__(self, path: Path, hear: Listener, greet: Callable[[], list[Mapping[str, Any]]]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._hear = hear
+        self._greet = greet
+        self._ends: set[_End] = set()
+        self.path = path
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        self._server.bind(str(path))
+        path.chmod(0o600)
+        self._server.listen(64)
+        self._loop.add_reader(self._server, self._accept)
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether a process of the job is there that leaves when it is asked."""
+        return any(end.greeted and end.asks for end in self._ends)
+
+    def send(self, message: Mapping[str, Any]) -> None:
+        """Say something to the job; what nobody hears is lost."""
+        for end in list(self._ends):
+            if end.greeted:
+                self._say(end, message)
+
+    def close(self) -> None:
+        """Read what is left to read, then hang up."""
+        self._accept()
+        for end in list(self._ends):
+            for _ in range(64):  # more than a socket holds: whoever still writes is not waited for
+                if not self._read(end):
+                    break
+            self._drop(end)
+        self._loop.remove_reader(self._server)
+        self._server.close()
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(BlockingIOError, ConnectionError):
+            while True:
+                connection, _ = self._server.accept()
+                connection.setblocking(False)
+                end = _End(connection)
+                self._ends.add(end)
+                self._loop.add_reader(connection, self._read, end)
+
+    def _read(self, end: _End) -> bool:
+        """Take in what there is; whether there may be more."""
+        try:
+            data = end.connection.recv(LONGEST_LINE)
+        except (BlockingIOError, InterruptedError):
+            return False
+        except OSError:
+            data = b""
+        lines = end.lines(data)
+        if not data or lines is None:
+            self._drop(end)
+            return False
+        for line in lines:
+            self._take(end, line)
+        return True
+
+    def _take(self, end: _End, line: bytes) -> None:
+        message = _parse(line)
+        if message is None:
+            return
+        self._hear(message)
+        if message.get("op") == "hello" and not end.greeted:
+            end.greeted, end.asks = True, message.get("asks") is not False
+            for answer in self._greet():
+                self._say(end, answer)
+
+    def _say(self, end: _End, message: Mapping[str, Any]) -> None:
+        waiting = bool(end.unsent)
+        end.unsent += json.dumps(message).encode() + b"\n"
+        if len(end.unsent) > LARGEST_BACKLOG:
+            self._drop(end)
+        elif not waiting:
+            self._write(end)
+
+    def _write(self, end: _End) -> None:
+        try:
+            sent = end.connection.send(end.unsent)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError:
+            # It may have said something before it hung up: reading finds that out, and the end.
+            end.unsent.clear()
+            self._loop.remove_writer(end.connection)
+            return
+        del end.unsent[:sent]
+        if end.unsent:
+            self._loop.add_writer(end.connection, self._write, end)
+        else:
+            self._loop.remove_writer(end.connection)
+
+    def _drop(self, end: _End) -> None:
+        if end in self._ends:
+            self._ends.discard(end)
+            self._loop.remove_reader(end.connection)
+            self._loop.remove_writer(end.connection)
+            end.connection.close()
+
+
+@dataclass(eq=False)
+class _End:
+    """One connection."""
+
+    connection: socket.socket
+    greeted: bool = False
+    asks: bool = True
+    """Whether it listens; a program may also only report."""
+    received: bytes = b""
+    unsent: bytearray = field(default_factory=bytearray)
+
+    def lines(self, data: bytes) -> list[bytes] | None:
+        """Split what came into lines; None if a line is too long to be one."""
+        *lines, self.received = (self.received + data).split(b"\n")
+        return None if len(self.received) > LONGEST_LINE else lines
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    """Read one message; a job's nonsense is no reason to stop listening to it."""
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def figure(message: Mapping[str, Any], name: str) -> float | None:
+    """Read a number that is at least 0 from a message.
+
+    >>> figure({"steps": 3}, "steps"), figure({"steps": "many"}, "steps")
+    (3.0, None)
+    """
+    value = message.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if 0 <= number < math.inf else None
+
+
+def socket_path_fits(path: Path) -> bool:
+    """Whether the kernel takes this as the path of a socket."""
+    return len(os.fsencode(path)) <= 100

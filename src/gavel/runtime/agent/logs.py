@@ -1,0 +1,119 @@
+"""The log of one process of a job: a file that it writes itself, kept small, read for the scheduler as it grows.
+
+The process appends to the file directly, so that it never waits for a reader. The beginning and the newest part stay;
+what is between them gives its space back to the disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+HEAD_BYTES = 64 * 1024
+"""How much of the beginning stays."""
+TAIL_BYTES = 4 * 1024
+"""What is said of a task that is over."""
+CHUNK_BYTES = 64 * 1024
+"""How much is sent at a time."""
+BACKLOG_BYTES = 512 * 1024
+"""What is sent late at most, when the scheduler was away or the job writes faster than we send."""
+
+_PUNCH_HOLE_AND_KEEP_SIZE = 3
+
+
+@dataclass
+class Log:
+    """One file."""
+
+    path: Path
+    limit: int
+    sent: int = 0
+    """How far the scheduler has it."""
+    resumes: int = HEAD_BYTES
+    """Where the newest part begins; what is between it and the beginning is gone."""
+    lost: int = 0
+    """How many bytes are gone."""
+
+    def open(self) -> int:
+        """Make the file and return a descriptor to append to it."""
+        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+
+    def news(self) -> bytes:
+        """Take the next chunk for the scheduler; empty if it has all."""
+        size = self._size()
+        if size <= self.sent:
+            return b""
+        start = max(self.sent, size - BACKLOG_BYTES)
+        if HEAD_BYTES <= start < self.resumes:
+            start = self.resumes
+        end = min(size, start + CHUNK_BYTES)
+        data = self._read(start, HEAD_BYTES if start < HEAD_BYTES < end < self.resumes else end)
+        note = _left_out(start - self.sent) if start > self.sent else b""
+        self.sent = start + len(data)
+        return note + data
+
+    def tail(self) -> bytes:
+        """Read the end."""
+        size = self._size()
+        start = size - TAIL_BYTES
+        return self._read(max(0, self.resumes if HEAD_BYTES <= start < self.resumes else start), size)
+
+    def trim(self) -> None:
+        """Give back the space of the middle if the file has grown too large."""
+        size = self._size()
+        if HEAD_BYTES + size - self.resumes <= self.limit:
+            return
+        # Half of the newest part goes with it, so that this is rare.
+        end = size - max(0, self.limit - HEAD_BYTES) // 2
+        try:
+            if _punch_hole(self.path, HEAD_BYTES, end):
+                self.lost, self.resumes = self.lost + end - self.resumes, end
+            else:  # this file system cannot; a beginning is all that can stay
+                os.truncate(self.path, HEAD_BYTES)
+                self.lost, self.sent = self.lost + size - self.resumes, min(self.sent, HEAD_BYTES)
+        except OSError:  # someone tidied up; the job goes on
+            return
+
+    def tidy(self) -> None:
+        """Write the file anew with a line in place of the hole; nobody appends to it any more."""
+        self.trim()
+        if not self.lost:
+            return
+        whole = self.path.with_suffix(".whole")
+        try:
+            whole.write_bytes(self._read(0, HEAD_BYTES) + _left_out(self.lost) + self._read(self.resumes, self._size()))
+            whole.replace(self.path)
+        except OSError:  # a full disk: the file with the hole stays
+            whole.unlink(missing_ok=True)
+        self.lost = 0
+
+    def _size(self) -> int:
+        try:
+            return self.path.stat().st_size
+        except OSError:
+            return 0
+
+    def _read(self, start: int, end: int) -> bytes:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(start)
+                return file.read(end - start)
+        except OSError:
+            return b""
+
+
+def _left_out(count: int) -> bytes:
+    return f"\n[... {count:,} bytes left out ...]\n".encode()
+
+
+def _punch_hole(path: Path, start: int, end: int) -> bool:
+    """Free the space of a part of a file; False where the file system cannot."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    offset, length = ctypes.c_longlong(start), ctypes.c_longlong(end - start)
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        return bool(libc.fallocate(descriptor, _PUNCH_HOLE_AND_KEEP_SIZE, offset, length) == 0)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,50 @@
+"""Where the ranks of a gang find each other: addresses and free ports."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+
+from gavel.wire import gavel_pb2 as pb
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """Where the first rank is."""
+
+    address: str
+    master_port: int
+    gang_port: int
+
+
+def meeting_of(start: pb.Start, address: str, taken: set[int]) -> Meeting:
+    """Where the ranks of this attempt meet: as told, or at ports that are free here and now noted in `taken`."""
+    if start.first_rank > 0:
+        return Meeting(start.master_address, start.master_port, start.gang_port)
+    local = start.ranks == start.workers
+    return Meeting(LOOPBACK if local else address, free_port(taken), free_port(taken))
+
+
+def free_port(taken: set[int]) -> int:
+    """Find a port that nobody listens at and that was not given to another task."""
+    while True:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.bind(("", 0))
+            port: int = probe.getsockname()[1]
+        if port not in taken:
+            taken.add(port)
+            return port
+
+
+def own_address(scheduler: str) -> str:
+    """Find the address from which this server reaches the scheduler; nothing is sent."""
+    host, _, port = scheduler.rpartition(":")
+    try:
+        family, kind, protocol, _, target = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.connect(target)
+            return str(probe.getsockname()[0])
+    except OSError:
+        return LOOPBACK

@@ -1,0 +1,86 @@
+"""What an agent is told before it starts."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gavel.core.throughputs import ThroughputTable, builtin_table
+from gavel.errors import InputError
+from gavel.runtime.agent.accelerators import Indices, parse_accelerators
+from gavel.runtime.agent.emulation import Emulation
+from gavel.wire import DEFAULT_ADDRESS
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSettings:
+    """One server: what it has, where it keeps things, and whom it works for.
+
+    >>> AgentSettings(accelerators={"v100": (0, 1)}, state=Path("state"), checkpoints=Path("ckpt")).counts()
+    {'v100': 2}
+    """
+
+    accelerators: Indices
+    """Device numbers by type."""
+    state: Path
+    """A directory of this agent alone: logs, and what it needs to clean up after its own crash."""
+    checkpoints: Path
+    """Where jobs keep their checkpoints, one directory each; all servers must see the same."""
+    scheduler: str = DEFAULT_ADDRESS
+    name: str = field(default_factory=platform.node)
+    address: str | None = None
+    """Where other servers reach this one; None: as the scheduler does."""
+    emulation: Emulation | None = None
+    """None: the accelerators are real."""
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    """What job processes inherit."""
+    log_bytes: int = 16 * 1024 * 1024
+    """Largest log of one process of a job."""
+    kept_logs: int = 500
+    """How many logs of tasks that are over are kept."""
+    first_pause_seconds: float = 0.1
+    longest_pause_seconds: float = 5.0
+    """Between attempts to reach the scheduler: the pause doubles from one to the other."""
+    patience_seconds: float = 30.0
+    """How long to try again when the scheduler says that this agent's name is in use."""
+    farewell_seconds: float = 5.0
+    """How long a leaving agent tries to tell the scheduler how its jobs ended."""
+
+    def counts(self) -> dict[str, int]:
+        """How many accelerators there are of each type."""
+        return {name: len(indices) for name, indices in self.accelerators.items()}
+
+    def check(self) -> None:
+        """Refuse what cannot work, before anything is started."""
+        if not self.name or len(self.name) > 200 or not self.name.isprintable():
+            raise InputError(f"agent name {self.name!r}: give a short printable name")
+        if not self.accelerators:
+            raise InputError("this agent has no accelerators; give some, for example v100=4")
+        _, separator, port = self.scheduler.rpartition(":")
+        if not (separator and port.isdecimal() and 0 < int(port) < 65536):
+            raise InputError(f"scheduler {self.scheduler!r} is not HOST:PORT, for example {DEFAULT_ADDRESS}")
+        if self.emulation is not None:
+            self.emulation.check_types(tuple(self.accelerators))
+        for directory in (self.state, self.checkpoints):
+            _writable(directory)
+
+
+def emulated(text: str, *, table: ThroughputTable | None = None, time_scale: float = 1.0) -> tuple[Indices, Emulation]:
+    """Accelerators that are not there, and how they behave: two of the fields of AgentSettings."""
+    return parse_accelerators(text), Emulation(builtin_table() if table is None else table, time_scale)
+
+
+def _writable(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"directory {directory} cannot be made ({error.strerror}); choose another") from error
+    probe = directory / f".probe-{os.getpid()}"
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        raise InputError(f"directory {directory} is not writable ({error.strerror}); choose another") from error

@@ -1,0 +1,206 @@
+"""The directory of one agent: its lock, its sockets, its logs, and the processes that it must not leave behind."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import quote
+
+from gavel.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """By what a process is known again, also by a later agent: numbers of processes are used more than once."""
+
+    pid: int
+    started: int
+    """Clock ticks since boot."""
+    boot: str
+    socket: str
+    """In the environment of every process of the task."""
+
+
+class StateDirectory:
+    """Held by one agent at a time, from `with` to its end."""
+
+    def __init__(self, path: Path, *, kept_logs: int = 500) -> None:
+        self.path = path
+        self._kept_logs = kept_logs
+        self._lock = -1
+        self.sockets = Path()
+
+    def __enter__(self) -> Self:
+        """Lock the directory, and end what an earlier agent could not."""
+        for directory in (self.path, self._guards, self._logs):
+            directory.mkdir(parents=True, exist_ok=True)
+        self._lock = _locked(self.path / "lock")
+        self.leftovers = self._clean_up()
+        self.sockets = _short_directory()
+        (self.path / "sockets").write_text(str(self.sockets))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Give it back; what is noted of processes that still run stays for the next agent."""
+        shutil.rmtree(self.sockets, ignore_errors=True)
+        os.close(self._lock)
+
+    @property
+    def _guards(self) -> Path:
+        return self.path / "guards"
+
+    @property
+    def _logs(self) -> Path:
+        return self.path / "logs"
+
+    def log(self, job: str, attempt: int, rank: int) -> Path:
+        """Where the log of a task is."""
+        return self._logs / f"{quote(job, safe='')[:150]}.{attempt}.{rank}.log"
+
+    def socket(self, number: int) -> Path:
+        """Where the link of a task is."""
+        return self.sockets / str(number)
+
+    def remember(self, pid: int, socket: str) -> None:
+        """Note a process group that was started."""
+        mark = Mark(pid, start_time(pid) or 0, boot_id(), socket)
+        (self._guards / str(pid)).write_text(json.dumps(asdict(mark)))
+
+    def forget(self, pid: int) -> None:
+        """Note that it is gone."""
+        (self._guards / str(pid)).unlink(missing_ok=True)
+
+    def prune_logs(self, live: set[Path]) -> None:
+        """Delete the oldest logs of tasks that are over."""
+        logs = sorted(set(self._logs.glob("*.log")) - live, key=lambda path: path.stat().st_mtime)
+        for path in logs[: max(0, len(logs) - self._kept_logs)]:
+            path.unlink(missing_ok=True)
+
+    def _clean_up(self) -> int:
+        """Kill the processes that an earlier agent left; how many tasks they were."""
+        killed = 0
+        for file in self._guards.iterdir():
+            with contextlib.suppress(ValueError, TypeError, OSError):
+                killed += end_marked(Mark(**json.loads(file.read_text())))
+            file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            old = Path((self.path / "sockets").read_text())
+            if old.name.startswith(_PREFIX):
+                shutil.rmtree(old, ignore_errors=True)
+        return killed
+
+
+_PREFIX = "gavel-"
+
+
+def _short_directory() -> Path:
+    """Make a directory of our own where paths of sockets stay within what the kernel takes."""
+    own = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    if len(os.fsencode(own)) <= 80:
+        return own
+    own.rmdir()
+    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
+
+
+def _locked(path: Path) -> int:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        holder = os.read(lock, 20).decode(errors="replace").strip() or "unknown"
+        os.close(lock)
+        raise InputError(
+            f"directory {path.parent} is in use by another agent (process {holder}); give each agent its own"
+        ) from None
+    os.ftruncate(lock, 0)
+    os.write(lock, str(os.getpid()).encode())
+    return lock
+
+
+def boot_id() -> str:
+    """Name this boot of this machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def start_time(pid: int) -> int | None:
+    """When a process was started, in clock ticks since boot; None if there is no such process."""
+    stat = _stat(pid)
+    return int(stat[19]) if stat else None
+
+
+def end_marked(mark: Mark) -> bool:
+    """Kill the processes of a task, however they are related; whether there were any."""
+    if mark.boot != boot_id():
+        return False
+    found = bool(mark.started) and start_time(mark.pid) == mark.started
+    if found:
+        # The guard goes first of all: it would take the death of its job for the job's own end.
+        for pid in [mark.pid, *descendants(mark.pid)]:
+            _kill(pid)
+    return kill_all_with(mark.socket) or found
+
+
+def descendants(pid: int) -> list[int]:
+    """Find all processes that a process started, and those that these started."""
+    children: dict[int, list[int]] = {}
+    for process in _processes():
+        stat = _stat(process)
+        if stat:
+            children.setdefault(int(stat[1]), []).append(process)
+    found = list(children.get(pid, ()))
+    for process in found:  # grows as it goes
+        found += children.get(process, ())
+    return found
+
+
+def kill_all_with(socket: str) -> bool:
+    """Kill every process with this GAVEL_SOCKET in its environment; whether there was one."""
+    wanted = b"GAVEL_SOCKET=" + os.fsencode(socket)
+    found = False
+    # Again until there is none: one that forks while we look may be missed once.
+    for _ in range(100):
+        pids = [pid for pid in _processes() if wanted in _environment(pid).split(b"\0")]
+        for pid in pids:
+            _kill(pid)
+        if not pids:
+            break
+        found = True
+    return found
+
+
+def _kill(pid: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)
+
+
+def _processes() -> list[int]:
+    numbers = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdecimal()]
+    return [pid for pid in numbers if pid != os.getpid()]
+
+
+def _stat(pid: int) -> list[str]:
+    """Fields of /proc/PID/stat from the state on; empty if there is no such process."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return []
+    # The name of the command is in parentheses and may hold anything.
+    return stat.rpartition(")")[2].split()
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""

@@ -1,0 +1,338 @@
+"""Tasks as the scheduler sees them: started, heard, asked to leave, made to leave."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from agent_stage import LEAVES_WHEN_ASKED, LINK, Session, attached, lease, play, python, shell, start, stop
+
+from gavel.wire import gavel_pb2 as pb
+
+DONE, LEFT, CRASHED = pb.TaskEnded.DONE, pb.TaskEnded.LEFT, pb.TaskEnded.CRASHED
+IGNORES_SIGTERM = "import signal; signal.signal(signal.SIGTERM, lambda *_: print('ignored'))\n"
+WAITS = "while True: signal.pause()\n"
+LIVES = LINK + 'print("running")\n' + WAITS
+
+
+async def end_of(session: Session, script: str, *, asked: bool = False, at_once: bool = False) -> pb.TaskEnded:
+    """Run a script, ask it to leave once it prints if so wanted, and wait for its end."""
+    session.send(start("1", python(script)))
+    if asked:
+        await session.logged("1", "running")
+        session.send(stop("1", at_once=at_once))
+    return await session.ended("1")
+
+
+def test_a_job_that_ends_with_0_is_done(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            session.send(start("1", shell("echo hello")))
+            end = await session.ended("1")
+            assert (end.how, end.log_tail) == (DONE, b"hello\n")
+            assert session.log("1") == "hello\n"
+
+    play(scene())
+
+
+def test_a_job_that_is_asked_saves_and_leaves(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            end = await end_of(session, LEAVES_WHEN_ASKED, asked=True)
+            assert (end.how, end.reason) == (LEFT, "preempted")
+            assert (end.status.counts, end.status.steps, end.status.saved_steps) == (True, 7, 7)
+
+    play(scene())
+
+
+@pytest.mark.parametrize(
+    ("script", "reason"),
+    [
+        ("import sys; print('why'); sys.exit(3)", "exit code 3"),
+        ("import os, signal; print('why'); os.kill(os.getpid(), signal.SIGSEGV)", "killed by signal SIGSEGV"),
+    ],
+)
+def test_a_crash_is_reported_in_words_with_the_end_of_the_log(tmp_path: Path, script: str, reason: str) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            end = await end_of(session, script)
+            assert (end.how, end.reason, end.hopeless, end.log_tail) == (CRASHED, reason, False, b"why\n")
+
+    play(scene())
+
+
+def test_what_a_job_says_last_counts_more_than_its_exit_code(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            for number, (words, how) in enumerate(
+                [
+                    ('tell("done", steps=9); sys.exit(1)', DONE),
+                    ('tell("failed", reason="the disk is full"); sys.exit(0)', CRASHED),
+                    # A lease may be over for the job a moment before it is for the agent.
+                    ('tell("stopped", steps=9); sys.exit(0)', LEFT),
+                ]
+            ):
+                session.send(start(str(number), python(LINK + words)))
+                end = await session.ended(str(number))
+                assert end.how == how, words
+            assert (await session.ended("1")).reason == "the disk is full"
+
+    play(scene())
+
+
+def test_a_job_that_fails_to_save_when_asked_has_crashed(tmp_path: Path) -> None:
+    async def scene() -> None:
+        script = LINK + 'print("running"); hear("stop"); tell("failed", reason="no space"); sys.exit(1)'
+        async with attached(tmp_path) as (_, session):
+            end = await end_of(session, script, asked=True)
+            assert (end.how, end.reason) == (CRASHED, "no space")
+
+    play(scene())
+
+
+@pytest.mark.parametrize(
+    "hello", ["", LINK.replace("protocol=1", "protocol=1, asks=False")], ids=["no hello", "only reports"]
+)
+def test_a_job_that_cannot_be_asked_gets_sigterm_and_may_save_then(tmp_path: Path, hello: str) -> None:
+    script = """
+import signal, sys
+def leave(*_):
+    print("saved"); sys.exit(0)
+signal.signal(signal.SIGTERM, leave)
+print("running")
+"""
+
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            end = await end_of(session, hello + script + WAITS, asked=True)
+            assert (end.how, end.log_tail) == (LEFT, b"running\nsaved\n")
+
+    play(scene())
+
+
+def test_a_job_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (scheduler, session):
+            session.hang_up()
+            scheduler.welcome.terminate_grace_seconds = 0.2
+            session = await scheduler.session()
+            end = await end_of(session, IGNORES_SIGTERM + "print('running')\n" + WAITS, asked=True)
+            assert (end.how, end.log_tail) == (LEFT, b"running\nignored\n")
+            assert "SIGKILL" in end.reason
+
+    play(scene())
+
+
+def test_a_job_that_does_not_leave_when_asked_gets_sigterm(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (scheduler, session):
+            session.hang_up()
+            scheduler.welcome.checkpoint_grace_seconds = 0.2
+            session = await scheduler.session()
+            end = await end_of(session, LIVES, asked=True)
+            assert (end.how, end.reason) == (LEFT, "preempted (killed by signal SIGTERM)")
+
+    play(scene())
+
+
+def test_at_once_means_without_a_checkpoint(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            end = await end_of(session, LEAVES_WHEN_ASKED, asked=True, at_once=True)
+            assert (end.how, end.log_tail) == (LEFT, b"running\n")
+
+    play(scene())
+
+
+def test_a_job_that_saves_is_ended_when_it_is_cancelled_meanwhile(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            script = LINK + 'print("running"); hear("stop"); print("saving")\n' + WAITS
+            session.send(start("1", python(script)))
+            await session.logged("1", "running")
+            session.send(stop("1"))
+            await session.logged("1", "saving")
+            session.send(stop("1", at_once=True))
+            assert (await session.ended("1")).how == LEFT
+
+    play(scene())
+
+
+def alive(marker: str) -> list[str]:
+    """Commands that run with this in their environment."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdecimal() and marker.encode() in (process / "environ").read_bytes():
+                found.append((process / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.parametrize("end", ["exit 0", "exit 1", "wait"])
+def test_no_child_of_a_job_outlives_it(tmp_path: Path, end: str) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            marker = f"MARKER=of-{os.getpid()}-{end}"
+            script = f"sleep 1000 & (setsid sleep 1000 &) & echo running; sleep 0.1; {end}"
+            request = {"environment": dict([marker.split("=")])}
+            session.send(start("1", shell(script), request=request))
+            await session.logged("1", "running")
+            if end == "wait":
+                assert alive(marker)
+                session.send(stop("1"))
+            await session.ended("1")
+            assert alive(marker) == []
+
+    play(scene())
+
+
+def test_what_can_never_start_is_hopeless_and_says_why(tmp_path: Path) -> None:
+    async def scene() -> None:
+        plain = tmp_path / "plain"
+        plain.write_text("no program")
+        async with attached(tmp_path) as (_, session):
+            session.send(start("1", ["no-such-command-here", "x"]))
+            session.send(start("2", ["./gone"], request={"working_directory": str(tmp_path)}))
+            session.send(start("3", ["true"], request={"working_directory": str(tmp_path / "nowhere")}))
+            session.send(start("4", [str(plain)]))
+            session.send(start("5", []))
+            ends = [await session.ended(str(number)) for number in range(1, 6)]
+            assert [(end.how, end.hopeless) for end in ends] == [(CRASHED, True)] * 5
+            assert [end.reason for end in ends] == [
+                "there is no command no-such-command-here",
+                "there is no command ./gone",
+                f"there is no working directory {tmp_path / 'nowhere'}",
+                f"command {plain} may not be executed",
+                "it has no command",
+            ]
+
+    play(scene())
+
+
+def test_a_job_knows_its_place_from_its_environment(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path, environment={"PATH": os.environ["PATH"], "GAVEL_STATE": "x"}) as (_, session):
+            script = "import json, os; print(json.dumps({**os.environ, 'cwd': os.getcwd()}))"
+            request = {"steps": 500, "environment": {"MINE": "1", "RANK": "7"}, "working_directory": str(tmp_path)}
+            session.send(start("job/1", python(script), attempt=3, request=request))
+            await session.ended("job/1", attempt=3)
+            told = json.loads(session.log("job/1", attempt=3))
+            expected = {
+                "GAVEL_JOB_ID": "job/1",
+                "GAVEL_ATTEMPT": "3",
+                "GAVEL_STEPS": "500",
+                "GAVEL_CHECKPOINT_DIR": str(tmp_path / "checkpoints" / "job%2F1"),
+                "GAVEL_ACCELERATOR_TYPE": "v100",
+                "GAVEL_RANK": "0",
+                "GAVEL_WORLD_SIZE": "1",
+                "GAVEL_DEVICES": "0",
+                "CUDA_VISIBLE_DEVICES": "",
+                "RANK": "0",
+                "WORLD_SIZE": "1",
+                "LOCAL_RANK": "0",
+                "LOCAL_WORLD_SIZE": "1",
+                "MASTER_ADDR": "127.0.0.1",
+                "MINE": "1",
+                "cwd": str(tmp_path),
+            }
+            assert told.items() >= expected.items()
+            assert not {"GAVEL_STATE", "GAVEL_GANG_ADDRESS"} & set(told)
+            assert len(told["GAVEL_SOCKET"]) <= 100
+            assert 0 < float(told["GAVEL_LEASE_SECONDS"]) <= 60
+            assert (tmp_path / "checkpoints" / "job%2F1").is_dir()
+
+    play(scene())
+
+
+def test_real_accelerators_are_visible_by_their_numbers(tmp_path: Path) -> None:
+    async def scene() -> None:
+        indices = {"k80": (1,), "v100": (0, 2)}
+        async with attached(tmp_path, accelerators=indices, emulation=None) as (_, session):
+            script = (
+                'echo $CUDA_VISIBLE_DEVICES $HIP_VISIBLE_DEVICES $GAVEL_DEVICES; [ "$GAVEL_JOB_ID" = 3 ] || sleep 100'
+            )
+            for job, kind in (("1", "v100"), ("2", "v100"), ("3", "k80")):
+                session.send(start(job, shell(script), type=kind))
+            assert [await session.logged(job, "\n") for job in "123"] == ["0 0 0\n", "2 2 2\n", "1 1 1\n"]
+
+    play(scene())
+
+
+def test_progress_is_in_the_heartbeats_and_what_was_measured_is_said_once(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            script = (
+                LINK
+                + """
+for steps in (10, 20):
+    tell("progress", steps=steps, saved=5, measured_steps=10, measured_seconds=2)
+tell("progress", steps="many", saved=-1, measured_steps=None)
+link.sendall(b"nonsense\\n[1]\\n")
+print("told"); hear("stop")
+"""
+            )
+            session.send(start("1", python(script)))
+            await session.logged("1", "told")
+            status = await session.status("1", lambda status: status.steps == 20)
+            assert (status.counts, status.saved_steps) == (True, 5)
+            await session.heartbeat()
+            await session.heartbeat()
+            beats = [m.heartbeat.tasks[0] for m in session.received if m.HasField("heartbeat") and m.heartbeat.tasks]
+            assert sum(beat.measured_steps for beat in beats) == 20
+            assert sum(beat.measured_seconds for beat in beats) == 4
+
+    play(scene())
+
+
+def test_leases_reach_the_job_and_the_end_of_one_stops_it(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path, "v100=2,k80=1") as (_, session):
+            script = LINK + 'for _ in range(3): print("lease", hear("lease")["seconds"])\n'
+            session.send(start("1", python(script + 'hear("stop"); tell("stopped", steps=1)'), lease_seconds=30))
+            session.send(start("2", python(LEAVES_WHEN_ASKED), lease_seconds=30))
+            await session.logged("1", "lease")
+            await session.logged("2", "running")
+            session.send(lease(40))
+            session.send(lease(50, "1"))
+            session.send(lease(10))  # leases are not made shorter
+            log = await session.until(lambda: log if (log := session.log("1")).count("\n") == 3 else None)
+            seconds = [float(line.split()[1]) for line in log.splitlines()]
+            assert 20 < seconds[0] <= 30 < seconds[1] <= 40 < seconds[2] <= 50
+            session.send(start("3", python(LEAVES_WHEN_ASKED), lease_seconds=0.3, type="k80"))
+            end = await session.ended("3")
+            assert (end.how, end.reason.split(" (")[0]) == (LEFT, "its lease was over")
+            assert session.endings("1") == session.endings("2") == []
+
+    play(scene())
+
+
+def test_a_message_that_was_long_on_its_way_grants_nothing(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            at_hello = session.heard
+            session.send(start("running", python(LEAVES_WHEN_ASKED), lease_seconds=30), heard=0)
+            await session.logged("running", "running")
+            session.send(start("late", shell("echo began"), lease_seconds=0.001), heard=at_hello)
+            end = await session.ended("late")
+            assert (end.how, end.reason) == (LEFT, "its lease was over, before it began")
+            assert session.log("late") == ""
+
+    play(scene())
+
+
+def test_who_leaves_is_not_held_by_a_lease(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            script = LINK + 'print("running"); hear("stop"); print("saving"); time.sleep(0.2); tell("stopped", steps=1)'
+            session.send(start("1", python(script)))
+            await session.logged("1", "running")
+            session.send(stop("1"))
+            await session.logged("1", "saving")
+            session.send(lease(1000))
+            assert (await session.ended("1")).how == LEFT
+
+    play(scene())
