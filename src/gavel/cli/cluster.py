@@ -13,7 +13,7 @@ from gavel.client.views import ClusterView, ServerView
 
 
 def cluster_command(scheduler: SchedulerOption = None, as_json: AsJson = False) -> None:
-    """Show servers and what runs there, types with their prices, the policy and the round."""
+    """Show servers, types, policy and round."""
     with connect(scheduler) as client:
         address, view = client.address, client.cluster()
     if as_json:
@@ -40,7 +40,13 @@ def _print_head(out: Console, address: str, view: ClusterView) -> None:
 
 def _print_types(out: Console, view: ClusterView) -> None:
     rows = [
-        [kind.name, f"{kind.accelerators:,}", f"{kind.busy:,}", number(kind.price), f"{kind.given_seconds / 3600:,.1f} h"]
+        [
+            kind.name,
+            f"{kind.accelerators:,}",
+            f"{kind.busy:,}",
+            number(kind.price),
+            f"{kind.given_seconds / 3600:,.1f} h",
+        ]
         for kind in view.types
     ]
     out.print()
@@ -55,7 +61,7 @@ def _print_servers(out: Console, view: ClusterView) -> None:
             server.type,
             f"{server.accelerators - server.free}/{server.accelerators}",
             _state(server, view.time),
-            Text(" ".join(server.jobs)),
+            " ".join(server.jobs),
         ]
         for server in view.servers
     ]

@@ -23,7 +23,11 @@ def job_command(
     scheduler: SchedulerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show everything about one job: request, history, shares, rates, and what limits it."""
+    """Show everything about one job.
+
+    Its request, state and history, what it received of each type, the shares that the allocation gives it, how fast it
+    is believed to run where, and what limits it.
+    """
     with connect(scheduler) as client:
         detail = client.job(id)
     if as_json:
@@ -98,7 +102,9 @@ def _print_types(out: Console, detail: JobDetail) -> None:
 def _print_history(out: Console, detail: JobDetail) -> None:
     if not detail.history:
         return
-    rows = [[clock(each.time), Text(str(each.state), STYLES.get(each.state, "")), Text(each.reason)] for each in detail.history]
+    rows: list[list[str | Text]] = [
+        [clock(each.time), Text(str(each.state), STYLES.get(each.state, "")), each.reason] for each in detail.history
+    ]
     out.print()
     out.print(table(["since", "state", "reason"], rows, left=3))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -34,7 +33,7 @@ def jobs_command(
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs: those that are not over, and those that ended within the last hour."""
+    """List jobs that are not over, and those that ended in the last hour."""
     states = parse_states(state)
     since = 0.0 if everything or states else time.time() - RECENT_SECONDS
     with connect(scheduler, patience) as client:

@@ -61,12 +61,17 @@ def submit_command(
     name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
     directory: Annotated[str | None, typer.Option(help="Where it runs. [default: the current directory]")] = None,
     count: Annotated[int, typer.Option(help="Submit so many copies of it.", min=1)] = 1,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until all are over; exit code 0 if all completed.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until all are over; exit code 0 if all completed.")
+    ] = False,
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
 ) -> int:
-    """Submit jobs: `gavel submit job.yaml`, or `gavel submit --steps 1000 -- python train.py`."""
+    """Submit jobs, from files or as a command after --.
+
+    gavel submit job.yaml, or gavel submit --steps 1000 -- python train.py
+    """
     flags = {
         "template": template,
         "steps": steps,

@@ -59,7 +59,7 @@ def parse_jobs(text: str, *, source: str = "jobs", directory: Path | None = None
 def write_jobs(jobs: Iterable[JobRequest]) -> str:
     """A job file; reading it gives the same jobs."""
     listed = [{name: value for name, value in job.document().items() if value not in (None, "")} for job in jobs]
-    return yaml.safe_dump(listed, sort_keys=False, allow_unicode=True)
+    return yaml.safe_dump(listed, sort_keys=False)  # escapes what is not ASCII: PyYAML mangles some line breaks
 
 
 def _mappings(nodes: Iterable[Node]) -> Iterator[Fields]:

@@ -137,6 +137,7 @@ def from_cluster(message: pb.ClusterView) -> ClusterView:
         time=message.time,
         started=message.started,
         version=message.version,
+        trouble=message.trouble,
     )
 
 

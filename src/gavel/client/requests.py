@@ -58,13 +58,17 @@ class JobRequest:
     """On the server that runs it; empty: a directory of the agent's choice."""
 
     def __post_init__(self) -> None:
-        command = (*SHELL, self.command) if isinstance(self.command, str) else tuple(self.command)
-        object.__setattr__(self, "command", command)
-        object.__setattr__(self, "types", tuple(self.types))
-        object.__setattr__(self, "environment", dict(self.environment))
+        if isinstance(self.command, str):
+            object.__setattr__(self, "command", (*SHELL, self.command))
+        for name in ("command", "types"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
 
     def check(self) -> None:
         """Raise FieldError for the first field that no scheduler could accept."""
+        for name in ("command", "types"):
+            if not isinstance(getattr(self, name), tuple):
+                raise FieldError(name, f"{name} must be a list, not {shortened(getattr(self, name))}")
         _check_command(self.command)
         for name in ("name", "template", "entity", "working_directory"):
             _check_label(name, getattr(self, name))
@@ -125,6 +129,8 @@ def _check_types(types: Sequence[str]) -> None:
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:
+    if not isinstance(environment, Mapping):
+        raise FieldError("environment", f"environment must be a mapping, not {shortened(environment)}")
     for name, value in environment.items():
         _check_label("environment", name)
         if not name or "=" in name:

@@ -164,3 +164,5 @@ class ClusterView(_Record):
     """The scheduler's clock."""
     started: float
     version: str
+    trouble: str = ""
+    """Why the policy has no answer, if it has none."""
