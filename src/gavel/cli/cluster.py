@@ -29,7 +29,8 @@ def cluster_command(scheduler: SchedulerOption = None, as_json: AsJson = False) 
 
 
 def _print_head(out: Console, address: str, view: ClusterView) -> None:
-    out.print(f"[bold]{view.policy}[/bold]: objective {number(view.objective)}")
+    objective = f": objective {number(view.objective)}" if view.types else ""
+    out.print(f"[bold]{view.policy}[/bold]{objective}")
     ends = view.round_ends - view.time
     round_left = f", the next begins in {span(ends)}" if ends > 0 else ""
     out.print(f"{view.running:,} jobs running, {view.queued:,} waiting; rounds of {view.round_seconds:g} s{round_left}")

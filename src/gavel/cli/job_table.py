@@ -14,7 +14,8 @@ from gavel.client.requests import SHELL, JobRequest
 from gavel.client.views import JobState, JobView
 
 GAP = 2
-LEAST_REASON = 16
+ROOM_FOR_REASON = 36
+"""Columns of less worth go if a reason would have less, and is longer."""
 STYLES = {
     JobState.RUNNING: "green",
     JobState.PREEMPTED: "yellow",
@@ -59,6 +60,11 @@ def said_command(request: JobRequest) -> str:
     return " ".join(request.command)
 
 
+def template(request: JobRequest) -> str:
+    """What it runs, unless that is only its command in other words."""
+    return "" if " ".join(request.command).startswith(request.template) else request.template
+
+
 def label(job: JobView) -> str:
     """What people call a job."""
     return job.request.name or said_command(job.request)
@@ -98,7 +104,7 @@ COLUMNS = (
     Column("name", lambda job, _: label(job), 80, longest=24),
     Column("state", lambda job, _: job.state, 99),
     Column("time", lambda job, now: span(lasted(job, now)), 60, right=True),
-    Column("template", lambda job, _: job.request.template, 20, longest=28),
+    Column("template", lambda job, _: template(job.request), 20, longest=28),
     Column("workers", lambda job, _: str(job.request.workers), 40, right=True),
     Column("done", lambda job, _: done(job), 90, right=True),
     Column("steps", lambda job, _: steps(job), 30, right=True),
@@ -112,14 +118,16 @@ COLUMNS = (
 def job_table(jobs: Sequence[JobView], now: float, width: int) -> Table:
     """One line for each job, at most `width` columns wide; the reason takes what is left."""
     cells = {column: [_cut(column.cell(job, now), column.longest) for job in jobs] for column in COLUMNS}
-    shown, left = _fitting(cells, width)
+    reasons = [_told_reason(job) for job in jobs]
+    shown, left = _fitting(cells, width, min(ROOM_FOR_REASON, max(map(cell_len, reasons), default=0)))
     result = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for column in shown:
         result.add_column(column.header, justify="right" if column.right else "left", no_wrap=True)
-    result.add_column("reason", no_wrap=True)
+    if any(reasons):
+        result.add_column("reason", no_wrap=True)
     for index, job in enumerate(jobs):
         row = [Text(cells[column][index], style=_style(column, job)) for column in shown]
-        result.add_row(*row, Text(_cut(_told_reason(job), left)))
+        result.add_row(*row, *([Text(_cut(reasons[index], left))] if any(reasons) else []))
     return result
 
 
@@ -132,18 +140,20 @@ def _style(column: Column, job: JobView) -> str:
     return STYLES.get(job.state, "") if column.header == "state" else ""
 
 
-def _fitting(cells: dict[Column, list[str]], width: int) -> tuple[list[Column], int]:
-    """The columns that say something and fit, and the room that they leave for the reason."""
+def _fitting(cells: dict[Column, list[str]], width: int, reason: int) -> tuple[list[Column], int]:
+    """The columns that say something and fit beside a reason, and the room that they leave for it."""
     widths = {
         column: max([cell_len(column.header), *map(cell_len, values)]) + GAP
         for column, values in cells.items()
-        if any(values) or column.worth > 50
+        if any(values)
     }
-    for column in sorted(widths, key=lambda each: each.worth):
-        if sum(widths.values()) + LEAST_REASON <= width or len(widths) == 1:
-            break
-        del widths[column]
-    return list(widths), max(LEAST_REASON, width - sum(widths.values()) - 1)
+    left = width - reason
+    shown: set[Column] = set()
+    for column in sorted(widths, key=lambda each: -each.worth):
+        if widths[column] <= left or not shown:
+            shown.add(column)
+            left -= widths[column]
+    return [column for column in widths if column in shown], max(1, left + reason)
 
 
 def _cut(text: str, longest: int) -> str:

@@ -28,7 +28,7 @@ def jobs_command(
     state: Annotated[str | None, typer.Option(help=f"Only these: {', '.join(STATES)}.", metavar="STATE,...")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also jobs that ended long ago.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Go on and show changes until interrupted.")] = False,
-    limit: Annotated[int, typer.Option(help="Only the newest so many; 0: all.", min=0)] = 0,
+    limit: Annotated[int, typer.Option(help="Only the newest so many; 0: all.", min=0, metavar="COUNT")] = 0,
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
@@ -47,8 +47,8 @@ def jobs_command(
     out = console()
     if found:
         out.print(job_table(found, time.time(), out.width))
-    recent = "" if everything or states else "; ended ones of the last hour, --all shows the others"
-    out.print(f"{summary(found)}{recent}", style="dim")
+    left_out = "; --all adds those that ended more than an hour ago" if since else ""
+    out.print(f"{summary(found)}{left_out}", style="dim")
 
 
 def parse_states(text: str | None) -> list[JobState]:
@@ -67,8 +67,8 @@ def parse_states(text: str | None) -> list[JobState]:
 def logs_command(
     id: Id,  # noqa: A002 - the word for it everywhere
     keep_on: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
-    rank: Annotated[int, typer.Option(help="Which of its workers.", min=0)] = 0,
-    tail: Annotated[int | None, typer.Option(help="Only the last so many lines.", min=0)] = None,
+    rank: Annotated[int, typer.Option(help="Which of its workers.", min=0, metavar="RANK")] = 0,
+    tail: Annotated[int | None, typer.Option(help="Only the last so many lines.", min=0, metavar="COUNT")] = None,
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
@@ -88,7 +88,7 @@ def logs_command(
 
 
 def cancel_command(
-    ids: Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID...")],
+    ids: Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID")],
     scheduler: SchedulerOption = None,
     as_json: AsJson = False,
 ) -> None:

@@ -47,20 +47,32 @@ COMMAND_CLASS = CommandAfterDashes
 def submit_command(
     context: typer.Context,
     files: Annotated[
-        list[str] | None, typer.Argument(help="Job files, YAML or JSON; - reads standard input.", metavar="[FILE]...")
+        list[str] | None, typer.Argument(help="Job files, YAML or JSON; - reads standard input.", metavar="FILE")
     ] = None,
-    template: Annotated[str | None, typer.Option(help="What it runs, as throughput tables name it.")] = None,
-    steps: Annotated[float | None, typer.Option(help="How many steps it makes.")] = None,
-    workers: Annotated[int | None, typer.Option(help="How many accelerators it wants. [default: 1]")] = None,
-    weight: Annotated[float | None, typer.Option(help="Its weight among others. [default: 1]")] = None,
-    entity: Annotated[str | None, typer.Option(help="Whose it is.")] = None,
-    deadline_hours: Annotated[float | None, typer.Option(help="When it should be done, from now.")] = None,
-    types: Annotated[str | None, typer.Option(help="Where it may run: v100,k80. [default: anywhere]")] = None,
+    template: Annotated[
+        str | None, typer.Option(help="What it runs, as throughput tables name it.", metavar="NAME")
+    ] = None,
+    steps: Annotated[float | None, typer.Option(help="How many steps it makes.", metavar="COUNT")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="How many accelerators it wants. [default: 1]", metavar="COUNT")
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option(help="Its weight among others. [default: 1]", metavar="NUMBER")
+    ] = None,
+    entity: Annotated[str | None, typer.Option(help="Whose it is.", metavar="NAME")] = None,
+    deadline_hours: Annotated[
+        float | None, typer.Option(help="When it should be done, from now.", metavar="HOURS")
+    ] = None,
+    types: Annotated[
+        str | None, typer.Option(help="Where it may run: v100,k80. [default: anywhere]", metavar="TYPE,...")
+    ] = None,
     env: Annotated[list[str] | None, typer.Option(help="A variable of its environment.", metavar="NAME=VALUE")] = None,
-    retries: Annotated[int | None, typer.Option(help="How often it may fail. [default: 3]")] = None,
-    name: Annotated[str | None, typer.Option(help="What to call it.")] = None,
-    directory: Annotated[str | None, typer.Option(help="Where it runs. [default: the current directory]")] = None,
-    count: Annotated[int, typer.Option(help="Submit so many copies of it.", min=1)] = 1,
+    retries: Annotated[int | None, typer.Option(help="How often it may fail. [default: 3]", metavar="COUNT")] = None,
+    name: Annotated[str | None, typer.Option(help="What to call it.", metavar="NAME")] = None,
+    directory: Annotated[
+        str | None, typer.Option(help="Where it runs. [default: the current directory]", metavar="DIR")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Submit so many copies of it.", min=1, metavar="COUNT")] = 1,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until all are over; exit code 0 if all completed.")
     ] = False,
