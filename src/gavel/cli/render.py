@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 NARROWEST = 100
 """Columns to assume where the output is not a terminal."""
@@ -19,7 +20,9 @@ def console() -> Console:
     return out if out.is_terminal else Console(highlight=False, width=max(out.width, NARROWEST))
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 1, title: str | None = None) -> Table:
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[str | Text]], *, left: int = 1, title: str | None = None
+) -> Table:
     """A plain table; the first `left` columns are text, the rest numbers."""
     result = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for index, header in enumerate(headers):
@@ -27,7 +30,7 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, left: int = 
         # Only the last text column may wrap where the terminal is narrow.
         result.add_column(header, justify="left" if text else "right", no_wrap=index != left - 1, header_style="bold")
     for row in rows:
-        result.add_row(*row)
+        result.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))  # names are no markup
     return result
 
 

@@ -1,6 +1,43 @@
-"""What can go wrong inside a training program because of Gavel, each as one sentence."""
+"""What may go wrong in a conversation with the scheduler, and inside a training program because of Gavel."""
 
-from gavel.errors import GavelError
+# ruff: noqa: N818 - they are named for what happened, as users read it
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gavel.errors import GavelError, InputError
+
+
+class NotReachable(GavelError, ConnectionError):
+    """Nobody answers there."""
+
+    def __init__(self, address: str, reason: str = "") -> None:
+        why = f" ({reason})" if reason else ""
+        super().__init__(
+            f"no scheduler answers at {address}{why}; start one with `gavel serve`, "
+            "or name another with --scheduler HOST:PORT or GAVEL_SCHEDULER"
+        )
+        self.address = address
+
+
+class Refused(InputError):
+    """The scheduler understood what was asked and does not do it; its own sentence says why."""
+
+    submitted: Sequence[str] = ()
+    """Of jobs that were submitted in several parts: those that were accepted before this refusal."""
+
+
+class NoSuchJob(Refused):
+    """The scheduler knows no job of that id."""
+
+
+class TimedOut(GavelError, TimeoutError):
+    """What was waited for did not happen in the time given."""
+
+
+class SchedulerFailed(GavelError, RuntimeError):
+    """The scheduler, or whatever answers at its address, failed at what was asked."""
 
 
 class TrainingError(GavelError, RuntimeError):

@@ -1,0 +1,119 @@
+"""A live view of jobs: a table that is drawn anew on a terminal, and a line for each change elsewhere."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.text import Text
+
+from gavel.cli.job_table import job_table, summary
+from gavel.cli.render import console
+from gavel.client.views import JobState, JobUpdate, JobView
+from gavel.errors import GavelError
+
+if TYPE_CHECKING:
+    from gavel.client.api import Client
+
+REDRAW_SECONDS = 1.0
+"""Clocks in the table go on even if nothing changes."""
+CHROME_LINES = 3
+"""Lines of the screen that are not jobs: the header, the summary and the cursor's."""
+
+
+class Board:
+    """The jobs as last heard, kept up to date by one thread and drawn by another."""
+
+    def __init__(self, states: Sequence[JobState] = (), since: float = 0.0, limit: int = 0) -> None:
+        self._states, self._since, self._limit = states, since, limit
+        self._jobs: dict[str, JobView] = {}
+        self._arriving: dict[str, JobView] | None = {}
+        """What a new connection has told so far, until it has told all and replaces what was known."""
+        self.away = ""
+        self.changed = threading.Event()
+
+    def take_in(self, update: JobUpdate) -> None:
+        """Note what was heard."""
+        if update.away:
+            self.away, self._arriving = update.away, {}
+        elif update.caught_up:
+            self.away = ""
+            self._jobs, self._arriving = self._arriving if self._arriving is not None else self._jobs, None
+        if update.job is not None:
+            known = self._jobs if self._arriving is None else self._arriving
+            known[update.job.id] = update.job
+        if self._arriving is None or update.away:
+            self.changed.set()
+
+    def shown(self) -> list[JobView]:
+        """The jobs that were asked for: those that are not over first, then the last that ended."""
+        jobs = [job for job in list(self._jobs.values()) if self.wants(job)]
+        jobs = jobs[-self._limit :] if self._limit else jobs
+        return sorted(jobs, key=lambda job: (job.over, -(job.ended or 0.0)))
+
+    def wants(self, job: JobView) -> bool:
+        """Whether a job is among those that were asked for."""
+        return (not self._states or job.state in self._states) and not 0.0 < (job.ended or 0.0) < self._since
+
+    def picture(self, now: float, width: int, height: int) -> RenderableType:
+        """As many jobs as there is room for, and what is going on."""
+        jobs = self.shown()
+        room = max(1, height - CHROME_LINES)
+        hidden = len(jobs) - room
+        more = f"; {hidden:,} more are not shown" if hidden > 0 else ""
+        footer = Text(f"{summary(jobs)}{more}", style="dim")
+        if self.away:
+            footer = Text(f"the scheduler is away ({self.away}); trying again", style="yellow")
+        return Group(job_table(jobs[:room], now, width), footer)
+
+
+def follow(client: Client, *, states: Sequence[JobState], since: float, limit: int, as_json: bool) -> None:
+    """Show jobs until the user has seen enough, which is no error."""
+    board = Board(states, since, limit)
+    out = console()
+    with suppress(KeyboardInterrupt):
+        if as_json or not out.is_terminal:
+            _print_changes(client, board, since, as_json=as_json)
+        else:
+            _draw(client, board, since, out)
+
+
+def _print_changes(client: Client, board: Board, since: float, *, as_json: bool) -> None:
+    told: dict[str, tuple[JobState, str]] = {}
+    for update in client.watch(ended_after=since):
+        job = update.job
+        if job is None or not board.wants(job):
+            continue
+        if as_json:
+            print(json.dumps(job.document(), allow_nan=False), flush=True)
+        elif told.get(job.id) != (job.state, job.reason):
+            at = datetime.fromtimestamp(job.changed).astimezone()
+            print(f"{at:%H:%M:%S}  {job.id}  {job.state}  {job.reason}".rstrip(), flush=True)
+            told[job.id] = (job.state, job.reason)
+
+
+def _draw(client: Client, board: Board, since: float, out: Console) -> None:
+    failure: list[GavelError] = []
+
+    def listen() -> None:
+        try:
+            for update in client.watch(ended_after=since):
+                board.take_in(update)
+        except GavelError as error:
+            failure.append(error)
+            board.changed.set()
+
+    threading.Thread(target=listen, daemon=True).start()
+    with Live(console=out, auto_refresh=False, transient=False) as live:
+        while not failure:
+            live.update(board.picture(time.time(), out.width, out.height), refresh=True)
+            board.changed.wait(REDRAW_SECONDS)
+            board.changed.clear()
+    raise failure[0]

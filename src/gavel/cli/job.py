@@ -1,0 +1,114 @@
+"""`gavel job ID`: everything that the scheduler knows about one job."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from gavel.cli.job_table import STYLES, done, label, lasted, said_command, span, steps, where
+from gavel.cli.jobs import Id
+from gavel.cli.options import AsJson
+from gavel.cli.remote import SchedulerOption, connect
+from gavel.cli.render import console, number, print_json, share, table
+from gavel.client.views import JobDetail, JobView
+
+
+def job_command(
+    id: Id,  # noqa: A002 - the word for it everywhere
+    scheduler: SchedulerOption = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show everything about one job.
+
+    Its request, state and history, what it received of each type, the shares that the allocation gives it, how fast it
+    is believed to run where, and what limits it.
+    """
+    with connect(scheduler) as client:
+        detail = client.job(id)
+    if as_json:
+        print_json(detail.document())
+        return
+    out = console()
+    _print_head(out, detail.job, time.time())
+    _print_facts(out, detail)
+    _print_types(out, detail)
+    _print_history(out, detail)
+
+
+def _print_head(out: Console, job: JobView, now: float) -> None:
+    head = Text.assemble((f"job {job.id}", "bold"), f"  {label(job)}  ", (str(job.state), STYLES.get(job.state, "")))
+    tense = "took" if job.over else "for"
+    out.print(head.append(f" {tense} {span(lasted(job, now))}"), soft_wrap=True)
+    if job.reason:
+        out.print(Text(job.reason), soft_wrap=True)
+    out.print()
+
+
+def _print_facts(out: Console, detail: JobDetail) -> None:
+    facts = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    facts.add_column(no_wrap=True, style="dim")
+    facts.add_column(overflow="fold")
+    for name, value in _facts(detail):
+        if value:
+            facts.add_row(name, Text(value))
+    out.print(facts)
+
+
+def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
+    job, request = detail.job, detail.job.request
+    yield "command", said_command(request)
+    yield "directory", request.working_directory
+    yield "template", request.template
+    yield "workers", str(request.workers)
+    yield "weight", "" if request.weight == 1 else number(request.weight)
+    yield "entity", request.entity
+    yield "types", ", ".join(request.types)
+    yield "environment", " ".join(f"{name}={value}" for name, value in request.environment.items())
+    yield "submitted", clock(job.submitted)
+    if request.deadline_hours:
+        yield "deadline", clock(job.submitted + 3600 * request.deadline_hours)
+    yield "ended", clock(job.ended) if job.ended else ""
+    yield "steps", f"{steps(job)}  {done(job)}".strip()
+    yield "runs on", where(job)
+    yield "beside", f"job {job.beside}" if job.beside else ""
+    yield "starts", f"{job.attempts}, restarts {job.restarts}, failures {job.failures} of {request.retries} allowed"
+    yield "limit", detail.limit
+
+
+def _print_types(out: Console, detail: JobDetail) -> None:
+    """What the job gets of each type, and how fast it is there."""
+    received = detail.job.received
+    names = sorted({*detail.shares, *detail.rates, *received})
+    if not names:
+        return
+    rows = [
+        [
+            name,
+            share(detail.shares.get(name, 0.0)),
+            number(detail.rates[name]) if name in detail.rates else "",
+            span(received[name]) if name in received else "",
+        ]
+        for name in names
+    ]
+    out.print()
+    out.print(table(["type", "share of time", "steps/s", "received"], rows))
+
+
+def _print_history(out: Console, detail: JobDetail) -> None:
+    if not detail.history:
+        return
+    rows: list[list[str | Text]] = [
+        [clock(each.time), Text(str(each.state), STYLES.get(each.state, "")), each.reason] for each in detail.history
+    ]
+    out.print()
+    out.print(table(["since", "state", "reason"], rows, left=3))
+
+
+def clock(seconds: float) -> str:
+    """A time of day here, with its date."""
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"

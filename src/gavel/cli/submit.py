@@ -1,0 +1,196 @@
+"""`gavel submit`: jobs from files or from flags, and the wait until they are over."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperCommand
+
+from gavel.cli.job_table import job_table, summary
+from gavel.cli.options import AsJson
+from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect
+from gavel.cli.render import console, print_json
+from gavel.client.errors import Refused
+from gavel.client.job_file import absolute, read_jobs
+from gavel.client.requests import FieldError, JobRequest
+from gavel.client.views import JobState, JobView
+from gavel.errors import GavelError, InputError
+
+if TYPE_CHECKING:
+    from gavel.client.api import Client
+
+FLAGS = {"deadline_hours": "--deadline-hours", "environment": "--env", "working_directory": "--directory"}
+"""Fields whose flags have another name."""
+SHOWN_IDS = 20
+
+
+class CommandAfterDashes(TyperCommand):
+    """A command line of which everything after `--` is another command line."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta["command"] = args[at + 1 :]
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+COMMAND_CLASS = CommandAfterDashes
+
+
+def submit_command(
+    context: typer.Context,
+    files: Annotated[
+        list[str] | None, typer.Argument(help="Job files, YAML or JSON; - reads standard input.", metavar="FILE")
+    ] = None,
+    template: Annotated[
+        str | None, typer.Option(help="What it runs, as throughput tables name it.", metavar="NAME")
+    ] = None,
+    steps: Annotated[float | None, typer.Option(help="How many steps it makes.", metavar="COUNT")] = None,
+    workers: Annotated[
+        int | None, typer.Option(help="How many accelerators it wants. [default: 1]", metavar="COUNT")
+    ] = None,
+    weight: Annotated[
+        float | None, typer.Option(help="Its weight among others. [default: 1]", metavar="NUMBER")
+    ] = None,
+    entity: Annotated[str | None, typer.Option(help="Whose it is.", metavar="NAME")] = None,
+    deadline_hours: Annotated[
+        float | None, typer.Option(help="When it should be done, from now.", metavar="HOURS")
+    ] = None,
+    types: Annotated[
+        str | None, typer.Option(help="Where it may run: v100,k80. [default: anywhere]", metavar="TYPE,...")
+    ] = None,
+    env: Annotated[list[str] | None, typer.Option(help="A variable of its environment.", metavar="NAME=VALUE")] = None,
+    retries: Annotated[int | None, typer.Option(help="How often it may fail. [default: 3]", metavar="COUNT")] = None,
+    name: Annotated[str | None, typer.Option(help="What to call it.", metavar="NAME")] = None,
+    directory: Annotated[
+        str | None, typer.Option(help="Where it runs. [default: the current directory]", metavar="DIR")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Submit so many copies of it.", min=1, metavar="COUNT")] = 1,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until all are over; exit code 0 if all completed.")
+    ] = False,
+    scheduler: SchedulerOption = None,
+    patience: PatienceOption = PATIENCE,
+    as_json: AsJson = False,
+) -> int:
+    """Submit jobs, from files or as a command after --.
+
+    gavel submit job.yaml, or gavel submit --steps 1000 -- python train.py
+    """
+    flags = {
+        "template": template,
+        "steps": steps,
+        "workers": workers,
+        "weight": weight,
+        "entity": entity,
+        "deadline_hours": deadline_hours,
+        "types": None if types is None else [kind.strip() for kind in types.split(",")],
+        "environment": _environment(env) if env else None,
+        "retries": retries,
+        "name": name,
+        "working_directory": directory,
+    }
+    given = {field: value for field, value in flags.items() if value is not None}
+    jobs = _jobs(files or [], context.meta.get("command"), given) * count
+    with connect(scheduler, patience) as client:
+        ids = _submit(client, jobs)
+        if not as_json:
+            print(_receipt(ids), flush=True)
+        if not wait:
+            if as_json:
+                print_json({"ids": ids})
+            return 0
+        return _wait(client, ids, as_json=as_json)
+
+
+def _jobs(files: Sequence[str], command: Sequence[str] | None, given: Mapping[str, Any]) -> list[JobRequest]:
+    """From files or from flags; all are read before any is sent."""
+    if files and (given or command is not None):
+        raise InputError("give job files, or flags and a command after --, not both")
+    if files:
+        return [job for file in files for job in read_jobs(file)]
+    if not command:
+        raise InputError("say what to run: a job file, or a command after --, as in `gavel submit -- python train.py`")
+    here = Path.cwd()
+    request = JobRequest(
+        command, **{**given, "working_directory": absolute(given.get("working_directory", str(here)), here)}
+    )
+    try:
+        request.check()
+    except FieldError as error:
+        flag = FLAGS.get(error.field, f"--{error.field}")
+        raise InputError(str(error) if error.field == "command" else f"{flag}: {error}") from None
+    return [request]
+
+
+def _environment(pairs: Sequence[str]) -> dict[str, str]:
+    """Read NAME=VALUE."""
+    variables: dict[str, str] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign:
+            raise InputError(f"--env {pair}: write NAME=VALUE")
+        if name in variables:
+            raise InputError(f"--env {name} is given twice; keep one")
+        variables[name] = value
+    return variables
+
+
+def _submit(client: Client, jobs: Sequence[JobRequest]) -> list[str]:
+    try:
+        return client.submit(jobs)
+    except Refused as error:
+        if not error.submitted:
+            raise
+        first, last = error.submitted[0], error.submitted[-1]
+        raise InputError(
+            f"{error}; the {len(error.submitted):,} jobs before that batch were submitted ({first} to {last})"
+        ) from None
+
+
+def _receipt(ids: Sequence[str]) -> str:
+    """One line that names what was submitted."""
+    if len(ids) == 1:
+        return f"submitted job {ids[0]}"
+    listed = " ".join(ids) if len(ids) <= SHOWN_IDS else f"{ids[0]} to {ids[-1]}"
+    return f"submitted {len(ids):,} jobs: {listed}"
+
+
+def _wait(client: Client, ids: Sequence[str], *, as_json: bool) -> int:
+    """Wait until all are over and show how they ended."""
+    out = Console(stderr=True, highlight=False)
+    try:
+        if out.is_terminal:
+            with out.status("waiting") as status:
+                over = client.wait(ids, on_change=lambda jobs: status.update(_progress(jobs)))
+        else:
+            over = client.wait(ids)
+    except KeyboardInterrupt:
+        print(f"gavel: interrupted; {_left_behind(ids)}", file=sys.stderr)
+        return 130
+    except GavelError as error:
+        raise GavelError(f"{error}; {_left_behind(ids)}") from None
+    if as_json:
+        print_json({"ids": list(ids), "jobs": [job.document() for job in over]})
+    else:
+        shown = console()
+        shown.print(job_table(over, time.time(), shown.width))
+        shown.print(summary(over), style="dim")
+    return 0 if all(job.state is JobState.COMPLETED for job in over) else 1
+
+
+def _progress(jobs: Mapping[str, JobView]) -> str:
+    over = sum(job.over for job in jobs.values())
+    return f"{over:,} of {len(jobs):,} over: {summary(list(jobs.values()))}"
+
+
+def _left_behind(ids: Sequence[str]) -> str:
+    cancel = f"`gavel cancel {' '.join(ids)}` ends them" if len(ids) <= SHOWN_IDS else "`gavel cancel` ends them"
+    return f"the jobs go on: `gavel jobs` shows them, {cancel}"

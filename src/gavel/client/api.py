@@ -1,0 +1,236 @@
+"""The API client: submit, watch and cancel jobs from a program. Synchronous; safe to share between threads."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from gavel.client.connection import Away, Connection, scheduler_address
+from gavel.client.errors import NoSuchJob, Refused
+from gavel.client.messages import from_cluster, from_detail, from_job, from_update, to_query, to_request
+from gavel.client.requests import JobRequest
+from gavel.client.views import ClusterView, JobDetail, JobState, JobUpdate, JobView
+from gavel.errors import InputError
+from gavel.wire import gavel_pb2 as pb
+
+BATCH_JOBS = 1000
+BATCH_BYTES = 3_000_000
+"""Of one request: servers take up to 4 MB."""
+LINE_BYTES = 200
+"""A guess at the length of a line of a log."""
+
+
+class Client:
+    """A scheduler, as a program talks to it.
+
+    `address` is HOST:PORT (else GAVEL_SCHEDULER, else this machine); a call that gets no answer within `timeout`
+    seconds fails. When a scheduler that did answer goes away, say because it restarts, calls are repeated and
+    streams opened again for up to `patience` seconds; each submission takes effect once.
+    """
+
+    def __init__(self, address: str | None = None, timeout: float = 30.0, *, patience: float = 60.0) -> None:
+        self._connection = Connection(scheduler_address(address), timeout, patience)
+
+    @property
+    def address(self) -> str:
+        return self._connection.address
+
+    def close(self) -> None:
+        """Hang up; jobs go on."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def submit(self, jobs: JobRequest | Iterable[JobRequest]) -> list[str]:
+        """Submit jobs and return their ids, in order. Nothing is sent before all are checked.
+
+        More than 1,000 go in several requests; if a later one is refused, the error's `submitted` has the ids of
+        those that were accepted.
+        """
+        requests = [jobs] if isinstance(jobs, JobRequest) else list(jobs)
+        for request in requests:
+            request.check()
+        ids: list[str] = []
+        for batch in _batches([to_request(request) for request in requests]):
+            try:
+                ids += self._connection.ask("Submit", pb.SubmitRequest(jobs=batch, key=uuid.uuid4().hex)).ids
+            except Refused as error:
+                error.submitted = tuple(ids)
+                raise
+        return ids
+
+    def cancel(self, ids: str | Iterable[str]) -> list[JobView]:
+        """Cancel jobs, all or none; one that is over stays as it is."""
+        reply = self._connection.ask("Cancel", pb.CancelRequest(ids=_listed(ids)))
+        return [from_job(job) for job in reply.jobs]
+
+    def jobs(
+        self,
+        states: Iterable[JobState | str] = (),
+        ids: Iterable[str] = (),
+        limit: int = 0,
+        *,
+        ended_after: float = 0.0,
+    ) -> list[JobView]:
+        """Jobs in some states, or of some ids, or all; the newest `limit` of them.
+
+        `ended_after` (seconds since 1970) leaves out those that ended earlier.
+        """
+        reply = self._connection.ask("List", to_query(ids, states, limit, ended_after))
+        # A scheduler older than the question sends more than was asked for.
+        return [from_job(job) for job in reply.jobs if not 0 < job.ended < ended_after]
+
+    def job(self, id: str) -> JobDetail:  # noqa: A002 - the word for it everywhere else
+        """Everything about one job."""
+        return from_detail(self._connection.ask("Describe", pb.DescribeRequest(id=id)))
+
+    def watch(
+        self,
+        states: Iterable[JobState | str] = (),
+        ids: Iterable[str] = (),
+        limit: int = 0,
+        *,
+        ended_after: float = 0.0,
+        timeout: float | None = None,
+    ) -> Iterator[JobUpdate]:
+        """All jobs that match, then an update that is `caught_up`, then every change.
+
+        When the scheduler goes away, an update says so, and everything comes again once it is back.
+        """
+        query = to_query(ids, states, limit, ended_after)
+        until = None if timeout is None else time.monotonic() + timeout
+        for message in self._connection.listen("Watch", query, until=until, again=lambda: True):
+            if isinstance(message, Away):
+                yield JobUpdate(away=message.reason)
+            elif not 0 < message.job.ended < ended_after:
+                yield from_update(message)
+
+    def wait(
+        self,
+        ids: str | Iterable[str],
+        timeout: float | None = None,
+        *,
+        on_change: Callable[[Mapping[str, JobView]], None] | None = None,
+    ) -> list[JobView]:
+        """Wait until jobs are over and return them, in order; TimedOut after `timeout` seconds.
+
+        `on_change` is called with all jobs as they stand, first when all are known and then at every change.
+        """
+        wanted = _listed(ids)
+        seen: dict[str, JobView] = {}
+        waiting = set(wanted)
+        known = False
+        if not wanted:
+            return []
+        for update in self.watch(ids=wanted, timeout=timeout):
+            if update.job is not None:
+                seen[update.job.id] = update.job
+                waiting -= {update.job.id} if update.job.over else set()
+            if update.caught_up and (missing := [each for each in wanted if each not in seen]):
+                raise NoSuchJob(_no_such(missing))
+            known |= update.caught_up
+            if known and on_change is not None and not update.away:
+                on_change(seen)
+            if known and not waiting:
+                break
+        return [seen[each] for each in wanted]
+
+    def logs(
+        self,
+        id: str,  # noqa: A002
+        *,
+        follow: bool = False,
+        rank: int = 0,
+        tail: int | None = None,
+    ) -> Iterator[bytes]:
+        """What one rank of a job has printed: all, or the last `tail` lines; with `follow` go on until it is over."""
+        if rank < 0 or (tail is not None and tail < 0):
+            raise InputError("rank and tail must be at least 0")
+        offset = 0
+        if tail is not None:
+            last, offset = self._last_lines(id, rank, tail)
+            yield last
+        if follow or tail is None:
+            yield from self._log(pb.LogsRequest(id=id, rank=rank, follow=follow, offset=offset))
+
+    def cluster(self) -> ClusterView:
+        """Servers, types, policy and round as they stand."""
+        return from_cluster(self._connection.ask("Cluster", pb.ClusterRequest()))
+
+    def drain(self, agent: str) -> list[str]:
+        """Give an agent no new work; returns the jobs that still run there."""
+        try:
+            return list(self._connection.ask("Drain", pb.DrainRequest(agent=agent)).jobs)
+        except NoSuchJob as error:
+            raise Refused(str(error)) from None  # it is the agent that is not there
+
+    def _log(self, request: pb.LogsRequest) -> Iterator[bytes]:
+        """The log from an offset on; a broken connection is taken up where it broke."""
+        for chunk in self._connection.listen("Logs", request, again=lambda: self._goes_on(request)):
+            if isinstance(chunk, Away):
+                continue
+            fresh = chunk.data[max(0, request.offset - chunk.offset) :]
+            request.offset = max(request.offset, chunk.offset + len(chunk.data))
+            if fresh:
+                yield fresh
+
+    def _goes_on(self, request: pb.LogsRequest) -> bool:
+        return request.follow and not self.job(request.id).job.over
+
+    def _last_lines(self, id: str, rank: int, lines: int) -> tuple[bytes, int]:  # noqa: A002
+        """The last lines of a log, and the offset of its end."""
+        size = max(1, (lines + 1) * LINE_BYTES)
+        while True:
+            request = pb.LogsRequest(id=id, rank=rank, tail=size)
+            start, text = _joined(self._connection.listen("Logs", request, again=lambda: False))
+            found = text.splitlines(keepends=True)
+            if len(found) > lines or len(text) < size:
+                return b"".join(found[len(found) - lines :] if lines < len(found) else found), start + len(text)
+            size *= 8
+
+
+def _joined(chunks: Iterable[Any]) -> tuple[int, bytes]:
+    """Where a log begins, and what is in it; begun again whenever the connection breaks."""
+    start = 0
+    parts: list[bytes] = []
+    for chunk in chunks:
+        if isinstance(chunk, Away):
+            parts.clear()
+        else:
+            start = chunk.offset if not parts else start
+            parts.append(chunk.data)
+    return start, b"".join(parts)
+
+
+def _batches(requests: Sequence[pb.JobRequest]) -> Iterator[list[pb.JobRequest]]:
+    batch: list[pb.JobRequest] = []
+    size = 0
+    for request in requests:
+        bytes_of_it = request.ByteSize()
+        if bytes_of_it > BATCH_BYTES:
+            raise InputError(f"a job of {bytes_of_it:,} bytes is too large; keep data in files, not in the command")
+        if batch and (len(batch) == BATCH_JOBS or size + bytes_of_it > BATCH_BYTES):
+            yield batch
+            batch, size = [], 0
+        batch.append(request)
+        size += bytes_of_it
+    if batch:
+        yield batch
+
+
+def _listed(ids: str | Iterable[str]) -> list[str]:
+    return [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
+
+
+def _no_such(ids: Sequence[str]) -> str:
+    named = ", ".join(ids[:5]) + (" and others" if len(ids) > 5 else "")
+    return f"there is no job {named}" if len(ids) == 1 else f"there are no jobs {named}"

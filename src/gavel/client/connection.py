@@ -1,0 +1,182 @@
+"""One connection to the scheduler: calls that are repeated while it restarts, and failures as our own errors."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+
+from gavel.client.errors import NoSuchJob, NotReachable, Refused, SchedulerFailed, TimedOut
+from gavel.errors import GavelError, InputError
+from gavel.wire import DEFAULT_ADDRESS, DEFAULT_PORT
+from gavel.wire.gavel_pb2_grpc import GavelStub
+
+ADDRESS_VARIABLE = "GAVEL_SCHEDULER"
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", -1),  # a list of all jobs may be long
+    ("grpc.max_send_message_length", -1),
+    # The library's own pauses grow to two minutes, too long for a scheduler that restarts in a second.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.enable_http_proxy", 0),  # schedulers are near; proxies are for what is far
+    # A scheduler whose machine is gone says no goodbye. Servers close connections that ask more often than this.
+    ("grpc.keepalive_time_ms", 310_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+_SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+_NEVER_THERE = re.compile("failed to connect|resolv", re.IGNORECASE)
+"""In the library's sentences: there was no connection that could have broken."""
+_AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+_REFUSALS = (
+    grpc.StatusCode.INVALID_ARGUMENT,
+    grpc.StatusCode.FAILED_PRECONDITION,
+    grpc.StatusCode.ALREADY_EXISTS,
+    grpc.StatusCode.NOT_FOUND,
+    grpc.StatusCode.OUT_OF_RANGE,
+    grpc.StatusCode.PERMISSION_DENIED,
+    grpc.StatusCode.UNAUTHENTICATED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Away:
+    """The scheduler is gone for now; it is being called again."""
+
+    reason: str
+
+
+def scheduler_address(given: str | None = None) -> str:
+    """Where the scheduler is: as given, else from the environment, else on this machine.
+
+    >>> scheduler_address("gpu-head"), scheduler_address("[::1]:9000")
+    ('gpu-head:7077', '[::1]:9000')
+    """
+    address = (given if given is not None else os.environ.get(ADDRESS_VARIABLE, "")).strip() or DEFAULT_ADDRESS
+    if address.startswith("unix:"):
+        return address
+    match = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+)(?::(\d{1,5}))?", address)
+    port = int(match[2] or DEFAULT_PORT) if match else 0
+    if not match or not 0 < port < 65536:
+        raise InputError(f"{address!r} is no address of a scheduler; write HOST:PORT, for example {DEFAULT_ADDRESS}")
+    return f"{match[1]}:{port}"
+
+
+class Connection:
+    """Calls to one scheduler. Threads may share it."""
+
+    def __init__(self, address: str, timeout: float, patience: float) -> None:
+        self.address = address
+        self._timeout = timeout
+        self._patience = patience
+        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
+        self._stub = GavelStub(self._channel)  # type: ignore[no-untyped-call]
+        self._reached = False
+        """Whether this scheduler has ever answered: a wrong address is said at once, a restart is waited for."""
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def ask(self, method: str, request: Any) -> Any:
+        """Call, again and again while the scheduler is away. What is asked must bear to be asked twice."""
+        for pause in self._pauses():
+            try:
+                reply = getattr(self._stub, method)(request, timeout=self._timeout)
+            except grpc.RpcError as error:
+                if pause is None or not self._may_return(error):
+                    raise self._translated(error) from None
+                time.sleep(pause)
+            else:
+                self._reached = True
+                return reply
+        raise AssertionError("the last pause is None")
+
+    def listen(
+        self, method: str, request: Any, *, until: float | None = None, again: Callable[[], bool]
+    ) -> Iterator[Any]:
+        """What the scheduler sends; when the stream breaks, an Away, then what it sends to the same request anew.
+
+        A stream that the scheduler ends in order is opened again if `again` says so. `until` is a monotonic time.
+        """
+        pauses = self._pauses()
+        while True:
+            call = getattr(self._stub, method)(request, timeout=_remaining(until))
+            try:
+                for message in call:
+                    self._reached = True
+                    pauses = self._pauses()
+                    yield message
+                if not again():
+                    return
+                reason = "it closed the connection"
+            except grpc.RpcError as error:
+                if until is not None and time.monotonic() >= until:
+                    raise TimedOut("the time given for waiting is over") from None
+                if not self._may_return(error):
+                    raise self._translated(error) from None
+                reason = _cause(_details(error))
+            finally:
+                call.cancel()
+            pause = next(pauses)
+            if pause is None:
+                raise NotReachable(self.address, f"for {self._patience:g} s: {reason}")
+            yield Away(reason)
+            time.sleep(pause)
+
+    def _pauses(self) -> Iterator[float | None]:
+        """Seconds to wait before each further attempt; None when patience is at its end."""
+        end = time.monotonic() + self._patience
+        pause = _SHORTEST_PAUSE
+        while time.monotonic() + pause < end:
+            yield pause
+            pause = min(2 * pause, _LONGEST_PAUSE)
+        yield None
+
+    def _may_return(self, error: grpc.RpcError) -> bool:
+        """Whether this is a scheduler that was there and may come back, not one that was never there."""
+        if _code(error) not in _AWAY:
+            return False
+        self._reached |= not _NEVER_THERE.search(_details(error))
+        return self._reached
+
+    def _translated(self, error: grpc.RpcError) -> GavelError:
+        code, details = _code(error), _details(error)
+        if code in _REFUSALS:
+            kind = NoSuchJob if code is grpc.StatusCode.NOT_FOUND else Refused
+            return kind(details)
+        if code in _AWAY:
+            return NotReachable(self.address, _cause(details))
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return NotReachable(self.address, f"nothing came within {self._timeout:g} s")
+        if code is grpc.StatusCode.UNIMPLEMENTED:
+            return SchedulerFailed(f"what answers at {self.address} is no scheduler of this version: {details}")
+        return SchedulerFailed(f"the scheduler at {self.address} failed: {details or code.name}")
+
+
+def _remaining(until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - time.monotonic())
+
+
+def _code(error: Any) -> grpc.StatusCode:
+    code = error.code() if hasattr(error, "code") else None
+    return code or grpc.StatusCode.UNKNOWN
+
+
+def _details(error: Any) -> str:
+    said = error.details() if hasattr(error, "details") else str(error)
+    return " ".join((said or "").split())
+
+
+def _cause(details: str) -> str:
+    """The part of the library's long sentence that says something to people.
+
+    >>> _cause("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: connect: Connection refused")
+    'connection refused'
+    """
+    return re.split(r": |:(?=[A-Z])", details)[-1].partition(" (")[0].strip(" ]").lower()

@@ -1,0 +1,162 @@
+"""Job files: YAML or JSON to requests and back. A mistake is one sentence that names file, line and field."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gavel.client.requests import FieldError, JobRequest
+from gavel.client.yaml_text import Fields, Items, LineError, Node, Scalar, documents
+from gavel.errors import InputError
+
+MOST_COPIES = 1_000_000
+KNOWN = (*(each.name for each in fields(JobRequest)), "count")
+_WHOLE = ("workers", "retries", "count")
+_NUMBERS = ("steps", "weight", "deadline_hours", *_WHOLE)
+_TEXTS = ("name", "template", "entity", "working_directory")
+
+
+def read_jobs(path: str) -> list[JobRequest]:
+    """All jobs of a file; `-` reads standard input."""
+    try:
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {(error.strerror or 'unknown error').lower()}") from None
+    except UnicodeDecodeError:
+        raise InputError(f"cannot read {path}: it is not UTF-8 text") from None
+    directory = Path.cwd() if path == "-" else Path(path).absolute().parent
+    return parse_jobs(text, source="standard input" if path == "-" else path, directory=directory)
+
+
+def parse_jobs(text: str, *, source: str = "jobs", directory: Path | None = None) -> list[JobRequest]:
+    """Jobs from text: one mapping, a list of mappings, or several documents of either.
+
+    A relative working directory is taken from `directory`; a job without one works in the current directory.
+
+    >>> [job.command for job in parse_jobs("command: [python, train.py, --lr, 1e-3]")]
+    [('python', 'train.py', '--lr', '1e-3')]
+    """
+    base = Path.cwd() if directory is None else directory
+    found: list[JobRequest] = []
+    try:
+        for node in _mappings(documents(text)):
+            request, copies = _job(node, base)
+            found += [request] * copies
+    except LineError as error:
+        raise InputError(f"{source}, line {error.line}: {error}") from None
+    if not found:
+        raise InputError(f"{source} holds no job; write at least a command")
+    return found
+
+
+def write_jobs(jobs: Iterable[JobRequest]) -> str:
+    """A job file; reading it gives the same jobs."""
+    listed = [{name: value for name, value in job.document().items() if value not in (None, "")} for job in jobs]
+    return yaml.safe_dump(listed, sort_keys=False)  # escapes what is not ASCII: PyYAML mangles some line breaks
+
+
+def _mappings(nodes: Iterable[Node]) -> Iterator[Fields]:
+    for node in nodes:
+        if isinstance(node, Scalar) and node.null:
+            continue  # nothing between two lines of ---
+        for job in node.values if isinstance(node, Items) else [node]:
+            if not isinstance(job, Fields):
+                raise LineError(job.line, f"a job must be a mapping of fields such as command and steps, not {job}")
+            yield job
+
+
+def _job(node: Fields, base: Path) -> tuple[JobRequest, int]:
+    """A job and how many copies of it are wanted."""
+    for name, line in node.keys.items():
+        if name not in KNOWN:
+            raise LineError(line, f"there is no field {name!r}; {nearest(name, KNOWN)}")
+    given = {
+        name: _value(name, value)
+        for name, value in node.values.items()
+        if not (isinstance(value, Scalar) and value.null)
+    }
+    if "command" not in given:
+        raise LineError(node.line, "command is missing; give the program and its arguments")
+    copies = given.pop("count", 1)
+    if not 1 <= copies <= MOST_COPIES:
+        raise LineError(node.keys["count"], f"count must be between 1 and {MOST_COPIES:,}, not {copies}")
+    given["working_directory"] = absolute(given.get("working_directory") or str(Path.cwd()), base)
+    request = JobRequest(**given)
+    try:
+        request.check()
+    except FieldError as error:
+        raise LineError(node.keys.get(error.field, node.line), str(error)) from None
+    return request, copies
+
+
+def absolute(directory: str, base: Path) -> str:
+    """A directory as every process understands it."""
+    # Path.expanduser would raise for a user who does not exist.
+    return os.path.normpath(os.path.join(base, os.path.expanduser(directory)))  # noqa: PTH111, PTH118
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What may have been meant, as the second half of a sentence.
+
+    >>> nearest("step", ["steps", "types"]), nearest("x", ["steps", "types"])
+    ("did you mean 'steps'?", 'there are: steps, types')
+    """
+    choices = list(known)
+    near = difflib.get_close_matches(name, choices, n=2)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(choices)}"
+
+
+def _value(name: str, node: Node) -> Any:
+    if name in _NUMBERS:
+        return _number(name, node)
+    if name in _TEXTS:
+        return _text(name, node)
+    if name == "environment":
+        return {key: _text(f"{name}: {key}", value) for key, value in _fields(name, node).items()}
+    if name == "command" and isinstance(node, Scalar):
+        return node.text
+    if not isinstance(node, Items):
+        raise LineError(node.line, f"{name} must be a list, for example {_EXAMPLES[name]}, not {node}")
+    return [_text(name, value) for value in node.values]
+
+
+_EXAMPLES = {"command": "[python, train.py]", "types": "[v100, k80]"}
+
+
+def _fields(name: str, node: Node) -> Mapping[str, Node]:
+    if not isinstance(node, Fields):
+        raise LineError(node.line, f"{name} must be a mapping of names to values, not {node}")
+    return node.values
+
+
+def _text(name: str, node: Node) -> str:
+    if not isinstance(node, Scalar):
+        raise LineError(node.line, f"{name} must be text, not {node}")
+    if node.null:
+        raise LineError(node.line, f"{name} has no value; write '' for an empty one")
+    return node.text
+
+
+def _number(name: str, node: Node) -> float:
+    if not isinstance(node, Scalar) or not node.plain:
+        raise LineError(node.line, f"{name} must be a number, not {_quoted(node)}")
+    try:
+        value = float(node.text)
+    except ValueError:
+        raise LineError(node.line, f"{name} must be a number, not {node}") from None
+    if name in _WHOLE and value.is_integer():
+        return int(value)
+    if name == "count":
+        raise LineError(node.line, f"{name} must be a whole number, not {node}")
+    return value
+
+
+def _quoted(node: Node) -> str:
+    return f"the text {node}" if isinstance(node, Scalar) else str(node)

@@ -1,0 +1,154 @@
+"""Between the messages of the protocol and the records that users see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gavel.client.requests import JobRequest
+from gavel.client.views import (
+    ClusterView,
+    JobDetail,
+    JobState,
+    JobUpdate,
+    JobView,
+    Place,
+    ServerView,
+    Transition,
+    TypeView,
+)
+from gavel.errors import InputError
+from gavel.wire import gavel_pb2 as pb
+
+_STATES = {
+    pb.QUEUED: JobState.QUEUED,
+    pb.RUNNING: JobState.RUNNING,
+    pb.PREEMPTED: JobState.PREEMPTED,
+    pb.COMPLETED: JobState.COMPLETED,
+    pb.FAILED: JobState.FAILED,
+    pb.CANCELLED: JobState.CANCELLED,
+}
+_NUMBERS = {state: number for number, state in _STATES.items()}
+
+
+def to_request(request: JobRequest) -> pb.JobRequest:
+    """A checked request as it is sent."""
+    return pb.JobRequest(
+        name=request.name,
+        template=request.template,
+        command=request.command,
+        steps=request.steps or 0.0,
+        workers=int(request.workers),
+        weight=request.weight,
+        entity=request.entity,
+        deadline_seconds=(request.deadline_hours or 0.0) * 3600.0,
+        types=request.types,
+        environment=request.environment,
+        retries=int(request.retries),
+        working_directory=request.working_directory,
+    )
+
+
+def from_request(message: pb.JobRequest) -> JobRequest:
+    """A request as the scheduler knows it."""
+    return JobRequest(
+        command=tuple(message.command),
+        name=message.name,
+        template=message.template,
+        steps=message.steps or None,
+        workers=message.workers,
+        weight=message.weight,
+        entity=message.entity,
+        deadline_hours=message.deadline_seconds / 3600.0 or None,
+        types=tuple(message.types),
+        environment=dict(message.environment),
+        retries=message.retries,
+        working_directory=message.working_directory,
+    )
+
+
+def to_query(
+    ids: Iterable[str] = (), states: Iterable[JobState | str] = (), limit: int = 0, ended_after: float = 0.0
+) -> pb.JobQuery:
+    """A question for jobs."""
+    return pb.JobQuery(
+        ids=list(ids), states=[_state_number(state) for state in states], limit=limit, ended_after=ended_after
+    )
+
+
+def _state_number(state: JobState | str) -> pb.JobState:
+    try:
+        return _NUMBERS[JobState(state)]
+    except (ValueError, KeyError):
+        raise InputError(f"there is no state {str(state)!r}; the states are: {', '.join(_NUMBERS)}") from None
+
+
+def from_job(message: pb.JobView) -> JobView:
+    """A job as it stands."""
+    return JobView(
+        id=message.id,
+        request=from_request(message.request),
+        state=_STATES.get(message.state, JobState.UNKNOWN),
+        reason=message.reason,
+        submitted=message.submitted,
+        changed=message.changed,
+        ended=message.ended or None,
+        steps_done=message.steps_done,
+        type=message.type,
+        places=tuple(Place(place.server, place.accelerators) for place in message.places),
+        beside=message.beside,
+        attempts=message.attempts,
+        failures=message.failures,
+        restarts=message.restarts,
+        received=dict(message.received),
+    )
+
+
+def from_update(message: pb.JobUpdate) -> JobUpdate:
+    """What a watcher sees."""
+    return JobUpdate(from_job(message.job) if message.HasField("job") else None, message.caught_up)
+
+
+def from_detail(message: pb.JobDetail) -> JobDetail:
+    """Everything about a job."""
+    return JobDetail(
+        job=from_job(message.job),
+        history=tuple(
+            Transition(each.time, _STATES.get(each.state, JobState.UNKNOWN), each.reason) for each in message.history
+        ),
+        shares=dict(message.shares),
+        limit=message.limit,
+        rates=dict(message.rates),
+    )
+
+
+def from_cluster(message: pb.ClusterView) -> ClusterView:
+    """The cluster as it stands."""
+    return ClusterView(
+        servers=tuple(_from_server(server) for server in message.servers),
+        types=tuple(
+            TypeView(kind.name, kind.accelerators, kind.busy, kind.price, kind.given_seconds) for kind in message.types
+        ),
+        policy=message.policy,
+        objective=message.objective,
+        round_seconds=message.round_seconds,
+        round_ends=message.round_ends,
+        queued=message.queued,
+        running=message.running,
+        time=message.time,
+        started=message.started,
+        version=message.version,
+        trouble=message.trouble,
+    )
+
+
+def _from_server(message: pb.ServerView) -> ServerView:
+    return ServerView(
+        name=message.name,
+        agent=message.agent,
+        type=message.type,
+        accelerators=message.accelerators,
+        free=message.free,
+        state=message.state,
+        jobs=tuple(message.jobs),
+        last_heard=message.last_heard,
+    )

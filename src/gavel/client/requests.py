@@ -1,0 +1,174 @@
+"""A job as its owner asks for it, and what makes such a request a good one. It knows neither files nor the network."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from gavel.errors import InputError
+
+LARGEST = 1e15
+"""The largest number of steps, weight or hours."""
+MOST_WORKERS = 1_000_000
+MOST_RETRIES = 1_000_000
+SHELL = ("/bin/sh", "-c")
+
+
+class FieldError(InputError):
+    """One field of a request is not as it should be."""
+
+    def __init__(self, field: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.field = field
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """What to run, how much of it, and with what.
+
+    >>> JobRequest(["python", "train.py"], steps=1000, types=["v100"]).types
+    ('v100',)
+    >>> JobRequest("python train.py > out").command
+    ('/bin/sh', '-c', 'python train.py > out')
+    >>> JobRequest(["train"], workers=0).check()
+    Traceback (most recent call last):
+    gavel.client.requests.FieldError: workers must be at least 1, not 0
+    """
+
+    command: Sequence[str]
+    """The program and its arguments; a string is run by the shell."""
+    name: str = ""
+    template: str = ""
+    """What it runs, as throughput tables name it; without one its speed is learned under the name of its command."""
+    steps: float | None = None
+    """All that it has to do; None if nobody knows."""
+    workers: int = 1
+    weight: float = 1.0
+    entity: str = ""
+    deadline_hours: float | None = None
+    """After its submission."""
+    types: Sequence[str] = ()
+    """Where it may run; empty: anywhere."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    retries: int = 3
+    """How often it may fail before it is given up."""
+    working_directory: str = ""
+    """On the server that runs it; empty: a directory of the agent's choice."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.command, str):
+            object.__setattr__(self, "command", (*SHELL, self.command))
+        for name in ("command", "types"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+
+    def check(self) -> None:
+        """Raise FieldError for the first field that no scheduler could accept."""
+        for name in ("command", "types"):
+            if not isinstance(getattr(self, name), tuple):
+                raise FieldError(name, f"{name} must be a list, not {shortened(getattr(self, name))}")
+        _check_command(self.command)
+        for name in ("name", "template", "entity", "working_directory"):
+            _check_label(name, getattr(self, name))
+        _check_types(self.types)
+        _check_environment(self.environment)
+        for name in ("steps", "deadline_hours"):
+            if getattr(self, name) is not None:
+                _check_positive(name, getattr(self, name))
+        _check_positive("weight", self.weight)
+        _check_whole("workers", self.workers, least=1, most=MOST_WORKERS)
+        _check_whole("retries", self.retries, least=0, most=MOST_RETRIES)
+
+    def document(self) -> dict[str, Any]:
+        """As plain data, with the names that job files use."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return values | {
+            "command": list(self.command),
+            "types": list(self.types),
+            "environment": dict(self.environment),
+        }
+
+
+def _check_command(command: Sequence[str]) -> None:
+    if not command or not command[0]:
+        raise FieldError("command", "command is missing; give the program and its arguments")
+    for part in command:
+        _check_text("command", part)
+    if tuple(command[:2]) == SHELL and len(command) == 3 and not command[2].strip():
+        raise FieldError("command", "command is empty; give the program and its arguments")
+
+
+def _check_text(name: str, value: object) -> None:
+    """A system call takes bytes up to a NUL, the wire takes Unicode."""
+    if not isinstance(value, str):
+        raise FieldError(name, f"{name} must be text, not {shortened(value)}")
+    if "\0" in value:
+        raise FieldError(name, f"{name} contains a NUL character: {shortened(value)}")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise FieldError(name, f"{name} contains what is not valid Unicode: {shortened(value)}") from None
+
+
+def _check_label(name: str, value: object) -> None:
+    """What is shown in tables must be printable, too."""
+    _check_text(name, value)
+    if not str(value).isprintable():
+        raise FieldError(name, f"{name} contains a character that cannot be printed: {shortened(value)}")
+
+
+def _check_types(types: Sequence[str]) -> None:
+    for kind in types:
+        _check_label("types", kind)
+        if not kind:
+            raise FieldError("types", "types contains an empty name")
+        if types.count(kind) > 1:
+            raise FieldError("types", f"types names {kind!r} twice")
+
+
+def _check_environment(environment: Mapping[str, str]) -> None:
+    if not isinstance(environment, Mapping):
+        raise FieldError("environment", f"environment must be a mapping, not {shortened(environment)}")
+    for name, value in environment.items():
+        _check_label("environment", name)
+        if not name or "=" in name:
+            raise FieldError("environment", f"environment: {name!r} cannot be the name of a variable")
+        _check_text("environment", value)
+
+
+def _check_number(name: str, value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise FieldError(name, f"{name} must be a number, not {shortened(value)}")
+    if not math.isfinite(value):
+        raise FieldError(name, f"{name} must be a finite number, not {value}")
+    return value
+
+
+def _check_positive(name: str, value: object) -> None:
+    number = _check_number(name, value)
+    if number <= 0:
+        raise FieldError(name, f"{name} must be greater than 0, not {number:g}")
+    if number > LARGEST:
+        raise FieldError(name, f"{name} must be at most {LARGEST:g}, not {number:g}")
+
+
+def _check_whole(name: str, value: object, *, least: int, most: int) -> None:
+    number = _check_number(name, value)
+    if number != int(number):
+        raise FieldError(name, f"{name} must be a whole number, not {number:g}")
+    if number < least:
+        raise FieldError(name, f"{name} must be at least {least}, not {number:g}")
+    if number > most:
+        raise FieldError(name, f"{name} must be at most {most:,}, not {number:g}")
+
+
+def shortened(value: object, most: int = 60) -> str:
+    """A value as a sentence can quote it.
+
+    >>> shortened("x" * 100, most=12)
+    "'xxxxxxxx..."
+    """
+    text = repr(value)
+    return text if len(text) <= most else text[: most - 3] + "..."

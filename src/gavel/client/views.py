@@ -1,0 +1,168 @@
+"""What the scheduler tells of jobs and of the cluster: small immutable records that also know themselves as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import StrEnum
+from typing import Any
+
+from gavel.client.requests import JobRequest
+
+
+class JobState(StrEnum):
+    """Where a job is in its life."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+    UNKNOWN = "unknown"
+    """A state of a newer scheduler than this client."""
+
+    @property
+    def over(self) -> bool:
+        return self in {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}
+
+
+class _Record:
+    """Known to JSON by the names of its fields."""
+
+    __slots__ = ()
+
+    def document(self) -> dict[str, Any]:
+        """As plain data."""
+        return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return value.document()  # type: ignore[union-attr]
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None  # JSON has no such number
+    return str(value) if isinstance(value, StrEnum) else value
+
+
+@dataclass(frozen=True, slots=True)
+class Place(_Record):
+    """So many accelerators of a server."""
+
+    server: str
+    accelerators: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobView(_Record):
+    """A job as it stands."""
+
+    id: str
+    request: JobRequest
+    state: JobState
+    reason: str = ""
+    submitted: float = 0.0
+    """Times are seconds since 1970."""
+    changed: float = 0.0
+    """When it came into its state."""
+    ended: float | None = None
+    steps_done: float = 0.0
+    type: str = ""
+    places: tuple[Place, ...] = ()
+    """Where it runs now."""
+    beside: str = ""
+    """The job that it shares accelerators with."""
+    attempts: int = 0
+    failures: int = 0
+    restarts: int = 0
+    received: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by type."""
+
+    @property
+    def over(self) -> bool:
+        return self.state.over
+
+
+@dataclass(frozen=True, slots=True)
+class Transition(_Record):
+    """A job's state from some time on, and why."""
+
+    time: float
+    state: JobState
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail(_Record):
+    """Everything about one job."""
+
+    job: JobView
+    history: tuple[Transition, ...] = ()
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Of its time, by type, as the allocation in force gives them."""
+    limit: str = ""
+    """What keeps it from running faster."""
+    rates: Mapping[str, float] = field(default_factory=dict)
+    """Steps per second as now believed, by type."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobUpdate:
+    """One thing seen by a watcher: a job as it now stands, or news of the watching itself."""
+
+    job: JobView | None = None
+    caught_up: bool = False
+    """All that was there has been seen; changes follow."""
+    away: str = ""
+    """Why nothing comes for now; once the scheduler is back, everything is sent anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView(_Record):
+    """The accelerators of one type in one machine."""
+
+    name: str
+    agent: str
+    type: str
+    accelerators: int
+    free: int
+    state: str
+    jobs: tuple[str, ...] = ()
+    last_heard: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TypeView(_Record):
+    """All accelerators of one type."""
+
+    name: str
+    accelerators: int
+    busy: int
+    price: float = 0.0
+    """What one more of it would add to the objective."""
+    given_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView(_Record):
+    """The cluster as it stands."""
+
+    servers: Sequence[ServerView]
+    types: Sequence[TypeView]
+    policy: str
+    objective: float
+    round_seconds: float
+    round_ends: float
+    queued: int
+    running: int
+    time: float
+    """The scheduler's clock."""
+    started: float
+    version: str
+    trouble: str = ""
+    """Why the policy has no answer, if it has none."""

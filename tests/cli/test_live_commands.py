@@ -1,0 +1,474 @@
+"""The commands that talk to a scheduler, as a user runs them, against one that only pretends."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fake_scheduler import START, FakeScheduler
+from gavel.cli.app import run
+from gavel.wire import gavel_pb2 as pb
+
+SOURCE = Path(__file__).parents[2] / "src"
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeScheduler]:
+    scheduler = FakeScheduler()
+    monkeypatch.setenv("GAVEL_SCHEDULER", scheduler.address)
+    yield scheduler
+    scheduler.stop()
+
+
+def printed(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert run(list(arguments)) == code
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    return captured.out
+
+
+def document(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    result: dict[str, Any] = json.loads(printed(capsys, *arguments, "--json", code=code))
+    return result
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 2) -> str:
+    assert run(list(arguments)) == code
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("gavel: ")
+    assert captured.err.count("\n") == 1
+    return captured.err
+
+
+def add(fake: FakeScheduler, state: pb.JobState = pb.QUEUED, reason: str = "waiting", **request: Any) -> str:
+    fields = {"command": ["python", "train.py"], "workers": 1, "weight": 1.0, "retries": 3, **request}
+    name = fake._add(pb.JobRequest(**fields))
+    fake.move(name, state, reason)
+    return name
+
+
+# ---- submit ----
+
+
+def test_submit_takes_files_in_order(fake: FakeScheduler, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    one, many = tmp_path / "one.yaml", tmp_path / "many.json"
+    one.write_text("name: one\ncommand: [a]\n")
+    many.write_text('[{"name": "two", "command": "b"}, {"name": "three", "command": ["c"], "count": 2}]')
+    assert printed(capsys, "submit", str(one), str(many)) == "submitted 4 jobs: 1 2 3 4\n"
+    assert [job.request.name for job in fake.jobs.values()] == ["one", "two", "three", "three"]
+    assert printed(capsys, "submit", str(one)) == "submitted job 5\n"
+    assert document(capsys, "submit", str(one)) == {"ids": ["6"]}
+
+
+def test_submit_reads_standard_input(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("command: [a, b]\ncount: 50\n"))
+    assert printed(capsys, "submit", "-") == "submitted 50 jobs: 1 to 50\n"
+    assert list(fake.jobs["50"].request.command) == ["a", "b"]
+
+
+def test_submit_takes_a_job_from_flags(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    flags = "--template X --steps 1e3 --workers 2 --weight 3 --entity E --deadline-hours 2 --types v100,k80"
+    more = "--env A=B --env C=d=e --retries 0 --name N --directory sub --json"
+    assert run(["submit", *flags.split(), *more.split(), "--", "python", "train.py", "--lr", "0.1", "--", "x"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"ids": ["1"]}
+    assert fake.jobs["1"].request == pb.JobRequest(
+        name="N",
+        template="X",
+        command=["python", "train.py", "--lr", "0.1", "--", "x"],
+        steps=1000,
+        workers=2,
+        weight=3,
+        entity="E",
+        deadline_seconds=7200,
+        types=["v100", "k80"],
+        environment={"A": "B", "C": "d=e"},
+        retries=0,
+        working_directory=str(tmp_path / "sub"),
+    )
+
+
+def test_a_job_of_flags_has_the_defaults_of_a_job_file(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.yaml").write_text("command: [a, b]")
+    printed(capsys, "submit", "job.yaml")
+    printed(capsys, "submit", "--", "a", "b")
+    assert fake.jobs["1"].request == fake.jobs["2"].request
+    assert fake.jobs["1"].request.working_directory == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["submit"], "say what to run"),
+        (["submit", "--steps", "3"], "a command after --"),
+        (["submit", "--"], "say what to run"),
+        (["submit", "nowhere.yaml"], "cannot read nowhere.yaml: no such file"),
+        (["submit", "good.yaml", "bad.yaml"], "bad.yaml, line 2: steps must be greater than 0, not -1"),
+        (["submit", "good.yaml", "--steps", "3"], "not both"),
+        (["submit", "good.yaml", "--", "x"], "not both"),
+        (["submit", "--workers", "0", "--", "x"], "--workers: workers must be at least 1, not 0"),
+        (["submit", "--steps", "-3", "--", "x"], "--steps: steps must be greater than 0, not -3"),
+        (["submit", "--steps", "many", "--", "x"], "--steps"),
+        (["submit", "--deadline-hours", "nan", "--", "x"], "--deadline-hours: deadline_hours must be a finite number"),
+        (["submit", "--types", "v100,,k80", "--", "x"], "--types: types contains an empty name"),
+        (["submit", "--env", "A", "--", "x"], "--env A: write NAME=VALUE"),
+        (["submit", "--env", "=b", "--", "x"], "--env: environment: '' cannot be the name of a variable"),
+        (["submit", "--env", "A=1", "--env", "A=2", "--", "x"], "--env A is given twice"),
+        (["submit", "--name", "a\nb", "--", "x"], "--name: name contains a character that cannot be printed"),
+        (["submit", "--", "x", "\udcff"], "command contains what is not valid Unicode"),
+        (["submit", "--", ""], "command is missing"),
+        (["submit", "--stps", "3", "--", "x"], "--steps"),
+        (["submit", "--scheduler", "http://x", "--", "x"], "HOST:PORT"),
+        (["jobs", "--state", "slow"], "--state slow: there is no state 'slow'; there are: queued, running"),
+        (["jobs", "--state", "runing"], "did you mean 'running'?"),
+        (["jobs", "--limit", "-1"], "--limit"),
+        (["job", "77"], "there is no job '77'"),
+        (["job"], "ID"),
+        (["logs", "77"], "there is no job '77'"),
+        (["logs", "1", "-f", "--json"], "leave one of them out"),
+        (["cancel", "77"], "there is no job '77'"),
+        (["cancel"], "ID"),
+        (["cluster", "--scheduler", "a:b"], "'a:b' is no address of a scheduler"),
+    ],
+)
+def test_a_wrong_call_is_one_sentence_and_changes_nothing(
+    arguments: list[str],
+    said: str,
+    fake: FakeScheduler,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.yaml").write_text("command: a")
+    (tmp_path / "bad.yaml").write_text("command: a\nsteps: -1")
+    assert said in refusal(capsys, *arguments)
+    assert not fake.jobs
+
+
+def test_what_the_scheduler_refuses_is_said_in_its_words(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.refuses = "there is no entity 'x'"
+    assert refusal(capsys, "submit", "--", "a") == "gavel: there is no entity 'x'\n"
+
+
+@pytest.mark.parametrize("arguments", [["jobs"], ["jobs", "--watch"], ["job", "1"], ["cluster"], ["cancel", "1"]])
+def test_a_scheduler_that_is_not_there_is_exit_code_1(
+    arguments: list[str], fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.stop()
+    sentence = refusal(capsys, *arguments, code=1)
+    assert f"no scheduler answers at {fake.address} (connection refused)" in sentence
+
+
+@pytest.mark.parametrize(("state", "code"), [(pb.COMPLETED, 0), (pb.FAILED, 1), (pb.CANCELLED, 1)])
+def test_submit_waits_and_is_content_only_if_all_completed(
+    state: pb.JobState, code: int, fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> None:
+        fake.await_streams(1)
+        fake.move("1", pb.RUNNING)
+        fake.restart()
+        fake.move("1", pb.COMPLETED, "all steps done")
+        fake.move("2", state, "so it went")
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    result = json.loads(printed(capsys, "submit", "--wait", "--count", "2", "--json", "--", "a", code=code))
+    worker.join()
+    assert result["ids"] == ["1", "2"]
+    assert [job["reason"] for job in result["jobs"]] == ["all steps done", "so it went"]
+
+
+def test_a_scheduler_that_stays_away_does_not_lose_the_ids(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> None:
+        fake.await_streams(1)
+        fake.stop()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert run(["submit", "--wait", "--patience", "0.1", "--", "a"]) == 1
+    worker.join()
+    captured = capsys.readouterr()
+    assert captured.out == "submitted job 1\n"
+    assert "the jobs go on: `gavel jobs` shows them, `gavel cancel 1` ends them" in captured.err
+
+
+# ---- jobs, job, logs, cancel, cluster ----
+
+
+def test_jobs_shows_a_line_for_each_job(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    one = add(fake, pb.RUNNING, "on v100 (gpu1)", name="resnet", steps=1000)
+    fake.move(one, pb.RUNNING, type="v100", steps_done=250.0, beside="2", restarts=3)
+    fake.jobs[one].places.add(server="gpu1", accelerators=1)
+    fake.jobs[one].places.add(server="gpu2", accelerators=1)
+    add(fake, pb.FAILED, "exit code 3\nTraceback", name="[bold]broken")
+    lines = printed(capsys, "jobs", "--all").splitlines()
+    assert lines[0].split() == [
+        *("id", "name", "state", "time", "workers", "done", "steps", "where", "beside", "restarts", "reason")
+    ]
+    assert lines[1].split()[:3] == ["1", "resnet", "running"]
+    assert lines[1].split()[4:] == ["1", "25%", "250/1,000", "v100", "gpu1:1+gpu2:1", "2", "3"]
+    assert lines[2].split()[:3] == ["2", "[bold]broken", "failed"]
+    assert lines[2].rstrip().endswith("exit code 3 Traceback")
+    assert lines[3] == "1 running, 1 failed"
+
+
+def test_jobs_that_ended_long_ago_are_left_out_unless_asked_for(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(fake, pb.COMPLETED)
+    add(fake, pb.QUEUED)
+    fresh = add(fake, pb.CANCELLED)
+    fake.jobs[fresh].ended = time.time() - 60
+
+    def ids(*arguments: str) -> list[str]:
+        return [job["id"] for job in document(capsys, "jobs", *arguments)["jobs"]]
+
+    assert ids() == ["2", "3"]
+    assert ids("--all") == ["1", "2", "3"]
+    assert ids("--all", "--limit", "1") == ["3"]
+    assert ids("--state", "completed, queued") == ["1", "2"]
+    assert "no jobs" in printed(capsys, "jobs", "--state", "failed")
+
+
+@pytest.mark.parametrize("width", [40, 80, 120, 200])
+def test_tables_fit_their_terminal(
+    width: int, fake: FakeScheduler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gavel.cli.render.NARROWEST", width)
+    monkeypatch.setenv("COLUMNS", str(width))
+    for number in range(12):
+        name = add(fake, pb.RUNNING, "on v100", name=f"実験-{number} with a long name", template="T" * 40, steps=1e9)
+        fake.move(name, pb.RUNNING, type="v100", beside="7", restarts=number, steps_done=1e8)
+        fake.jobs[name].places.add(server="a-server-with-a-name", accelerators=4)
+        add(fake, pb.FAILED, "a reason that goes on and on " * 9)
+    shown = printed(capsys, "jobs", "--all")
+    assert len(shown.splitlines()) == 26, "one line for each job"
+    assert all(sum(2 if ord(c) > 0x2E80 and c != "…" else 1 for c in line) <= width for line in shown.splitlines())
+    assert ("steps" in shown.splitlines()[0]) == (width == 200)
+
+
+def test_job_shows_everything_that_is_known(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
+    name = _full(fake)
+    fake.detail = pb.JobDetail(
+        history=[
+            pb.Transition(time=START, state=pb.QUEUED, reason="waiting for the next round"),
+            pb.Transition(time=START + 5, state=pb.RUNNING, reason="on v100 (gpu1)"),
+        ],
+        shares={"v100": 0.75},
+        limit="limited by v100",
+        rates={"v100": 4.0, "k80": 1.25},
+    )
+    text = printed(capsys, "job", name)
+    for part in (
+        *("job 1", "resnet", "running", "python train.py | tee out", "/data", "A=B", "research", "limited by v100"),
+        *("0.750", "1.25", "1h01m", "250/1,000", "waiting for the next round", "failures 1 of 5 allowed"),
+    ):
+        assert part in text
+    assert document(capsys, "job", name)["shares"] == {"v100": 0.75}
+
+
+def _full(fake: FakeScheduler) -> str:
+    name = add(
+        fake,
+        pb.RUNNING,
+        "on v100 (gpu1)",
+        name="resnet",
+        command=["/bin/sh", "-c", "python train.py | tee out"],
+        steps=1000,
+        types=["v100"],
+        weight=2.0,
+        retries=5,
+        entity="research",
+        deadline_seconds=3600.0,
+        environment={"A": "B"},
+        working_directory="/data",
+    )
+    fake.move(name, pb.RUNNING, "on v100 (gpu1)", type="v100", steps_done=250.0, failures=1)
+    fake.jobs[name].received["v100"] = 3700.0
+    return name
+
+
+def test_logs_are_printed_as_they_are(fake: FakeScheduler, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    add(fake)
+    fake.prints("1", b"one\ntw\xffo\nthree")
+    fake.prints("1", b"other", rank=1)
+    for arguments, expected in (
+        (["logs", "1"], b"one\ntw\xffo\nthree"),
+        (["logs", "1", "--rank", "1"], b"other"),
+        (["logs", "1", "--tail", "2"], b"tw\xffo\nthree"),
+    ):
+        assert run(arguments) == 0
+        assert capfdbinary.readouterr().out == expected
+    assert run(["logs", "1", "--json"]) == 0
+    assert json.loads(capfdbinary.readouterr().out)["log"] == "one\ntw\ufffdo\nthree"
+
+
+def test_logs_follow_until_the_job_is_over(fake: FakeScheduler, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    add(fake)
+    fake.prints("1", b"one\n")
+
+    def work() -> None:
+        fake.await_streams(1)
+        fake.prints("1", b"two\n")
+        fake.restart()
+        fake.prints("1", b"three\n")
+        fake.move("1", pb.COMPLETED)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert run(["logs", "1", "-f"]) == 0
+    worker.join()
+    assert capfdbinary.readouterr().out == b"one\ntwo\nthree\n"
+
+
+def test_cancel_says_what_it_did(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(3):
+        add(fake)
+    fake.move("2", pb.COMPLETED)
+    assert printed(capsys, "cancel", "1", "2") == "job 1 is cancelled\njob 2 was over already: completed\n"
+    assert printed(capsys, "cancel", "1") == "job 1 was over already: cancelled\n"
+    assert "no job '77'" in refusal(capsys, "cancel", "3", "77")
+    assert fake.jobs["3"].state == pb.QUEUED, "all or none"
+    result = document(capsys, "cancel", "2", "3")
+    assert [job["state"] for job in result["jobs"]] == ["completed", "cancelled"]
+    assert result["already_over"] == ["2"]
+
+
+def test_cluster_shows_servers_types_policy_and_round(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "no servers yet" in printed(capsys, "cluster")
+    view = fake.view
+    view.objective, view.round_seconds, view.round_ends, view.running, view.queued = 0.7273, 360, START + 90, 3, 12
+    view.servers.add(name="gpu1", agent="gpu1", type="v100", accelerators=4, free=1, state="connected", jobs=["1", "2"])
+    view.servers.add(name="gpu2", agent="gpu2", type="k80", accelerators=8, free=8, state="away", last_heard=START - 70)
+    view.types.add(name="v100", accelerators=4, busy=3, price=0.4364, given_seconds=7200)
+    view.trouble = "no solver agrees"
+    text = printed(capsys, "cluster")
+    for part in (
+        *("max_min_fairness", "0.7273", "3 jobs running, 12 waiting", "rounds of 360 s", "in 1m30s", "up for 1h00m"),
+        *("gpu1", "3/4", "1 2", "away, heard 1m10s ago", "0.4364", "2.0 h", "no solver agrees"),
+    ):
+        assert part in text
+    assert document(capsys, "cluster")["servers"][0]["jobs"] == ["1", "2"]
+
+
+# ---- watching ----
+
+
+def gavel(*arguments: str, fake: FakeScheduler, **options: Any) -> subprocess.Popen[bytes]:
+    """The command in a process of its own, which can be interrupted."""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE), "GAVEL_SCHEDULER": fake.address, "COLUMNS": "120"}
+    code = "from gavel.cli.app import main; main()"
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, **options)
+
+
+def read_until(descriptor: int, wanted: bytes) -> bytes:
+    seen = b""
+    while wanted not in seen:
+        piece = os.read(descriptor, 4096)
+        assert piece, seen.decode()
+        seen += piece
+    return seen
+
+
+def test_watch_prints_a_line_for_each_change_when_nobody_looks(fake: FakeScheduler) -> None:
+    add(fake, pb.QUEUED, "waiting for the next round")
+    process = gavel("jobs", "--watch", fake=fake, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as out:
+        assert out.readline().split()[1:] == b"1 queued waiting for the next round".split()
+        fake.move("1", pb.RUNNING, "on v100", steps_done=1.0)
+        assert out.readline().split()[1:3] == [b"1", b"running"]
+        fake.restart()
+        fake.move("1", pb.RUNNING, "on v100", steps_done=2.0)
+        fake.move("1", pb.FAILED, "exit code 3", ended=time.time())
+        assert out.readline().split()[1:3] == [b"1", b"failed"]
+        process.send_signal(signal.SIGINT)
+        assert out.read() == b""
+    assert process.wait() == 0
+
+
+def test_watch_as_json_is_one_document_for_each_change(fake: FakeScheduler) -> None:
+    add(fake)
+    process = gavel("jobs", "--watch", "--json", "--state", "running", fake=fake, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as out:
+        fake.await_streams(1)
+        for steps in (1.0, 2.0):
+            fake.move("1", pb.RUNNING, steps_done=steps)
+            assert json.loads(out.readline())["steps_done"] == steps
+        process.send_signal(signal.SIGINT)
+    assert process.wait() == 0
+
+
+def test_watch_draws_a_live_table_that_survives_a_restart(fake: FakeScheduler) -> None:
+    add(fake, name="resnet")
+    ours, theirs = pty.openpty()
+    process = gavel("jobs", "--watch", fake=fake, stdout=theirs)
+    os.close(theirs)
+    assert b"resnet" in read_until(ours, b"queued")
+    fake.move("1", pb.RUNNING)
+    read_until(ours, b"running")
+    fake.stop()
+    read_until(ours, b"the scheduler is away")
+    fake.start()
+    fake.move("1", pb.PREEMPTED, "others are owed more time")
+    read_until(ours, b"preempted")
+    process.send_signal(signal.SIGINT)
+    assert process.wait() == 0
+    os.close(ours)
+
+
+def test_watch_gives_up_with_a_sentence(fake: FakeScheduler) -> None:
+    ours, theirs = pty.openpty()
+    process = gavel("jobs", "--watch", "--patience", "0.1", fake=fake, stdout=theirs, stderr=subprocess.PIPE)
+    os.close(theirs)
+    read_until(ours, b"no jobs")
+    fake.stop()
+    assert process.stderr is not None
+    with process.stderr as complaint:
+        assert complaint.read().startswith(b"gavel: no scheduler answers at ")
+    assert process.wait() == 1
+    os.close(ours)
+
+
+def test_interrupting_a_wait_leaves_the_jobs_and_says_so(fake: FakeScheduler) -> None:
+    ours, theirs = pty.openpty()
+    process = gavel("submit", "--wait", "--", "a", fake=fake, stdout=subprocess.PIPE, stderr=theirs)
+    os.close(theirs)
+    read_until(ours, b"0 of 1 over: 1 queued")
+    process.send_signal(signal.SIGINT)
+    read_until(ours, b"interrupted; the jobs go on")
+    assert process.stdout is not None
+    with process.stdout as out:
+        assert out.read() == b"submitted job 1\n"
+    assert process.wait() == 130
+    os.close(ours)
+    assert fake.jobs["1"].state == pb.QUEUED

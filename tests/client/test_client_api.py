@@ -1,0 +1,380 @@
+"""`gavel.Client` over a real socket, against a scheduler that a test moves, breaks and restarts."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from fake_scheduler import START, FakeScheduler
+from gavel.client.api import BATCH_JOBS, Client
+from gavel.client.connection import scheduler_address
+from gavel.client.errors import NoSuchJob, NotReachable, Refused, SchedulerFailed, TimedOut
+from gavel.client.requests import JobRequest
+from gavel.client.views import JobState, JobView
+from gavel.errors import GavelError, InputError
+from gavel.wire import gavel_pb2 as pb
+
+TRAIN = JobRequest(["python", "train.py"], name="train", steps=100)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeScheduler]:
+    scheduler = FakeScheduler()
+    yield scheduler
+    scheduler.stop()
+
+
+@pytest.fixture
+def client(fake: FakeScheduler) -> Iterator[Client]:
+    with Client(fake.address, patience=20) as connected:
+        yield connected
+
+
+@pytest.fixture
+def aside() -> Iterator[Callable[..., Future[list[JobView]]]]:
+    """Run a call in another thread while the test makes things happen."""
+    with ThreadPoolExecutor(1) as pool:
+        yield pool.submit
+
+
+def test_a_submitted_job_arrives_as_it_was_asked_for(fake: FakeScheduler, client: Client) -> None:
+    request = JobRequest(
+        ["python", "train.py", "--lr", "0.1"],
+        name="résumé",
+        template="ResNet-18",
+        steps=1e6,
+        workers=2,
+        weight=2.5,
+        entity="research/nlp",
+        deadline_hours=12,
+        types=["v100", "k80"],
+        environment={"A": "1", "EMPTY": ""},
+        retries=0,
+        working_directory="/data",
+    )
+    assert client.submit(request) == ["1"]
+    assert fake.jobs["1"].request.deadline_seconds == 12 * 3600
+    (view,) = client.jobs()
+    assert view.request == request
+    assert (view.state, view.reason, view.submitted) == (JobState.QUEUED, "waiting", START)
+
+
+def test_ids_come_in_the_order_of_the_jobs_whatever_the_number_of_batches(fake: FakeScheduler, client: Client) -> None:
+    count = 2 * BATCH_JOBS + 1
+    ids = client.submit(JobRequest(["job", str(n)]) for n in range(count))
+    assert fake.batches == [BATCH_JOBS, BATCH_JOBS, 1]
+    assert [fake.jobs[each].request.command[1] for each in ids] == [str(n) for n in range(count)]
+
+
+def test_large_jobs_go_in_smaller_batches(fake: FakeScheduler, client: Client) -> None:
+    large = JobRequest(["sh", "-c", "x" * 1_000_000])
+    assert len(client.submit([large] * 5)) == 5
+    assert fake.batches == [2, 2, 1]
+    with pytest.raises(InputError, match=r"3,500,0\d\d bytes is too large"):
+        client.submit(JobRequest(["sh", "-c", "x" * 3_500_000]))
+
+
+def test_nothing_is_submitted_when_one_job_is_wrong(fake: FakeScheduler, client: Client) -> None:
+    with pytest.raises(InputError, match="workers must be at least 1, not 0"):
+        client.submit([TRAIN, JobRequest(["x"], workers=0)])
+    assert not fake.jobs
+
+
+def test_a_refusal_of_a_later_batch_says_what_was_accepted(fake: FakeScheduler, client: Client) -> None:
+    original = fake.Submit
+
+    def refuse_second(request: pb.SubmitRequest, context: object) -> pb.SubmitReply:
+        fake.refuses = "there is no room" if fake.batches else ""
+        return original(request, context)  # type: ignore[arg-type]
+
+    fake.Submit = refuse_second  # type: ignore[method-assign]
+    fake.restart()
+    with pytest.raises(Refused, match="there is no room") as refusal:
+        client.submit([TRAIN] * (BATCH_JOBS + 1))
+    assert refusal.value.submitted == tuple(str(n + 1) for n in range(BATCH_JOBS))
+
+
+def test_a_submission_whose_answer_was_lost_takes_effect_once(fake: FakeScheduler, client: Client) -> None:
+    fake.break_after_submitting = 3
+    assert client.submit([TRAIN, TRAIN]) == ["1", "2"]
+    assert fake.batches == [2]
+    assert client.submit(TRAIN) == ["3"], "another submission of the same job is another job"
+
+
+def test_calls_go_on_after_a_restart(fake: FakeScheduler, client: Client) -> None:
+    client.submit(TRAIN)
+    fake.stop()
+    back = threading.Timer(0.3, fake.start)
+    back.start()
+    assert [view.id for view in client.jobs()] == ["1"]
+    back.join()
+
+
+def test_a_scheduler_that_was_never_there_is_not_waited_for(fake: FakeScheduler) -> None:
+    fake.stop()
+    with Client(fake.address, patience=10_000) as client, pytest.raises(NotReachable) as failure:
+        client.jobs()
+    assert fake.address in str(failure.value)
+    assert "connection refused" in str(failure.value)
+    assert "gavel serve" in str(failure.value)
+    assert not isinstance(failure.value, InputError)
+
+
+def test_a_scheduler_that_stays_away_is_given_up(fake: FakeScheduler) -> None:
+    with Client(fake.address, patience=0.2) as client:
+        client.submit(TRAIN)
+        updates = client.watch()
+        while not next(updates).caught_up:
+            pass
+        fake.stop()
+        with pytest.raises(NotReachable, match=r"for 0.2 s"):
+            list(updates)
+        with pytest.raises(NotReachable):
+            client.jobs()
+
+
+def test_a_scheduler_that_never_answers_is_not_waited_for_longer_than_the_timeout(fake: FakeScheduler) -> None:
+    silent = threading.Event()
+    fake.Cluster = lambda *_: silent.wait()  # type: ignore[assignment, method-assign]
+    fake.restart()
+    with Client(fake.address, timeout=0.2) as client, pytest.raises(NotReachable, match=r"within 0.2 s"):
+        client.cluster()
+    silent.set()
+
+
+def test_unknown_jobs_are_named(client: Client) -> None:
+    for call in (client.job, client.cancel, client.wait, lambda job: list(client.logs(job))):
+        with pytest.raises(NoSuchJob, match="there is no job '77'"):
+            call("77")
+
+
+def test_a_job_that_a_scheduler_says_nothing_of_is_not_waited_for(fake: FakeScheduler, client: Client) -> None:
+    fake._check = lambda *_: None  # type: ignore[method-assign]
+    with pytest.raises(NoSuchJob, match="there is no job 77"):
+        client.wait(["77"])
+
+
+def test_a_failure_of_the_scheduler_is_an_error_of_ours(fake: FakeScheduler, client: Client) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    fake.Cluster = broken  # type: ignore[assignment, method-assign]
+    fake.restart()
+    with pytest.raises(SchedulerFailed, match="failed"):
+        client.cluster()
+
+
+def test_jobs_are_chosen_by_state_id_age_and_number(fake: FakeScheduler, client: Client) -> None:
+    client.submit([TRAIN] * 4)
+    fake.move("1", pb.COMPLETED)
+    fake.move("2", pb.RUNNING)
+
+    def ids(jobs: list[JobView]) -> list[str]:
+        return [job.id for job in jobs]
+
+    assert ids(client.jobs()) == ["1", "2", "3", "4"]
+    assert ids(client.jobs(states=["queued", JobState.RUNNING])) == ["2", "3", "4"]
+    assert ids(client.jobs(ids=["1", "3"])) == ["1", "3"]
+    assert ids(client.jobs(limit=2)) == ["3", "4"]
+    assert ids(client.jobs(ended_after=START + 200)) == ["2", "3", "4"]
+    with pytest.raises(InputError, match="there is no state 'slow'"):
+        client.jobs(states=["slow"])
+
+
+def test_cancel_leaves_what_is_over(fake: FakeScheduler, client: Client) -> None:
+    client.submit([TRAIN] * 2)
+    fake.move("1", pb.FAILED, "exit code 3")
+    assert [(job.id, job.state) for job in client.cancel(["1", "2"])] == [
+        ("1", JobState.FAILED),
+        ("2", JobState.CANCELLED),
+    ]
+
+
+def test_everything_about_a_job(fake: FakeScheduler, client: Client) -> None:
+    client.submit(TRAIN)
+    fake.move("1", pb.RUNNING, type="v100", steps_done=25.0, attempts=2)
+    fake.detail = pb.JobDetail(
+        history=[pb.Transition(time=START, state=pb.QUEUED, reason="submitted")],
+        shares={"v100": 0.5},
+        limit="limited by v100",
+        rates={"v100": 4.0, "k80": 1.0},
+    )
+    detail = client.job("1")
+    assert (detail.job.type, detail.job.steps_done, detail.job.attempts) == ("v100", 25.0, 2)
+    assert detail.limit == "limited by v100"
+    document = detail.document()
+    assert document["job"]["request"]["command"] == ["python", "train.py"]
+    assert document["history"] == [{"time": START, "state": "queued", "reason": "submitted"}]
+    assert document["rates"] == {"v100": 4.0, "k80": 1.0}
+
+
+def test_a_state_of_a_newer_scheduler_is_shown_as_unknown(fake: FakeScheduler, client: Client) -> None:
+    client.submit(TRAIN)
+    fake.move("1", 42)  # type: ignore[arg-type]
+    assert client.jobs()[0].state is JobState.UNKNOWN
+    assert not client.jobs()[0].over
+
+
+def test_watch_tells_what_is_there_and_then_what_changes(fake: FakeScheduler, client: Client) -> None:
+    client.submit([TRAIN] * 2)
+    updates = client.watch()
+    assert [(u.job.id, u.caught_up) for u in (next(updates), next(updates)) if u.job] == [("1", False), ("2", False)]
+    assert next(updates).caught_up
+    fake.move("2", pb.RUNNING)
+    change = next(updates).job
+    assert change is not None
+    assert (change.id, change.state) == ("2", JobState.RUNNING)
+
+
+def test_watch_survives_a_restart_and_tells_everything_anew(fake: FakeScheduler, client: Client) -> None:
+    client.submit(TRAIN)
+    updates = client.watch()
+    while not next(updates).caught_up:
+        pass
+    fake.stop()
+    assert next(updates).away
+    fake.move("1", pb.RUNNING)
+    fake.start()
+    told = next(update for update in updates if not update.away)
+    assert told.job is not None
+    assert told.job.state is JobState.RUNNING
+    assert next(updates).caught_up
+
+
+def test_wait_returns_when_the_last_is_over(
+    fake: FakeScheduler, client: Client, aside: Callable[..., Future[list[JobView]]]
+) -> None:
+    client.submit([TRAIN] * 3)
+    seen: list[int] = []
+    waiting = aside(client.wait, ["3", "1"], on_change=lambda jobs: seen.append(sum(job.over for job in jobs.values())))
+    fake.await_streams(1)
+    fake.move("1", pb.FAILED, "exit code 1")
+    fake.restart()
+    fake.move("3", pb.COMPLETED)
+    over = waiting.result(timeout=20)
+    assert [(job.id, job.state) for job in over] == [("3", JobState.COMPLETED), ("1", JobState.FAILED)]
+    assert seen[-1] == 2
+
+
+def test_wait_for_what_is_over_already_or_for_nothing(fake: FakeScheduler, client: Client) -> None:
+    client.submit(TRAIN)
+    fake.move("1", pb.COMPLETED)
+    assert [job.id for job in client.wait("1")] == ["1"]
+    assert client.wait([]) == []
+
+
+def test_wait_ends_with_its_time(fake: FakeScheduler, client: Client) -> None:
+    client.submit(TRAIN)
+    with pytest.raises(TimedOut):
+        client.wait("1", timeout=0.2)
+    fake.stop()
+    with pytest.raises(TimedOut):
+        client.wait("1", timeout=0.2)
+
+
+def test_logs_are_whole_whatever_is_in_them(fake: FakeScheduler, client: Client) -> None:
+    client.submit(TRAIN)
+    assert b"".join(client.logs("1")) == b""
+    fake.prints("1", b"epoch 1\n\xff\x00epoch 2")
+    fake.prints("1", b"second rank", rank=1)
+    assert b"".join(client.logs("1")) == b"epoch 1\n\xff\x00epoch 2"
+    assert b"".join(client.logs("1", rank=1)) == b"second rank"
+    with pytest.raises(InputError):
+        list(client.logs("1", rank=-1))
+
+
+@pytest.mark.parametrize("lines", [0, 1, 3, 1000])
+@pytest.mark.parametrize("end", [b"", b"\n"])
+def test_the_tail_of_a_log_is_its_last_lines(fake: FakeScheduler, client: Client, lines: int, end: bytes) -> None:
+    client.submit(TRAIN)
+    text = [b"%d " % n + b"x" * (n * 11) for n in range(50)]
+    fake.prints("1", b"\n".join(text) + end)
+    kept = b"\n".join(text[max(0, 50 - lines) :]) + end if lines else b""
+    assert b"".join(client.logs("1", tail=lines)) == kept
+
+
+def test_following_a_log_goes_on_where_the_connection_broke(fake: FakeScheduler, client: Client) -> None:
+    client.submit(TRAIN)
+    fake.prints("1", b"one\ntwo\n")
+    pieces = client.logs("1", follow=True, tail=1)
+    got = next(pieces)
+    assert got == b"two\n"
+    fake.prints("1", b"three\n")
+    got += next(pieces)
+    fake.stop()
+    fake.prints("1", b"four\n")
+    fake.start()
+    got += next(pieces)
+    fake.prints("1", b"five\n")
+    fake.move("1", pb.COMPLETED)
+    assert got + b"".join(pieces) == b"two\nthree\nfour\nfive\n"
+
+
+def test_a_log_whose_beginning_is_gone_is_followed_from_what_is_kept(fake: FakeScheduler, client: Client) -> None:
+    client.submit(TRAIN)
+    fake.prints("1", b"lost kept")
+    fake.dropped = 5
+    fake.move("1", pb.COMPLETED)
+    assert b"".join(client.logs("1", follow=True)) == b"kept"
+
+
+def test_the_cluster_as_a_record(fake: FakeScheduler, client: Client) -> None:
+    fake.view.servers.add(name="gpu1", agent="gpu1", type="v100", accelerators=4, free=1, state="connected", jobs=["1"])
+    fake.view.types.add(name="v100", accelerators=4, busy=3, price=float("inf"))
+    view = client.cluster()
+    assert (view.policy, view.servers[0].jobs, view.types[0].busy) == ("max_min_fairness", ("1",), 3)
+    assert view.document()["types"][0]["price"] is None, "JSON has no infinity"
+    assert client.drain("gpu1") == ["1"]
+    with pytest.raises(Refused, match="no agent 'gpu2'") as refusal:
+        client.drain("gpu2")
+    assert not isinstance(refusal.value, NoSuchJob)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        (None, "127.0.0.1:7077"),
+        ("", "127.0.0.1:7077"),
+        ("head", "head:7077"),
+        ("head.lab.org:80", "head.lab.org:80"),
+        ("[::1]", "[::1]:7077"),
+        ("[fe80::1%eth0]:9", "[fe80::1%eth0]:9"),
+        ("unix:/run/gavel.sock", "unix:/run/gavel.sock"),
+    ],
+)
+def test_an_address_may_leave_out_what_is_usual(given: str | None, meant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GAVEL_SCHEDULER", raising=False)
+    assert scheduler_address(given) == meant
+
+
+@pytest.mark.parametrize("given", ["http://head:7077", "head:port", "head:70777", "head:0", "a b", "::1", "[::1"])
+def test_an_address_that_is_none_is_refused(given: str) -> None:
+    with pytest.raises(InputError, match="HOST:PORT"):
+        scheduler_address(given)
+
+
+def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GAVEL_SCHEDULER", "head")
+    with Client() as client:
+        assert client.address == "head:7077"
+    with Client("tail") as client:
+        assert client.address == "tail:7077"
+
+
+def test_errors_of_the_client_are_ours() -> None:
+    assert all(issubclass(kind, GavelError) for kind in (NotReachable, Refused, NoSuchJob, TimedOut, SchedulerFailed))
+    assert issubclass(NotReachable, ConnectionError)
+    assert issubclass(TimedOut, TimeoutError)
+
+
+def test_job_files_and_requests_need_no_network_library() -> None:
+    source = Path(__file__).parents[2] / "src"
+    code = "import sys; import gavel.client.job_file; sys.exit('grpc' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], env={"PYTHONPATH": str(source)}, check=False)
+    assert done.returncode == 0

@@ -1,0 +1,194 @@
+"""A scheduler that only pretends: the whole service over a real socket, with jobs that go where a test moves them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+
+from gavel.wire import gavel_pb2 as pb
+from gavel.wire import gavel_pb2_grpc as stubs
+
+OVER = (pb.COMPLETED, pb.FAILED, pb.CANCELLED)
+START = 1_700_000_000.0
+
+
+class FakeScheduler(stubs.GavelServicer):
+    """State that survives `stop` and `start`, as that of the real one does."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, pb.JobView] = {}
+        self.keys: dict[str, list[str]] = {}
+        self.batches: list[int] = []
+        """How many jobs each request brought that took effect."""
+        self.log: dict[tuple[str, int], bytes] = {}
+        self.dropped = 0
+        """So many bytes of every log are no longer kept."""
+        self.detail = pb.JobDetail()
+        self.view = pb.ClusterView(policy="max_min_fairness", version="9.9", time=START, started=START - 3600)
+        self.refuses = ""
+        """What is said to whoever submits."""
+        self.break_after_submitting = 0
+        """So many submissions take effect, and then the connection breaks."""
+        self.streams = 0
+        """Streams opened so far."""
+        self.changed = threading.Condition()
+        self._server: grpc.Server | None = None
+        self.port = 0
+        self.start()
+
+    # ---- its own life ----
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        # SO_REUSEPORT would let a second server take the port while the first still has it.
+        self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
+        stubs.add_GavelServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
+        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self._server.start()
+
+    def stop(self) -> None:
+        """End at once, as if killed: calls break."""
+        server, self._server = self._server, None
+        if server is not None:
+            with self.changed:
+                self.changed.notify_all()
+            server.stop(0).wait()
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    # ---- what a test makes happen ----
+
+    def move(self, job: str, state: pb.JobState, reason: str = "", **changes: Any) -> None:
+        with self.changed:
+            view = self.jobs[job]
+            view.state, view.reason = state, reason
+            if state in OVER:
+                view.ended = view.submitted + 100.0
+            for name, value in changes.items():
+                setattr(view, name, value)
+            self.changed.notify_all()
+
+    def prints(self, job: str, text: bytes, rank: int = 0) -> None:
+        with self.changed:
+            self.log[job, rank] = self.log.get((job, rank), b"") + text
+            self.changed.notify_all()
+
+    def await_streams(self, count: int) -> None:
+        """Wait until so many streams have been opened."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: self.streams >= count, timeout=20)
+
+    # ---- the service ----
+
+    def Submit(self, request: pb.SubmitRequest, context: grpc.ServicerContext) -> pb.SubmitReply:
+        with self.changed:
+            if self.refuses:
+                context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refuses)
+            if request.key not in self.keys:
+                self.keys[request.key] = [self._add(job) for job in request.jobs]
+                self.batches.append(len(request.jobs))
+                self.changed.notify_all()
+            if self.break_after_submitting:
+                self.break_after_submitting -= 1
+                context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+            return pb.SubmitReply(ids=self.keys[request.key])
+
+    def _add(self, request: pb.JobRequest) -> str:
+        name = str(len(self.jobs) + 1)
+        self.jobs[name] = pb.JobView(
+            id=name, request=request, state=pb.QUEUED, reason="waiting", submitted=START, changed=START
+        )
+        return name
+
+    def Cancel(self, request: pb.CancelRequest, context: grpc.ServicerContext) -> pb.JobList:
+        self._check(request.ids, context)
+        for job in request.ids:
+            if self.jobs[job].state not in OVER:
+                self.move(job, pb.CANCELLED, "cancelled")
+        return pb.JobList(jobs=[self.jobs[job] for job in request.ids])
+
+    def List(self, request: pb.JobQuery, context: grpc.ServicerContext) -> pb.JobList:
+        self._check(request.ids, context)
+        return pb.JobList(jobs=self._matching(request))
+
+    def Describe(self, request: pb.DescribeRequest, context: grpc.ServicerContext) -> pb.JobDetail:
+        self._check([request.id], context)
+        detail = pb.JobDetail()
+        detail.CopyFrom(self.detail)
+        detail.job.CopyFrom(self.jobs[request.id])
+        return detail
+
+    def Watch(self, request: pb.JobQuery, context: grpc.ServicerContext) -> Iterator[pb.JobUpdate]:
+        self._check(request.ids, context)
+        server = self._opened()
+        told: dict[str, bytes] = {}
+        caught_up = False
+        while context.is_active() and self._server is server:
+            with self.changed:
+                news = [job for job in self._matching(request) if told.get(job.id) != job.SerializeToString()]
+                if not news and caught_up:
+                    self.changed.wait(timeout=0.2)
+                copies = [pb.JobView.FromString(job.SerializeToString()) for job in news]
+            for job in copies:
+                told[job.id] = job.SerializeToString()
+                yield pb.JobUpdate(job=job)
+            if not caught_up:
+                caught_up = True
+                yield pb.JobUpdate(caught_up=True)
+
+    def Logs(self, request: pb.LogsRequest, context: grpc.ServicerContext) -> Iterator[pb.LogChunk]:
+        self._check([request.id], context)
+        server = self._opened()
+        log = self.log.get((request.id, request.rank), b"")
+        offset = max(self.dropped, request.offset, len(log) - request.tail if request.tail else 0)
+        while context.is_active() and self._server is server:
+            with self.changed:
+                log = self.log.get((request.id, request.rank), b"")
+                over = self.jobs[request.id].state in OVER
+                if offset >= len(log) and request.follow and not over:
+                    self.changed.wait(timeout=0.2)
+                    continue
+            data = log[offset : offset + 7]
+            if data:
+                yield pb.LogChunk(data=data, offset=offset)
+                offset += len(data)
+            elif over or not request.follow:
+                return
+
+    def Cluster(self, request: pb.ClusterRequest, context: grpc.ServicerContext) -> pb.ClusterView:  # noqa: ARG002
+        return self.view
+
+    def Drain(self, request: pb.DrainRequest, context: grpc.ServicerContext) -> pb.DrainReply:
+        if request.agent not in {server.agent for server in self.view.servers}:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"there is no agent {request.agent!r}")
+        return pb.DrainReply(jobs=[job for server in self.view.servers for job in server.jobs])
+
+    def _opened(self) -> grpc.Server | None:
+        with self.changed:
+            self.streams += 1
+            self.changed.notify_all()
+            return self._server
+
+    def _matching(self, query: pb.JobQuery) -> list[pb.JobView]:
+        jobs = [
+            job
+            for job in self.jobs.values()
+            if (not query.ids or job.id in query.ids)
+            and (not query.states or job.state in query.states)
+            and not 0 < job.ended < query.ended_after
+        ]
+        return jobs[-query.limit :] if query.limit else jobs
+
+    def _check(self, ids: Iterable[str], context: grpc.ServicerContext) -> None:
+        for job in ids:
+            if job not in self.jobs:
+                context.abort(grpc.StatusCode.NOT_FOUND, f"there is no job {job!r}")
