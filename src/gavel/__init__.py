@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from gavel.version import __version__
 
 if TYPE_CHECKING:
+    from gavel.client.api import Client
     from gavel.client.errors import CheckpointError, GangError, TrainingError
     from gavel.client.iterator import GavelIterator
     from gavel.client.report import report
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from gavel.policies.registry import POLICIES, allocate
 
 _NAMES_BY_MODULE = {
+    "gavel.client.api": ("Client",),
     "gavel.client.errors": ("CheckpointError", "GangError", "TrainingError"),
     "gavel.client.iterator": ("GavelIterator",),
     "gavel.client.report": ("report",),
@@ -53,6 +55,7 @@ __all__ = [
     "Allocation",
     "Certificate",
     "CheckpointError",
+    "Client",
     "Entity",
     "GangError",
     "GavelError",

@@ -25,7 +25,7 @@ SERVE = {
     "round-seconds": 1.0,
     "heartbeat-seconds": 0.2,
     "agent-timeout-seconds": 2.0,
-    "lease-slack-seconds": 3.0,
+    "lease-slack-seconds": 8.0,
     "checkpoint-grace-seconds": 5.0,
     "terminate-grace-seconds": 1.0,
     "retry-seconds": 0.2,
@@ -125,11 +125,11 @@ class LiveCluster:
         self.scheduler.kill()
         self.scheduler.wait()
 
-    def start_agent(self, name: str, emulate: str, time_scale: float = 2.0) -> None:
+    def start_agent(self, name: str, emulate: str, time_scale: float = 2.0, *, called: str = "") -> None:
         self.agents[name] = self._start(
             name,
             [
-                *("worker", "--scheduler", self.address, "--name", name, "--emulate", emulate),
+                *("worker", "--scheduler", self.address, "--name", called or name, "--emulate", emulate),
                 *("--time-scale", str(time_scale), "--state", str(self.folder / name)),
                 *("--checkpoints", str(self.folder / "checkpoints")),
             ],
@@ -162,7 +162,7 @@ def eventually(what: Callable[[], object], why: str, seconds: float = PATIENCE_S
 
 
 def state_of(client: Client, job: str) -> str:
-    return client.job(job).job.state.value
+    return str(client.job(job).job.state.value)
 
 
 def completed(views: Iterable[JobView]) -> bool:

@@ -228,10 +228,8 @@ def test_two_agents_of_one_name_are_told_so(live: LiveCluster) -> None:
     live.start_agent("one", "v100=1")
     with live.client() as client:
         eventually(lambda: client.cluster().servers, "the first is there")
-        first = live.agents["one"]
-        live.start_agent("one", "k80=1")
-        live.agents["first"] = first
-        eventually(lambda: "--name" in (live.folder / "one.log").read_text(), "the second is told")
+        live.start_agent("two", "k80=1", called="one")
+        eventually(lambda: "--name" in (live.folder / "two.log").read_text(), "the second is told")
         assert [server.type for server in client.cluster().servers] == ["v100"]
 
 

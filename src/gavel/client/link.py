@@ -21,6 +21,8 @@ PROTOCOL = 1
 PROGRESS_SECONDS = 0.5
 SEND_SECONDS = 5.0
 """How long a message that must arrive may wait for an agent that does not read."""
+GREETING_SECONDS = 2.0
+"""How long an agent may take to answer a hello."""
 _LONGEST_LINE = 1 << 20
 
 Message = dict[str, Any]
@@ -189,6 +191,7 @@ class Link:
         if self._wire.open:
             Link.process = os.getpid()
             self.say("hello", protocol=PROTOCOL, rank=rank, asks=True)
+            self._hear_greeting()
             threading.Thread(target=self._converse, name="gavel-link", daemon=True).start()
 
     @property
@@ -211,6 +214,20 @@ class Link:
         self.progress()
         self._wire.close()
 
+    def _hear_greeting(self) -> None:
+        """Take in what the agent says first, a lease at the end of it, so that no step is made against its orders."""
+        until = time.monotonic() + GREETING_SECONDS
+        greeted = False
+        while not greeted and self._wire.open and time.monotonic() < until:
+            messages = self._wire.receive(until - time.monotonic())
+            self._hear(messages)
+            greeted = any(message.get("op") == "lease" for message in messages)
+
+    def _hear(self, messages: list[Message]) -> None:
+        for message in messages:
+            with suppress(KeyError, TypeError, ValueError):  # a message we cannot read must not end the training
+                self._orders.hear(message)
+
     def _converse(self) -> None:
         try:
             self._hear_and_tell()
@@ -221,9 +238,7 @@ class Link:
         next_progress = time.monotonic() + PROGRESS_SECONDS
         while self._wire.open:
             asking = self._orders.ask_at
-            for message in self._wire.receive(max(0.0, min(next_progress, asking) - time.monotonic())):
-                with suppress(KeyError, TypeError, ValueError):  # a message we cannot read must not end the training
-                    self._orders.hear(message)
+            self._hear(self._wire.receive(max(0.0, min(next_progress, asking) - time.monotonic())))
             now = time.monotonic()
             if now >= self._orders.ask_at:
                 self._orders.ask_at = math.inf

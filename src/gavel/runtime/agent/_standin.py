@@ -1,6 +1,12 @@
 """Stand-in for the guard until it is there."""
 
-import ctypes, os, select, signal, subprocess, sys, time
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
 
 
 def main():

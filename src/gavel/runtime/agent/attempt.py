@@ -119,7 +119,7 @@ class Attempt:
     def greeting(self) -> list[Mapping[str, Any]]:
         """Tell a process what it must know first."""
         pace = [] if self._pace is None else [{"op": "pace", "rate": self._pace}]
-        return [self._lease(), *pace]
+        return [*pace, self._lease()]  # whoever has heard the lease has heard all of it
 
     def wants_more(self) -> None:
         """Let the scheduler hear at once of a process whose lease is nearly over."""
