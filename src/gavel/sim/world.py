@@ -6,8 +6,6 @@ import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from gavel.core.allocation import Allocation
 from gavel.core.errors import SolverError
 from gavel.core.events import (
@@ -28,6 +26,7 @@ from gavel.core.events import (
 from gavel.core.jobs import JobSpec
 from gavel.core.problem import Problem
 from gavel.core.throughputs import ThroughputTable
+from gavel.sim.progress import Progress
 
 Solver = Callable[[Problem], Allocation]
 
@@ -38,13 +37,8 @@ class _Running:
 
     spec: JobSpec
     kind: str
-    rate: float
-    since: float
-    """From when it makes steps that are not yet counted."""
     version: int
     beside: str | None
-    uncounted: float = 0.0
-    """Steps made before `since` that the scheduler has not heard of."""
 
 
 @dataclass(slots=True)
@@ -56,8 +50,10 @@ class World:
     restart_seconds: float
     now: float = 0.0
     left: dict[str, float] = field(default_factory=dict)
-    """Steps left of every job that is here."""
+    """Steps left of every job that is here and does not run."""
     running: dict[str, _Running] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
+    """Of those that run."""
     _heap: list[tuple[float, int, int, Event | None, str, int]] = field(default_factory=list)
     _serial: int = 0
     _wake: float | None = None
@@ -79,7 +75,9 @@ class World:
             if self._wake is not None and (not self._heap or (self._wake, 2) < self._heap[0][:2]):
                 time, self._wake = self._wake, None
                 self.now = time
-                yield from self._progress(time)
+                jobs, steps = self.progress.count(time)
+                if jobs:
+                    yield JobsProgressed(time, jobs, steps)
                 yield RoundDue(time)
                 continue
             time, _, _, event, job, version = heapq.heappop(self._heap)
@@ -123,7 +121,8 @@ class World:
         rate = self._rate(spec, command.type, command.consolidated, command.beside)
         cost = self.restart_seconds if command.job in self._ran else 0.0
         self._ran.add(command.job)
-        self.running[command.job] = _Running(spec, command.type, rate, self.now + cost, self._serial, command.beside)
+        self.running[command.job] = _Running(spec, command.type, self._serial, command.beside)
+        self.progress.begin(command.job, self.now + cost, rate, self.left[command.job])
 
     def _rate(self, spec: JobSpec, kind: str, close: bool, beside: str | None) -> float:
         other = self._specs[beside].template if beside else None
@@ -146,35 +145,21 @@ class World:
 
     def _expect_ends(self, until: float) -> None:
         """Put on the calendar who will be done before the lease ends."""
-        for job, entry in self.running.items():
-            end = entry.since + self.left[job] / entry.rate if entry.rate > 0 else np.inf
-            if end <= until:
-                entry.version = self._serial
-                self._push(max(end, self.now), 0, None, job, entry.version)
-
-    def _progress(self, time: float) -> Iterator[Event]:
-        """Count the steps that everyone who runs has made."""
-        jobs: list[str] = []
-        steps: list[float] = []
-        for job, entry in self.running.items():
-            if time > entry.since:
-                done = min((time - entry.since) * entry.rate, self.left[job])
-                self.left[job] -= done
-                entry.since = time
-                jobs.append(job)
-                steps.append(done + entry.uncounted)
-                entry.uncounted = 0.0
-        if jobs:
-            yield JobsProgressed(time, jobs, np.array(steps))
+        for end, job in self.progress.ends(until):
+            entry = self.running[job]
+            entry.version = self._serial
+            self._push(max(end, self.now), 0, None, job, entry.version)
 
     def _end(self, job: str, time: float) -> None:
         entry = self.running.pop(job)
+        self.progress.end(job)
         self.left[job] = 0.0
         self._release(entry, time)
 
     def _stop(self, job: str) -> None:
         entry = self.running.pop(job, None)
         if entry is not None:
+            self.left[job] = self.progress.end(job)
             self._release(entry, self.now)
 
     def _release(self, entry: _Running, time: float) -> None:
@@ -182,13 +167,7 @@ class World:
         other = self.running.get(entry.beside) if entry.beside else None
         if other is None or other.beside != entry.spec.id:
             return
-        job = other.spec.id
-        if time > other.since:
-            done = min((time - other.since) * other.rate, self.left[job])
-            self.left[job] -= done
-            other.uncounted += done
-            other.since = time
-        other.beside, other.rate = None, self._rate(other.spec, other.kind, True, None)
+        end = self.progress.change_rate(other.spec.id, time, self._rate(other.spec, other.kind, True, None))
         self._serial += 1
-        other.version = self._serial
-        self._push(other.since + self.left[job] / other.rate, 0, None, job, other.version)
+        other.beside, other.version = None, self._serial
+        self._push(end, 0, None, other.spec.id, other.version)

@@ -1,0 +1,83 @@
+"""The steps that running jobs make, in arrays: counting them costs about the same for few jobs and for many."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gavel.core.problem import Floats, Ints
+
+
+class Progress:
+    """Jobs that run: since when and how fast they make steps, and how many they have left."""
+
+    def __init__(self) -> None:
+        self._place: dict[str, int] = {}
+        """Where a job stands in the arrays."""
+        self._names: list[str] = []
+        self._spare: list[int] = []
+        self._launches = 0
+        self._launch: Ints = np.zeros(0, dtype=np.intp)
+        """The number of its launch."""
+        self._since: Floats = np.zeros(0)
+        """From when it makes steps that are not yet counted; infinite where nobody is."""
+        self._rate: Floats = np.zeros(0)
+        self._left: Floats = np.zeros(0)
+        self._unheard: Floats = np.zeros(0)
+        """Steps that are counted, but that `count` has not told yet."""
+
+    def begin(self, job: str, since: float, rate: float, left: float) -> None:
+        """A job starts at this rate."""
+        if not self._spare:
+            self._grow()
+        at = self._place[job] = self._spare.pop()
+        self._names[at] = job
+        self._launches += 1
+        self._launch[at], self._since[at] = self._launches, since
+        self._rate[at], self._left[at], self._unheard[at] = rate, left, 0.0
+
+    def end(self, job: str) -> float:
+        """A job no longer runs; returns the steps that it had left when they were last counted."""
+        at = self._place.pop(job)
+        self._since[at] = np.inf
+        self._spare.append(at)
+        return float(self._left[at])
+
+    def count(self, time: float) -> tuple[list[str], Floats]:
+        """Whoever has made steps, and how many since this was last asked."""
+        at = np.flatnonzero(self._since < time)
+        done = np.minimum((time - self._since[at]) * self._rate[at], self._left[at])
+        self._left[at] -= done
+        self._since[at] = time
+        steps = done + self._unheard[at]
+        self._unheard[at] = 0.0
+        names = self._names
+        return [names[place] for place in at.tolist()], steps
+
+    def ends(self, until: float) -> list[tuple[float, str]]:
+        """Whoever will be done by then, and when, in the order in which they were launched."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            end = self._since + self._left / self._rate
+        due = np.flatnonzero((end <= until) & (self._rate > 0))
+        return [(float(end[at]), self._names[at]) for at in due[np.argsort(self._launch[due])].tolist()]
+
+    def change_rate(self, job: str, time: float, rate: float) -> float:
+        """A job goes on at another rate; returns when it will be done."""
+        at = self._place[job]
+        if time > self._since[at]:
+            done = min((time - self._since[at]) * self._rate[at], self._left[at])
+            self._left[at] -= done
+            self._unheard[at] += done
+            self._since[at] = time
+        self._rate[at] = rate
+        return float(self._since[at] + self._left[at] / rate)
+
+    def _grow(self) -> None:
+        size = len(self._names)
+        more = max(size, 64)
+        self._names += [""] * more
+        self._spare += range(size + more - 1, size - 1, -1)
+        self._launch = np.concatenate([self._launch, np.zeros(more, dtype=np.intp)])
+        self._since = np.concatenate([self._since, np.full(more, np.inf)])
+        self._rate, self._left, self._unheard = (
+            np.concatenate([old, np.zeros(more)]) for old in (self._rate, self._left, self._unheard)
+        )
