@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -382,11 +383,16 @@ def test_cluster_shows_servers_types_policy_and_round(fake: FakeScheduler, capsy
 # ---- watching ----
 
 
-def gavel(*arguments: str, fake: FakeScheduler, **options: Any) -> subprocess.Popen[bytes]:
-    """The command in a process of its own, which can be interrupted."""
+@contextmanager
+def gavel(*arguments: str, fake: FakeScheduler, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """The command in a process of its own, which can be interrupted and does not outlive the test."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "GAVEL_SCHEDULER": fake.address, "COLUMNS": "120"}
     code = "from gavel.cli.app import main; main()"
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, **options)
+    with subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, **options) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def read_until(descriptor: int, wanted: bytes) -> bytes:
@@ -400,75 +406,74 @@ def read_until(descriptor: int, wanted: bytes) -> bytes:
 
 def test_watch_prints_a_line_for_each_change_when_nobody_looks(fake: FakeScheduler) -> None:
     add(fake, pb.QUEUED, "waiting for the next round")
-    process = gavel("jobs", "--watch", fake=fake, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    with process.stdout as out:
-        assert out.readline().split()[1:] == b"1 queued waiting for the next round".split()
+    with gavel("jobs", "--watch", fake=fake, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline().split()[1:] == b"1 queued waiting for the next round".split()
         fake.move("1", pb.RUNNING, "on v100", steps_done=1.0)
-        assert out.readline().split()[1:3] == [b"1", b"running"]
+        assert process.stdout.readline().split()[1:3] == [b"1", b"running"]
         fake.restart()
         fake.move("1", pb.RUNNING, "on v100", steps_done=2.0)
         fake.move("1", pb.FAILED, "exit code 3", ended=time.time())
-        assert out.readline().split()[1:3] == [b"1", b"failed"]
+        assert process.stdout.readline().split()[1:3] == [b"1", b"failed"]
         process.send_signal(signal.SIGINT)
-        assert out.read() == b""
-    assert process.wait() == 0
+        assert process.stdout.read() == b""
+        assert process.wait() == 0
 
 
 def test_watch_as_json_is_one_document_for_each_change(fake: FakeScheduler) -> None:
     add(fake)
-    process = gavel("jobs", "--watch", "--json", "--state", "running", fake=fake, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    with process.stdout as out:
+    with gavel("jobs", "--watch", "--json", "--state", "running", fake=fake, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
         fake.await_streams(1)
         for steps in (1.0, 2.0):
             fake.move("1", pb.RUNNING, steps_done=steps)
-            assert json.loads(out.readline())["steps_done"] == steps
+            assert json.loads(process.stdout.readline())["steps_done"] == steps
         process.send_signal(signal.SIGINT)
-    assert process.wait() == 0
+        assert process.wait() == 0
 
 
-def test_watch_draws_a_live_table_that_survives_a_restart(fake: FakeScheduler) -> None:
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    """Our end of a terminal, and that of a process."""
+    ours, theirs = pty.openpty()
+    yield ours, theirs
+    os.close(ours)
+    os.close(theirs)
+
+
+def test_watch_draws_a_live_table_that_survives_a_restart(fake: FakeScheduler, terminal: tuple[int, int]) -> None:
     add(fake, name="resnet")
-    ours, theirs = pty.openpty()
-    process = gavel("jobs", "--watch", fake=fake, stdout=theirs)
-    os.close(theirs)
-    assert b"resnet" in read_until(ours, b"queued")
-    fake.move("1", pb.RUNNING)
-    read_until(ours, b"running")
-    fake.stop()
-    read_until(ours, b"the scheduler is away")
-    fake.start()
-    fake.move("1", pb.PREEMPTED, "others are owed more time")
-    read_until(ours, b"preempted")
-    process.send_signal(signal.SIGINT)
-    assert process.wait() == 0
-    os.close(ours)
+    with gavel("jobs", "--watch", fake=fake, stdout=terminal[1]) as process:
+        assert b"resnet" in read_until(terminal[0], b"queued")
+        fake.move("1", pb.RUNNING)
+        read_until(terminal[0], b"running")
+        fake.stop()
+        read_until(terminal[0], b"the scheduler is away")
+        fake.start()
+        fake.move("1", pb.PREEMPTED, "others are owed more time")
+        read_until(terminal[0], b"preempted")
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 0
 
 
-def test_watch_gives_up_with_a_sentence(fake: FakeScheduler) -> None:
-    ours, theirs = pty.openpty()
-    process = gavel("jobs", "--watch", "--patience", "0.1", fake=fake, stdout=theirs, stderr=subprocess.PIPE)
-    os.close(theirs)
-    read_until(ours, b"no jobs")
-    fake.stop()
-    assert process.stderr is not None
-    with process.stderr as complaint:
-        assert complaint.read().startswith(b"gavel: no scheduler answers at ")
-    assert process.wait() == 1
-    os.close(ours)
+def test_watch_gives_up_with_a_sentence(fake: FakeScheduler, terminal: tuple[int, int]) -> None:
+    patience = ["--patience", "0.1"]
+    with gavel("jobs", "--watch", *patience, fake=fake, stdout=terminal[1], stderr=subprocess.PIPE) as process:
+        read_until(terminal[0], b"no jobs")
+        fake.stop()
+        assert process.stderr is not None
+        complaint = process.stderr.read()
+        assert complaint.startswith(b"gavel: no scheduler answers at ")
+        assert complaint.count(b"\n") == 1
+        assert process.wait() == 1
 
 
-def test_interrupting_a_wait_leaves_the_jobs_and_says_so(fake: FakeScheduler) -> None:
-    ours, theirs = pty.openpty()
-    process = gavel("submit", "--wait", "--", "a", fake=fake, stdout=subprocess.PIPE, stderr=theirs)
-    os.close(theirs)
-    read_until(ours, b"0 of 1 over: 1 queued")
-    process.send_signal(signal.SIGINT)
-    read_until(ours, b"interrupted; the jobs go on")
-    assert process.stdout is not None
-    with process.stdout as out:
-        assert out.read() == b"submitted job 1\n"
-    assert process.wait() == 130
-    os.close(ours)
+def test_interrupting_a_wait_leaves_the_jobs_and_says_so(fake: FakeScheduler, terminal: tuple[int, int]) -> None:
+    with gavel("submit", "--wait", "--", "a", fake=fake, stdout=subprocess.PIPE, stderr=terminal[1]) as process:
+        read_until(terminal[0], b"0 of 1 over: 1 queued")
+        process.send_signal(signal.SIGINT)
+        read_until(terminal[0], b"interrupted; the jobs go on")
+        assert process.stdout is not None
+        assert process.stdout.read() == b"submitted job 1\n"
+        assert process.wait() == 130
     assert fake.jobs["1"].state == pb.QUEUED

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from gavel.cli.job_table import job_table, summary
+from gavel.cli.remote import interruptible
 from gavel.cli.render import console
 from gavel.client.views import JobState, JobUpdate, JobView
 from gavel.errors import GavelError
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 REDRAW_SECONDS = 1.0
 """Clocks in the table go on even if nothing changes."""
+REST_SECONDS = 0.1
+"""Between two drawings, however much changes."""
 CHROME_LINES = 3
 """Lines of the screen that are not jobs: the header, the summary and the cursor's."""
 
@@ -78,7 +81,7 @@ def follow(client: Client, *, states: Sequence[JobState], since: float, limit: i
     """Show jobs until the user has seen enough, which is no error."""
     board = Board(states, since, limit)
     out = console()
-    with suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt), interruptible():
         if as_json or not out.is_terminal:
             _print_changes(client, board, since, as_json=as_json)
         else:
@@ -114,6 +117,7 @@ def _draw(client: Client, board: Board, since: float, out: Console) -> None:
     with Live(console=out, auto_refresh=False, transient=False) as live:
         while not failure:
             live.update(board.picture(time.time(), out.width, out.height), refresh=True)
-            board.changed.wait(REDRAW_SECONDS)
+            time.sleep(REST_SECONDS)
+            board.changed.wait(REDRAW_SECONDS - REST_SECONDS)
             board.changed.clear()
     raise failure[0]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -27,8 +30,23 @@ PatienceOption = Annotated[
 ]
 
 
-def connect(scheduler: str | None, patience: float = PATIENCE) -> Client:
+@contextmanager
+def connect(scheduler: str | None, patience: float = PATIENCE) -> Iterator[Client]:
     """A client of the scheduler that the user means."""
+    # Read by the network library when it is loaded: what goes wrong is ours to say, in one sentence.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from gavel.client.api import Client  # noqa: PLC0415 - the network library takes long to load, and --help is short
 
-    return Client(scheduler, patience=patience)
+    with interruptible(), Client(scheduler, patience=patience) as client:
+        yield client
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Ctrl-C is a KeyboardInterrupt, also where it hits a thread's lock and comes out as a RuntimeError."""
+    try:
+        yield
+    except RuntimeError as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise KeyboardInterrupt from None
+        raise

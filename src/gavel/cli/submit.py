@@ -14,7 +14,7 @@ from typer.core import TyperCommand
 
 from gavel.cli.job_table import job_table, summary
 from gavel.cli.options import AsJson
-from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect
+from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect, interruptible
 from gavel.cli.render import console, print_json
 from gavel.client.errors import Refused
 from gavel.client.job_file import absolute, read_jobs
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 FLAGS = {"deadline_hours": "--deadline-hours", "environment": "--env", "working_directory": "--directory"}
 """Fields whose flags have another name."""
 SHOWN_IDS = 20
+REST_SECONDS = 0.2
+"""Between two lines of progress, however much changes."""
 
 
 class CommandAfterDashes(TyperCommand):
@@ -165,13 +167,9 @@ def _receipt(ids: Sequence[str]) -> str:
 
 def _wait(client: Client, ids: Sequence[str], *, as_json: bool) -> int:
     """Wait until all are over and show how they ended."""
-    out = Console(stderr=True, highlight=False)
     try:
-        if out.is_terminal:
-            with out.status("waiting") as status:
-                over = client.wait(ids, on_change=lambda jobs: status.update(_progress(jobs)))
-        else:
-            over = client.wait(ids)
+        with interruptible():
+            over = _watched(client, ids)
     except KeyboardInterrupt:
         print(f"gavel: interrupted; {_left_behind(ids)}", file=sys.stderr)
         return 130
@@ -184,6 +182,23 @@ def _wait(client: Client, ids: Sequence[str], *, as_json: bool) -> int:
         shown.print(job_table(over, time.time(), shown.width))
         shown.print(summary(over), style="dim")
     return 0 if all(job.state is JobState.COMPLETED for job in over) else 1
+
+
+def _watched(client: Client, ids: Sequence[str]) -> list[JobView]:
+    """The jobs when they are over; on a terminal, a line says how far they are."""
+    out = Console(stderr=True, highlight=False)
+    if not out.is_terminal:
+        return client.wait(ids)
+    shown_at = 0.0
+
+    def show(jobs: Mapping[str, JobView]) -> None:
+        nonlocal shown_at
+        if time.monotonic() - shown_at >= REST_SECONDS:  # counting many jobs at every change would take long
+            status.update(_progress(jobs))
+            shown_at = time.monotonic()
+
+    with out.status("waiting") as status:
+        return client.wait(ids, on_change=show)
 
 
 def _progress(jobs: Mapping[str, JobView]) -> str:

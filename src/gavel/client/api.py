@@ -155,12 +155,15 @@ class Client:
         """What one rank of a job has printed: all, or the last `tail` lines; with `follow` go on until it is over."""
         if rank < 0 or (tail is not None and tail < 0):
             raise InputError("rank and tail must be at least 0")
-        offset = 0
+        request = pb.LogsRequest(id=id, rank=rank, follow=follow)
         if tail is not None:
-            last, offset = self._last_lines(id, rank, tail)
+            last, request.offset = self._last_lines(id, rank, tail)
             yield last
-        if follow or tail is None:
-            yield from self._log(pb.LogsRequest(id=id, rank=rank, follow=follow, offset=offset))
+        if follow:
+            yield from self._log(request)
+            request.follow = False
+        if follow or tail is None:  # also after following: a scheduler that shuts down may end a stream early
+            yield from self._log(request)
 
     def cluster(self) -> ClusterView:
         """Servers, types, policy and round as they stand."""
@@ -174,7 +177,7 @@ class Client:
             raise Refused(str(error)) from None  # it is the agent that is not there
 
     def _log(self, request: pb.LogsRequest) -> Iterator[bytes]:
-        """The log from an offset on; a broken connection is taken up where it broke."""
+        """The log from an offset on, which moves with what was read: a broken connection is taken up where it broke."""
         for chunk in self._connection.listen("Logs", request, again=lambda: self._goes_on(request)):
             if isinstance(chunk, Away):
                 continue
