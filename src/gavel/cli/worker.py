@@ -121,8 +121,7 @@ def drain_command(
 
 
 def _in_words(error: grpc.RpcError, scheduler: str) -> GavelError:
-    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
-    details = (error.details() or "") if isinstance(error, grpc.Call) else str(error)
+    code, details = error.code(), error.details() or ""
     if code in {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT}:
         return InputError(details)
     if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:

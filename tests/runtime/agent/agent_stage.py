@@ -46,6 +46,12 @@ def play(scene: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(scene, LONGEST))
 
 
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for something outside of this process, of which nobody tells."""
+    while not condition():  # noqa: ASYNC110 - there is no event to wait for
+        await asyncio.sleep(0.01)
+
+
 def python(script: str) -> list[str]:
     """Make a command of a script that needs nothing but the standard library."""
     return [sys.executable, "-I", "-S", "-u", "-c", script]
@@ -166,6 +172,8 @@ class Scheduler(GavelServicer):
         self.refusal: pb.Refused | None = None
         self.refusals = 0
         self.acknowledges = True
+        self.drains: dict[str, list[str]] = {}
+        """Agents that can be drained, and what runs there."""
         self.port = 0
         self._server: grpc.aio.Server | None = None
         self._sessions: asyncio.Queue[Session] = asyncio.Queue()
@@ -219,6 +227,12 @@ class Scheduler(GavelServicer):
         finally:
             listening.cancel()
 
+    async def Drain(self, request: pb.DrainRequest, context: grpc.aio.ServicerContext[Any, Any]) -> pb.DrainReply:
+        """Answer `gavel worker drain`."""
+        if request.agent not in self.drains:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no agent {request.agent!r}")
+        return pb.DrainReply(jobs=self.drains[request.agent])
+
 
 async def _listen(requests: AsyncIterator[pb.FromAgent], session: Session) -> None:
     async for message in requests:
@@ -256,7 +270,17 @@ async def running(settings: AgentSettings) -> AsyncIterator[tuple[Agent, list[st
 
 
 @asynccontextmanager
-async def attached(directory: Path, text: str = "v100=2", **fields: Any) -> AsyncIterator[tuple[Scheduler, Session]]:
+async def attached(
+    directory: Path,
+    text: str = "v100=2",
+    *,
+    checkpoint_grace: float = 30.0,
+    terminate_grace: float = 5.0,
+    **fields: Any,
+) -> AsyncIterator[tuple[Scheduler, Session]]:
     """Run a scheduler and an agent that has attached to it."""
-    async with Scheduler() as scheduler, running(settings_for(scheduler, directory, text, **fields)):
-        yield scheduler, await scheduler.session()
+    async with Scheduler() as scheduler:
+        scheduler.welcome.checkpoint_grace_seconds = checkpoint_grace
+        scheduler.welcome.terminate_grace_seconds = terminate_grace
+        async with running(settings_for(scheduler, directory, text, **fields)):
+            yield scheduler, await scheduler.session()

@@ -60,7 +60,9 @@ def fake_smi(directory: Path, script: str) -> str:
 
 
 def test_auto_asks_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = "[ \"$*\" = '--query-gpu=name --format=csv,noheader' ] && printf 'Tesla V100-SXM2-16GB\\nTesla K80\\nTesla V100-SXM2-16GB\\n'"
+    wanted = "--query-gpu=name --format=csv,noheader"
+    names = "Tesla V100-SXM2-16GB\nTesla K80\nTesla V100-SXM2-16GB\n"
+    answer = f"[ \"$*\" = '{wanted}' ] && printf '{names}'"
     monkeypatch.setenv("PATH", fake_smi(tmp_path, answer))
     assert installed_accelerators() == {"v100": (0, 2), "k80": (1,)}
 
@@ -298,4 +300,4 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path: 
         ({"accelerators": {"h100": (0,)}, "emulation": emulated("v100=1")[1]}, "'h100' has no throughputs"),
     ):
         with pytest.raises(InputError, match=sentence):
-            replace(settings(tmp_path), **wrong).check()  # type: ignore[arg-type]
+            replace(settings(tmp_path), **wrong).check()

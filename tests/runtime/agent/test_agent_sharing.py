@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agent_stage import (
@@ -255,7 +256,7 @@ def test_a_job_beside_another_gets_mps_on_real_accelerators(tmp_path: Path) -> N
         control.chmod(0o755)
         path = {"PATH": f"{tools}:/bin:/usr/bin"}
         script = 'echo "pipe=$CUDA_MPS_PIPE_DIRECTORY"; sleep 100'
-        fields = {"accelerators": {"v100": (0, 1)}, "emulation": None, "environment": path}
+        fields: dict[str, Any] = {"accelerators": {"v100": (0, 1)}, "emulation": None, "environment": path}
         pipe = tmp_path / "state" / "mps" / "pipe"
         async with attached(tmp_path, **fields) as (_, session):
             session.send(start("a", shell(script)))
@@ -272,7 +273,11 @@ def test_a_job_beside_another_gets_mps_on_real_accelerators(tmp_path: Path) -> N
 
 def test_a_pair_runs_without_mps_where_it_is_not_installed(tmp_path: Path) -> None:
     async def scene() -> None:
-        fields = {"accelerators": {"v100": (0,)}, "emulation": None, "environment": {"PATH": "/bin:/usr/bin"}}
+        fields: dict[str, Any] = {
+            "accelerators": {"v100": (0,)},
+            "emulation": None,
+            "environment": {"PATH": "/bin:/usr/bin"},
+        }
         async with attached(tmp_path, **fields) as (_, session):
             session.send(start("a", python(LEAVES_WHEN_ASKED), beside="b"))
             session.send(start("b", python(LEAVES_WHEN_ASKED), beside="a"))

@@ -6,7 +6,19 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from agent_stage import LEAVES_WHEN_ASKED, LINK, Scheduler, attached, play, python, running, settings_for, shell, start
+from agent_stage import (
+    LEAVES_WHEN_ASKED,
+    LINK,
+    Scheduler,
+    attached,
+    play,
+    python,
+    running,
+    settings_for,
+    shell,
+    start,
+    until,
+)
 
 from gavel.errors import InputError
 from gavel.runtime.agent import Agent, AgentRefusedError
@@ -43,8 +55,7 @@ def test_a_name_in_use_is_waited_for(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Scheduler() as scheduler, running(settings_for(scheduler, tmp_path, first_pause_seconds=0.01)):
             scheduler.refusal = pb.Refused(reason="agent 'here' is attached already", retry=True)
-            while scheduler.refusals < 3:
-                await asyncio.sleep(0.01)
+            await until(lambda: scheduler.refusals >= 3)
             scheduler.refusal = None
             assert (await scheduler.session()).hello.name == "here"
 
@@ -132,8 +143,7 @@ def test_what_ended_while_the_scheduler_was_away_is_said_when_it_is_back(tmp_pat
             await session.logged("1", "running")
             await scheduler.vanish()
             go.touch()
-            while not gone.exists():
-                await asyncio.sleep(0.01)
+            await until(gone.exists)
             await scheduler.appear()
             again = await scheduler.session()
             end = await again.ended("1")
@@ -160,8 +170,7 @@ tell("stopped", steps=5)
             await session.logged("1", "running")
             await scheduler.vanish()
             ended = tmp_path / "state" / "logs" / "1.1.0.log"
-            while b"ran on" not in ended.read_bytes():
-                await asyncio.sleep(0.01)
+            await until(lambda: b"ran on" in ended.read_bytes())
             await scheduler.appear()
             again = await scheduler.session()
             end = await again.ended("1")
@@ -232,8 +241,7 @@ def test_an_agent_that_is_cancelled_leaves_nothing_running(tmp_path: Path) -> No
             run.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await run
-            while not (tmp_path / "gone").exists():
-                await asyncio.sleep(0.01)
+            await until((tmp_path / "gone").exists)
 
     play(scene())
 
@@ -252,17 +260,25 @@ def test_several_agents_live_in_one_process_but_not_in_one_directory(tmp_path: P
 
 def test_an_agent_without_a_scheduler_says_so_once_and_goes_on_trying(tmp_path: Path) -> None:
     async def scene() -> None:
+        dialled: list[int] = []
+
+        async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            dialled.append(1)
+            writer.close()
+
         scheduler = Scheduler()
-        await scheduler.appear()
-        await scheduler.vanish()
+        other = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+        scheduler.port = other.sockets[0].getsockname()[1]
         settings = settings_for(scheduler, tmp_path, first_pause_seconds=0.01, longest_pause_seconds=0.02)
         async with running(settings) as (_, said):
-            while not said:
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(0.2)
-            assert said == [f"no scheduler answers at {scheduler.address} (Connection refused); trying again"]
+            await until(lambda: len(dialled) >= 5)
+            assert len(said) == 1
+            assert said[0].startswith(f"no scheduler answers at {scheduler.address} (")
+            other.close()
+            await other.wait_closed()
             await scheduler.appear()
             await scheduler.session()
+            assert said[1:] == [f"attached to {scheduler.address} as here"]
         await scheduler.vanish()
 
     play(scene())

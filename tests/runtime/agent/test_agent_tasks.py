@@ -114,10 +114,7 @@ print("running")
 
 def test_a_job_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with attached(tmp_path) as (scheduler, session):
-            session.hang_up()
-            scheduler.welcome.terminate_grace_seconds = 0.2
-            session = await scheduler.session()
+        async with attached(tmp_path, terminate_grace=0.2) as (_, session):
             end = await end_of(session, IGNORES_SIGTERM + "print('running')\n" + WAITS, asked=True)
             assert (end.how, end.log_tail) == (LEFT, b"running\nignored\n")
             assert "SIGKILL" in end.reason
@@ -127,10 +124,7 @@ def test_a_job_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
 
 def test_a_job_that_does_not_leave_when_asked_gets_sigterm(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with attached(tmp_path) as (scheduler, session):
-            session.hang_up()
-            scheduler.welcome.checkpoint_grace_seconds = 0.2
-            session = await scheduler.session()
+        async with attached(tmp_path, checkpoint_grace=0.2) as (_, session):
             end = await end_of(session, LIVES, asked=True)
             assert (end.how, end.reason) == (LEFT, "preempted (killed by signal SIGTERM)")
 

@@ -72,7 +72,7 @@ def _start_guard(program: Program) -> tuple[subprocess.Popen[bytes], int]:
     try:
         process = subprocess.Popen(  # noqa: S603 - running commands is what agents are for
             [
-                *(sys.executable, "-I", "-S", str(Path(__file__).parent / "_standin.py")),
+                *(sys.executable, "-I", "-S", str(Path(__file__).parent / "standin.py")),
                 *(str(theirs), str(program.grace_seconds), *program.command),
             ],
             env=program.environment,

@@ -268,15 +268,19 @@ class Stream:
                     await self._beat.wait()
                     await asyncio.sleep(HURRY_SECONDS)  # others may be in a hurry for the same reason
             self._beat.clear()
-            await self._send(connection, pb.FromAgent(heartbeat=self._desk.heartbeat()))
+            heartbeat = self._desk.heartbeat()
+            # A task is listed until its end is on its way: one that is missing without a word counts as lost.
+            heartbeat.tasks.extend(message.ended.status for message in self._queue if message.HasField("ended"))
+            await self._send(connection, pb.FromAgent(heartbeat=heartbeat))
 
     async def _deliver(self, connection: _Connection) -> None:
         while True:
             while self._queue:
-                message = self._queue.popleft()
+                message = self._queue[0]
                 ending = self._endings.get(message.number)
                 if ending is not None and ending.log is not None:
                     await self._send_log(connection, message.ended.status, ending.log)
+                self._queue.popleft()
                 await self._send(connection, message)
             self._more.clear()
             await self._more.wait()

@@ -79,9 +79,8 @@ class Work:
 
     def attached(self, welcome: pb.Welcome) -> Iterable[pb.FromAgent]:
         """Take over what the scheduler says of graces; tell it again what runs."""
-        graces = self.site.graces
-        graces.checkpoint_seconds = welcome.checkpoint_grace_seconds or graces.checkpoint_seconds
-        graces.terminate_seconds = welcome.terminate_grace_seconds or graces.terminate_seconds
+        self.site.graces.checkpoint_seconds = welcome.checkpoint_grace_seconds
+        self.site.graces.terminate_seconds = welcome.terminate_grace_seconds
         self.say(f"attached to {self.site.settings.scheduler} as {self.site.settings.name}")
         running = [message for attempt in self.attempts.values() for message in attempt.started()]
         draining = [pb.FromAgent(draining=pb.Draining())] if self.draining else []

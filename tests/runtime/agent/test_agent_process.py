@@ -1,0 +1,257 @@
+"""`gavel worker` as a process: killed, stopped, interrupted, refused; and what is left behind, which is nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from agent_stage import LEAVES_WHEN_ASKED, LINK, Scheduler, lease, play, python, shell, start, until
+
+from gavel.cli.app import run
+from gavel.runtime.agent.state import Mark, boot_id, end_marked, start_time
+from gavel.wire import gavel_pb2 as pb
+
+GAVEL = [sys.executable, "-c", "from gavel.cli.app import main; main()"]
+
+
+@dataclass
+class Worker:
+    """A `gavel worker` and what it printed."""
+
+    process: asyncio.subprocess.Process
+
+    async def says(self, text: str) -> str:
+        """Wait for a line with this text."""
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            if text in line.decode():
+                return line.decode()
+        raise AssertionError(f"it ended without saying {text!r}")
+
+    async def rest(self) -> str:
+        """Wait for its end, and return what it printed to stderr since."""
+        _, errors = await self.process.communicate()
+        return errors.decode()
+
+
+@asynccontextmanager
+async def worker(scheduler: Scheduler, directory: Path, *options: str) -> AsyncIterator[Worker]:
+    """Run `gavel worker`, and kill it at the end if it still runs."""
+    told = ["--scheduler", scheduler.address, "--state", f"{directory}/state", "--checkpoints", f"{directory}/saved"]
+    process = await asyncio.create_subprocess_exec(
+        *GAVEL, "worker", *told, "--emulate", "v100=2", "--name", "here", *options, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        yield Worker(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+def marker() -> tuple[str, dict[str, dict[str, str]]]:
+    """Something in the environment of a job, by which all of its processes are found."""
+    value = os.urandom(8).hex()
+    return f"MARKER={value}", {"environment": {"MARKER": value}}
+
+
+def alive(mark: str) -> list[int]:
+    """Processes with this in their environment."""
+    found = []
+    for process in Path("/proc").iterdir():
+        try:
+            if process.name.isdecimal() and mark.encode() in (process / "environ").read_bytes():
+                found.append(int(process.name))
+        except OSError:
+            continue
+    return found
+
+
+async def nobody(mark: str) -> None:
+    """Wait until no such process is left."""
+    await until(lambda: not alive(mark))
+
+
+FORKS = "(setsid sleep 1000 &) & sleep 1000 & echo running; wait"
+
+
+def test_jobs_of_an_agent_that_is_killed_end_with_all_their_children(tmp_path: Path) -> None:
+    async def scene() -> None:
+        mark, request = marker()
+        async with Scheduler() as scheduler, worker(scheduler, tmp_path) as agent:
+            session = await scheduler.session()
+            session.send(start("1", shell(FORKS), request=request))
+            session.send(start("2", python(LINK + 'print("running"); hear("stop")'), request=request))
+            for job in "12":
+                await session.logged(job, "running")
+            assert len(alive(mark)) >= 5
+            agent.process.kill()
+            await nobody(mark)
+
+    play(scene())
+
+
+def test_an_agent_that_is_started_again_ends_what_the_last_one_left(tmp_path: Path) -> None:
+    async def scene() -> None:
+        mark, request = marker()
+        async with Scheduler() as scheduler:
+            async with worker(scheduler, tmp_path) as agent:
+                session = await scheduler.session()
+                session.send(start("1", shell(FORKS), request=request))
+                await session.logged("1", "running")
+                # With its guard stopped, nobody is left to end the job when the agent dies.
+                [guard] = [int(path.name) for path in (tmp_path / "state" / "guards").iterdir()]
+                os.kill(guard, signal.SIGSTOP)
+                agent.process.kill()
+                await agent.rest()
+            assert alive(mark)
+            async with worker(scheduler, tmp_path) as agent:
+                assert "ended 1 tasks" in await agent.says("earlier agent")
+                again = await scheduler.session()
+                assert list(again.hello.tasks) == []
+                assert again.hello.incarnation != session.hello.incarnation
+                await nobody(mark)
+
+    play(scene())
+
+
+def test_a_process_that_took_over_a_number_is_left_alone() -> None:
+    async def scene() -> None:
+        other = await asyncio.create_subprocess_exec("sleep", "1000")
+        born = start_time(other.pid)
+        assert born is not None
+        for mark in (Mark(other.pid, born - 1, boot_id(), "/x"), Mark(other.pid, born, "another boot", "/x")):
+            assert not end_marked(mark)
+            assert start_time(other.pid) == born
+        assert end_marked(Mark(other.pid, born, boot_id(), "/x"))
+        assert await other.wait() == -signal.SIGKILL
+
+    play(scene())
+
+
+def test_an_agent_that_stood_still_beyond_its_lease_gives_no_more_time(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Scheduler() as scheduler, worker(scheduler, tmp_path) as agent:
+            session = await scheduler.session()
+            saved = tmp_path / "saved.txt"
+            own_lease = (
+                LINK
+                + f"""
+print("running")
+deadline = time.monotonic() + hear("lease")["seconds"]
+time.sleep(max(0, deadline - time.monotonic()))
+open({str(saved)!r}, "w").close()
+tell("stopped", steps=3)
+"""
+            )
+            session.send(start("counts", python(own_lease), lease_seconds=1.0))
+            session.send(start("waits", python(LEAVES_WHEN_ASKED), lease_seconds=1.0))
+            for job in ("counts", "waits"):
+                await session.logged(job, "running")
+            agent.process.send_signal(signal.SIGSTOP)
+            session.send(lease(1.0))
+            await until(saved.exists)  # the job leaves by its own clock
+            session.send(start("late", shell("echo began"), lease_seconds=0.01))
+            agent.process.send_signal(signal.SIGCONT)
+            ends = {job: await session.ended(job) for job in ("counts", "waits", "late")}
+            assert {end.how for end in ends.values()} == {pb.TaskEnded.LEFT}
+            assert (ends["counts"].status.saved_steps, ends["waits"].status.saved_steps) == (3, 7)
+            assert ends["late"].reason == "its lease was over, before it began"
+
+    play(scene())
+
+
+def test_sigterm_lets_jobs_save_and_a_second_one_does_not(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Scheduler() as scheduler, worker(scheduler, tmp_path) as agent:
+            session = await scheduler.session()
+            session.send(start("1", python(LEAVES_WHEN_ASKED)))
+            session.send(start("2", python(LINK + 'print("running"); hear("stop"); print("saving"); time.sleep(1000)')))
+            for job in "12":
+                await session.logged(job, "running")
+            agent.process.send_signal(signal.SIGTERM)
+            assert (await session.ended("1")).status.saved_steps == 7
+            await session.logged("2", "saving")
+            agent.process.send_signal(signal.SIGTERM)
+            assert (await session.ended("2")).reason.startswith("its server leaves the cluster")
+            said = await agent.rest()
+            assert agent.process.returncode == 0
+            for words in ("attached to", "started job 1 on v100 0", "ended job 2", "left the cluster"):
+                assert words in said
+
+    play(scene())
+
+
+def test_a_refused_worker_ends_with_2_and_one_sentence(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Scheduler() as scheduler:
+            scheduler.refusal = pb.Refused(reason="the agent speaks protocol 1 and the scheduler 2")
+            async with worker(scheduler, tmp_path) as agent:
+                said = await agent.rest()
+                assert agent.process.returncode == 2
+                expected = f"gavel: the scheduler at {scheduler.address} refuses this agent: {scheduler.refusal.reason}"
+                assert said.splitlines()[-1] == expected
+
+    play(scene())
+
+
+async def drain(*arguments: str) -> tuple[int | None, str]:
+    """Run `gavel worker drain`: its exit code and what it printed."""
+    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.STDOUT}
+    process = await asyncio.create_subprocess_exec(*GAVEL, "worker", "drain", *arguments, **pipes)  # type: ignore[arg-type]
+    printed, _ = await process.communicate()
+    return process.returncode, printed.decode()
+
+
+def test_drain_asks_the_scheduler_and_says_what_still_runs_there() -> None:
+    async def scene() -> None:
+        async with Scheduler() as scheduler:
+            where = ["--scheduler", scheduler.address]
+            scheduler.drains = {"here": ["3", "5"], "empty": []}
+            told = await asyncio.gather(*(drain(name, *where) for name in ("here", "empty", "nobody")))
+            assert told == [
+                (0, "here gets no new work; still there: 3, 5\n"),
+                (0, "empty gets no new work, and has none\n"),
+                (2, "gavel: there is no agent 'nobody'\n"),
+            ]
+            await scheduler.vanish()
+            code, said = await drain("here", *where)
+            assert (code, said.startswith("gavel: no scheduler answers")) == (1, True)
+
+    play(scene())
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ([], "either --accelerators v100=4 (or auto), or --emulate"),
+        (["--emulate", "v100=1", "--accelerators", "v100=1"], "either --accelerators"),
+        (["--emulate", "v100=0"], "v100 must be 1 to 4096, not 0"),
+        (["--emulate", "h100=1"], "emulated type 'h100' has no throughputs; use one of v100, p100, k80"),
+        (["--emulate", "v100=1", "--time-scale", "0"], "--time-scale must be greater than 0"),
+        (["--emulate", "v100=1", "--state", "/proc/x"], "directory /proc/x cannot be made"),
+        (["--emulate", "v100=1", "--throughputs", "/none"], "/none cannot be read"),
+        (["--emulate", "v100=1", "--scheduler", "here"], "'here' is not HOST:PORT"),
+        (["--accelerators", "auto"], "nvidia-smi is not installed here"),
+    ],
+)
+def test_a_worker_that_makes_no_sense_is_refused_in_one_sentence(
+    options: list[str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert run(["worker", *options]) == 2
+    said = capsys.readouterr().err
+    assert sentence in said
+    assert said.count("\n") == 1
