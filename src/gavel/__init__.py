@@ -23,9 +23,20 @@ from gavel.version import __version__
 
 if TYPE_CHECKING:
     from gavel.client.api import Client
-    from gavel.client.errors import CheckpointError, GangError, TrainingError
+    from gavel.client.errors import (
+        CheckpointError,
+        GangError,
+        NoSuchJob,
+        NotReachable,
+        Refused,
+        SchedulerFailed,
+        TimedOut,
+        TrainingError,
+    )
     from gavel.client.iterator import GavelIterator
     from gavel.client.report import report
+    from gavel.client.requests import JobRequest
+    from gavel.client.views import JobState
     from gavel.core.allocation import Allocation, Certificate, Limit
     from gavel.core.cluster import AcceleratorType
     from gavel.core.jobs import Entity, Job, Pair, PlacedRate
@@ -36,9 +47,14 @@ if TYPE_CHECKING:
 
 _NAMES_BY_MODULE = {
     "gavel.client.api": ("Client",),
-    "gavel.client.errors": ("CheckpointError", "GangError", "TrainingError"),
+    "gavel.client.errors": (
+        *("CheckpointError", "GangError", "TrainingError"),
+        *("NoSuchJob", "NotReachable", "Refused", "SchedulerFailed", "TimedOut"),
+    ),
     "gavel.client.iterator": ("GavelIterator",),
     "gavel.client.report": ("report",),
+    "gavel.client.requests": ("JobRequest",),
+    "gavel.client.views": ("JobState",),
     "gavel.core.allocation": ("Allocation", "Certificate", "Limit"),
     "gavel.core.cluster": ("AcceleratorType",),
     "gavel.errors": ("GavelError", "InputError", "SolverError"),
@@ -62,11 +78,18 @@ __all__ = [
     "GavelIterator",
     "InputError",
     "Job",
+    "JobRequest",
+    "JobState",
     "Limit",
+    "NoSuchJob",
+    "NotReachable",
     "Pair",
     "PlacedRate",
     "Problem",
+    "Refused",
+    "SchedulerFailed",
     "SolverError",
+    "TimedOut",
     "TrainingError",
     "__version__",
     "allocate",

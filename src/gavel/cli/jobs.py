@@ -13,7 +13,7 @@ from gavel.cli.job_table import job_table, summary
 from gavel.cli.options import AsJson
 from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect
 from gavel.cli.render import console, print_json
-from gavel.client.job_file import nearest
+from gavel.client.requests import nearest
 from gavel.client.views import JobState, JobView
 from gavel.errors import InputError
 

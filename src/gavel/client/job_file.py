@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from gavel.client.requests import FieldError, JobRequest
+from gavel.client.requests import FieldError, JobRequest, nearest
 from gavel.client.yaml_text import Fields, Items, LineError, Node, Scalar, documents
 from gavel.errors import InputError
 
@@ -100,17 +99,6 @@ def absolute(directory: str, base: Path) -> str:
     """A directory as every process understands it."""
     # Path.expanduser would raise for a user who does not exist.
     return os.path.normpath(os.path.join(base, os.path.expanduser(directory)))  # noqa: PTH111, PTH118
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """What may have been meant, as the second half of a sentence.
-
-    >>> nearest("step", ["steps", "types"]), nearest("x", ["steps", "types"])
-    ("did you mean 'steps'?", 'there are: steps, types')
-    """
-    choices = list(known)
-    near = difflib.get_close_matches(name, choices, n=2)
-    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(choices)}"
 
 
 def _value(name: str, node: Node) -> Any:

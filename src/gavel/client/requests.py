@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -172,3 +173,14 @@ def shortened(value: object, most: int = 60) -> str:
     """
     text = repr(value)
     return text if len(text) <= most else text[: most - 3] + "..."
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """What may have been meant, as the second half of a sentence.
+
+    >>> nearest("step", ["steps", "types"]), nearest("x", ["steps", "types"])
+    ("did you mean 'steps'?", 'there are: steps, types')
+    """
+    choices = list(known)
+    near = difflib.get_close_matches(name, choices, n=2)
+    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(choices)}"
