@@ -90,8 +90,9 @@ def lasted(job: JobView, now: float) -> float:
 
 def where(job: JobView) -> str:
     """Type and servers; with the number of accelerators where there are several servers."""
-    several = len(job.places) > 1
-    servers = "+".join(f"{place.server}:{place.accelerators}" if several else place.server for place in job.places)
+    names = {place: place.server.removesuffix(f":{job.type}") for place in job.places}  # an agent of several types
+    several = len(names) > 1
+    servers = "+".join(f"{name}:{place.accelerators}" if several else name for place, name in names.items())
     return f"{job.type} {servers}".strip()
 
 
