@@ -126,6 +126,29 @@ def bench_rounds(
         _print(measured)
 
 
+@app.command("live")
+def bench_live(
+    jobs: Annotated[int, typer.Option(help="Jobs to submit.", min=1)] = 10_000,
+    accelerators: Annotated[int, typer.Option(help="Emulated accelerators whose leases are renewed.", min=1)] = 100,
+    rounds: Annotated[int, typer.Option(help="Preemptions, and rounds of renewals, to time.", min=1)] = 10,
+    idle_seconds: Annotated[float, typer.Option(help="How long to watch an idle scheduler.", min=1.0)] = 10.0,
+    as_json: AsJson = False,
+) -> None:
+    """Time submitting, preempting and renewing leases with real processes, and an idle scheduler."""
+    from gavel.bench import live  # noqa: PLC0415 - the other benchmarks do without the network
+
+    measured: dict[str, Any] = {
+        **live.submit(jobs),
+        **live.preemption(rounds),
+        **live.renewals(accelerators, rounds),
+        **live.idle(idle_seconds),
+    }
+    if as_json:
+        print_json(measured)
+    else:
+        _print(measured)
+
+
 def _timed(work: Callable[[], Result]) -> tuple[float, Result]:
     started = time.perf_counter()
     result = work()
