@@ -17,7 +17,8 @@ from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
 from gavel.scheduler.priorities import Priorities
 from gavel.sim.experiment import Experiment, Report, run
-from gavel.sim.simulate import Outcome, simulate
+from gavel.sim.outcome import Outcome
+from gavel.sim.simulate import simulate
 from gavel.workload.formats import write_trace
 from gavel.workload.generate import generate
 from gavel.workload.trace import Trace, TraceJob

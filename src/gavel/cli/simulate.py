@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from gavel.cli.options import AsJson, check_directory
+from gavel.cli.progress import ProgressBar
 from gavel.cli.render import console, number, print_json, table
 from gavel.cli.settings import Settings, takes_settings
 from gavel.core.errors import InputError
 from gavel.plots.recorder import Recorder
-from gavel.sim.experiment import Experiment, Report, prepare, run
+from gavel.sim.experiment import Experiment, Report, Scene, prepare, run
+from gavel.sim.keeper import Keeper, StoppedError
+from gavel.sim.simulate import Observer
 
 NONE = "none finished"
 
@@ -27,6 +34,12 @@ def simulate_command(
     plots: Annotated[
         Path | None, typer.Option(help="Write plots and a page with them to this directory.", metavar="DIR")
     ] = None,
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            help="Keep the state of the run here: when interrupted, the same command goes on.", metavar="FILE"
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Run a workload in virtual time and print its figures."""
@@ -37,12 +50,15 @@ def simulate_command(
         raise InputError("--jobs needs --arrivals-per-hour; for jobs that are all there at the start use --static")
     if static is not None and load is not None:
         raise InputError("--static jobs are all there at the start; use --jobs with --arrivals-per-hour")
+    if plots is not None and resume is not None:
+        raise InputError("--plots needs a run in one piece, and --resume goes on in the middle of one; leave one out")
     experiment = Experiment(**settings | {"jobs": static if jobs is None else jobs})
     scene = prepare(experiment)
     if plots is not None:
         check_directory("--plots", plots)
     recorder = Recorder()
-    report = run(experiment, scene=scene, observers=[] if plots is None else [recorder])
+    keeper = None if resume is None else Keeper(resume, experiment)
+    report = _run(experiment, scene, [] if plots is None else [recorder], keeper)
     if plots is not None:
         from gavel.plots.run_report import write_run_plots  # noqa: PLC0415 - matplotlib takes long to load
 
@@ -51,6 +67,34 @@ def simulate_command(
         print_json(report.document())
     else:
         _print(report)
+    if keeper is not None:
+        keeper.remove()
+
+
+def _run(experiment: Experiment, scene: Scene, observers: list[Observer], keeper: Keeper | None) -> Report:
+    if keeper is None:
+        with ProgressBar() as bar:
+            return run(experiment, scene=scene, observers=observers, attendants=[bar])
+    start = keeper.found()
+    if start is not None:
+        print(f"gavel: going on from {keeper.path}", file=sys.stderr)
+    try:
+        with ProgressBar() as bar, _heard_by(keeper):
+            return run(experiment, scene=scene, observers=observers, attendants=[bar, keeper], start=start)
+    except StoppedError as stopped:
+        print(f"gavel: {stopped}; run the same command again to go on from {keeper.path}", file=sys.stderr)
+        raise typer.Exit(128 + stopped.signal) from None
+
+
+@contextmanager
+def _heard_by(keeper: Keeper) -> Iterator[None]:
+    """Let a keeper hear when the process is asked to stop."""
+    before = {number: signal.signal(number, keeper.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _print(report: Report) -> None:

@@ -42,7 +42,7 @@ class MisfitError(InputError):
 
 
 def to_plain(value: Any) -> Any:  # noqa: PLR0911 - one answer for each kind of value
-    """A dataclass, array, mapping, sequence, text or number as plain data.
+    """A dataclass, array, mapping, sequence, set, text or number as plain data.
 
     >>> to_plain({"left": math.inf, "of": (1, 2.5, None)})
     {'left': 'inf', 'of': [1, 2.5, None]}
@@ -62,6 +62,8 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911 - one answer for each kind of 
             return {name: to_plain(item) for name, item in value.items()}
         case tuple() | list():
             return [to_plain(item) for item in value]
+        case set():
+            return sorted(map(to_plain, value))
     return plain_record(value)
 
 
@@ -138,12 +140,15 @@ def _reader(hint: Any) -> Reader:  # noqa: PLR0911 - one answer for each kind of
         return _array_reader(np.dtype(get_args(parts[1])[0]))
     if origin is Literal:
         return lambda document: _one_of(parts, document)
-    if origin is Mapping and parts[0] is str:
+    if origin in {Mapping, dict} and parts[0] is str:
         return _mapping_reader(_reader(parts[1]))
     if origin is Sequence or (origin is tuple and parts[1:] == (...,)):
         return _sequence_reader(_reader(parts[0]))
     if origin is tuple:
         return _tuple_reader([_reader(part) for part in parts])
+    if origin is set:
+        members = _sequence_reader(_reader(parts[0]))
+        return lambda document: set(members(document))
     raise TypeError(f"no way is known to read {hint} from plain data")
 
 

@@ -26,7 +26,8 @@ from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
 from gavel.sim.failures import random_failures, read_failures, together
 from gavel.sim.ideal import simulate_ideally
-from gavel.sim.simulate import FinishedJob, Observer, Outcome, check_fits, dollars, simulate
+from gavel.sim.outcome import FinishedJob, Outcome, dollars
+from gavel.sim.simulate import Attendant, Observer, check_fits, simulate
 from gavel.sim.teams import Teams, names_a_file, read_teams
 from gavel.workload.formats import read_trace
 from gavel.workload.generate import generate
@@ -212,10 +213,24 @@ def run(
     scene: Scene | None = None,
     disturbances: Sequence[Event] = (),
     observers: Sequence[Observer] = (),
+    attendants: Sequence[Attendant] = (),
+    start: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Simulate an experiment; a scene is that of the experiment, for those who have prepared it already."""
+    """Simulate an experiment; a scene is that of the experiment, for those who have prepared it already.
+
+    A start is what an attendant wrote down of the same experiment: it goes on from there.
+    """
     scene = scene or prepare(experiment)
-    outcome = _simulate(experiment, scene, disturbances, observers)
+    happening: dict[str, Any] = {
+        "entities": scene.entities,
+        "prices": scene.prices,
+        "window": experiment.window,
+        "until_seconds": experiment.limit_days * 86_400.0,
+        "disturbances": (*disturbances, *scene.failures),
+        "attendants": attendants,
+        "start": start,
+    }
+    outcome = _simulate(experiment, scene, happening, observers)
     counted = scene.trace.jobs[slice(*experiment.window)] if experiment.window else scene.trace.jobs
     notes = (*scene.trace.notes, *_unpriced(scene))
     if not outcome.drained:
@@ -227,7 +242,7 @@ def run(
 
 
 def _simulate(
-    experiment: Experiment, scene: Scene, disturbances: Sequence[Event], observers: Sequence[Observer]
+    experiment: Experiment, scene: Scene, happening: Mapping[str, Any], observers: Sequence[Observer]
 ) -> Outcome:
     def solver(problem: Problem) -> Allocation:
         return allocate(
@@ -244,13 +259,6 @@ def _simulate(
         min_seconds_between_allocations=experiment.min_seconds_between_allocations,
         recompute_every_seconds=experiment.recompute_every_seconds or np.inf,
     )
-    happening: dict[str, Any] = {
-        "entities": scene.entities,
-        "prices": scene.prices,
-        "window": experiment.window,
-        "until_seconds": experiment.limit_days * 86_400.0,
-        "disturbances": (*disturbances, *scene.failures),
-    }
     if experiment.ideal:
         return simulate_ideally(scene.trace, scene.cluster, scene.table, solver, settings, **happening)
     return simulate(

@@ -5,8 +5,9 @@ No rounds, no placement, no restarts: between two arrivals or ends each job make
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -14,11 +15,14 @@ from gavel.core.allocation import Allocation
 from gavel.core.cluster import Cluster
 from gavel.core.events import Event, JobFinished, JobsProgressed, JobSubmitted, ServerJoined
 from gavel.core.jobs import Entity
+from gavel.core.plain import from_plain, to_plain
 from gavel.core.throughputs import ThroughputTable
+from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.priorities import Priorities
 from gavel.sim.meter import Meter
-from gavel.sim.simulate import Outcome, TimedSolver, measure
+from gavel.sim.outcome import Outcome, measure
+from gavel.sim.simulate import Attendant, Stopwatch, counted
 from gavel.sim.world import Solver
 from gavel.workload.trace import Trace
 
@@ -35,38 +39,87 @@ def simulate_ideally(
     window: tuple[int, int] | None = None,
     until_seconds: float = np.inf,
     disturbances: Sequence[Event] = (),
+    attendants: Sequence[Attendant] = (),
+    start: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Run a trace with time granted exactly by the allocation, recomputed whenever a job or a server comes or goes."""
-    started = time.perf_counter()
-    outcome, meter, solving = Outcome(), Meter(), TimedSolver(solver)
-    # Keeps the jobs and asks the questions; its rounds are not used.
-    books = Scheduler(table, Priorities(), settings, entities=entities, prices=prices)
+    """Run a trace with time granted exactly by the allocation, recomputed whenever a job or a server comes or goes.
+
+    With a `start`, which an attendant has written down, go on from there; all else must be as it was.
+    """
     joining = [ServerJoined(0.0, server) for server in cluster.servers]
     arriving = [JobSubmitted(job.arrival, job.spec()) for job in trace.jobs]
     coming: list[Event] = sorted((*joining, *disturbances, *arriving), key=lambda event: event.time)[::-1]
-    wanted = {job.id for job in trace.jobs[slice(*window)]} if window else {job.id for job in trace.jobs}
-    now = 0.0
-    while wanted and now < until_seconds:
-        while coming and coming[-1].time <= now:
-            event = coming.pop()
-            meter.hear(event)
-            books.handle(event)
-        upcoming = min(coming[-1].time, until_seconds) if coming else until_seconds
-        if not len(books.roster):
-            now = upcoming
-            continue
-        allocation = solving(books.problem(now))
-        outcome.solves += 1
-        if not coming and not allocation.job_throughput.any():
-            break  # nobody can run and nobody comes
-        now = _advance(books, allocation, now, upcoming, outcome)
-        wanted -= outcome.jobs.keys()
-    meter.close(now)
-    outcome.stopped, outcome.drained, outcome.offered_seconds = now, not wanted, meter.offered
-    outcome.given_seconds = sum(outcome.given_by_type.values())
-    outcome.solver_seconds = solving.seconds
-    outcome.wall_seconds = time.perf_counter() - started
-    return outcome
+    if start is None:
+        books = Scheduler(table, Priorities(), settings, entities=entities, prices=prices)
+        simulation = _Ideal(books, coming, Stopwatch(solver), Meter(), counted(trace, window))
+    else:
+        books = state.restore(start["books"], table, Priorities(), settings, entities=entities, prices=prices)
+        coming = coming[: start["coming"]]
+        simulation = _Ideal(books, coming, Stopwatch(solver), from_plain(Meter, start["meter"]), counted(trace, window))
+        simulation.take_up(Outcome.restored(start["outcome"]))
+    return simulation.run(until_seconds, attendants)
+
+
+@dataclass(slots=True)
+class _Ideal:
+    """An ideal simulation under way."""
+
+    books: Scheduler
+    """Keeps the jobs and asks the questions; its rounds are not used."""
+    coming: list[Event]
+    """What will come from outside, the next one last."""
+    stopwatch: Stopwatch
+    meter: Meter
+    counted: frozenset[str]
+    outcome: Outcome = field(default_factory=Outcome)
+
+    def take_up(self, outcome: Outcome) -> None:
+        """Go on where these figures were reached."""
+        self.outcome = outcome
+        self.stopwatch.go_on(outcome)
+
+    @property
+    def jobs_done(self) -> tuple[int, int]:
+        return len(self.counted & self.outcome.jobs.keys()), len(self.counted)
+
+    def dump(self) -> dict[str, Any]:
+        self.stopwatch.stop(self.outcome)
+        return {
+            "books": state.dump(self.books),
+            "coming": len(self.coming),
+            "meter": to_plain(self.meter),
+            "outcome": self.outcome.dump(),
+        }
+
+    def run(self, until_seconds: float, attendants: Sequence[Attendant]) -> Outcome:
+        """Go on to the end."""
+        outcome = self.outcome
+        left = self.counted - outcome.jobs.keys()
+        while left and outcome.stopped < until_seconds:
+            self._hear(outcome.stopped)
+            upcoming = min(self.coming[-1].time, until_seconds) if self.coming else until_seconds
+            if len(self.books.roster):
+                allocation = self.stopwatch.solve(self.books.problem(outcome.stopped))
+                outcome.solves += 1
+                if not self.coming and not allocation.job_throughput.any():
+                    break  # nobody can run and nobody comes
+                outcome.stopped = _advance(self.books, allocation, outcome.stopped, upcoming, outcome)
+                left -= outcome.jobs.keys()
+            else:
+                outcome.stopped = upcoming
+            for attendant in attendants:
+                attendant.between(self)
+        self.meter.close(outcome.stopped)
+        outcome.drained, outcome.offered_seconds = not left, self.meter.offered
+        outcome.given_seconds = sum(outcome.given_by_type.values())
+        self.stopwatch.stop(outcome)
+        return outcome
+
+    def _hear(self, now: float) -> None:
+        while self.coming and self.coming[-1].time <= now:
+            event = self.coming.pop()
+            self.meter.hear(event)
+            self.books.handle(event)
 
 
 def _advance(books: Scheduler, allocation: Allocation, now: float, upcoming: float, outcome: Outcome) -> float:

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
 from gavel.core.problem import Floats, Ints
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProgressState:
+    """Progress as it is written down. Places are part of it: steps are told in their order."""
+
+    places: Mapping[str, int]
+    spare: tuple[int, ...]
+    launches: int
+    launch: Ints
+    """Of those who run, in the order of `places`, as are the others."""
+    since: Floats
+    rate: Floats
+    left: Floats
+    unheard: Floats
 
 
 class Progress:
@@ -24,6 +42,25 @@ class Progress:
         self._left: Floats = np.zeros(0)
         self._unheard: Floats = np.zeros(0)
         """Steps that are counted, but that `count` has not told yet."""
+
+    def dump(self) -> ProgressState:
+        """All there is to know."""
+        at = list(self._place.values())
+        columns = (column[at] for column in (self._launch, self._since, self._rate, self._left, self._unheard))
+        return ProgressState(dict(self._place), tuple(self._spare), self._launches, *columns)  # type: ignore[arg-type]
+
+    @classmethod
+    def restored(cls, state: ProgressState) -> Progress:
+        """The progress that was written down."""
+        progress, at = cls(), list(state.places.values())
+        while len(progress._names) < len(at) + len(state.spare):
+            progress._grow()
+        progress._place, progress._spare, progress._launches = dict(state.places), list(state.spare), state.launches
+        for job, place in state.places.items():
+            progress._names[place] = job
+        progress._launch[at], progress._since[at], progress._rate[at] = state.launch, state.since, state.rate
+        progress._left[at], progress._unheard[at] = state.left, state.unheard
+        return progress
 
     def begin(self, job: str, since: float, rate: float, left: float) -> None:
         """A job starts at this rate."""

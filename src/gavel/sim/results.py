@@ -20,7 +20,7 @@ from typing import Any, BinaryIO, Self
 
 from gavel.core.errors import GavelError, InputError
 from gavel.sim.experiment import Experiment, Report
-from gavel.sim.simulate import Outcome
+from gavel.sim.outcome import Outcome
 from gavel.version import __version__
 
 RESULTS = "results.csv"

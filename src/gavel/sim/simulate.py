@@ -1,24 +1,30 @@
-"""One simulation from a trace to its figures: sets up the world and the scheduler, drives them, and measures."""
+"""One simulation from a trace to its figures: sets up the world and the scheduler, drives them, and measures.
+
+Between two events it can be looked at, and written down so that it goes on later as if nothing had happened.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.cluster import LIST_PRICES, Cluster
+from gavel.core.cluster import Cluster
 from gavel.core.errors import InputError
 from gavel.core.events import Event, JobFinished, JobSubmitted, RoundDue, ServerJoined, Solve
 from gavel.core.jobs import Entity
-from gavel.core.problem import Floats, Problem
+from gavel.core.plain import from_plain, to_plain
+from gavel.core.problem import Problem
 from gavel.core.throughputs import ThroughputTable
+from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.rounds import Mechanism
 from gavel.sim.meter import Meter
+from gavel.sim.outcome import Outcome, measure
 from gavel.sim.world import Solver, World
 from gavel.workload.trace import Trace
 
@@ -30,46 +36,26 @@ class Observer(Protocol):
         """Called after the scheduler has handled an event."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FinishedJob:
-    """What became of a job."""
+class Underway(Protocol):
+    """A simulation between two events."""
 
-    id: str
-    arrival: float
-    seconds: float
-    """From arrival to the end."""
-    fairness: float
-    """`seconds` over what it would have taken with 1/n of the cluster."""
-    late: bool
-    """Whether it missed its deadline."""
-    restarts: int
-    workers: int
-    received: Floats
-    """Seconds on each type of the table."""
+    @property
+    def outcome(self) -> Outcome:
+        """What has been measured so far."""
+
+    @property
+    def jobs_done(self) -> tuple[int, int]:
+        """How many of the jobs that count are done, and how many there are."""
+
+    def dump(self) -> dict[str, Any]:
+        """All that it needs to go on later, as plain data."""
 
 
-@dataclass(slots=True)
-class Outcome:
-    """What a simulation measured."""
+class Attendant(Protocol):
+    """Is called between events, to show progress or to write the simulation down; it changes nothing."""
 
-    jobs: dict[str, FinishedJob] = field(default_factory=dict)
-    rounds: int = 0
-    solves: int = 0
-    end: float = 0.0
-    """When the last job was done."""
-    stopped: float = 0.0
-    """When the simulation stopped: then, or at the limit."""
-    offered_seconds: float = 0.0
-    """Accelerator-seconds of all servers until then, as far as they were there."""
-    given_seconds: float = 0.0
-    """Accelerator-seconds given to jobs, restarts included; accelerators that are shared count once."""
-    given_by_type: Mapping[str, float] = field(default_factory=dict)
-    restart_seconds: float = 0.0
-    """Accelerator-seconds of those spent on saving and loading checkpoints."""
-    solver_seconds: float = 0.0
-    wall_seconds: float = 0.0
-    drained: bool = True
-    """False if the time limit came first, or jobs were left that cannot run."""
+    def between(self, simulation: Underway) -> None:
+        """Look, or end the simulation by an exception."""
 
 
 def simulate(
@@ -87,87 +73,138 @@ def simulate(
     until_seconds: float = np.inf,
     disturbances: Sequence[Event] = (),
     observers: Sequence[Observer] = (),
+    attendants: Sequence[Attendant] = (),
+    start: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Run a trace to its end, or until the jobs of the window (by order of arrival) are done."""
-    started = time.perf_counter()
-    outcome, meter = Outcome(), Meter(restart_seconds)
-    solving = TimedSolver(solver)
-    scheduler = Scheduler(table, mechanism, settings, entities=entities, prices=prices)
-    world = World(table, solving, restart_seconds)
+    """Run a trace to its end, or until the jobs of the window (by order of arrival) are done.
+
+    With a `start`, which an attendant has written down, go on from there; all else must be as it was.
+    """
+    stopwatch = Stopwatch(solver)
+    world = World(table, stopwatch.solve, restart_seconds)
     for server in cluster.servers:
         world.expect(ServerJoined(0.0, server))
     for event in disturbances:
         world.expect(event)
     for job in trace.jobs:
         world.expect(JobSubmitted(job.arrival, job.spec()))
-    wanted = {job.id for job in trace.jobs[slice(*window)]} if window else {job.id for job in trace.jobs}
-    for event in world:
-        if event.time > until_seconds:
-            outcome.stopped = until_seconds
-            break
-        outcome.stopped = event.time
-        meter.hear(event)
-        finished = measure(event, scheduler) if isinstance(event, JobFinished) else None
-        for command in scheduler.handle(event):
-            outcome.solves += isinstance(command, Solve)
-            meter.see(command, event.time)
-            world.perform(command)
-        outcome.rounds += isinstance(event, RoundDue)
-        for observer in observers:
-            observer.after(event, scheduler)
-        if finished is not None:
-            outcome.jobs[finished.id] = finished
-            outcome.end = event.time
-            wanted.discard(finished.id)
-            if not wanted:
-                break
-    outcome.drained = not wanted
-    meter.close(outcome.stopped)
-    scheduler.account(outcome.stopped)
-    outcome.offered_seconds, outcome.restart_seconds = meter.offered, meter.restarting
-    outcome.given_seconds = float(scheduler.accelerator_seconds.sum())
-    outcome.given_by_type = dict(zip(scheduler.types, scheduler.accelerator_seconds.tolist(), strict=True))
-    outcome.solver_seconds = solving.seconds
-    outcome.wall_seconds = time.perf_counter() - started
-    return outcome
+    if start is None:
+        scheduler = Scheduler(table, mechanism, settings, entities=entities, prices=prices)
+        simulation = _Simulation(scheduler, world, stopwatch, Meter(restart_seconds), counted(trace, window))
+    else:
+        scheduler = state.restore(start["scheduler"], table, mechanism, settings, entities=entities, prices=prices)
+        world.restore(start["world"], scheduler.unanswered)
+        simulation = _Simulation(scheduler, world, stopwatch, from_plain(Meter, start["meter"]), counted(trace, window))
+        simulation.take_up(Outcome.restored(start["outcome"]))
+    return simulation.run(until_seconds, observers, attendants)
 
 
-def measure(event: JobFinished, scheduler: Scheduler) -> FinishedJob:
-    """The figures of a job that is about to leave."""
-    scheduler.account(event.time)
-    roster, slot = scheduler.roster, scheduler.roster.slot_of[event.job]
-    seconds = event.time - float(roster.arrival[slot])
-    isolated = float(roster.isolated_age[slot]) + scheduler.isolated_seconds(slot, float(roster.counted[slot]))
-    return FinishedJob(
-        event.job,
-        float(roster.arrival[slot]),
-        seconds,
-        seconds / isolated if isolated > 0 else np.inf,
-        event.time > float(roster.deadline[slot]) + 1e-6,
-        int(roster.restarts[slot]),
-        int(roster.workers[slot]),
-        roster.received[slot].copy(),
-    )
+def counted(trace: Trace, window: tuple[int, int] | None) -> frozenset[str]:
+    """The jobs that count."""
+    return frozenset(job.id for job in (trace.jobs[slice(*window)] if window else trace.jobs))
 
 
 @dataclass(slots=True)
-class TimedSolver:
-    """A solver that knows how long it has worked."""
+class _Simulation:
+    """A simulation under way."""
 
-    solver: Solver
-    seconds: float = 0.0
+    scheduler: Scheduler
+    world: World
+    stopwatch: Stopwatch
+    meter: Meter
+    counted: frozenset[str]
+    outcome: Outcome = field(default_factory=Outcome)
+    left: set[str] = field(init=False)
+    """Jobs that count and are not done."""
 
-    def __call__(self, problem: Problem) -> Allocation:
+    def __post_init__(self) -> None:
+        self.left = set(self.counted)
+
+    def take_up(self, outcome: Outcome) -> None:
+        """Go on where these figures were reached."""
+        self.outcome = outcome
+        self.left -= outcome.jobs.keys()
+        self.stopwatch.go_on(outcome)
+
+    @property
+    def jobs_done(self) -> tuple[int, int]:
+        return len(self.counted) - len(self.left), len(self.counted)
+
+    def dump(self) -> dict[str, Any]:
+        self.stopwatch.stop(self.outcome)
+        return {
+            "scheduler": state.dump(self.scheduler),
+            "world": self.world.dump(),
+            "meter": to_plain(self.meter),
+            "outcome": self.outcome.dump(),
+        }
+
+    def run(self, until_seconds: float, observers: Sequence[Observer], attendants: Sequence[Attendant]) -> Outcome:
+        """Take in events to the end."""
+        for event in self.world:
+            if event.time > until_seconds:
+                self.outcome.stopped = until_seconds
+                break
+            self._take_in(event)
+            for observer in observers:
+                observer.after(event, self.scheduler)
+            if isinstance(event, JobFinished) and not self.left:
+                break
+            for attendant in attendants:
+                attendant.between(self)
+        return self._closed()
+
+    def _take_in(self, event: Event) -> None:
+        outcome = self.outcome
+        outcome.stopped = event.time
+        self.meter.hear(event)
+        if isinstance(event, JobFinished):
+            outcome.jobs[event.job] = measure(event, self.scheduler)
+            outcome.end = event.time
+            self.left.discard(event.job)
+        for command in self.scheduler.handle(event):
+            outcome.solves += isinstance(command, Solve)
+            self.meter.see(command, event.time)
+            self.world.perform(command)
+        outcome.rounds += isinstance(event, RoundDue)
+
+    def _closed(self) -> Outcome:
+        outcome, given = self.outcome, self.scheduler.accelerator_seconds
+        outcome.drained = not self.left
+        self.meter.close(outcome.stopped)
+        self.scheduler.account(outcome.stopped)
+        outcome.offered_seconds, outcome.restart_seconds = self.meter.offered, self.meter.restarting
+        outcome.given_seconds = float(given.sum())
+        outcome.given_by_type = dict(zip(self.scheduler.types, given.tolist(), strict=True))
+        self.stopwatch.stop(outcome)
+        return outcome
+
+
+class Stopwatch:
+    """How long a simulation takes here, and its solver, earlier parts of the same simulation included."""
+
+    def __init__(self, solver: Solver) -> None:
+        self._solver = solver
+        self._solving = 0.0
+        self._started = time.perf_counter()
+
+    def solve(self, problem: Problem) -> Allocation:
+        """Ask the solver."""
         started = time.perf_counter()
         try:
-            return self.solver(problem)
+            return self._solver(problem)
         finally:
-            self.seconds += time.perf_counter() - started
+            self._solving += time.perf_counter() - started
 
+    def go_on(self, outcome: Outcome) -> None:
+        """Count what was spent earlier."""
+        self._solving += outcome.solver_seconds
+        self._started -= outcome.wall_seconds
 
-def dollars(outcome: Outcome, prices: Mapping[str, float] = LIST_PRICES) -> float:
-    """What all accelerator time that was given costs; a shared accelerator counts once."""
-    return sum(prices.get(kind, 0.0) * seconds for kind, seconds in outcome.given_by_type.items()) / 3600.0
+    def stop(self, outcome: Outcome) -> None:
+        """Write down what was spent until now."""
+        outcome.solver_seconds = self._solving
+        outcome.wall_seconds = time.perf_counter() - self._started
 
 
 def check_fits(trace: Trace, window: tuple[int, int] | None, cluster: Cluster, table: ThroughputTable) -> None:

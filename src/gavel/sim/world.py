@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from bisect import insort
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from math import inf
+from operator import attrgetter, itemgetter
+from typing import Any
 
 from gavel.core.allocation import Allocation
-from gavel.core.errors import SolverError
+from gavel.core.codec import decode_event, encode_event
+from gavel.core.errors import InputError, SolverError
 from gavel.core.events import (
     AllocationReady,
     Command,
@@ -24,9 +29,10 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.jobs import JobSpec
+from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Problem
 from gavel.core.throughputs import ThroughputTable
-from gavel.sim.progress import Progress
+from gavel.sim.progress import Progress, ProgressState
 
 Solver = Callable[[Problem], Allocation]
 
@@ -41,9 +47,24 @@ class _Running:
     beside: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _State:
+    """A world as it is written down; what comes from outside is not part of it but how much of that has come."""
+
+    now: float
+    come: int
+    left: Mapping[str, float]
+    running: dict[str, _Running]
+    progress: ProgressState
+    ahead: tuple[tuple[float, int, Any, str, int], ...]
+    serial: int
+    wake: float | None
+    ran: set[str]
+
+
 @dataclass(slots=True)
 class World:
-    """A heap of things to come. Iterate over it and perform what the scheduler commands."""
+    """A calendar of things to come. Iterate over it and perform what the scheduler commands."""
 
     table: ThroughputTable
     solver: Solver
@@ -54,7 +75,12 @@ class World:
     running: dict[str, _Running] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
     """Of those that run."""
-    _heap: list[tuple[float, int, int, Event | None, str, int]] = field(default_factory=list)
+    _outside: list[Event] = field(default_factory=list)
+    """What comes from outside, by time."""
+    _come: int = 0
+    """How much of it has come."""
+    _ahead: list[tuple[float, int, Event | None, str, int]] = field(default_factory=list)
+    """A heap of what follows from commands: time, serial number, and an event or which job ends at which version."""
     _serial: int = 0
     _wake: float | None = None
     _specs: dict[str, JobSpec] = field(default_factory=dict)
@@ -63,37 +89,104 @@ class World:
 
     def expect(self, event: Event) -> None:
         """Put an event of the outside world on the calendar."""
-        self._push(event.time, 1, event)
+        insort(self._outside, event, lo=self._come, key=attrgetter("time"))
 
-    def _push(self, time: float, order: int, event: Event | None, job: str = "", version: int = 0) -> None:
+    def _push(self, time: float, event: Event | None, job: str = "", version: int = 0) -> None:
         self._serial += 1
-        heapq.heappush(self._heap, (time, order, self._serial, event, job, version))
+        heapq.heappush(self._ahead, (time, self._serial, event, job, version))
 
     def __iter__(self) -> Iterator[Event]:
-        """Events in order of time; of one instant: ends of jobs, then arrivals, then answers, then the round."""
-        while self._heap or self._wake is not None:
-            if self._wake is not None and (not self._heap or (self._wake, 2) < self._heap[0][:2]):
-                time, self._wake = self._wake, None
-                self.now = time
-                jobs, steps = self.progress.count(time)
-                if jobs:
-                    yield JobsProgressed(time, jobs, steps)
-                yield RoundDue(time)
-                continue
-            time, _, _, event, job, version = heapq.heappop(self._heap)
-            if event is None:
-                entry = self.running.get(job)
-                if entry is None or entry.version != version:
-                    continue  # it was stopped, or its pace changed
-                self.now = time
-                self._end(job, time)
-                yield JobFinished(time, job)
-                continue
-            self.now = time
-            if isinstance(event, JobSubmitted):
-                self._specs[event.job.id] = event.job
-                self.left[event.job.id] = event.job.steps
+        """Events in order of time; of one instant: ends and answers, then what comes from outside, then the round.
+
+        All that the order depends on is kept in the world, not here: one may stop and begin anew at any event.
+        """
+        while (event := self._next()) is not None:
             yield event
+
+    def _next(self) -> Event | None:
+        while True:
+            inside = self._ahead[0][0] if self._ahead else inf
+            outside = self._outside[self._come].time if self._come < len(self._outside) else inf
+            wake = inf if self._wake is None else self._wake
+            if self._ahead and inside <= min(outside, wake):
+                event = self._from_inside()
+                if event is not None:
+                    return event
+            elif self._come < len(self._outside) and outside <= wake:
+                return self._from_outside()
+            elif self._wake is not None:
+                return self._round(self._wake)
+            else:
+                return None
+
+    def _from_inside(self) -> Event | None:
+        """The next answer or end of a job; None if the job was stopped meanwhile, or its pace changed."""
+        time, _, event, job, version = heapq.heappop(self._ahead)
+        if event is None:
+            entry = self.running.get(job)
+            if entry is None or entry.version != version:
+                return None
+            event = JobFinished(time, job)
+            self._end(job, time)
+        self.now = time
+        return event
+
+    def _from_outside(self) -> Event:
+        event = self._outside[self._come]
+        self._come += 1
+        self.now = event.time
+        if isinstance(event, JobSubmitted):
+            self._specs[event.job.id] = event.job
+            self.left[event.job.id] = event.job.steps
+        return event
+
+    def _round(self, time: float) -> Event:
+        """The steps that were made; when asked again there are none, and the round is due."""
+        self.now = time
+        jobs, steps = self.progress.count(time)
+        if jobs:
+            return JobsProgressed(time, jobs, steps)
+        self._wake = None
+        return RoundDue(time)
+
+    def dump(self) -> dict[str, Any]:
+        """All that is not known from outside, as plain data."""
+        ahead = tuple(
+            (time, serial, event and encode_event(event), job, version)
+            for time, serial, event, job, version in sorted(self._ahead, key=itemgetter(0, 1))
+        )
+        return plain_record(
+            _State(
+                self.now,
+                self._come,
+                self.left,
+                self.running,
+                self.progress.dump(),
+                ahead,
+                self._serial,
+                self._wake,
+                self._ran,
+            )
+        )
+
+    def restore(self, document: Any, unanswered: Solve | None) -> None:
+        """Go on where another world with the same things expected was; a question may have its answer on the way."""
+
+        def problem_of(number: int) -> Problem:
+            if unanswered is None or unanswered.number != number:
+                raise InputError(f"there is an answer to question {number}, which nobody has asked")
+            return unanswered.problem
+
+        state = from_plain(_State, document)
+        self.now, self._come, self._serial, self._wake = state.now, state.come, state.serial, state.wake
+        self.left, self.running, self._ran = dict(state.left), state.running, state.ran
+        self.progress = Progress.restored(state.progress)
+        self._ahead = [
+            (time, serial, None if event is None else decode_event(event, problem_of), job, version)
+            for time, serial, event, job, version in state.ahead
+        ]
+        came = (event.job for event in self._outside[: self._come] if isinstance(event, JobSubmitted))
+        self._specs = {job.id: job for job in came if job.id in self.left}
 
     def perform(self, command: Command) -> None:
         """Do what the scheduler says."""
@@ -114,7 +207,7 @@ class World:
             answer: Event = AllocationReady(self.now, command.number, self.solver(command.problem))
         except SolverError as error:
             answer = SolveFailed(self.now, command.number, str(error))
-        self._push(self.now, 0, answer)
+        self._push(self.now, answer)
 
     def _launch(self, command: Launch) -> None:
         spec = self._specs[command.job]
@@ -148,12 +241,13 @@ class World:
         for end, job in self.progress.ends(until):
             entry = self.running[job]
             entry.version = self._serial
-            self._push(max(end, self.now), 0, None, job, entry.version)
+            self._push(max(end, self.now), None, job, entry.version)
 
     def _end(self, job: str, time: float) -> None:
         entry = self.running.pop(job)
         self.progress.end(job)
-        self.left[job] = 0.0
+        del self.left[job], self._specs[job]
+        self._ran.discard(job)
         self._release(entry, time)
 
     def _stop(self, job: str) -> None:
@@ -170,4 +264,4 @@ class World:
         end = self.progress.change_rate(other.spec.id, time, self._rate(other.spec, other.kind, True, None))
         self._serial += 1
         other.beside, other.version = None, self._serial
-        self._push(end, 0, None, other.spec.id, other.version)
+        self._push(end, None, other.spec.id, other.version)

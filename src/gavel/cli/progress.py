@@ -1,0 +1,51 @@
+"""How far a simulation is, on a terminal."""
+
+from __future__ import annotations
+
+import time
+from typing import Self
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from gavel.sim.simulate import Underway
+
+
+class ProgressBar:
+    """Shows on a terminal how far a simulation is, once it takes more than a moment; elsewhere nothing."""
+
+    PATIENCE_SECONDS = 1.0
+    REFRESH_SECONDS = 0.2
+
+    def __init__(self) -> None:
+        terminal = Console(stderr=True)
+        columns = (BarColumn(), MofNCompleteColumn(), TextColumn("jobs, {task.fields[where]}"), TimeElapsedColumn())
+        self._bar = Progress(*columns, console=terminal, transient=True, auto_refresh=False)
+        self._began = time.monotonic()
+        self._due = self._began + self.PATIENCE_SECONDS if terminal.is_terminal else np.inf
+        self._rounds: int | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar.tasks:  # to stop what never began prints an empty line
+            self._bar.stop()
+
+    def between(self, simulation: Underway) -> None:
+        """Draw it anew from time to time."""
+        outcome = simulation.outcome
+        if self._rounds is None:  # earlier parts of the run were not done now
+            self._rounds = outcome.rounds
+        now = time.monotonic()
+        if now < self._due:
+            return
+        self._due = now + self.REFRESH_SECONDS
+        done, jobs = simulation.jobs_done
+        pace = (outcome.rounds - self._rounds) / (now - self._began)
+        where = f"{outcome.stopped / 86_400:,.1f} days, {pace:,.0f} rounds/s"
+        if not self._bar.tasks:
+            self._bar.add_task("simulate", total=jobs, where=where)
+            self._bar.start()
+        self._bar.update(self._bar.task_ids[0], completed=done, where=where, refresh=True)

@@ -1,0 +1,103 @@
+"""What a simulation measures, written down and read again with the rest of its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Self, get_type_hints
+
+import numpy as np
+
+from gavel.core.cluster import LIST_PRICES
+from gavel.core.events import JobFinished
+from gavel.core.plain import from_plain, plain_record, read_items, to_plain
+from gavel.core.problem import Floats, Ints
+from gavel.scheduler.machine import Scheduler
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedJob:
+    """What became of a job."""
+
+    id: str
+    arrival: float
+    seconds: float
+    """From arrival to the end."""
+    fairness: float
+    """`seconds` over what it would have taken with 1/n of the cluster."""
+    late: bool
+    """Whether it missed its deadline."""
+    restarts: int
+    workers: int
+    received: Floats
+    """Seconds on each type of the table."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a simulation measured."""
+
+    jobs: dict[str, FinishedJob] = field(default_factory=dict)
+    rounds: int = 0
+    solves: int = 0
+    end: float = 0.0
+    """When the last job was done."""
+    stopped: float = 0.0
+    """When the simulation stopped: then, or at the limit."""
+    offered_seconds: float = 0.0
+    """Accelerator-seconds of all servers until then, as far as they were there."""
+    given_seconds: float = 0.0
+    """Accelerator-seconds given to jobs, restarts included; accelerators that are shared count once."""
+    given_by_type: Mapping[str, float] = field(default_factory=dict)
+    restart_seconds: float = 0.0
+    """Accelerator-seconds of those spent on saving and loading checkpoints."""
+    solver_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    drained: bool = True
+    """False if the time limit came first, or jobs were left that cannot run."""
+
+    def dump(self) -> dict[str, Any]:
+        """All of it as plain data; of finished jobs a list for each figure, since there may be very many."""
+        columns = {name: [getattr(job, name) for job in self.jobs.values()] for name in _columns()}
+        numbers = {name: np.array(columns[name]) for name, hint in _columns().items() if hint in {Floats, Ints}}
+        return plain_record(self, without={"jobs"}) | {"jobs": to_plain(columns | numbers)}
+
+    @classmethod
+    def restored(cls, document: Mapping[str, Any]) -> Self:
+        """What was measured when it was written down."""
+        columns = read_items(_columns(), document.get("jobs"), "finished jobs")
+        flat = [c.tolist() if isinstance(c, np.ndarray) and c.ndim == 1 else c for c in columns.values()]
+        jobs = [FinishedJob(**dict(zip(columns, row, strict=True))) for row in zip(*flat, strict=True)]
+        rest = {name: part for name, part in document.items() if name != "jobs"}
+        return from_plain(cls, rest, jobs={job.id: job for job in jobs})
+
+
+@cache
+def _columns() -> dict[str, Any]:
+    """How each figure of all finished jobs is written down together."""
+    together = {float: Floats, Floats: Floats, int: Ints, bool: tuple[bool, ...], str: tuple[str, ...]}
+    return {name: together[hint] for name, hint in get_type_hints(FinishedJob).items()}
+
+
+def measure(event: JobFinished, scheduler: Scheduler) -> FinishedJob:
+    """The figures of a job that is about to leave."""
+    scheduler.account(event.time)
+    roster, slot = scheduler.roster, scheduler.roster.slot_of[event.job]
+    seconds = event.time - float(roster.arrival[slot])
+    isolated = float(roster.isolated_age[slot]) + scheduler.isolated_seconds(slot, float(roster.counted[slot]))
+    return FinishedJob(
+        event.job,
+        float(roster.arrival[slot]),
+        seconds,
+        seconds / isolated if isolated > 0 else np.inf,
+        event.time > float(roster.deadline[slot]) + 1e-6,
+        int(roster.restarts[slot]),
+        int(roster.workers[slot]),
+        roster.received[slot].copy(),
+    )
+
+
+def dollars(outcome: Outcome, prices: Mapping[str, float] = LIST_PRICES) -> float:
+    """What all accelerator time that was given costs; a shared accelerator counts once."""
+    return sum(prices.get(kind, 0.0) * seconds for kind, seconds in outcome.given_by_type.items()) / 3600.0

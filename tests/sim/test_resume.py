@@ -1,0 +1,289 @@
+"""Simulations that are interrupted and go on: the same events and the same figures as in one piece."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gavel.cli.app import run as gavel
+from gavel.core.codec import encode_event
+from gavel.core.errors import InputError
+from gavel.core.events import Event
+from gavel.core.throughputs import builtin_table
+from gavel.scheduler.machine import Scheduler
+from gavel.sim.experiment import Experiment, Report, run
+from gavel.sim.keeper import EVERY_SECONDS, Keeper, StoppedError
+from gavel.sim.simulate import Underway
+from gavel.sim.world import World
+from gavel.workload.formats import write_trace
+from gavel.workload.generate import generate
+
+LOAD: dict[str, Any] = {"cluster": "v100=4,p100=4,k80=4", "jobs": 12, "arrivals_per_hour": 1.5, "restart_seconds": 30.0}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "credits": {},
+    "plain": {"mechanism": "plain"},
+    "pairs and gangs": {"space_sharing": True, "multi_worker": True, "recompute_every_seconds": 3000.0},
+    "plain pairs and gangs": {"space_sharing": True, "multi_worker": True, "mechanism": "plain"},
+    "failures": {"failures_per_server_day": 3.0, "repair_hours": 1.0, "multi_worker": True},
+    "plain failures": {"failures_per_server_day": 3.0, "repair_hours": 1.0, "mechanism": "plain"},
+    "every job differs": {"policy": "finish_time_fairness", "slo": (1.2, 2.0)},
+    "random packing": {"policy": "gandiva", "space_sharing": True},
+    "entities": {"policy": "hierarchical", "entities": "a,b/c"},
+    "window": {"window": (4, 9)},
+    "ideal": {"ideal": True},
+    "ideal pairs and failures": {"ideal": True, "space_sharing": True, "failures_per_server_day": 3.0},
+}
+
+
+class CutError(Exception):
+    """The simulation was cut here."""
+
+
+class Cutter:
+    """Writes a simulation down after so many events, and ends it."""
+
+    def __init__(self, after: int | None) -> None:
+        self.after = after
+        self.events = 0
+        self.written: dict[str, Any] | None = None
+
+    def between(self, simulation: Underway) -> None:
+        self.events += 1
+        if self.events == self.after:
+            self.written = json.loads(json.dumps(simulation.dump(), allow_nan=False))
+            raise CutError
+
+
+class Listener:
+    """Writes down what happens."""
+
+    def __init__(self) -> None:
+        self.stream: list[dict[str, Any]] = []
+
+    def after(self, event: Event, _: Scheduler) -> None:
+        self.stream.append(encode_event(event))
+
+
+def figures(report: Report) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Everything that was measured but how long it took here."""
+    own = {"wall_seconds", "solver_seconds"}
+    document = {name: value for name, value in report.document().items() if name not in own}
+    outcome = {name: value for name, value in report.outcome.dump().items() if name not in own}
+    return document, outcome
+
+
+@cache
+def in_one_piece(variant: str) -> tuple[Report, int, list[dict[str, Any]]]:
+    cutter, listener = Cutter(None), Listener()
+    report = run(Experiment(**LOAD | VARIANTS[variant]), attendants=[cutter], observers=[listener])
+    return report, cutter.events, listener.stream
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@given(data=st.data())
+@settings(max_examples=4)
+def test_an_interrupted_simulation_goes_on_as_if_nothing_had_happened(variant: str, data: st.DataObject) -> None:
+    whole, events, stream = in_one_piece(variant)
+    experiment, listener, start = Experiment(**LOAD | VARIANTS[variant]), Listener(), None
+    cuts = data.draw(st.lists(st.integers(1, events), min_size=1, max_size=3, unique=True).map(sorted))
+    for before, after in zip([0, *cuts], cuts, strict=False):
+        cutter = Cutter(after - before)
+        with pytest.raises(CutError):
+            run(experiment, attendants=[cutter], observers=[listener], start=start)
+        start = cutter.written
+    resumed = run(experiment, observers=[listener], start=start)
+    assert figures(resumed) == figures(whole)
+    assert listener.stream == stream
+
+
+def test_time_spent_before_the_interruption_counts() -> None:
+    cutter = Cutter(40)
+    with pytest.raises(CutError):
+        run(Experiment(**LOAD), attendants=[cutter])
+    assert cutter.written is not None
+    cutter.written["outcome"] |= {"wall_seconds": 1000.0, "solver_seconds": 500.0}
+    outcome = run(Experiment(**LOAD), start=cutter.written).outcome
+    assert outcome.wall_seconds > 1000.0
+    assert 500.0 < outcome.solver_seconds < outcome.wall_seconds
+
+
+def test_every_attribute_of_a_world_is_written_down_or_known_from_outside() -> None:
+    """Whoever adds state to the world has to say here what becomes of it in a dump."""
+    written = {"now", "left", "running", "progress", "_come", "_ahead", "_serial", "_wake", "_ran"}
+    brought = {"table", "solver", "restart_seconds", "_outside"}
+    assert {field.name for field in fields(World)} == written | brought | {"_specs", "_rates"}
+
+
+class Clock:
+    """Goes on by so many seconds whenever somebody looks."""
+
+    def __init__(self, step: float) -> None:
+        self.step = step
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += self.step
+        return self.now
+
+
+def test_the_state_is_written_every_minute_and_can_be_gone_on_with(tmp_path: Path) -> None:
+    experiment, file = Experiment(**LOAD), tmp_path / "state"
+    keeper = Keeper(file, experiment, clock=Clock(EVERY_SECONDS / 50))
+    assert keeper.found() is None
+    whole = run(experiment, attendants=[keeper])
+    start = Keeper(file, experiment).found()
+    assert start is not None
+    assert 0 < len(start["outcome"]["jobs"]["id"]) < 12
+    assert figures(run(experiment, start=start)) == figures(whole)
+    assert [path.name for path in tmp_path.iterdir()] == ["state"]
+    keeper.remove()
+    assert not file.exists()
+
+
+def test_a_state_that_takes_long_to_write_is_written_less_often(tmp_path: Path) -> None:
+    class Nothing:
+        jobs_done = (0, 1)
+        dumps = 0
+
+        def dump(self) -> dict[str, Any]:
+            self.dumps += 1
+            return {}
+
+    clock, simulation = Clock(10.0), Nothing()
+    keeper = Keeper(tmp_path / "state", Experiment(**LOAD), clock=clock)
+    for _ in range(60):
+        keeper.between(simulation)  # type: ignore[arg-type] # no figures are needed
+    assert simulation.dumps == 3  # writing takes 10 s of each 200 s, not of each minute
+
+
+def test_whoever_asks_twice_does_not_wait_for_the_next_event(tmp_path: Path) -> None:
+    keeper = Keeper(tmp_path / "state", Experiment(**LOAD))
+    keeper.interrupt(signal.SIGINT, None)
+    with pytest.raises(KeyboardInterrupt):
+        keeper.interrupt(signal.SIGINT, None)
+
+
+def kept(file: Path, experiment: Experiment) -> Path:
+    """The state of a run that was stopped at once."""
+    keeper = Keeper(file, experiment)
+    keeper.interrupt(signal.SIGTERM)
+    with pytest.raises(StoppedError, match="interrupted after 0 of 12 jobs") as stopped:
+        run(experiment, attendants=[keeper])
+    assert stopped.value.signal == signal.SIGTERM
+    return file
+
+
+def test_the_state_of_another_run_is_refused_with_what_differs(tmp_path: Path) -> None:
+    file = kept(tmp_path / "state", Experiment(**LOAD))
+    for changed, said in (
+        ({"policy": "fifo"}, "its run has policy = max_min_fairness, and this one fifo; give what it was begun with"),
+        ({"seed": 3}, "its run has seed = 0, and this one 3"),
+        ({"window": (2, 4)}, "its run has window = nothing, and this one 2:4"),
+    ):
+        with pytest.raises(InputError, match=said):
+            Keeper(file, Experiment(**LOAD | changed)).found()
+    document = json.loads(file.read_text())
+    file.write_text(json.dumps(document | {"identity": document["identity"] | {"gavel_version": "0.0.1"}}))
+    with pytest.raises(InputError, match=r"it was written by Gavel 0\.0\.1, and this is"):
+        Keeper(file, Experiment(**LOAD)).found()
+    file.write_text(json.dumps(document | {"format": 0}))
+    with pytest.raises(InputError, match="has format 0; this version of Gavel goes on with format 1"):
+        Keeper(file, Experiment(**LOAD)).found()
+
+
+def test_files_that_a_run_reads_must_not_change_meanwhile(tmp_path: Path) -> None:
+    def write(seed: int) -> Path:
+        trace = generate(jobs=12, arrivals_per_hour=1.5, multi_worker=False, table=builtin_table(), seed=seed)
+        write_trace(trace, tmp_path / f"trace{seed}.csv")
+        return tmp_path / f"trace{seed}.csv"
+
+    first, other = write(0), write(1)
+    experiment = Experiment(cluster="v100=4", trace=str(first))
+    file = kept(tmp_path / "state", experiment)
+    document = json.loads(file.read_text())
+    changed = Keeper(tmp_path / "else", Experiment(cluster="v100=4", trace=str(other)))._identity
+    document["identity"]["trace_sha256"] = changed["trace_sha256"]
+    file.write_text(json.dumps(document))
+    with pytest.raises(InputError, match="the file of --trace has other content now"):
+        Keeper(file, experiment).found()
+
+
+def test_a_trace_that_cannot_be_read_again_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="standard input is read only once; give --trace FILE"):
+        Keeper(tmp_path / "state", Experiment(cluster="v100=4", trace="-"))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}'])
+def test_a_file_that_is_something_else_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "diary"
+    file.write_text(text)
+    with pytest.raises(InputError, match="is not a file that --resume has written"):
+        Keeper(file, Experiment(**LOAD)).found()
+    assert file.read_text() == text
+
+
+def test_a_place_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"cannot write to --resume .*: no such file or directory"):
+        Keeper(tmp_path / "none" / "state", Experiment(**LOAD)).found()
+    with pytest.raises(InputError, match=r"cannot read .*: is a directory"):
+        Keeper(tmp_path, Experiment(**LOAD)).found()
+
+
+def test_plots_of_a_run_that_may_be_in_pieces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ["--cluster=v100=1", "--static=1", f"--plots={tmp_path}", f"--resume={tmp_path / 'state'}"]
+    assert gavel(["simulate", *options]) == 2
+    assert "--plots needs a run in one piece" in capsys.readouterr().err
+
+
+AT_ONCE = "from gavel.cli.progress import ProgressBar; ProgressBar.PATIENCE_SECONDS = 0.0"
+GAVEL = [sys.executable, "-c", f"{AT_ONCE}; from gavel.cli.app import main; main()"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_real_process_that_is_interrupted_goes_on_when_run_again(tmp_path: Path, number: signal.Signals) -> None:
+    """The progress bar on a terminal tells when the simulation is under way."""
+    load = {"cluster": "v100=6,p100=6,k80=6", "jobs": 120, "arrivals_per_hour": 1.0}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in load.items()]
+    file = tmp_path / "state"
+    command = [*GAVEL, "simulate", *options, "--json", "--resume", str(file)]
+    terminal, its_end = pty.openpty()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=its_end) as process:
+        os.close(its_end)
+        seen = b""
+        while b"rounds/s" not in seen:
+            seen += os.read(terminal, 1000)
+        process.send_signal(number)
+        while chunk := _read(terminal):
+            seen += chunk
+    os.close(terminal)
+    assert process.returncode == 128 + number
+    said = " ".join(seen.decode().split())
+    assert "jobs; run the same command again to go on from" in said
+    assert file.exists()
+    again = subprocess.run(command, capture_output=True, check=True)
+    assert again.stderr.decode() == f"gavel: going on from {file}\n"
+    document, ours = json.loads(again.stdout), run(Experiment(**load)).document()  # type: ignore[arg-type]
+    for mine in ("wall_seconds", "solver_seconds"):
+        del document[mine], ours[mine]
+    assert document == json.loads(json.dumps(ours))
+    assert not file.exists()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 1000)
+    except OSError:  # the other side has closed it
+        return b""
