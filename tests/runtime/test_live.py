@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from live_cluster import LiveCluster, alive, completed, eventually, signal_process, state_of
 
+from gavel import Client
 from gavel.client.requests import JobRequest
 from gavel.core.codec import encode_command
 from gavel.core.learned import LearnedTable
@@ -246,6 +247,27 @@ def test_a_drained_agent_gives_its_jobs_away(live: LiveCluster) -> None:
     assert view.failures == 0
     assert set(view.received) == {"v100", "k80"}
     assert live.trail("trail").steps() == list(range(1, 101))
+
+
+def test_time_received_on_each_type_follows_the_allocation(tmp_path: Path) -> None:
+    rounds, seconds = 120, 0.4
+    with LiveCluster(tmp_path, {"round-seconds": seconds}) as live, live.client() as client:
+        live.start_agent("fast", "v100=1")
+        live.start_agent("slow", "k80=1")
+        templates = ("A3C", "Transformer (batch size 64)", "ResNet-50 (batch size 32)")
+        ids = client.submit([live.counting(f"t{n}", steps=10**9, template=name) for n, name in enumerate(templates)])
+        total = 2 * rounds * seconds
+        eventually(lambda: _received(client, ids) >= total, "many rounds have passed", seconds=240)
+        for job in map(client.job, ids):
+            present = client.cluster().time - job.job.submitted
+            for kind in ("v100", "k80"):
+                share = job.job.received.get(kind, 0.0) / present
+                # What is owed is at most some ten rounds; rates are learned, and shares change, in the first ones.
+                assert share == pytest.approx(job.shares[kind], abs=20 / rounds), (job.job.id, kind)
+
+
+def _received(client: Client, ids: list[str]) -> float:
+    return sum(sum(job.received.values()) for job in client.jobs(ids=ids))
 
 
 def test_the_journal_of_a_live_run_replayed_through_the_core_gives_the_state_that_was_kept(live: LiveCluster) -> None:

@@ -165,3 +165,12 @@ def test_guests_who_become_members_do_not_take_each_others_place_for_ever() -> N
     plan = mechanism.plan(Question([2], guests, np.array([2]), workers, rates, started))
     assert_fits(plan, [2], workers)
     assert (2,) in [run.members for run in plan]
+
+
+def test_a_job_that_was_displaced_is_seen_waiting_in_the_next_round() -> None:
+    types = [AcceleratorType("v100", 1), AcceleratorType("k80", 1)]
+    rates = {"rl": (7.2, 3.4), "transformer": (8.6, 1.75), "vision": (7.8, 1.24)}
+    jobs = [Job(name, {"v100": fast, "k80": slow}) for name, (fast, slow) in rates.items()]
+    mechanism = Credits()
+    played = play(mechanism, allocate(Problem.of(types, jobs)), 400)
+    assert played.widest.max() <= mechanism.patience + 4

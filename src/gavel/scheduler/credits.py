@@ -176,8 +176,6 @@ class _Settled:
 
     capacity: tuple[int, ...]
     runs: list[Run]
-    waited: Ints
-    """Slots of the jobs that did not run before the plan was made."""
     waiting: int
     """How many do not run now."""
     free: tuple[int, ...]
@@ -190,7 +188,6 @@ class _Settled:
         return cls(
             tuple(planned.question.capacity),
             list(planned.entry_of),
-            planned.question.waiting,
             planned.waiting,
             tuple(planned.free),
             np.array(planned.paid, dtype=np.intp),
@@ -210,7 +207,6 @@ class _SettledState:
 
     capacity: tuple[int, ...]
     runs: tuple[int, ...]
-    waited: Ints
     waiting: int
     free: tuple[int, ...]
     paid: Ints
@@ -222,7 +218,6 @@ class _SettledState:
         return cls(
             settled.capacity,
             tuple(map(numbers.of, settled.runs)),
-            settled.waited,
             settled.waiting,
             settled.free,
             settled.paid,
@@ -232,7 +227,7 @@ class _SettledState:
 
     def restored(self, runs: Sequence[Run]) -> _Settled:
         plan, guests = [runs[number] for number in self.runs], tuple(runs[number] for number in self.guests)
-        return _Settled(self.capacity, plan, self.waited, self.waiting, self.free, self.paid, guests, self.pace)
+        return _Settled(self.capacity, plan, self.waiting, self.free, self.paid, guests, self.pace)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -372,7 +367,7 @@ class Credits:
             return True
         if not settled.waiting and self._all_close(settled):
             return False
-        waits = self._who_waits(question, settled.waited)
+        waits = self._who_waits(question, question.waiting)
         return bool(self._challengers(settled.free, settled.paid, settled.guests, waits, settled=True))
 
     def _all_close(self, settled: _Settled) -> bool:
