@@ -276,9 +276,8 @@ def test_an_agent_without_a_scheduler_says_so_once_and_goes_on_trying(tmp_path: 
             assert said[0].startswith(f"no scheduler answers at {scheduler.address} (")
             other.close()
             await other.wait_closed()
-            await scheduler.appear()
-            await scheduler.session()
-            assert said[1:] == [f"attached to {scheduler.address} as here"]
-        await scheduler.vanish()
+            async with scheduler:
+                await until(lambda: len(said) == 2)
+                assert said[1] == f"attached to {scheduler.address} as here"
 
     play(scene())
