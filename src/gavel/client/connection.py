@@ -13,12 +13,13 @@ import grpc
 
 from gavel.client.errors import NoSuchJob, NotReachable, Refused, SchedulerFailed, TimedOut
 from gavel.errors import GavelError, InputError
-from gavel.wire import DEFAULT_ADDRESS, DEFAULT_PORT
+from gavel.wire import CHANNEL_OPTIONS, DEFAULT_ADDRESS, DEFAULT_PORT
 from gavel.wire.gavel_pb2_grpc import GavelStub
 
 ADDRESS_VARIABLE = "GAVEL_SCHEDULER"
 
 _OPTIONS = (
+    *CHANNEL_OPTIONS,
     ("grpc.max_receive_message_length", -1),  # a list of all jobs may be long
     ("grpc.max_send_message_length", -1),
     # The library's own pauses grow to two minutes, too long for a scheduler that restarts in a second.
@@ -26,9 +27,6 @@ _OPTIONS = (
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.enable_http_proxy", 0),  # schedulers are near; proxies are for what is far
-    # A scheduler whose machine is gone says no goodbye. Servers close connections that ask more often than this.
-    ("grpc.keepalive_time_ms", 310_000),
-    ("grpc.keepalive_timeout_ms", 10_000),
 )
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _NEVER_THERE = re.compile("failed to connect|resolv", re.IGNORECASE)
