@@ -90,3 +90,12 @@ def test_sifting_ends_where_simplex_on_all_columns_does() -> None:
     sifted, whole = highs.sift(lp), highs.solve(lp, "primal simplex")
     assert sifted.x @ lp.cost == pytest.approx(whole.x @ lp.cost, rel=1e-9)
     assert lp.violation(sifted.x) <= 1e-9
+
+
+def test_the_time_limit_is_of_one_solve_and_not_of_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler runs for months, and a simulation for hours."""
+    monkeypatch.setattr(highs, "TIME_LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(highs, "_reused", highs._Reused())
+    highs.solve(LP, "primal simplex")
+    while highs._reused.by_method["primal simplex"].getRunTime() < 0.3:
+        highs.solve(LP, "primal simplex")

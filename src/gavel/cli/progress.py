@@ -46,6 +46,6 @@ class ProgressBar:
         pace = (outcome.rounds - self._rounds) / (now - self._began)
         where = f"{outcome.stopped / 86_400:,.1f} days, {pace:,.0f} rounds/s"
         if not self._bar.tasks:
-            self._bar.add_task("simulate", total=jobs, where=where)
+            self._bar.add_task("simulate", total=jobs, completed=done, where=where)
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], completed=done, where=where, refresh=True)

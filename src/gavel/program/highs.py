@@ -91,7 +91,10 @@ _reused = _Reused()
 
 def _solver(method: Method) -> highspy.Highs:
     if method in _reused.by_method:
-        return _reused.by_method[method]  # the next model replaces the last one
+        known = _reused.by_method[method]  # the next model replaces the last one
+        # Its clock goes on from solve to solve, and the limit is on what the clock says.
+        known.setOptionValue("time_limit", known.getRunTime() + TIME_LIMIT_SECONDS)
+        return known
     highs = _reused.by_method[method] = highspy.Highs()
     highs.silent()
     options = {
