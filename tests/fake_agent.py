@@ -16,9 +16,11 @@ Message = dict[str, Any]
 PATIENCE = 60.0
 """Seconds until a test gives up on an event: long, since nothing waits for it unless something is broken."""
 
+LONG_LEASE = {"op": "lease", "seconds": 1000.0}
+
 
 class FakeAgent:
-    """Listens on a UNIX socket; answers every hello with `greeting`."""
+    """Listens on a UNIX socket; answers every hello with `greeting`, and a long lease if that has none."""
 
     def __init__(self, *greeting: Message) -> None:
         # Not the test's own directory: socket paths may have 107 characters.
@@ -86,7 +88,8 @@ class FakeAgent:
                 if message["op"] == "hello":
                     rank = message["rank"]
                     self._connections[rank] = connection
-                    for greeting in self.greeting:
+                    leases = [greeting for greeting in self.greeting if greeting["op"] == "lease"]
+                    for greeting in (*self.greeting, *(() if leases else [LONG_LEASE])):
                         self.send(rank, **greeting)
                 self._hear({**message, "from": rank})
         self._hear({"op": "gone", "from": rank})

@@ -1,0 +1,221 @@
+"""Runs one command and sees to it that nothing of it survives: not its end, and not the end of whoever started us.
+
+`python -I -S guard.py [--pipe FD] [--grace SECONDS] -- COMMAND…`. The command has a session of its own. SIGTERM, SIGINT
+and SIGHUP go on to its process group. When the other end of the pipe is closed: SIGTERM, grace, SIGKILL; a byte "k" in
+the pipe: SIGKILL at once. Exit code: the command's, 128 + n if signal n ended it, 127 if there is no such command, 126
+if it cannot be executed. Imports little, since every start of a job waits for it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import sys
+import time
+
+KILL = b"k"
+GRACE_SECONDS = 10.0
+FAREWELL_SECONDS = 0.5
+"""What processes that outlive the command have between SIGTERM and SIGKILL: cleaning up after it, often."""
+GIVE_UP_SECONDS = 10.0
+_FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+
+
+def argv(command: list[str], *, pipe: int | None = None, grace_seconds: float = GRACE_SECONDS) -> list[str]:
+    """Return what to execute to have a command guarded; the descriptor of the pipe must be passed on."""
+    watched = [] if pipe is None else ["--pipe", str(pipe)]
+    return [sys.executable, "-I", "-S", __file__, *watched, "--grace", str(grace_seconds), "--", *command]
+
+
+def main(arguments: list[str]) -> int:
+    options, command = _split(arguments)
+    try:
+        given = dict(zip(options[::2], options[1::2], strict=True))
+        pipe, grace = int(given.pop("--pipe", "-1")), float(given.pop("--grace", GRACE_SECONDS))
+    except ValueError:
+        given = {"": ""}
+    if given or not command:
+        print("usage: guard.py [--pipe FD] [--grace SECONDS] -- COMMAND...", file=sys.stderr)
+        return 2
+    return Guard(pipe, grace).run(command)
+
+
+def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    at = arguments.index("--") if "--" in arguments else len(arguments)
+    return arguments[:at], arguments[at + 1 :]
+
+
+class Guard:
+    """Watches one command, the pipe and the signals, in one thread."""
+
+    def __init__(self, pipe: int, grace_seconds: float) -> None:
+        self._grace = grace_seconds
+        self._job = 0
+        self._status: int | None = None
+        self._kill_at: float | None = None
+        """SIGKILL is due then."""
+        self._poll = select.poll()
+        self._pipe = pipe
+        if pipe >= 0:
+            os.set_inheritable(pipe, False)
+            self._poll.register(pipe, select.POLLIN)
+        self._signals, wakeup = os.pipe()
+        os.set_blocking(wakeup, False)
+        self._poll.register(self._signals, select.POLLIN)
+        signal.set_wakeup_fd(wakeup)
+        for number in (*_FORWARDED, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)  # the number comes through the wake-up descriptor
+
+    def run(self, command: list[str]) -> int:
+        _control(_PR_SET_CHILD_SUBREAPER, 1)
+        self._job, error = _start(command)
+        if error:
+            os.waitpid(self._job, 0)
+            return _refusal(command[0], error)
+        while self._status is None:
+            self._wait(None if self._kill_at is None else self._kill_at - time.monotonic())
+            if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                _signal_all(descendants(os.getpid()), signal.SIGKILL)
+                self._kill_at = time.monotonic() + 0.1  # one that was just forked may have been missed
+        self._end_the_rest()
+        return os.waitstatus_to_exitcode(self._status) if os.WIFEXITED(self._status) else 128 + self._status % 128
+
+    def _wait(self, seconds: float | None) -> None:
+        """Wait for something to happen, and deal with it."""
+        for descriptor, _ in self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000):
+            if descriptor == self._pipe:
+                self._hear_agent()
+            else:
+                for number in os.read(self._signals, 1024):
+                    if number in _FORWARDED:
+                        self._signal_job(number)
+        self._reap()
+
+    def _hear_agent(self) -> None:
+        said = os.read(self._pipe, 64)
+        if KILL in said:
+            self._kill_at = 0.0
+        elif not said:
+            self._poll.unregister(self._pipe)
+            self._signal_job(signal.SIGTERM)
+            if self._kill_at is None:
+                self._kill_at = time.monotonic() + self._grace
+
+    def _signal_job(self, number: int) -> None:
+        if self._status is None:
+            try:
+                os.killpg(self._job, number)
+            except (ProcessLookupError, PermissionError):
+                os.kill(self._job, number)
+
+    def _reap(self) -> bool:
+        """Take in those that have ended; say whether any child is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._job:
+                self._status = status
+
+    def _end_the_rest(self) -> None:
+        """End what the command left behind; orphans have become our children, wherever they went."""
+        began = time.monotonic()
+        asked: set[int] = set()
+        while self._reap():
+            left = descendants(os.getpid())
+            waited = time.monotonic() - began
+            if waited > GIVE_UP_SECONDS:
+                print(f"gavel: processes {left} of the job cannot be ended", file=sys.stderr)
+                return
+            if self._kill_at is not None or waited > FAREWELL_SECONDS:
+                _signal_all(left, signal.SIGKILL)
+            else:
+                _signal_all([pid for pid in left if pid not in asked], signal.SIGTERM)
+                asked.update(left)
+            self._wait(0.02)
+
+
+def descendants(ancestor: int) -> list[int]:
+    """Return all processes below one, by /proc; where there is none, nobody is found."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():  # noqa: PTH112, PTH208 - pathlib takes long
+        if name.isdecimal():
+            try:
+                with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
+                    # The name of the program stands in parentheses, and may hold anything.
+                    parent = int(file.read().rpartition(b")")[2].split()[1])
+            except (OSError, IndexError):
+                continue  # it has ended meanwhile
+            children.setdefault(parent, []).append(int(name))
+    found = list(children.get(ancestor, ()))
+    for pid in found:  # grows as it goes
+        found += children.get(pid, ())
+    return found
+
+
+def _signal_all(processes: list[int], number: int) -> None:
+    for pid in processes:
+        try:
+            os.kill(pid, number)
+        except (ProcessLookupError, PermissionError):
+            continue
+
+
+def _start(command: list[str]) -> tuple[int, int]:
+    """Start the command; return its process and, if it could not be executed, the error number."""
+    parent = os.getpid()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become(command, parent, writing)
+    os.close(writing)
+    error = os.read(reading, 16)  # nothing, when executing the command has closed the other end
+    os.close(reading)
+    return pid, int(error or b"0")
+
+
+def _become(command: list[str], parent: int, errors: int) -> None:
+    try:
+        signal.set_wakeup_fd(-1)
+        os.setsid()
+        # If the guard is killed nobody watches any more; at least the command itself shall not go on.
+        _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:
+            os._exit(_NOT_EXECUTABLE)
+        for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and what is ignored would stay so
+            signal.signal(getattr(signal, name), signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.execvp(command[0], command)  # noqa: S606 - running commands is what guards are for
+    except OSError as error:
+        os.write(errors, str(error.errno).encode())
+    finally:
+        os._exit(_NOT_FOUND)
+
+
+def _refusal(program: str, error: int) -> int:
+    """Say why a program could not be executed, and return the exit code that shells have for it."""
+    missing = error in {2, 20}  # ENOENT, ENOTDIR
+    if missing and not ("/" in program and os.path.exists(program)):  # noqa: PTH110
+        print(f"gavel: command not found: {program}", file=sys.stderr)
+        return _NOT_FOUND
+    reason = "the interpreter in its first line does not exist" if missing else os.strerror(error)
+    print(f"gavel: cannot execute {program}: {reason}", file=sys.stderr)
+    return _NOT_EXECUTABLE
+
+
+def _control(option: int, value: int) -> None:
+    """Set a property of this process, on systems that have it."""
+    control = getattr(ctypes.CDLL(None), "prctl", None)
+    if control is not None:
+        control(option, value, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
