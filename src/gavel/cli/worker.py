@@ -25,7 +25,13 @@ from gavel.wire import DEFAULT_ADDRESS
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
 
-app = typer.Typer(invoke_without_command=True)
+app = typer.Typer(
+    help="""Run jobs on this server for a scheduler; `worker drain` lets one run empty.
+
+    Ends with SIGTERM or Ctrl-C: jobs save and move elsewhere. A second signal ends them at once.
+    """,
+    invoke_without_command=True,
+)
 
 Scheduler = Annotated[
     str, typer.Option(help="Where the scheduler listens.", metavar="HOST:PORT", envvar="GAVEL_SCHEDULER")
@@ -78,10 +84,7 @@ def worker_command(
     ] = "builtin",
     log_megabytes: Annotated[float, typer.Option(help="Largest log of one process of a job.", min=0.1)] = 16.0,
 ) -> None:
-    """Run jobs on this server for a scheduler, until SIGTERM or Ctrl-C: then they save, and move elsewhere.
-
-    A second signal ends them at once.
-    """
+    """Run the agent, unless another command is asked for."""
     if context.invoked_subcommand is not None:
         return
     found, emulation = _hardware(accelerators, emulate, time_scale, throughputs)

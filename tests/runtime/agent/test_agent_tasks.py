@@ -154,6 +154,29 @@ def test_a_job_that_saves_is_ended_when_it_is_cancelled_meanwhile(tmp_path: Path
     play(scene())
 
 
+def test_a_job_that_has_said_its_last_words_may_write_its_results(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            script = (
+                LINK
+                + """
+tell("done", steps=9); lines.close(); link.close(); print("running")
+while not os.path.exists(os.environ["GO"]): time.sleep(0.01)
+print("results")
+"""
+            )
+            session.send(start("1", python(script), request={"environment": {"GO": str(tmp_path / "go")}}))
+            await session.logged("1", "running")
+            session.send(stop("1"))
+            await session.heartbeat()
+            await session.heartbeat()
+            (tmp_path / "go").touch()
+            end = await session.ended("1")
+            assert (end.how, end.log_tail) == (DONE, b"running\nresults\n")
+
+    play(scene())
+
+
 def alive(marker: str) -> list[str]:
     """Commands that run with this in their environment."""
     found = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,7 @@ class Attempt:
             else:
                 await self._run_on(devices)
         finally:
+            self.site.devices.leaving.discard(self.key)
             if self._timer is not None:
                 self._timer.cancel()
 
@@ -178,6 +180,8 @@ class Attempt:
             verdict = Verdict(pb.TaskEnded.CRASHED, str(error), hopeless=True)
         except OSError as error:
             verdict = Verdict(pb.TaskEnded.CRASHED, f"it cannot be started: {error}")
+        except Exception as error:  # noqa: BLE001 - what goes wrong with one rank must not be the end of others
+            verdict = Verdict(pb.TaskEnded.CRASHED, f"a bug of the agent: {error!r}")
         finally:
             task.close()
             self.site.devices.give_back(self.key, task.device)
@@ -208,7 +212,8 @@ class Attempt:
         if problem is not None:
             raise NeverStartsError(problem)
         guarded = Guarded(program)
-        self.site.state.remember(guarded.pid, guarded.socket)
+        with contextlib.suppress(OSError):  # a full disk; it is noted only for the case that we crash
+            self.site.state.remember(guarded.pid, guarded.socket)
         return guarded
 
     # ---- what the scheduler hears ----

@@ -9,6 +9,8 @@ from gavel.runtime.agent.processes import in_words
 from gavel.wire import gavel_pb2 as pb
 
 How = pb.TaskEnded.How
+GUARD_SAYS = "gavel: "
+"""How lines of a guard begin."""
 
 
 @dataclass
@@ -18,6 +20,11 @@ class LastWords:
     done: bool = False
     stopped: bool = False
     failed: str | None = None
+
+    @property
+    def spoken(self) -> bool:
+        """Whether it is about to end by itself."""
+        return self.done or self.stopped or self.failed is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +53,18 @@ def judge(code: int, words: LastWords, asked: str | None) -> Verdict:
     if code == 0:
         return Verdict(pb.TaskEnded.DONE, "it ended with exit code 0")
     return Verdict(pb.TaskEnded.CRASHED, in_words(code))
+
+
+def never_began(code: int, log: bytes) -> Verdict | None:
+    """Tell a command that its guard could not execute, of which the guard's word is all there is in the log.
+
+    >>> never_began(127, b"gavel: command not found: x\\n").reason
+    'command not found: x'
+    """
+    line = log.decode(errors="replace").strip()
+    if code in {126, 127} and line.startswith(GUARD_SAYS) and "\n" not in line:
+        return Verdict(pb.TaskEnded.CRASHED, line.removeprefix(GUARD_SAYS), hopeless=True)
+    return None
 
 
 def ended(status: pb.TaskStatus, verdict: Verdict, log: Log | None = None) -> pb.TaskEnded:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from gavel.runtime.agent.ending import LastWords, Verdict, judge
+from gavel.runtime.agent.ending import LastWords, Verdict, judge, never_began
 from gavel.runtime.agent.link import Link, figure
 from gavel.runtime.agent.logs import Log
 from gavel.runtime.agent.processes import Guarded
@@ -69,7 +69,7 @@ class Task:
         started()
         code = await self._watch(guarded)
         self.close()
-        return judge(code, self.words, self.asked)
+        return never_began(code, self.log.tail()) or judge(code, self.words, self.asked)
 
     def close(self) -> None:
         """Hear what is left to hear, and listen no more."""
@@ -111,13 +111,17 @@ class Task:
 
     async def _part(self, guarded: Guarded, ending: asyncio.Task[int]) -> None:
         """Ask, wait, SIGTERM, wait, SIGKILL: it ends somewhere on the way."""
-        if self.link is not None and self.link.can_ask and not self._now.is_set():
+        # One that has said its last words may still be writing its results.
+        if self._can_ask() and not self._now.is_set():
             self.tell({"op": "stop"})
             await _first(ending, self._now, seconds=self.graces.checkpoint_seconds)
         guarded.terminate()
         await asyncio.wait([ending], timeout=self.graces.terminate_seconds + SLACK_SECONDS)
         if not ending.done():
             await asyncio.to_thread(guarded.kill)
+
+    def _can_ask(self) -> bool:
+        return self.words.spoken or (self.link is not None and self.link.can_ask)
 
     def _greet(self) -> list[Mapping[str, Any]]:
         stop: list[Mapping[str, Any]] = [{"op": "stop"}] if self.asked is not None else []
