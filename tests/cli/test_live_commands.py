@@ -317,6 +317,16 @@ def _full(fake: FakeScheduler) -> str:
     return name
 
 
+def test_of_a_failed_job_the_end_of_the_log_is_shown(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
+    name = add(fake, pb.FAILED, "exit code 1")
+    fake.prints(name, b"".join(b"line %d\n" % n for n in range(100)) + b"[red]ValueError\n")
+    text = printed(capsys, "job", name)
+    assert "[red]ValueError" in text
+    assert "line 91\n" in text
+    assert "line 90\n" not in text
+    assert document(capsys, "job", name)["log_tail"].endswith("line 99\n[red]ValueError\n")
+
+
 def test_logs_are_printed_as_they_are(fake: FakeScheduler, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     add(fake)
     fake.prints("1", b"one\ntw\xffo\nthree")

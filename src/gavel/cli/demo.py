@@ -72,7 +72,11 @@ def demo(
     seed: Annotated[int, typer.Option(help="Seed of the draw.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Run the live system on this machine: a scheduler, three emulated servers and about ten jobs."""
+    """Run the whole live system here, on emulated accelerators.
+
+    A scheduler, three servers and about ten jobs, and in the end what they would have got from a policy that knows
+    nothing of types.
+    """
     chosen = demo_jobs(builtin_table(), jobs, TIME_SCALE, seed)
     with tempfile.TemporaryDirectory(prefix="gavel-demo-") as folder:
         result = asyncio.run(_run(chosen, Path(folder), quiet=as_json))

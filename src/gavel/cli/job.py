@@ -15,7 +15,10 @@ from gavel.cli.jobs import Id
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import console, number, print_json, share, table
-from gavel.client.views import JobDetail, JobView
+from gavel.client.views import JobDetail, JobState, JobView
+
+TAIL_LINES = 10
+"""Of the log of a job that failed."""
 
 
 def job_command(
@@ -26,18 +29,23 @@ def job_command(
     """Show everything about one job.
 
     Its request, state and history, what it received of each type, the shares that the allocation gives it, how fast it
-    is believed to run where, and what limits it.
+    is believed to run where, what limits it, and if it failed the end of its log.
     """
     with connect(scheduler) as client:
         detail = client.job(id)
+        failed = detail.job.state is JobState.FAILED
+        tail = b"".join(client.logs(id, tail=TAIL_LINES)).decode(errors="replace") if failed else ""
     if as_json:
-        print_json(detail.document())
+        print_json({**detail.document(), "log_tail": tail})
         return
     out = console()
     _print_head(out, detail.job, time.time())
     _print_facts(out, detail)
     _print_types(out, detail)
     _print_history(out, detail)
+    if tail:
+        out.print("\nthe end of its log:", style="dim")
+        out.print(Text(tail.rstrip("\n")), soft_wrap=True)
 
 
 def _print_head(out: Console, job: JobView, now: float) -> None:

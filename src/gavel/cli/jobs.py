@@ -33,7 +33,7 @@ def jobs_command(
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs that are not over, and those that ended in the last hour."""
+    """List jobs that are not over or ended in the last hour."""
     states = parse_states(state)
     since = 0.0 if everything or states else time.time() - RECENT_SECONDS
     with connect(scheduler, patience) as client:

@@ -87,7 +87,7 @@ def serve_command(
     terminate_grace_seconds: Annotated[float, typer.Option(help="Time between SIGTERM and SIGKILL.", min=0.0)] = 10.0,
     retry_seconds: Annotated[float, typer.Option(help="Pause after a failure; doubles with each.", min=0.0)] = 10.0,
 ) -> None:
-    """Run the scheduler that `gavel submit` and `gavel worker` talk to."""
+    """Run the scheduler: takes jobs, gives them to agents."""
     find_policy(policy)
     settings = ServeSettings(
         listen=listen,

@@ -11,19 +11,17 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
-import grpc
 import typer
 
 from gavel.cli.options import AsJson
+from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import print_json
 from gavel.core.throughputs import ThroughputTable, read_table
-from gavel.errors import GavelError, InputError
+from gavel.errors import InputError
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.agent.accelerators import Indices, installed_accelerators, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
 from gavel.wire import DEFAULT_ADDRESS
-from gavel.wire import gavel_pb2 as pb
-from gavel.wire.gavel_pb2_grpc import GavelStub
 
 app = typer.Typer(
     help="""Run jobs on this server for a scheduler; `worker drain` lets one run empty.
@@ -105,31 +103,18 @@ def worker_command(
 @app.command("drain")
 def drain_command(
     name: Annotated[str, typer.Argument(help="The agent, as `gavel cluster` names it.")],
-    scheduler: Scheduler = DEFAULT_ADDRESS,
+    scheduler: SchedulerOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Give a server no new work; its jobs move elsewhere at the end of the round."""
-    with grpc.insecure_channel(scheduler) as channel:
-        try:
-            stub = GavelStub(channel)  # type: ignore[no-untyped-call]
-            reply: pb.DrainReply = stub.Drain(pb.DrainRequest(agent=name), timeout=30)
-        except grpc.RpcError as error:
-            raise _in_words(error, scheduler) from None
+    with connect(scheduler) as client:
+        jobs = client.drain(name)
     if as_json:
-        print_json({"agent": name, "jobs": list(reply.jobs)})
-    elif reply.jobs:
-        print(f"{name} gets no new work; still there: {', '.join(reply.jobs)}")
+        print_json({"agent": name, "jobs": jobs})
+    elif jobs:
+        print(f"{name} gets no new work; still there: {', '.join(jobs)}")
     else:
         print(f"{name} gets no new work, and has none")
-
-
-def _in_words(error: grpc.RpcError, scheduler: str) -> GavelError:
-    code, details = error.code(), error.details() or ""
-    if code in {grpc.StatusCode.NOT_FOUND, grpc.StatusCode.INVALID_ARGUMENT}:
-        return InputError(details)
-    if code in {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED}:
-        return GavelError(f"no scheduler answers at {scheduler}; is it running, and is --scheduler right?")
-    return GavelError(f"the scheduler at {scheduler} did not do it: {details or code.name.lower()}")
 
 
 def _hardware(
