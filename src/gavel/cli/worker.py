@@ -24,7 +24,7 @@ from gavel.runtime.agent.emulation import Emulation
 from gavel.wire import DEFAULT_ADDRESS
 
 app = typer.Typer(
-    help="""Run jobs on this server for a scheduler; `worker drain` lets one run empty.
+    help="""Run jobs on this server for a scheduler.
 
     Ends with SIGTERM or Ctrl-C: jobs save and move elsewhere. A second signal ends them at once.
     """,
