@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -207,24 +208,45 @@ def test_no_child_of_a_job_outlives_it(tmp_path: Path, end: str) -> None:
     play(scene())
 
 
+def test_a_job_does_not_outlive_its_guard(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            marker = f"MARKER=guard-{os.getpid()}"
+            request = {"environment": dict([marker.split("=")])}
+            session.send(start("1", shell("(setsid sleep 1000 &) & echo running; sleep 1000"), request=request))
+            await session.logged("1", "running")
+            [guard] = (tmp_path / "state" / "guards").iterdir()
+            os.kill(int(guard.name), signal.SIGKILL)
+            end = await session.ended("1")
+            assert (end.how, end.reason) == (CRASHED, "killed by signal SIGKILL, perhaps out of memory")
+            assert alive(marker) == []
+
+    play(scene())
+
+
 def test_what_can_never_start_is_hopeless_and_says_why(tmp_path: Path) -> None:
     async def scene() -> None:
         plain = tmp_path / "plain"
         plain.write_text("no program")
+        script = tmp_path / "script"
+        script.write_text("#!/no/such/interpreter\n")
+        script.chmod(0o755)
         async with attached(tmp_path) as (_, session):
             session.send(start("1", ["no-such-command-here", "x"]))
             session.send(start("2", ["./gone"], request={"working_directory": str(tmp_path)}))
             session.send(start("3", ["true"], request={"working_directory": str(tmp_path / "nowhere")}))
             session.send(start("4", [str(plain)]))
             session.send(start("5", []))
-            ends = [await session.ended(str(number)) for number in range(1, 6)]
-            assert [(end.how, end.hopeless) for end in ends] == [(CRASHED, True)] * 5
+            session.send(start("6", [str(script)]))
+            ends = [await session.ended(str(number)) for number in range(1, 7)]
+            assert [(end.how, end.hopeless) for end in ends] == [(CRASHED, True)] * 6
             assert [end.reason for end in ends] == [
                 "there is no command no-such-command-here",
                 "there is no command ./gone",
                 f"there is no working directory {tmp_path / 'nowhere'}",
                 f"command {plain} may not be executed",
                 "it has no command",
+                f"cannot execute {script}: the interpreter in its first line does not exist",
             ]
 
     play(scene())

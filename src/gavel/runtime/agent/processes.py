@@ -6,12 +6,12 @@ import asyncio
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gavel.client import guard
 from gavel.runtime.agent.logs import Log
 from gavel.runtime.agent.state import Mark, boot_id, end_marked, kill_all_with, start_time
 
@@ -52,7 +52,7 @@ class Guarded:
         if code < 0:
             # The guard itself was killed: nobody else is left to end the job.
             await asyncio.to_thread(kill_all_with, self.socket)
-        return 128 - code if code > 128 else code
+        return 128 - code if 128 < code <= 128 + signal.NSIG else code
 
     def terminate(self) -> None:
         """Send SIGTERM, and SIGKILL when the grace is over: the guard does it when we let go."""
@@ -71,10 +71,7 @@ def _start_guard(program: Program) -> tuple[subprocess.Popen[bytes], int]:
     theirs, ours = os.pipe()
     try:
         process = subprocess.Popen(  # noqa: S603 - running commands is what agents are for
-            [
-                *(sys.executable, "-I", "-S", str(Path(__file__).parent / "standin.py")),
-                *(str(theirs), str(program.grace_seconds), *program.command),
-            ],
+            guard.argv(list(program.command), pipe=theirs, grace_seconds=program.grace_seconds),
             env=program.environment,
             cwd=program.directory,
             stdin=subprocess.DEVNULL,
