@@ -16,12 +16,12 @@ import typer
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import print_json
+from gavel.client.connection import scheduler_address
 from gavel.core.throughputs import ThroughputTable, read_table
 from gavel.errors import InputError
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.agent.accelerators import Indices, installed_accelerators, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
-from gavel.wire import DEFAULT_ADDRESS
 
 app = typer.Typer(
     help="""Run jobs on this server for a scheduler.
@@ -31,15 +31,11 @@ app = typer.Typer(
     invoke_without_command=True,
 )
 
-Scheduler = Annotated[
-    str, typer.Option(help="Where the scheduler listens.", metavar="HOST:PORT", envvar="GAVEL_SCHEDULER")
-]
-
 
 @app.callback()
 def worker_command(
     context: typer.Context,
-    scheduler: Scheduler = DEFAULT_ADDRESS,
+    scheduler: SchedulerOption = None,
     accelerators: Annotated[
         str | None,
         typer.Option(
@@ -91,7 +87,7 @@ def worker_command(
         accelerators=found,
         state=_home() / "agents" / (named.replace("/", "_") or "_") if state is None else state,
         checkpoints=_home() / "checkpoints" if checkpoints is None else checkpoints,
-        scheduler=scheduler,
+        scheduler=scheduler_address(scheduler),
         name=named,
         address=address,
         emulation=emulation,

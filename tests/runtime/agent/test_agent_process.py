@@ -238,7 +238,7 @@ def test_drain_asks_the_scheduler_and_says_what_still_runs_there() -> None:
         (["--emulate", "v100=1", "--time-scale", "0"], "--time-scale must be greater than 0"),
         (["--emulate", "v100=1", "--state", "/proc/x"], "directory /proc/x cannot be made"),
         (["--emulate", "v100=1", "--throughputs", "/none"], "/none cannot be read"),
-        (["--emulate", "v100=1", "--scheduler", "here"], "'here' is not HOST:PORT"),
+        (["--emulate", "v100=1", "--scheduler", "a b"], "'a b' is no address of a scheduler"),
         (["--accelerators", "auto"], "nvidia-smi is not installed here"),
     ],
 )

@@ -38,6 +38,7 @@ _OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
     ("grpc.min_reconnect_backoff_ms", 5_000),
+    ("grpc.enable_http_proxy", 0),  # schedulers are near; proxies are for what is far
 )
 
 
