@@ -27,6 +27,8 @@ class FakeAgent:
         self._directory = Path(tempfile.mkdtemp(prefix="gavel-"))
         self.path = str(self._directory / "agent")
         self.greeting = greeting
+        self.silent = False
+        """Whether it answers no hello at all."""
         self._changed = threading.Condition()
         self._heard: list[Message] = []
         self._connections: dict[int, socket.socket] = {}
@@ -89,7 +91,7 @@ class FakeAgent:
                     rank = message["rank"]
                     self._connections[rank] = connection
                     leases = [greeting for greeting in self.greeting if greeting["op"] == "lease"]
-                    for greeting in (*self.greeting, *(() if leases else [LONG_LEASE])):
+                    for greeting in () if self.silent else (*self.greeting, *(() if leases else [LONG_LEASE])):
                         self.send(rank, **greeting)
                 self._hear({**message, "from": rank})
         self._hear({"op": "gone", "from": rank})

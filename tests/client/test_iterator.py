@@ -208,6 +208,7 @@ def test_the_lease_of_the_environment_holds_until_another_comes(
     training: Training, monkeypatch: pytest.MonkeyPatch, job: FakeAgent
 ) -> None:
     monkeypatch.setenv("GAVEL_LEASE_SECONDS", "0.2")
+    job.silent = True
     steps = training(itertools.count())
     run(steps)
     job.expect("stopped")
