@@ -69,6 +69,7 @@ class DemoResult:
 
 def demo(
     jobs: Annotated[int, typer.Option(help="How many emulated jobs.", min=1, max=26)] = 10,
+    seconds: Annotated[float, typer.Option(help="How long a job takes on its fastest accelerator.", min=0.1)] = 16.0,
     seed: Annotated[int, typer.Option(help="Seed of the draw.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -77,7 +78,7 @@ def demo(
     A scheduler, three servers and about ten jobs, and in the end what they would have got from a policy that knows
     nothing of types.
     """
-    chosen = demo_jobs(builtin_table(), jobs, TIME_SCALE, seed)
+    chosen = demo_jobs(builtin_table(), jobs, TIME_SCALE, seconds, seed)
     with tempfile.TemporaryDirectory(prefix="gavel-demo-") as folder:
         result = asyncio.run(_run(chosen, Path(folder), quiet=as_json))
     if as_json:

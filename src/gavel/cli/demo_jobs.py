@@ -64,8 +64,8 @@ print(f"ends at step {steps.step}, loss {loss.item():.4f}", flush=True)
 '''
 
 REAL_TEMPLATE = "a real training"
-SECONDS_ON_THE_FASTEST = (10.0, 22.0)
-"""Of a job alone on its fastest accelerator, in the time of the demo."""
+STEPS_A_SECOND = 100
+"""Of the real training, about, when it has a core for itself: what it takes depends on the machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +79,11 @@ class DemoJob:
     program: str = EMULATED
 
 
-def demo_jobs(table: ThroughputTable, count: int, time_scale: float, seed: int) -> list[DemoJob]:
-    """Models drawn at random, one of them with two workers, and a real training where torch is installed."""
+def demo_jobs(table: ThroughputTable, count: int, time_scale: float, seconds: float, seed: int) -> list[DemoJob]:
+    """Models drawn at random, one of them with two workers, and a real training where torch is installed.
+
+    Each takes about so many seconds alone on its fastest accelerator, in the time of the demo.
+    """
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(len(table.templates))[:count]
     jobs = []
@@ -89,10 +92,10 @@ def demo_jobs(table: ThroughputTable, count: int, time_scale: float, seed: int) 
         gang = number == 0
         workers = 2 if gang and 2 in table.workers(template) else 1
         fastest = float(table.rates([(template, workers)], table.types)[0, :, 0].max())
-        seconds = rng.uniform(*SECONDS_ON_THE_FASTEST)
-        jobs.append(DemoJob(short(template), template, max(int(fastest * time_scale * seconds), 1), workers))
+        steps = fastest * time_scale * seconds * rng.uniform(0.6, 1.4)
+        jobs.append(DemoJob(short(template), template, max(int(steps), 1), workers))
     if find_spec("torch") is not None:
-        jobs.append(DemoJob("real training", REAL_TEMPLATE, 1_500, program=TRAINING))
+        jobs.append(DemoJob("real training", REAL_TEMPLATE, int(STEPS_A_SECOND * seconds), program=TRAINING))
     return jobs
 
 
