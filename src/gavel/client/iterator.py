@@ -19,6 +19,7 @@ from gavel.client.batches import Batch, batches_from, tell_epoch
 from gavel.client.checkpoints import Checkpoints, Position, Randomness, step_of, warn
 from gavel.client.company import AskedToLeaveError, Company, Reader, Solo, Verdict
 from gavel.client.errors import TrainingError
+from gavel.client.gang import Follower, Leader
 from gavel.client.link import Link, Message, Orders
 from gavel.client.place import Place
 from gavel.client.tempo import Pace, Tally
@@ -136,6 +137,9 @@ class GavelIterator(Generic[Batch]):
     # ---- coming ----
 
     def _in_company(self) -> Company:
+        if self._place.gang_address is not None:
+            place = self._place
+            return Leader(self._store, self._steps, place) if place.rank == 0 else Follower(self._store, place)
         if self._place.world_size > 1 and self._place.rank > 0:
             return Reader(self._store, self._steps)
         return Solo(self._store, self._steps)
