@@ -189,7 +189,7 @@ class Problem:
 
     def with_jobs(self, jobs: Jobs) -> Problem:
         """The same question about other jobs; what follows from types and profiles alone is worked out once for all."""
-        other = replace(self, jobs=jobs)
+        other = Problem(self.types, self.columns, self.profiles, jobs, self.pairs, self.entities)
         vars(other).update((name, getattr(self, name)) for name in _KNOWN_BEFORE_JOBS)
         return other
 
@@ -307,7 +307,7 @@ def grouped(code: Ints) -> tuple[Ints, Ints, Ints]:
     count = np.bincount(code)
     first = np.empty(len(count), dtype=np.intp)
     first[code[::-1]] = np.arange(len(code) - 1, -1, -1)  # of several the last one stays
-    present = np.flatnonzero(count)
+    present = count.nonzero()[0]
     number = np.empty(len(count), dtype=np.intp)
     number[present] = np.arange(len(present))
     return first[present], number[code], count[present]

@@ -45,7 +45,7 @@ def certified(
     unmet: tuple[str, ...] = (),
 ) -> Allocation:
     """The allocation of these amounts, with the score as its objective."""
-    by_type = {t.name: float(price) for t, price in zip(program.problem.types, prices, strict=True)}
+    by_type = {t.name: price for t, price in zip(program.problem.types, prices.tolist(), strict=True)}
     unscored = Certificate(bound, bound, by_type, minimised, unmet)
     return scored(program.allocation(policy, amounts, unscored), score)
 

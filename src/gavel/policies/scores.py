@@ -31,7 +31,7 @@ def fairness(allocation: Allocation) -> float:
     """The smallest weighted normalised throughput."""
     problem = allocation.problem
     weighted = normalised(problem, allocation.job_throughput) / problem.jobs.weight
-    return float(np.min(weighted[runnable_jobs(problem)], initial=np.inf))
+    return float(weighted[runnable_jobs(problem)].min(initial=np.inf))
 
 
 def makespan(allocation: Allocation) -> float:

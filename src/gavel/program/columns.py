@@ -66,5 +66,5 @@ class Columns:
 
 def _starts(columns: Ints, width: int) -> Ints:
     starts = np.zeros(width + 1, dtype=np.intp)
-    np.cumsum(np.bincount(columns, minlength=width), out=starts[1:])
+    np.bincount(columns, minlength=width).cumsum(out=starts[1:])
     return starts

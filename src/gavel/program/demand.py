@@ -46,7 +46,7 @@ class Proportional:
 
     def reached(self, throughput: Floats) -> float:
         asked = self.per_level > 0
-        return float(np.min(throughput[asked] / self.per_level[asked], initial=np.inf))
+        return float((throughput[asked] / self.per_level[asked]).min(initial=np.inf))
 
     def ceiling(self, reach: Floats) -> float:
         return self.reached(reach)

@@ -93,7 +93,7 @@ class Program:
         self.problem = problem
         self.classes: Classes = problem.classes(*tell_apart, rank=rank)
         profile = problem.jobs.profile[self.classes.first]
-        self.live: Ints = np.flatnonzero(problem.runnable[profile])
+        self.live: Ints = problem.runnable[profile].nonzero()[0]
         self.member: Ints = self.classes.first[self.live]
         self.profile: Ints = profile[self.live]
         self.count: Floats = self.classes.count[self.live].astype(float)
@@ -115,15 +115,14 @@ class Program:
     def combos(self) -> Combos:
         """Every combo worth considering, in every column where it runs."""
         rates = self.problem.rates[self.profile]
-        first, column = np.nonzero(rates > 0)
-        sized = _Sized.alone(first, column, rates[first, column])
-        if len(self.problem.pairs):
-            parts = sized, self._paired(self.problem.pairs)
-            sized = _Sized(*(np.concatenate([getattr(p, name) for p in parts]) for name in _Sized.__slots__))
-        return self._with_units(sized)
+        first, column = (rates > 0).nonzero()
+        alone = first, np.full(len(first), -1), column, rates[first, column], np.zeros(len(first))
+        if not len(self.problem.pairs):
+            return self._with_units(*alone)
+        return self._with_units(*map(np.concatenate, zip(alone, self._paired(self.problem.pairs), strict=True)))
 
-    def _paired(self, pairs: Pairs) -> _Sized:
-        """Pairs of classes, where sharing beats taking turns."""
+    def _paired(self, pairs: Pairs) -> tuple[Ints, Ints, Ints, Floats, Floats]:
+        """Pairs of classes, where sharing beats taking turns: first, second, column and the rate of either."""
         row, column = self.problem.worthwhile_pairs
         profiles = len(self.problem.rates)
         first, second, source = _class_pairs(self.profile, profiles, pairs.first[row], pairs.second[row])
@@ -131,21 +130,21 @@ class Program:
         keep |= (first == second) & (self.count[first] > 1)
         first, second, source = first[keep], second[keep], source[keep]
         rates = pairs.rates[row[source], :, column[source]]
-        return _Sized(first, second, column[source], rates[:, 0], rates[:, 1])
+        return first, second, column[source], rates[:, 0], rates[:, 1]
 
-    def _with_units(self, c: _Sized) -> Combos:
-        kind = self.problem.column_type[c.column]
-        unit = np.minimum(self.count[c.first], self.problem.counts[kind] / self.workers[c.first])
+    def _with_units(self, first: Ints, second: Ints, column: Ints, rate: Floats, second_rate: Floats) -> Combos:
+        kind = self.problem.column_type[column]
+        unit = np.minimum(self.count[first], self.problem.counts[kind] / self.workers[first])
         if len(self.problem.pairs):
-            shared = c.second >= 0
-            unit[shared] = np.minimum(unit[shared], self.count[c.second[shared]])
-            itself = c.first == c.second
-            unit[itself] = np.minimum(unit[itself], self.count[c.first[itself]] / 2)
-        return Combos(c.first, c.second, c.column, kind, c.rate, c.second_rate, unit)
+            shared = second >= 0
+            unit[shared] = np.minimum(unit[shared], self.count[second[shared]])
+            itself = first == second
+            unit[itself] = np.minimum(unit[itself], self.count[first[itself]] / 2)
+        return Combos(first, second, column, kind, rate, second_rate, unit)
 
     @cached_property
     def _shared(self) -> Ints:
-        return np.flatnonzero(self.combos.second >= 0)
+        return (self.combos.second >= 0).nonzero()[0]
 
     @cached_property
     def reach(self) -> Floats:
@@ -202,10 +201,10 @@ class Program:
     def _floor_entries(self) -> tuple[Ints, Ints]:
         """Where the throughput rows' values are, without the level's, and of which class each is."""
         m, rows = len(self), self._matrix.indices[: -len(self)]
-        entries = np.flatnonzero((rows >= m) & (rows < 2 * m))
+        entries = ((rows >= m) & (rows < 2 * m)).nonzero()[0]
         return entries, rows[entries] - m
 
-    @property
+    @cached_property
     def _slack(self) -> float:
         return INTERIOR_FLOOR_SLACK if len(self) >= MANY_CLASSES and not len(self._shared) else FLOOR_SLACK
 
@@ -233,7 +232,7 @@ class Program:
         for _ in range(LEVEL_STEPS):
             asked = demand.at(high)
             target = np.where(asked > floors, asked, kept)  # whoever does not rise has no way to go, not even a hair
-            lp, scale = self._lp(np.zeros(len(self.combos)), kept, target)
+            lp, scale = self._lp(None, kept, target)
             checked = solve(lp, start=start, exact=exact)
             start = checked.solution
             got = self.throughput(self.feasible(checked.solution.x[:-1]))
@@ -346,7 +345,7 @@ class Program:
         prices = np.where(prices * self.problem.counts > 2 * RATIO_TOLERANCE * ratio, prices, 0.0)
         return replace(last, value=ratio, bound=max(bound, ratio), prices=prices)
 
-    def _lp(self, cost: Floats, floors: Floats, target: Floats | None) -> tuple[Lp, Floats]:
+    def _lp(self, cost: Floats | None, floors: Floats, target: Floats | None) -> tuple[Lp, Floats]:
         """The program with the given cost; with a target, the level goes from the floors (0) to the target (1).
 
         Floor rows are scaled by what they ask for, so that a job with few steps is served as exactly as one with many.
@@ -361,17 +360,28 @@ class Program:
         data[entries] *= -scale[classes]
         if target is not None:
             data[len(data) - m :] = (target - floors) * scale
-        rhs = np.ones(base.shape[0])
+        rhs = self._limits.copy()
         rhs[m : 2 * m] = -floors * scale
-        for number, (_, _, limit) in enumerate(self._gangs):
-            rhs[2 * m + len(self.problem.types) + number] = 1.0 if limit else 0.0
         c = self.combos
+        gain = np.zeros(len(c) + 1)
+        if cost is not None:
+            gain[:-1] = cost
+        gain[-1] = 0.0 if target is None else 1.0
         grid = None if len(self._shared) else (c.first, c.column)
-        cost = np.concatenate([cost, [0.0 if target is None else 1.0]])
-        return Lp(cost, base.with_data(data), rhs, m, target is not None, grid), scale
+        return Lp(gain, base.with_data(data), rhs, m, target is not None, grid), scale
+
+    @cached_property
+    def _limits(self) -> Floats:
+        """What rows allow, in units; the throughput rows are set by each program."""
+        gangs = [1.0 if limit else 0.0 for _, _, limit in self._gangs]
+        return np.concatenate([np.ones(2 * len(self) + len(self.problem.types)), gangs])
 
     def _at_least(self, asked: Floats) -> Floats:
-        return np.where(asked > 0, np.maximum(asked, LEAST_SHARE * self.fastest), 0.0)
+        return np.where(asked > 0, np.maximum(asked, self._least), 0.0)
+
+    @cached_property
+    def _least(self) -> Floats:
+        return LEAST_SHARE * self.fastest
 
     def feasible(self, amounts: Floats) -> Floats:
         """The same amounts with rounding taken off: nothing negative, no time or capacity exceeded."""
@@ -404,21 +414,6 @@ class Program:
         rates[combo, 0, c.column] = c.rate
         rates[combo, 1, c.column] = c.second_rate
         return Allocation(self.problem, policy, self.classes, combos, instances, rates, certificate)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Sized:
-    """Combos before their unit is known."""
-
-    first: Ints
-    second: Ints
-    column: Ints
-    rate: Floats
-    second_rate: Floats
-
-    @classmethod
-    def alone(cls, first: Ints, column: Ints, rate: Floats) -> _Sized:
-        return cls(first, np.full(len(first), -1), column, rate, np.zeros(len(first)))
 
 
 Numbers = TypeVar("Numbers", Ints, Floats)

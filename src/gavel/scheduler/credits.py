@@ -576,20 +576,17 @@ class Credits:
 
     def _pace(self, current: _Round) -> Floats:
         """By slot: how much further behind a job falls in a round like this."""
-        rate = np.append(self._class_rate, 0.0)[self._class_of]  # by slot; 0 for whoever is not part of the allocation
-        pace = (rate > 0).astype(float)
-        seats = [
-            (slot, run.type_index, entry, position)
-            for run, entry in current.entry_of.items()
-            for position, slot in enumerate(run.members)
-        ]
-        slot, kind, entry, position = np.array(seats, dtype=np.intp).reshape(len(seats), 4).T
-        speed = current.question.rates[slot, kind]
-        pays = np.flatnonzero(entry != GUEST)
-        meant = self.entries.speed[entry[pays], position[pays]]
-        speed[pays] = np.where(meant > 0, meant, speed[pays])
-        due = rate[slot] > 0
-        pace[slot[due]] -= speed[due] / rate[slot[due]]
+        rates = np.append(self._class_rate, 0.0)  # nothing is meant for whoever is not part of the allocation
+        pace = (rates > 0)[self._class_of].astype(float)
+        meant, speed, class_of = rates.tolist(), self.entries.speed.tolist(), self._class_of.tolist()
+        slots, made = [], []
+        for run, entry in current.entry_of.items():
+            for position, slot in enumerate(run.members):
+                if meant[class_of[slot]] > 0:
+                    steps = speed[entry][position] if entry != GUEST else 0.0
+                    slots.append(slot)
+                    made.append((steps or float(current.question.rates[slot, run.type_index])) / meant[class_of[slot]])
+        pace[slots] -= made
         return pace
 
 
