@@ -53,11 +53,14 @@ def test_a_refused_agent_ends_with_the_reason(tmp_path: Path) -> None:
 
 def test_a_name_in_use_is_waited_for(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with Scheduler() as scheduler, running(settings_for(scheduler, tmp_path, first_pause_seconds=0.01)):
-            scheduler.refusal = pb.Refused(reason="agent 'here' is attached already", retry=True)
-            await until(lambda: scheduler.refusals >= 3)
-            scheduler.refusal = None
-            assert (await scheduler.session()).hello.name == "here"
+        async with Scheduler() as scheduler:
+            scheduler.refusal = pb.Refused(reason="'here' is attached already", retry=True)
+            async with running(settings_for(scheduler, tmp_path, first_pause_seconds=0.01)) as (_, said):
+                await until(lambda: scheduler.refusals >= 3)
+                scheduler.refusal = None
+                assert (await scheduler.session()).hello.name == "here"
+                yet = f"the scheduler at {scheduler.address} does not take this agent yet"
+                assert said[0] == f"{yet}: 'here' is attached already; trying again"
 
     play(scene())
 

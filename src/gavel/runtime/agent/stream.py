@@ -203,13 +203,13 @@ class Stream:
         first, longest = self._pauses
         pause = first
         while True:
-            was_attached, problem = await self._connect()
-            self._complain(problem, was_attached=was_attached)
+            was_attached, sentence = await self._connect()
+            self._complain(f"{sentence}; trying again", at_once=was_attached)
             pause = first if was_attached else min(longest, 2 * pause)
             await asyncio.sleep(pause * _RANDOM.uniform(0.8, 1.2))
 
     async def _connect(self) -> tuple[bool, str]:
-        """Hold one connection to its end: whether it came about, and why it is over."""
+        """Hold one connection to its end: whether it came about, and a sentence about its end."""
         async with grpc.aio.insecure_channel(self._scheduler, options=_OPTIONS) as channel:
             call = GavelStub(channel).Attach()  # type: ignore[no-untyped-call]
             connection = _Connection(call, asyncio.get_running_loop())
@@ -217,15 +217,16 @@ class Stream:
                 await self._converse(connection, await self._introduce(connection))
             except _RefusedError as refused:
                 self._refused(refused)
-                return self.attached, str(refused)
+                return self.attached, f"the scheduler at {self._scheduler} does not take this agent yet: {refused}"
             except _LOST as error:
-                return self.attached, await _in_words(error, call)
+                what = "lost the scheduler" if self.attached else "no scheduler answers"
+                return self.attached, f"{what} at {self._scheduler} ({await _in_words(error, call)})"
             finally:
                 call.cancel()
                 if self.attached:
                     self.attached = False
                     self._desk.lost()
-        return True, "it hung up"
+        raise AssertionError  # a conversation ends by an error only
 
     async def _introduce(self, connection: _Connection) -> pb.Welcome:
         await self._send(connection, pb.FromAgent(hello=await self._desk.hello()))
@@ -308,16 +309,12 @@ class Stream:
         if not refused.retry or now - self._refused_since >= self._patience:
             raise AgentRefusedError(f"the scheduler at {self._scheduler} refuses this agent: {refused}") from None
 
-    def _complain(self, problem: str, *, was_attached: bool) -> None:
+    def _complain(self, sentence: str, *, at_once: bool) -> None:
         """Say that the scheduler is not there: when it goes, and then once a minute."""
         now = asyncio.get_running_loop().time()
-        if was_attached:
-            self._desk.say(f"lost the scheduler at {self._scheduler} ({problem}); trying to reach it")
-        elif now - self._complained >= COMPLAIN_SECONDS:
-            self._desk.say(f"no scheduler answers at {self._scheduler} ({problem}); trying again")
-        else:
-            return
-        self._complained = now
+        if at_once or now - self._complained >= COMPLAIN_SECONDS:
+            self._complained = now
+            self._desk.say(sentence)
 
 
 async def _until_one_ends(*talks: Coroutine[Any, Any, None]) -> None:

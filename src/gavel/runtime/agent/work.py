@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Iterable
 from itertools import count
 from uuid import uuid4
@@ -167,7 +168,8 @@ class Work:
             for _, log in self.logs():
                 log.trim()
             if tick % PRUNE_TICKS == 0:
-                self.site.state.prune_logs({log.path for _, log in self.logs()})
+                with contextlib.suppress(OSError):  # someone else tidies up
+                    self.site.state.prune_logs({log.path for _, log in self.logs()})
             await asyncio.sleep(TRIM_SECONDS)
 
     # ---- what the attempts ask ----
