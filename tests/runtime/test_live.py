@@ -164,6 +164,19 @@ def test_an_agent_that_freezes_and_comes_back_does_no_harm(live: LiveCluster) ->
     assert sorted(set(live.trail("trail").steps())) == list(range(1, 101))
 
 
+def test_a_job_that_knows_nothing_of_leases_ends_with_its_lease_though_its_agent_is_frozen(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    pids = live.folder / "pids"
+    with live.client() as client:
+        (job,) = client.submit(JobRequest(f"echo $$ >> {pids}; exec sleep 1000"))
+        eventually(lambda: pids.exists() and pids.read_text(), "it runs")
+        live.agents["one"].send_signal(signal.SIGSTOP)
+        live.start_agent("two", "v100=1")
+        eventually(lambda: len(pids.read_text().split()) == 2, "it runs elsewhere")
+        assert not alive(int(pids.read_text().split()[0])), "two attempts at once"
+        client.cancel(job)
+
+
 def test_a_job_that_ignores_sigterm_and_forks_is_ended_with_all_its_children(live: LiveCluster) -> None:
     live.start_agent("one", "v100=1")
     pids = live.folder / "pids"

@@ -1,9 +1,11 @@
 """Runs one command and sees to it that nothing of it survives: not its end, and not the end of whoever started us.
 
 `python -I -S guard.py [--pipe FD] [--grace SECONDS] -- COMMAND…`. The command has a session of its own. SIGTERM, SIGINT
-and SIGHUP go on to its process group. When the other end of the pipe is closed: SIGTERM, grace, SIGKILL; a byte "k" in
-the pipe: SIGKILL at once. Exit code: the command's, 128 + n if signal n ended it, 127 if there is no such command, 126
-if it cannot be executed. Imports little, since every start of a job waits for it.
+and SIGHUP go on to its process group. When the other end of the pipe is closed: SIGTERM, grace, SIGKILL; a line "k" in
+the pipe: SIGKILL at once; a line with a number: so many seconds from now the same as if it were closed, unless another
+number comes, so that an agent which is frozen keeps no job beyond its lease. Exit code: the command's, 128 + n if
+signal n ended it, 127 if there is no such command, 126 if it cannot be executed. Imports little, since every start of a
+job waits for it.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ import signal
 import sys
 import time
 
-KILL = b"k"
+KILL = b"k\n"
 GRACE_SECONDS = 10.0
 FAREWELL_SECONDS = 0.5
 """What processes that outlive the command have between SIGTERM and SIGKILL: cleaning up after it, often."""
@@ -58,6 +60,9 @@ class Guard:
         self._status: int | None = None
         self._kill_at: float | None = None
         """SIGKILL is due then."""
+        self._lease_ends: float | None = None
+        """SIGTERM is due then."""
+        self._unread = b""
         self._poll = select.poll()
         self._pipe = pipe
         if pipe >= 0:
@@ -77,7 +82,10 @@ class Guard:
             os.waitpid(self._job, 0)
             return _refusal(command[0], error)
         while self._status is None:
-            self._wait(None if self._kill_at is None else self._kill_at - time.monotonic())
+            due = min((at for at in (self._kill_at, self._lease_ends) if at is not None), default=None)
+            self._wait(None if due is None else due - time.monotonic())
+            if self._lease_ends is not None and time.monotonic() >= self._lease_ends:
+                self._terminate()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 _signal_all(descendants(os.getpid()), signal.SIGKILL)
                 self._kill_at = time.monotonic() + 0.1  # one that was just forked may have been missed
@@ -96,14 +104,22 @@ class Guard:
         self._reap()
 
     def _hear_agent(self) -> None:
-        said = os.read(self._pipe, 64)
-        if KILL in said:
-            self._kill_at = 0.0
-        elif not said:
+        said = os.read(self._pipe, 4096)
+        if not said:
             self._poll.unregister(self._pipe)
-            self._signal_job(signal.SIGTERM)
-            if self._kill_at is None:
-                self._kill_at = time.monotonic() + self._grace
+            self._terminate()
+        *lines, self._unread = (self._unread + said).split(b"\n")
+        for line in lines:
+            if line + b"\n" == KILL:
+                self._kill_at = 0.0
+            elif self._kill_at is None:
+                self._lease_ends = time.monotonic() + float(line)
+
+    def _terminate(self) -> None:
+        self._lease_ends = None
+        self._signal_job(signal.SIGTERM)
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self._grace
 
     def _signal_job(self, number: int) -> None:
         if self._status is None:

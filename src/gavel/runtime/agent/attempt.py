@@ -95,6 +95,7 @@ class Attempt:
             self._watch_lease()
             for task in self.tasks:
                 task.tell(self._lease())
+                task.keep(self._left())
 
     def set_neighbour(self, neighbour: Profile | None) -> None:
         """Tell its processes how fast their emulated accelerators are beside this one."""
@@ -234,6 +235,7 @@ class Attempt:
             self.site.post.ended(ended(self._status(local), verdict), None)
 
     def _report_started(self, task: Task) -> None:
+        task.keep(self._left())
         self.site.say(f"started {self._named(task)} on {self.start.type} {task.device}")
         self.site.post.started(self._started(task))
 

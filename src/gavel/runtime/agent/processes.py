@@ -8,6 +8,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,12 @@ class Guarded:
             # The guard itself was killed: nobody else is left to end the job.
             await asyncio.to_thread(kill_all_with, self.socket)
         return 128 - code if 128 < code <= 128 + signal.NSIG else code
+
+    def keep(self, seconds: float) -> None:
+        """Have it ended so long from now even if we are frozen then; a later call counts instead."""
+        if self._leash >= 0:
+            with suppress(OSError):  # it has just ended
+                os.write(self._leash, f"{max(seconds, 0.0):.3f}\n".encode())
 
     def terminate(self) -> None:
         """Send SIGTERM, and SIGKILL when the grace is over: the guard does it when we let go."""

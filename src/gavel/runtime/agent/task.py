@@ -55,6 +55,7 @@ class Task:
     pid: int = 0
     """Of its guard."""
     over: bool = False
+    _guarded: Guarded | None = None
     _leave: asyncio.Event = field(default_factory=asyncio.Event)
     _now: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -64,7 +65,7 @@ class Task:
 
     async def run(self, launch: Callable[[], Guarded], started: Callable[[], None]) -> Verdict:
         """Start the process and see it to its end."""
-        guarded = await _launched(launch)
+        guarded = self._guarded = await _launched(launch)
         self.running, self.pid = True, guarded.pid
         started()
         code = await self._watch(guarded)
@@ -85,6 +86,11 @@ class Task:
         self._leave.set()
         if at_once:
             self._now.set()
+
+    def keep(self, seconds: float) -> None:
+        """Let its guard end it when its lease has been over for as long as saving may take, whatever becomes of us."""
+        if self._guarded is not None:
+            self._guarded.keep(seconds + self.graces.checkpoint_seconds)
 
     def tell(self, message: Mapping[str, Any]) -> None:
         """Say something to the job process."""
