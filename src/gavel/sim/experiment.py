@@ -293,6 +293,11 @@ def check_settings(experiment: Experiment) -> None:
                 f"--entities {experiment.entities}: the trace says whose its jobs are; to give its entities weights "
                 "and policies name a JSON file"
             )
+    if not experiment.ideal and experiment.restart_seconds >= experiment.round_seconds:
+        raise InputError(
+            f"--restart-seconds {experiment.restart_seconds:g} is not less than --round-seconds "
+            f"{experiment.round_seconds:g}: whoever is moved every round would never make a step"
+        )
     if experiment.ideal and experiment.mechanism == "plain":
         raise InputError("--ideal grants every job its allocation exactly, without a mechanism; leave out plain")
 

@@ -73,11 +73,11 @@ class Progress:
         self._rate[at], self._left[at], self._unheard[at] = rate, left, 0.0
 
     def end(self, job: str) -> float:
-        """A job no longer runs; returns the steps that it had left when they were last counted."""
+        """A job no longer runs; returns the steps that it had left when `count` last told: those since are lost."""
         at = self._place.pop(job)
         self._since[at] = np.inf
         self._spare.append(at)
-        return float(self._left[at])
+        return float(self._left[at] + self._unheard[at])
 
     def count(self, time: float) -> tuple[list[str], Floats]:
         """Whoever has made steps, and how many since this was last asked."""
@@ -106,7 +106,7 @@ class Progress:
             self._unheard[at] += done
             self._since[at] = time
         self._rate[at] = rate
-        return float(self._since[at] + self._left[at] / rate)
+        return float(self._since[at] + self._left[at] / rate) if rate > 0 else np.inf
 
     def _grow(self) -> None:
         size = len(self._names)

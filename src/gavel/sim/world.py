@@ -44,6 +44,8 @@ class _Running:
     spec: JobSpec
     kind: str
     version: int
+    close: bool
+    """Whether its workers sit on as few servers as possible."""
     beside: str | None
 
 
@@ -84,7 +86,9 @@ class World:
     _serial: int = 0
     _wake: float | None = None
     _specs: dict[str, JobSpec] = field(default_factory=dict)
+    """Of every job that is here."""
     _ran: set[str] = field(default_factory=set)
+    """Who of those has run: its next launch is a restart."""
     _rates: dict[tuple[str, int, str, bool, str | None], float] = field(default_factory=dict)
 
     def expect(self, event: Event) -> None:
@@ -214,7 +218,7 @@ class World:
         rate = self._rate(spec, command.type, command.consolidated, command.beside)
         cost = self.restart_seconds if command.job in self._ran else 0.0
         self._ran.add(command.job)
-        self.running[command.job] = _Running(spec, command.type, self._serial, command.beside)
+        self.running[command.job] = _Running(spec, command.type, self._serial, command.consolidated, command.beside)
         self.progress.begin(command.job, self.now + cost, rate, self.left[command.job])
 
     def _rate(self, spec: JobSpec, kind: str, close: bool, beside: str | None) -> float:
@@ -261,7 +265,9 @@ class World:
         other = self.running.get(entry.beside) if entry.beside else None
         if other is None or other.beside != entry.spec.id:
             return
-        end = self.progress.change_rate(other.spec.id, time, self._rate(other.spec, other.kind, True, None))
+        rate = self._rate(other.spec, other.kind, other.close, None)
+        end = self.progress.change_rate(other.spec.id, time, rate)
         self._serial += 1
         other.beside, other.version = None, self._serial
-        self._push(end, None, other.spec.id, other.version)
+        if self._wake is not None and end <= self._wake:  # if not, the next lease will see to it
+            self._push(end, None, other.spec.id, other.version)

@@ -1,0 +1,69 @@
+"""What a simulation keeps in memory does not grow with its length, besides the figures of finished jobs."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from gavel.core.cluster import parse_cluster
+from gavel.core.events import JobFinished, JobSubmitted, ServerJoined
+from gavel.core.jobs import JobSpec
+from gavel.core.throughputs import builtin_table
+from gavel.policies.registry import allocate
+from gavel.scheduler.credits import Credits
+from gavel.scheduler.machine import Scheduler, Settings
+from gavel.scheduler.priorities import Priorities
+from gavel.scheduler.rounds import Mechanism
+from gavel.sim.meter import Meter
+from gavel.sim.world import World
+
+TABLE = builtin_table()
+TEMPLATES = [template for template, workers in TABLE.profiles if workers == 1][:8]
+SHORT, LONG = 75, 300
+LEAK = 100 * (LONG - SHORT)
+"""Bytes: far less than one small object for each job would take."""
+
+
+def expected(world: World) -> None:
+    """One job every ten minutes, each with about nineteen minutes of work: the cluster is always about as busy."""
+    for server in parse_cluster("v100=2,k80=2").servers:
+        world.expect(ServerJoined(0.0, server))
+    for number in range(LONG + 10):
+        template = TEMPLATES[number * 7 % len(TEMPLATES)]
+        steps = 1150.0 * float(TABLE.rates([(template, 1)], ["v100"])[0, 0, 0])
+        world.expect(JobSubmitted(600.0 * number, JobSpec(f"job{number:04}", template, 1, steps)))
+
+
+def finished(world: World, scheduler: Scheduler, meter: Meter) -> Iterator[int]:
+    """Drive a simulation and count the jobs that are done, as they are done."""
+    done = 0
+    for event in world:
+        meter.hear(event)
+        for command in scheduler.handle(event):
+            meter.see(command, event.time)
+            world.perform(command)
+        if isinstance(event, JobFinished):
+            done += 1
+            yield done
+
+
+@pytest.mark.parametrize(("mechanism", "space_sharing"), [(Credits, False), (Credits, True), (Priorities, True)])
+def test_a_stream_four_times_as_long_takes_no_more_memory(
+    mechanism: Callable[[], Mechanism], space_sharing: bool
+) -> None:
+    scheduler = Scheduler(TABLE, mechanism(), Settings(space_sharing=space_sharing))
+    world = World(TABLE, allocate, 10.0)
+    expected(world)
+    live: dict[int, int] = {}
+    tracemalloc.start()
+    try:
+        for done in finished(world, scheduler, Meter(10.0)):
+            if done in {SHORT, LONG}:
+                gc.collect()
+                live[done] = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert live[LONG] < live[SHORT] + LEAK
