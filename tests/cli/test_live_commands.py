@@ -241,6 +241,13 @@ def test_jobs_shows_a_line_for_each_job(
     assert lines[3] == "1 running, 1 failed"
 
 
+def test_what_other_people_call_their_jobs_does_nothing_to_the_terminal(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    add(fake, pb.FAILED, "\x1b[2Jreason\r", name="\x1b]0;title\x07", environment={"A": "\x1b[31m"})
+    assert not set(printed(capsys, "jobs", "--all") + printed(capsys, "job", "1")) & set("\x1b\x07\r")
+
+
 def test_jobs_that_ended_long_ago_are_left_out_unless_asked_for(
     fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from gavel.cli.job_table import job_table, summary
+from gavel.cli.job_table import job_table, printable, summary
 from gavel.cli.remote import interruptible
 from gavel.cli.render import console
 from gavel.client.views import JobState, JobUpdate, JobView
@@ -97,8 +97,8 @@ def _print_changes(client: Client, board: Board, since: float, *, as_json: bool)
         if as_json:
             print(json.dumps(job.document(), allow_nan=False), flush=True)
         elif told.get(job.id) != (job.state, job.reason):
-            at = datetime.fromtimestamp(job.changed).astimezone()
-            print(f"{at:%H:%M:%S}  {job.id}  {job.state}  {job.reason}".rstrip(), flush=True)
+            at, reason = datetime.fromtimestamp(job.changed).astimezone(), " ".join(job.reason.split())
+            print(f"{at:%H:%M:%S}  {job.id}  {job.state}  {printable(reason)}".rstrip(), flush=True)
             told[job.id] = (job.state, job.reason)
 
 

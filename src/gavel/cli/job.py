@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from gavel.cli.job_table import STYLES, done, label, lasted, said_command, span, steps, where
+from gavel.cli.job_table import STYLES, done, label, lasted, printable, said_command, span, steps, where
 from gavel.cli.jobs import Id
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
@@ -45,15 +45,17 @@ def job_command(
     _print_history(out, detail)
     if tail:
         out.print("\nthe end of its log:", style="dim")
-        out.print(Text(tail.rstrip("\n")), soft_wrap=True)
+        out.print(Text(printable(tail.rstrip("\n"))), soft_wrap=True)
 
 
 def _print_head(out: Console, job: JobView, now: float) -> None:
-    head = Text.assemble((f"job {job.id}", "bold"), f"  {label(job)}  ", (str(job.state), STYLES.get(job.state, "")))
+    head = Text.assemble(
+        (f"job {job.id}", "bold"), f"  {printable(label(job))}  ", (str(job.state), STYLES.get(job.state, ""))
+    )
     tense = "took" if job.over else "for"
     out.print(head.append(f" {tense} {span(lasted(job, now))}"), soft_wrap=True)
     if job.reason:
-        out.print(Text(job.reason), soft_wrap=True)
+        out.print(Text(printable(job.reason)), soft_wrap=True)
     out.print()
 
 
@@ -63,7 +65,7 @@ def _print_facts(out: Console, detail: JobDetail) -> None:
     facts.add_column(overflow="fold")
     for name, value in _facts(detail):
         if value:
-            facts.add_row(name, Text(value))
+            facts.add_row(name, Text(printable(value)))
     out.print(facts)
 
 
@@ -111,7 +113,8 @@ def _print_history(out: Console, detail: JobDetail) -> None:
     if not detail.history:
         return
     rows: list[list[str | Text]] = [
-        [clock(each.time), Text(str(each.state), STYLES.get(each.state, "")), each.reason] for each in detail.history
+        [clock(each.time), Text(str(each.state), STYLES.get(each.state, "")), printable(each.reason)]
+        for each in detail.history
     ]
     out.print()
     out.print(table(["since", "state", "reason"], rows, left=3))

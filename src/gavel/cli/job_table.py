@@ -53,6 +53,15 @@ def span(seconds: float) -> str:
     raise AssertionError(seconds)
 
 
+def printable(text: str) -> str:
+    r"""Without what would move the cursor or colour the terminal: other people's jobs have any names that they like.
+
+    >>> printable("a\x1b[31mb"), printable("first\nsecond")
+    ('a?[31mb', 'first\nsecond')
+    """
+    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
+
+
 def said_command(request: JobRequest) -> str:
     """A command as a person would type it; what the shell runs, without the shell."""
     if tuple(request.command[:2]) == SHELL and len(request.command) == 3:
@@ -118,7 +127,7 @@ COLUMNS = (
 
 def job_table(jobs: Sequence[JobView], now: float, width: int) -> Table:
     """One line for each job, at most `width` columns wide; the reason takes what is left."""
-    cells = {column: [_cut(column.cell(job, now), column.longest) for job in jobs] for column in COLUMNS}
+    cells = {column: [_cut(printable(column.cell(job, now)), column.longest) for job in jobs] for column in COLUMNS}
     reasons = [_told_reason(job) for job in jobs]
     shown, left = _fitting(cells, width, min(ROOM_FOR_REASON, max(map(cell_len, reasons), default=0)))
     result = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
@@ -134,7 +143,7 @@ def job_table(jobs: Sequence[JobView], now: float, width: int) -> Table:
 
 def _told_reason(job: JobView) -> str:
     """Where a running job runs has its own column."""
-    return "" if job.state is JobState.RUNNING else " ".join(job.reason.split())
+    return "" if job.state is JobState.RUNNING else printable(" ".join(job.reason.split()))
 
 
 def _style(column: Column, job: JobView) -> str:
