@@ -54,7 +54,7 @@ def span(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    """Without what would move the cursor or colour the terminal: other people's jobs have any names that they like.
+    r"""Without what would move the cursor or colour the terminal: other people's jobs have any names that they like.
 
     >>> printable("a\x1b[31mb"), printable("first\nsecond")
     ('a?[31mb', 'first\nsecond')
