@@ -421,6 +421,20 @@ def read_until(descriptor: int, wanted: bytes) -> bytes:
     return seen
 
 
+@pytest.mark.parametrize("arguments", [["jobs", "--all"], ["jobs", "--all", "--json"], ["logs", "1"]])
+def test_a_reader_who_has_seen_enough_is_no_error(arguments: list[str], fake: FakeScheduler) -> None:
+    for _ in range(2000):
+        add(fake)
+    fake.prints("1", b"a line of a log\n" * 20_000)
+    with gavel(*arguments, fake=fake, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(10)
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+
+
 def test_watch_prints_a_line_for_each_change_when_nobody_looks(fake: FakeScheduler) -> None:
     add(fake, pb.QUEUED, "waiting for the next round")
     with gavel("jobs", "--watch", fake=fake, stdout=subprocess.PIPE) as process:
