@@ -111,8 +111,9 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out for each ki
         return _complain(sentence, error.exit_code) if sentence else error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return _complain("interrupted", 130)
-    except BrokenPipeError:  # the reader, say `head`, has seen enough
-        sys.stderr.close()
+    except SystemExit as end:  # the libraries' answer to a reader, say `head`, that has seen enough: no error of ours
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
         return 0
     except Exception as error:  # the outermost edge: a bug is one sentence, too
         if os.environ.get("GAVEL_TRACEBACK"):

@@ -14,21 +14,10 @@ NARROWEST = 100
 """Columns to assume where the output is not a terminal."""
 
 
-class Output(Console):
-    """Standard output, whose reader may have seen enough."""
-
-    def on_broken_pipe(self) -> None:
-        """End quietly and without an error, as `print` to a closed pipe does here."""
-        try:
-            super().on_broken_pipe()
-        except SystemExit:
-            raise SystemExit(0) from None
-
-
 def console() -> Console:
     """Standard output; wide enough for our tables when it goes to a file or a pipe."""
-    out = Output(highlight=False)
-    return out if out.is_terminal else Output(highlight=False, width=max(out.width, NARROWEST))
+    out = Console(highlight=False)
+    return out if out.is_terminal else Console(highlight=False, width=max(out.width, NARROWEST))
 
 
 def table(
