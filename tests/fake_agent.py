@@ -91,8 +91,9 @@ class FakeAgent:
                     rank = message["rank"]
                     self._connections[rank] = connection
                     leases = [greeting for greeting in self.greeting if greeting["op"] == "lease"]
-                    for greeting in () if self.silent else (*self.greeting, *(() if leases else [LONG_LEASE])):
-                        self.send(rank, **greeting)
+                    with contextlib.suppress(OSError):  # who has left already is still heard
+                        for greeting in () if self.silent else (*self.greeting, *(() if leases else [LONG_LEASE])):
+                            self.send(rank, **greeting)
                 self._hear({**message, "from": rank})
         self._hear({"op": "gone", "from": rank})
 
