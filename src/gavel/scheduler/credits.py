@@ -55,6 +55,11 @@ class Entries:
         object.__setattr__(self, "keys", keys)
         object.__setattr__(self, "index", {key: number for number, key in enumerate(keys)})
 
+    def number(self, key: EntryKey) -> int:
+        """The entry of these classes, whichever way round it lists them."""
+        found = self.index.get(key)
+        return self.index[key[1], key[0], key[2]] if found is None else found
+
     @classmethod
     def none(cls) -> Entries:
         ints, floats = np.empty(0, dtype=np.intp), np.empty(0)
@@ -63,15 +68,17 @@ class Entries:
     @classmethod
     def of(cls, allocation: Allocation, running: Iterable[EntryKey]) -> Entries:
         """Those of an allocation, the placements of a type taken together, and those of who runs anyway."""
-        combo, column = np.nonzero(allocation.instances > 1e-9)
+        combo, column = (allocation.instances > 1e-9).nonzero()
         kind = allocation.problem.column_type[column]
-        new = np.ones(len(combo), dtype=bool)
-        new[1:] = (combo[1:] != combo[:-1]) | (kind[1:] != kind[:-1])  # the placements of a type stand side by side
-        begin = np.flatnonzero(new)
-        keys = np.empty((len(begin), 3), dtype=np.intp)
-        keys[:, :2], keys[:, 2] = allocation.combos[combo[begin]], kind[begin]
-        target = np.add.reduceat(allocation.instances[combo, column], begin)
-        speed = np.maximum.reduceat(allocation.rates[combo, :, column], begin)
+        target, speed = allocation.instances[combo, column], allocation.rates[combo, :, column]
+        if len(allocation.problem.columns) > len(allocation.problem.types):
+            new = np.ones(len(combo), dtype=bool)
+            new[1:] = (combo[1:] != combo[:-1]) | (kind[1:] != kind[:-1])  # the placements of a type stand side by side
+            begin = new.nonzero()[0]
+            combo, kind = combo[begin], kind[begin]
+            target, speed = np.add.reduceat(target, begin), np.maximum.reduceat(speed, begin)
+        keys = np.empty((len(combo), 3), dtype=np.intp)
+        keys[:, :2], keys[:, 2] = allocation.combos[combo], kind
         known, others = set(map(tuple, keys.tolist())), []
         for key in running:
             if key not in known and (key[1], key[0], key[2]) not in known:  # a pair may be listed either way round
@@ -272,11 +279,9 @@ class Credits:
         self._members = _in_groups(slots, classes, len(allocation.classes))
         self._class_rate = allocation.class_throughput
         known = self._classes_of_runs()
-        self.entries = Entries.of(allocation, (key for run, key in known.items() if self._entry_of[run] != GUEST))
+        self.entries = Entries.of(allocation, (key for key in known.values() if key is not None))
         self._carry_over(old, _first_in_groups(before[slots], classes, len(allocation.classes)))
-        self._entry_of = {
-            run: GUEST if self._entry_of[run] == GUEST else self._entry_of_classes(key) for run, key in known.items()
-        }
+        self._entry_of = {run: GUEST if key is None else self.entries.number(key) for run, key in known.items()}
 
     def _cover(self, size: int) -> None:
         """Make room for slots that are new."""
@@ -285,20 +290,17 @@ class Credits:
             self.lag = np.concatenate([self.lag, np.zeros(more)])
             self._class_of = np.concatenate([self._class_of, np.full(more, NOBODY)])
 
-    def _classes_of_runs(self) -> dict[Run, EntryKey]:
-        """What ran in the last round, if all of its jobs are part of the allocation."""
+    def _classes_of_runs(self) -> dict[Run, EntryKey | None]:
+        """What ran in the last round, if all of its jobs are part of the allocation; None for guests."""
         class_of = self._class_of.tolist()
-        found: dict[Run, EntryKey] = {}
-        for run in self._entry_of:
-            first, *rest = [class_of[slot] for slot in run.members]
-            if first != NOBODY and NOBODY not in rest:
-                found[run] = (first, rest[0] if rest else NOBODY, run.type_index)
+        found: dict[Run, EntryKey | None] = {}
+        for run, entry in self._entry_of.items():
+            members = run.members
+            first, last = class_of[members[0]], class_of[members[-1]]
+            if NOBODY not in (first, last):
+                second = last if len(members) == 2 else NOBODY
+                found[run] = None if entry == GUEST else (first, second, run.type_index)
         return found
-
-    def _entry_of_classes(self, key: EntryKey) -> int:
-        """The entry, whichever way round it lists the two classes."""
-        turned = self.entries.index.get((key[1], key[0], key[2]))
-        return self.entries.index[key] if turned is None else turned
 
     def _carry_over(self, old: Entries, was: list[int]) -> None:
         """What a class was owed it is still owed; `was` is each class's number before."""
@@ -353,7 +355,7 @@ class Credits:
     def _replan(self, question: Question) -> _Settled:
         current = self._continue(question)
         paid = np.array(current.paid, dtype=np.intp)
-        for entry in self._challengers(current.free, paid, current.guests, self._who_waits(question, question.waiting)):
+        for entry in self._challengers(current.free, paid, current.guests, self._who_waits(question)):
             while self._advance(entry, current):
                 pass
         self._seat_guests(current)
@@ -367,7 +369,7 @@ class Credits:
             return True
         if not settled.waiting and self._all_close(settled):
             return False
-        waits = self._who_waits(question, question.waiting)
+        waits = self._who_waits(question)
         return bool(self._challengers(settled.free, settled.paid, settled.guests, waits, settled=True))
 
     def _all_close(self, settled: _Settled) -> bool:
@@ -400,33 +402,37 @@ class Credits:
         In a settled round nobody else will be stopped, so also somebody of the class must wait, or run where much less
         is owed.
         """
-        entries, fresh = self.entries, waits.newcomer
-        urgency = entries.credit + np.where(fresh[entries.first] | fresh[entries.second], self.patience + 1.0, 0.0)
+        entries, urgency = self.entries, self.entries.credit
+        if waits.newcomer.any():
+            fresh = waits.newcomer[entries.first] | waits.newcomer[entries.second]
+            urgency = urgency + np.where(fresh, self.patience + 1.0, 0.0)
         owed = urgency - paid
-        hopeful = (owed > 0) & (entries.target > 0)
         on_type = self._weakest_on_type(paid, guests, len(free))
-        hopeful &= (np.asarray(free)[entries.kind] > 0) | (owed - on_type[entries.kind] > self.patience)
+        room = (np.asarray(free)[entries.kind] > 0) | (owed - on_type[entries.kind] > self.patience)
+        hopeful = (owed > 0) & (entries.target > 0) & room
         if settled and hopeful.any():
             of_class = self._weakest_of_class(paid, guests)
             served = waits.anyone[entries.first] | waits.anyone[entries.second]
             hopeful &= served | (owed - np.minimum(of_class[entries.first], of_class[entries.second]) > self.patience)
-        chosen = np.flatnonzero(hopeful)
+        chosen = hopeful.nonzero()[0]
         ordered: list[int] = chosen[np.argsort(-urgency[chosen], kind="stable")].tolist()
         return ordered
 
-    def _who_waits(self, question: Question, waiting: Ints) -> _Waits:
+    def _who_waits(self, question: Question) -> _Waits:
         anyone, newcomer = np.zeros((2, len(self._members) + 1), dtype=bool)
-        number = self._class_of[waiting]
-        anyone[number] = True
-        newcomer[number[question.started[waiting] == 0]] = True
-        anyone[NOBODY] = newcomer[NOBODY] = False  # also whoever is not part of the allocation
+        if len(question.waiting):
+            number = self._class_of[question.waiting]
+            anyone[number] = True
+            newcomer[number[question.started[question.waiting] == 0]] = True
+            anyone[NOBODY] = newcomer[NOBODY] = False  # also whoever is not part of the allocation
         return _Waits(anyone, newcomer)
 
     def _weakest_on_type(self, paid: Ints, guests: Sequence[Run], types: int) -> Floats:
         """The least that anyone who runs there stands at."""
         weakest, runs = np.full(types, np.inf), paid > 0
         np.minimum.at(weakest, self.entries.kind[runs], (self.entries.credit - paid)[runs])
-        weakest[[guest.type_index for guest in guests]] = -self.patience
+        if guests:
+            weakest[[guest.type_index for guest in guests]] = -self.patience
         return weakest
 
     def _weakest_of_class(self, paid: Ints, guests: Sequence[Run]) -> Floats:
@@ -435,7 +441,8 @@ class Credits:
         standing = (self.entries.credit - paid)[runs]
         np.minimum.at(weakest, self.entries.first[runs], standing)
         np.minimum.at(weakest, self.entries.second[runs], standing)
-        weakest[self._class_of[[slot for guest in guests for slot in guest.members]]] = -self.patience
+        if guests:
+            weakest[self._class_of[[slot for guest in guests for slot in guest.members]]] = -self.patience
         weakest[NOBODY] = np.inf
         return weakest
 
@@ -515,9 +522,12 @@ class Credits:
     def _queues(self, current: _Round) -> list[list[int]]:
         """By class, who waits: whoever is furthest behind comes last, and after all others whoever has never run."""
         if current.queues is None:
-            slots = np.concatenate([current.question.waiting, np.array(current.homeless, dtype=np.intp)])
+            slots = current.question.waiting
+            if current.homeless:
+                slots = np.concatenate([slots, current.homeless])
             slots = slots[self._class_of[slots] != NOBODY]
-            slots = slots[np.lexsort((-slots, self.lag[slots], -current.question.started[slots]))]
+            if len(slots) > 1:
+                slots = slots[np.lexsort((-slots, self.lag[slots], -current.question.started[slots]))]
             current.queues = _in_groups(slots, self._class_of[slots], len(self._members))
         return current.queues
 
@@ -582,24 +592,25 @@ class Credits:
         slots, made = [], []
         for run, entry in current.entry_of.items():
             for position, slot in enumerate(run.members):
-                if meant[class_of[slot]] > 0:
+                rate = meant[class_of[slot]]
+                if rate > 0:
                     steps = speed[entry][position] if entry != GUEST else 0.0
                     slots.append(slot)
-                    made.append((steps or float(current.question.rates[slot, run.type_index])) / meant[class_of[slot]])
+                    made.append((steps or float(current.question.rates[slot, run.type_index])) / rate)
         pace[slots] -= made
         return pace
 
 
 def _in_groups(slots: Ints, group: Ints, groups: int) -> list[list[int]]:
     """The slots of each group, in the order given."""
-    ordered = slots[np.argsort(group, kind="stable")].tolist()
-    ends = np.cumsum(np.bincount(group, minlength=groups)).tolist()
+    ordered = slots[group.argsort(kind="stable")].tolist()
+    ends = np.bincount(group, minlength=groups).cumsum().tolist()
     return [ordered[begin:end] for begin, end in pairwise([0, *ends])]
 
 
 def _first_in_groups(numbers: Ints, group: Ints, groups: int) -> list[int]:
     """The first number of each group that is not NOBODY; -2 if there is none."""
     first = np.full(groups, -2)
-    known = np.flatnonzero(numbers != NOBODY)[::-1]  # of several the last one stays
+    known = (numbers != NOBODY).nonzero()[0][::-1]  # of several the last one stays
     first[group[known]] = numbers[known]
     return first.tolist()

@@ -81,7 +81,7 @@ class Progress:
 
     def count(self, time: float) -> tuple[list[str], Floats]:
         """Whoever has made steps, and how many since this was last asked."""
-        at = np.flatnonzero(self._since < time)
+        at = (self._since < time).nonzero()[0]
         done = np.minimum((time - self._since[at]) * self._rate[at], self._left[at])
         self._left[at] -= done
         self._since[at] = time
@@ -94,8 +94,8 @@ class Progress:
         """Whoever will be done by then, and when, in the order in which they were launched."""
         with np.errstate(divide="ignore", invalid="ignore"):
             end = self._since + self._left / self._rate
-        due = np.flatnonzero((end <= until) & (self._rate > 0))
-        return [(float(end[at]), self._names[at]) for at in due[np.argsort(self._launch[due])].tolist()]
+        due = ((end <= until) & (self._rate > 0)).nonzero()[0]
+        return [(float(end[at]), self._names[at]) for at in due[self._launch[due].argsort()].tolist()]
 
     def change_rate(self, job: str, time: float, rate: float) -> float:
         """A job goes on at another rate; returns when it will be done."""
