@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gavel.client.errors import CheckpointError
+from gavel.client.errors import CheckpointError, TrainingError
 from gavel.client.randomness import State
 
 KEEP = 2
@@ -79,7 +79,7 @@ class Checkpoints:
             self._put(unfinished, self.directory / f"{_PREFIX}{step:09d}")
         except Exception as error:
             self._remove([unfinished])
-            if isinstance(error, CheckpointError):
+            if isinstance(error, TrainingError):
                 raise
             raise CheckpointError(
                 f"the checkpoint at step {step} could not be written to {self.directory}: {explained(error)}"

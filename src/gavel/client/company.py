@@ -46,6 +46,10 @@ class Company(Protocol):
     look_at: float
     """The loop must call `meet` when it has made so many steps."""
 
+    @property
+    def end(self) -> float:
+        """Another rank has no batches after so many steps: if this one has, it must not train on them but `differ`."""
+
     def begin(self, load: Load, wish: Wish) -> Position | None:
         """Come together and load the newest checkpoint that all can load; None: there is none, begin at step 0."""
 
@@ -54,6 +58,9 @@ class Company(Protocol):
 
     def save(self, position: Position, fill: Fill | None) -> None:
         """Write a checkpoint of all together, after `meet` has said so to all; without `fill` only wait for all."""
+
+    def differ(self) -> None:
+        """Fail, and let all others fail, since they have not as many batches."""
 
     def part(self) -> None:
         """Nothing more is expected of the others, nor of this process."""
@@ -64,6 +71,7 @@ class Solo:
 
     def __init__(self, store: Checkpoints | None, steps: int | None) -> None:
         self.look_at = math.inf if steps is None else float(steps)
+        self.end = math.inf
         self._store = store
 
     def begin(self, load: Load, wish: Wish) -> Position | None:
@@ -85,6 +93,9 @@ class Solo:
             with self._store.writing(position.step) as directory:
                 fill(directory)
                 write_position(directory, position)
+
+    def differ(self) -> None:
+        """Nobody is there to differ from."""
 
     def part(self) -> None:
         """Nobody is there to part from."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from gavel.client.checkpoints import Checkpoints, Position, Randomness, explained, read_position, write_position
@@ -35,14 +36,23 @@ class Leader:
         self._looked: tuple[int, float] | None = None
         """The step and the time of the last look: what the window is measured by."""
         self._others_leave = False
+        self._out: tuple[int, int] | None = None
+        """A rank that has no more batches, and after how many steps; of several the first."""
+
+    @property
+    def end(self) -> float:
+        return math.inf if self._out is None else self._out[1]
 
     def begin(self, load: Load, wish: Wish) -> Position | None:
         place = self._place
         assert place.gang_address is not None  # noqa: S101 - who has none is not made a leader
-        self._peers = gather(place.gang_address, place.gang_token, place.world_size, lambda: _stay(wish))
-        if wish() is Verdict.LEAVE:
+        try:
+            for peer in gather(place.gang_address, place.gang_token, place.world_size, lambda: _stay(wish)):
+                self._peers[peer.rank] = peer
+            _stay(wish)
+        except AskedToLeaveError:
             self._tell({"leave": True})
-            raise AskedToLeaveError
+            raise
         if self._store is not None:
             self._store.prepare()
         position, unreadable = newest(self._store, lambda checkpoint, at: self._all_load(load, checkpoint, at))
@@ -60,10 +70,15 @@ class Leader:
 
     def meet(self, step: int, wish: Wish) -> Verdict:
         self._hear()
+        if step > self.end:
+            self.differ()
         verdict = wish()
         if verdict is Verdict.GO and self._others_leave:
             verdict = Verdict.LEAVE
         out_of_data = verdict is Verdict.DONE and step < self._limit
+        if step == self.end and verdict in {Verdict.GO, Verdict.SAVE}:
+            self._go_beyond(step)
+            return Verdict.GO
         if step < self._limit and not out_of_data:
             if verdict is Verdict.GO and step >= self.look_at:
                 self._extend(self._limit + self._measured_window(step))
@@ -75,6 +90,13 @@ class Leader:
             self._extend(step + 1 + self._measured_window(step))
         self._tell({"at": step, "verdict": verdict.value, "limit": self._limit})
         return verdict
+
+    def _go_beyond(self, step: int) -> None:
+        """Let all ask for their next batch where one rank had none: then it is known whether others have."""
+        self.look_at = step + 1
+        if step >= self._limit:
+            self._limit = step + 1
+            self._tell({"limit": self._limit})
 
     def _extend(self, limit: float) -> None:
         """Grant more, to all the same; the next look is when half of the last window is used."""
@@ -91,30 +113,45 @@ class Leader:
             self._window = max(1, min(int(fitting), 2 * self._window))
         return self._window
 
+    def differ(self) -> None:
+        assert self._out is not None  # noqa: S101 - who calls this has seen the end
+        rank, step = self._out
+        sentence = f"rank {rank} has no more batches after step {step} and rank 0 has: all ranks must have as many"
+        for peer in self._peers.values():
+            with suppress(GangError):
+                peer.send({"error": sentence})
+        raise GangError(sentence)
+
     def _hear(self) -> None:
         for peer in self._peers.values():
             for message in peer.waiting():
-                if "out" in message:
-                    self._check_end(peer.rank, int(message["out"]))
-                self._others_leave |= bool(message.get("leave"))
+                self._note(peer.rank, message)
 
-    def _check_end(self, rank: int, step: int) -> None:
-        if self._last != math.inf and step > self._last:
-            raise GangError(f"rank {rank} made {step} steps, more than the {self._last:.0f} of the job")
-        self._last = min(self._last, float(step))  # it has no more data: nobody goes beyond
+    def _note(self, rank: int, message: Message) -> None:
+        _check(message)
+        if "out" in message and message["out"] < self.end:
+            self._out = rank, int(message["out"])
+            self.look_at = min(self.look_at, self.end)
+        self._others_leave |= bool(message.get("leave"))
 
     def save(self, position: Position, fill: Fill | None) -> None:
+        """Have all at this step, and their parts written; also without anything to write nobody goes on alone."""
         if self._store is None or fill is None:
-            return
+            self._tell({"save": None})
+            self._of_all(position)
+        else:
+            self._write(self._store, position, fill)
+        self._tell({"saved": ""})
+
+    def _write(self, store: Checkpoints, position: Position, fill: Fill) -> None:
         try:
-            with self._store.writing(position.step) as directory:
+            with store.writing(position.step) as directory:
                 self._tell({"save": str(directory)})
                 fill(directory)
                 write_position(directory, self._of_all(position))
         except CheckpointError as error:
             self._tell({"saved": str(error)})
             raise
-        self._tell({"saved": ""})
 
     def _of_all(self, position: Position) -> Position:
         randomness = dict(position.randomness)
@@ -134,14 +171,15 @@ class Leader:
             peer.send(message)
 
     def _answers(self) -> list[Message]:
-        """One answer of each rank; what else they say meanwhile waits for nobody."""
-        answers = []
-        for peer in self._peers.values():
+        """One answer of each rank; what else they say meanwhile is noted."""
+        return [self._answer(peer) for peer in self._peers.values()]
+
+    def _answer(self, peer: Peer) -> Message:
+        while True:
             message = peer.receive()
-            while "why" not in message:
-                message = peer.receive()
-            answers.append(message)
-        return answers
+            if "why" in message:
+                return message
+            self._note(peer.rank, message)
 
 
 class Follower:
@@ -149,6 +187,7 @@ class Follower:
 
     def __init__(self, store: Checkpoints | None, place: Place) -> None:
         self.look_at = 0.0
+        self.end = math.inf
         self._store = store
         self._place = place
         self._leader: Peer | None = None
@@ -166,14 +205,18 @@ class Follower:
         self._leader = join(place.gang_address, place.gang_token, place.rank, lambda: _stay(wish))
         loaded: Position | None = None
         while True:
-            message = self.leader.receive()
+            try:
+                message = _check(self.leader.receive())
+            except GangError:
+                _stay(wish)  # it may have been asked to leave before it took notice of this rank
+                raise
             if "leave" in message:
                 raise AskedToLeaveError
             if "begin" in message:
                 self.look_at = float(message["limit"])
                 return None if message["begin"] is None else loaded
             loaded, why = self._try(load, str(message["load"]))
-            self.leader.send({"why": why})
+            self._say({"why": why})
 
     def _try(self, load: Load, name: str) -> tuple[Position | None, str]:
         if self._store is None:
@@ -190,12 +233,12 @@ class Follower:
         verdict = wish()
         if verdict is Verdict.LEAVE and not self._said_leave:
             self._said_leave = True
-            self.leader.send({"leave": True})
+            self._say({"leave": True})
         out_of_data = verdict is Verdict.DONE and step < self.look_at
         if out_of_data:
-            self.leader.send({"out": step})
+            self._say({"out": step})
         while step >= self.look_at or out_of_data:
-            message = self.leader.receive()
+            message = _check(self.leader.receive())
             if "verdict" in message:
                 return self._told(step, message)
             self.look_at = float(message["limit"])
@@ -203,32 +246,44 @@ class Follower:
 
     def _told(self, step: int, message: Message) -> Verdict:
         if int(message["at"]) != step:
-            raise GangError(
+            sentence = (
                 f"rank {self._place.rank} is at step {step} where rank 0 is at step {message['at']}: "
-                "all ranks must have the same number of batches"
+                "all ranks must have as many batches"
             )
+            self._say({"error": sentence})
+            raise GangError(sentence)
         self.look_at = float(message["limit"])
         return Verdict(message["verdict"])
 
+    def differ(self) -> None:
+        """Rank 0 finds it out for all."""
+
     def save(self, position: Position, fill: Fill | None) -> None:
-        if self._store is None or fill is None:
-            return
-        message = self.leader.receive()
+        message = _check(self.leader.receive())
         if "save" in message:
-            self._add_part(Path(message["save"]), position, fill)
-            message = self.leader.receive()
+            own = position.randomness[self._place.rank]
+            why = self._added(message["save"], fill)
+            self._say({"rank": self._place.rank, "epoch_start": own.epoch_start, "now": own.now, "why": why})
+            message = _check(self.leader.receive())
         if message["saved"]:
             raise CheckpointError(str(message["saved"]))
 
-    def _add_part(self, directory: Path, position: Position, fill: Fill) -> None:
-        own = position.randomness[self._place.rank]
-        answer = {"rank": self._place.rank, "epoch_start": own.epoch_start, "now": own.now}
+    def _added(self, directory: str | None, fill: Fill | None) -> str:
+        """Write this rank's part, and return why that could not be done."""
+        if directory is None:
+            return ""
+        if fill is None:
+            return "it was given no save_checkpoint, and rank 0 was"
         try:
-            fill(directory)
+            fill(Path(directory))
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything; rank 0 tells all
-            self.leader.send({**answer, "why": explained(error)})
-        else:
-            self.leader.send({**answer, "why": ""})
+            return explained(error)
+        return ""
+
+    def _say(self, message: Message) -> None:
+        # Rank 0 may be gone and its last words still be here: it is for receiving to find out.
+        with suppress(GangError):
+            self.leader.send(message)
 
     def part(self) -> None:
         leader, self._leader = self._leader, None
@@ -239,3 +294,9 @@ class Follower:
 def _stay(wish: Wish) -> None:
     if wish() is Verdict.LEAVE:
         raise AskedToLeaveError
+
+
+def _check(message: Message) -> Message:
+    if "error" in message:
+        raise GangError(str(message["error"]))
+    return message

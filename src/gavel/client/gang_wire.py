@@ -7,7 +7,7 @@ import json
 import select
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -75,24 +75,19 @@ class Peer:
         return GangError(f"rank {self.rank} of the gang is gone")
 
 
-def gather(address: tuple[str, int], token: str, ranks: int, may_wait: Callable[[], None]) -> dict[int, Peer]:
+def gather(address: tuple[str, int], token: str, ranks: int, may_wait: Callable[[], None]) -> Iterator[Peer]:
     """As rank 0: wait for all others. `may_wait` is asked again and again, and raises to give up."""
-    peers: dict[int, Peer] = {}
+    missing = set(range(1, ranks))
     until = time.monotonic() + MEETING_SECONDS
     with _listening(address) as listener:
-        try:
-            while len(peers) < ranks - 1:
-                may_wait()
-                _check_patience(until, set(range(1, ranks)) - set(peers))
-                if _readable(listener, PAUSE_SECONDS):
-                    peer = _welcomed(listener, token, set(range(1, ranks)) - set(peers))
-                    if peer is not None:
-                        peers[peer.rank] = peer
-        except BaseException:
-            for peer in peers.values():
-                peer.close()
-            raise
-    return peers
+        while missing:
+            may_wait()
+            _check_patience(until, missing)
+            if _readable(listener, PAUSE_SECONDS):
+                peer = _welcomed(listener, token, missing)
+                if peer is not None:
+                    missing.remove(peer.rank)
+                    yield peer
 
 
 def _check_patience(until: float, missing: set[int]) -> None:
@@ -148,12 +143,16 @@ def join(address: tuple[str, int], token: str, rank: int, may_wait: Callable[[],
     while True:
         may_wait()
         try:
-            leader = Peer(socket.create_connection(address, timeout=5.0), 0)
+            connection = socket.create_connection(address, timeout=5.0)
         except OSError as error:
             if time.monotonic() > until:
                 raise GangError(f"rank 0 cannot be reached at {address[0]}:{address[1]}: {error}") from error
             time.sleep(PAUSE_SECONDS)
         else:
+            if connection.getsockname() == connection.getpeername():
+                connection.close()  # where nobody listens yet, TCP can connect a port of this host to itself
+                continue
+            leader = Peer(connection, 0)
             leader.send({"rank": rank, "token": token})
             return leader
 

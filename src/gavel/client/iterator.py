@@ -125,6 +125,9 @@ class GavelIterator(Generic[Batch]):
         except StopIteration:
             self._close_epoch()
             raise
+        if self._tally.steps >= self._company.end:
+            with self._telling_failure():
+                self._company.differ()
         self._in_hand = True
         return batch
 
