@@ -247,6 +247,17 @@ def test_two_agents_of_one_name_are_told_so(live: LiveCluster) -> None:
         assert [server.type for server in client.cluster().servers] == ["v100"]
 
 
+def test_two_jobs_share_an_accelerator_where_the_table_says_that_it_pays(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, {"space-sharing": True}) as live, live.client() as client:
+        live.start_agent("one", "v100=1")
+        ids = client.submit([live.counting(f"trail{n}", steps=150) for n in range(2)])
+        eventually(lambda: {job.beside for job in client.jobs(ids=ids)} == set(ids), "they run side by side")
+        views = client.wait(ids, timeout=120)
+    assert completed(views), views
+    for number in range(2):
+        assert live.trail(f"trail{number}").steps() == list(range(1, 151))
+
+
 def test_a_drained_agent_gives_its_jobs_away(live: LiveCluster) -> None:
     live.start_agent("one", "v100=1")
     with live.client() as client:
