@@ -20,7 +20,7 @@ trap 'save; echo "leaving at $count"; exit 143' TERM
 echo "beginning at $count"
 while [ "$count" -lt "$steps" ]; do
     sleep 0.1 & # the work of a step; in the background so that the signal does not wait for it
-    wait $!
+    wait $! || true
     count=$((count + 1))
     echo "step $count"
 done

@@ -103,6 +103,7 @@ def shell(checkpoints: Path) -> subprocess.Popen[str]:
         env={**os.environ, "GAVEL_CHECKPOINT_DIR": str(checkpoints), "GAVEL_STEPS": "6"},
         stdout=subprocess.PIPE,
         text=True,
+        start_new_session=True,
     )
 
 
@@ -111,7 +112,7 @@ def test_the_shell_job_goes_on_counting_where_it_was_terminated(tmp_path: Path) 
         assert process.stdout is not None
         for line in process.stdout:
             if line == "step 3\n":
-                process.send_signal(signal.SIGTERM)
+                os.killpg(process.pid, signal.SIGTERM)  # as guards do
                 break
         left = process.communicate(timeout=PATIENCE)[0].splitlines()[-1]
     assert process.returncode == 128 + signal.SIGTERM
