@@ -176,6 +176,105 @@ def test_wrong_combinations_are_refused_before_any_time_is_spent(
     assert [path.name for path in tmp_path.iterdir()] == ["trace.csv"]
 
 
+HEAD = "template,steps,arrival_seconds"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty; a trace has at least one job"),
+        (f"{HEAD}\n", "has no jobs"),
+        (f"{HEAD}\nresnet50,10,0\n", "nearest: 'ResNet-50 (batch size 16)'"),
+        (f"{HEAD}\nA3C,10\n", "line 2: 2 columns, but the first line has 3"),
+        (f"{HEAD}\nA3C,ten,0\n", "line 2, column 'steps': 'ten' is not a number of steps"),
+        (f"{HEAD}\nA3C,10,-1\n", "'-1' is not an arrival"),
+        (f'{HEAD}\n"A3C,10,0\n', "mend its quotes"),
+        (
+            HEAD.replace(",", ";") + "\nA3C;10;0\n",
+            "semicolons between its columns; our own format has commas",
+        ),
+        (HEAD.replace(",", "\t") + "\nA3C\t10\t0\n", "there are tabs between its columns"),
+        (f"{HEAD},wokers\nA3C,10,0,1\n", "column 'wokers' is not known; did you mean 'workers'?"),
+        (f"{HEAD},entity\nA3C,10,0,a//b\n", "line 2, column 'entity': 'a//b' is not a path of names"),
+        (f"{HEAD},workers\nA3C,10,0,2\n", "template 'A3C' has no throughputs with 2 workers; use one of: 1"),
+        ("a,b\n1,2\n", "its format is not recognised; name it with --format"),
+    ],
+)
+def test_a_trace_that_cannot_be_read_is_refused_with_the_place_and_the_value(
+    text: str, said: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "trace.csv"
+    file.write_text(text)
+    assert said in refusal(capsys, *SMALL, "--trace", str(file))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ("v100", "'v100' is not of the form type=count"),
+        ("v100=²", "'v100=²' is not of the form type=count"),
+        ("v100=1e3", "'v100=1e3' is not of the form type=count"),
+        ("v100=4,,k80=4", "'' is not of the form type=count"),
+        ("v100=4,v100=4", "type 'v100' is given twice"),
+        ("v100=0,k80=0", "the cluster has no accelerators"),
+        ("v100=99999999999999", "is more than 1,000,000 accelerators"),
+        ("V100=4", "no throughput is known for 'V100', a type of the cluster; did you mean 'v100'?"),
+        ("tpu=4", "a type of the cluster; known: v100, p100, k80"),
+    ],
+)
+def test_a_cluster_that_makes_no_sense_is_refused(cluster: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said in refusal(capsys, "simulate", "--cluster", cluster, "--static", "2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--static", "99999999999"], "a workload has at most 10,000,000 jobs"),
+        (["--static", "3", "--failures-per-server-day", "inf"], "--failures-per-server-day must be a finite number"),
+        (["--static", "3", "--repair-hours", "inf"], "--repair-hours must be a finite number, not inf"),
+        (["--static", "3", "--limit-days", "inf"], "--limit-days must be a finite number"),
+        (["--static", "3", "--round-seconds", "nan"], "--round-seconds"),
+        (["--jobs", "3", "--arrivals-per-hour", "nan"], "--arrivals-per-hour must be a finite number"),
+        (["--static", "3", "--high-priority", "2"], "must be between 0 and 1, not 2"),
+        (["--static", "3", "--templates", "qq"], "there is no template 'qq'; known are: "),
+        (["--static", "3", "--reference", "h100"], "'h100' has no throughputs; use one of: v100"),
+        (["--static", "3", "--window", "0:4"], "the window 0:4 does not lie within the 3 jobs"),
+        (["--static", "3", "--throughputs", "trace.csv"], "trace.csv"),
+        (["--static", "3", "--failures", "nowhere.csv"], "cannot read nowhere.csv"),
+        (["--static", "3", "--entities", "a,/b"], "'/b' is not a path of names"),
+    ],
+)
+def test_numbers_and_names_that_make_no_sense_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert said in refusal(capsys, *SMALL, *arguments)
+
+
+def test_spaces_in_a_cluster_do_no_harm(capsys: pytest.CaptureFixture[str]) -> None:
+    assert answer(capsys, "simulate", "--cluster", " v100 = 2, k80 =2 ", "--static", "2")["jobs_completed"] == 2
+
+
+def test_notes_say_which_jobs_were_not_done_and_why(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    file = tmp_path / "trace.csv"
+    lm = "LM (batch size 5)"
+    file.write_text(f"{HEAD},workers\n{lm},10,99,8\nA3C,1e12,0,1\nA3C,1,1e9,1\nA3C,1000,500,1\n")
+    document = answer(capsys, *SMALL, "--trace", str(file), "--limit-days", "2")
+    assert document["jobs_completed"] == 1
+    assert document["notes"] == [
+        "arrivals were out of order; the jobs were sorted by arrival",
+        "no type of the cluster can run job0 (8 workers); nothing waits for them",
+        "2 jobs were not done after 2 days, of which 1 had not arrived; raise --limit-days or lower the load",
+    ]
+
+
+def test_an_overloaded_cluster_is_given_up_at_the_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    overload = ["--jobs", "200", "--arrivals-per-hour", "100", "--limit-days", "2", "--window", "100:150"]
+    document = answer(capsys, *SMALL, *overload)
+    assert document["simulated_seconds"] == 2 * 86_400.0
+    assert document["drained"] is False
+    assert document["notes"][-1].endswith("not done after 2 days; raise --limit-days or lower the load")
+
+
 def test_a_refused_run_leaves_no_directory_for_plots(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     refusal(capsys, *SMALL, "--static", "3", "--entities", "nobody.json", "--plots", str(tmp_path / "plots"))
     assert not list(tmp_path.iterdir())

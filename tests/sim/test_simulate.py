@@ -151,7 +151,9 @@ def test_entities_of_a_trace_share_equally_unless_described(tmp_path: Path) -> N
 
 
 def test_an_unknown_accelerator_type_is_refused() -> None:
-    with pytest.raises(InputError, match="no throughput is known for 'v10', a type of the cluster; known: v100"):
+    with pytest.raises(
+        InputError, match="no throughput is known for 'v10', a type of the cluster; did you mean 'v100'"
+    ):
         run(Experiment(cluster="v10=4", jobs=1))
 
 

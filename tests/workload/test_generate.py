@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gavel.core.errors import InputError
+from gavel.core.jobs import is_path
 from gavel.core.throughputs import builtin_table
 from gavel.workload.generate import LONG_MINUTES, SHORT_MINUTES, WORKER_SHARES, generate
 from gavel.workload.reference import Reference
@@ -42,7 +43,7 @@ def seconds(job: TraceJob) -> float:
     seed=st.integers(0, 2**64),
     share=st.floats(0.0, 1.0),
     factors=st.lists(st.floats(0.1, 20.0), max_size=3),
-    entities=st.lists(st.text(min_size=1, max_size=3), max_size=3),
+    entities=st.lists(st.text(min_size=1, max_size=3).filter(is_path), max_size=3),
 )
 def test_every_workload_is_sorted_starts_at_0_and_runs_on_the_table(
     jobs: int, load: float | None, multi: bool, seed: int, share: float, factors: list[float], entities: list[str]

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gavel.core.errors import InputError
+from gavel.core.jobs import is_path
 from gavel.core.throughputs import builtin_table
 from gavel.workload.formats import read_trace, recognise, write_trace
 from gavel.workload.trace import Trace, TraceJob
@@ -32,7 +33,7 @@ def traces(draw: st.DrawFn) -> Trace:
                 steps=draw(positive),
                 arrival=arrival,
                 weight=draw(positive),
-                entity=draw(st.none() | st.text(min_size=1, max_size=8)),
+                entity=draw(st.none() | st.text(min_size=1, max_size=8).filter(is_path)),
                 deadline_seconds=draw(st.none() | positive),
                 command=draw(st.text(max_size=20)),
             )

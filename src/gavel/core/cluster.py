@@ -11,6 +11,9 @@ from gavel.core.errors import InputError
 LIST_PRICES = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 """Dollars an hour on demand in a public cloud when the paper was written; used where a price is not given."""
 
+MOST = 1_000_000
+"""The most accelerators of one type that a cluster may have: each server is kept by itself."""
+
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorType:
@@ -75,11 +78,13 @@ def parse_cluster(text: str, *, per_server: int = 4) -> Cluster:
     """
     counts: dict[str, int] = {}
     for part in text.split(","):
-        name, separator, number = part.strip().partition("=")
-        if not (name and separator and number.strip().isdigit()):
+        name, separator, number = (piece.strip() for piece in part.partition("="))
+        if not (name and separator and number.isascii() and number.isdigit()):
             raise InputError(f"cluster {text!r}: {part.strip()!r} is not of the form type=count, for example v100=4")
         if name in counts:
             raise InputError(f"cluster {text!r}: type {name!r} is given twice; add the counts up")
+        if len(number) > len(str(MOST)) or int(number) > MOST:
+            raise InputError(f"cluster {text!r}: {part.strip()!r} is more than {MOST:,} accelerators; give fewer")
         counts[name] = int(number)
     return Cluster(tuple(_servers(counts.items(), per_server)))
 

@@ -76,3 +76,12 @@ class Entity:
 
     weight: float = 1.0
     policy: EntityPolicy = field(default="fairness")
+
+
+def is_path(text: str) -> bool:
+    """Whether a text can name an entity.
+
+    >>> [is_path(text) for text in ("research", "company/research", "company//research", "")]
+    [True, True, False, False]
+    """
+    return "" not in text.split("/")

@@ -11,7 +11,7 @@ from typing import Any
 
 from gavel.core.cluster import LIST_PRICES, AcceleratorType
 from gavel.core.errors import InputError
-from gavel.core.jobs import Entity, Job, Pair, PlacedRate, Rate
+from gavel.core.jobs import Entity, Job, Pair, PlacedRate, Rate, is_path
 from gavel.core.problem import Problem
 from gavel.core.strict_json import without_repeated_keys
 from gavel.core.throughputs import ThroughputTable
@@ -77,7 +77,7 @@ class Entities:
         """
         if name in self.paths:
             return self.paths[name]
-        if "" in name.split("/"):
+        if not is_path(name):
             raise InputError(f'{where}: {name!r} is not a path of names such as "company/research"')
         if name in self.described or not self.described:
             return name
@@ -319,7 +319,7 @@ def _entity(value: _Value) -> Entity:
 
 def _parent(value: _Value, name: str, entities: Mapping[str, Entity]) -> str | None:
     parent = value.get("parent")
-    if "" in name.split("/"):
+    if not is_path(name):
         raise InputError(f'{value.where}: {name!r} is not a path of names such as "company/research"')
     if parent.raw is None:
         return None

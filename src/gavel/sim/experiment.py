@@ -232,9 +232,8 @@ def run(
     }
     outcome = _simulate(experiment, scene, happening, observers)
     counted = scene.trace.jobs[slice(*experiment.window)] if experiment.window else scene.trace.jobs
-    notes = (*scene.trace.notes, *_unpriced(scene))
-    if not outcome.drained:
-        notes += (_why_not_done([job for job in counted if job.id not in outcome.jobs], scene, experiment.limit_days),)
+    left = [job for job in counted if job.id not in outcome.jobs]
+    notes = (*scene.trace.notes, *_unpriced(scene), *_why_not_done(left, scene, experiment.limit_days))
     dated = [job for job in counted if job.deadline_seconds is not None]
     overdue = sum(_is_overdue(job, outcome) for job in dated)
     names = tuple(job.id for job in counted)
@@ -275,24 +274,18 @@ def _simulate(
 
 
 def check_settings(experiment: Experiment) -> None:
-    """Refuse settings that contradict each other."""
+    """Refuse settings that make no sense or contradict each other."""
     find_policy(experiment.policy)
-    if experiment.trace is None and experiment.jobs is None:
-        raise InputError("there is nothing to run; give --trace FILE, --jobs N --arrivals-per-hour L, or --static N")
-    if experiment.trace is None and experiment.trace_format is not None:
-        raise InputError("--format says how to read a trace; give --trace FILE too, or leave it out")
+    for field in fields(experiment):
+        value = getattr(experiment, field.name)
+        if isinstance(value, float) and not np.isfinite(value):
+            raise InputError(f"{_option(field.name)} must be a finite number, not {value}")
     if experiment.trace is not None:
-        for field in fields(experiment):
-            if field.name in GENERATED and getattr(experiment, field.name) != field.default:
-                option = field.name.replace("_", "-")
-                raise InputError(
-                    f"--{option} is for generated jobs, and --trace has jobs already; leave one of them out"
-                )
-        if experiment.entities and not names_a_file(experiment.entities):
-            raise InputError(
-                f"--entities {experiment.entities}: the trace says whose its jobs are; to give its entities weights "
-                "and policies name a JSON file"
-            )
+        _check_trace_settings(experiment)
+    elif experiment.jobs is None:
+        raise InputError("there is nothing to run; give --trace FILE, --jobs N --arrivals-per-hour L, or --static N")
+    elif experiment.trace_format is not None:
+        raise InputError("--format says how to read a trace; give --trace FILE too, or leave it out")
     if not experiment.ideal and experiment.restart_seconds >= experiment.round_seconds:
         raise InputError(
             f"--restart-seconds {experiment.restart_seconds:g} is not less than --round-seconds "
@@ -300,6 +293,25 @@ def check_settings(experiment: Experiment) -> None:
         )
     if experiment.ideal and experiment.mechanism == "plain":
         raise InputError("--ideal grants every job its allocation exactly, without a mechanism; leave out plain")
+
+
+def _check_trace_settings(experiment: Experiment) -> None:
+    """Refuse what is for generated jobs."""
+    for field in fields(experiment):
+        if field.name in GENERATED and getattr(experiment, field.name) != field.default:
+            raise InputError(
+                f"{_option(field.name)} is for generated jobs, and --trace has jobs already; leave one out"
+            )
+    if experiment.entities and not names_a_file(experiment.entities):
+        raise InputError(
+            f"--entities {experiment.entities}: the trace says whose its jobs are; to give its entities weights "
+            "and policies name a JSON file"
+        )
+
+
+def _option(setting: str) -> str:
+    """What the command line calls a setting."""
+    return f"--{setting.replace('_', '-')}"
 
 
 def _all_at_once(scene: Scene) -> Problem:
@@ -350,11 +362,21 @@ def _unpriced(scene: Scene) -> tuple[str, ...]:
     return (f"the cost leaves out {', '.join(names)}, whose price is not known; give --prices {given}",)
 
 
-def _why_not_done(left: list[TraceJob], scene: Scene, days: float) -> str:
+def _why_not_done(left: list[TraceJob], scene: Scene, days: float) -> list[str]:
+    """Sentences about the jobs that did not finish."""
     stuck = [job for job in left if not _can_run(job, scene)]
+    late = sum(job.arrival > days * 86_400.0 for job in left)
+    said = []
     if stuck:
-        return f"jobs that no type of the cluster can run never ran: {', '.join(job.id for job in stuck[:5])}"
-    return f"{len(left)} jobs were not done after {days:g} days; raise --limit-days or lower the load"
+        named = ", ".join(f"{job.id} ({job.workers} worker{'s' * (job.workers > 1)})" for job in stuck[:5])
+        more = f" and {len(stuck) - 5:,} more" if len(stuck) > 5 else ""
+        said.append(f"no type of the cluster can run {named}{more}; nothing waits for them")
+    if len(left) > len(stuck):
+        unborn = f", of which {late:,} had not arrived" if late else ""
+        number = len(left) - len(stuck)
+        were = "1 job was" if number == 1 else f"{number:,} jobs were"
+        said.append(f"{were} not done after {days:g} days{unborn}; raise --limit-days or lower the load")
+    return said
 
 
 def _is_overdue(job: TraceJob, outcome: Outcome) -> bool:

@@ -5,6 +5,7 @@ Between two events it can be looked at, and written down so that it goes on late
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -211,12 +212,12 @@ def check_fits(trace: Trace, window: tuple[int, int] | None, cluster: Cluster, t
     """Refuse what cannot be simulated, before any time is spent on it."""
     for kind in cluster.types():
         if kind.name not in table.types:
-            raise InputError(
-                f"no throughput is known for {kind.name!r}, a type of the cluster; known: {', '.join(table.types)}"
-            )
+            near = difflib.get_close_matches(kind.name.lower(), table.types, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(table.types)}"
+            raise InputError(f"no throughput is known for {kind.name!r}, a type of the cluster; {hint}")
     if not sum(server.accelerators for server in cluster.servers):
         raise InputError("the cluster has no accelerators; give for example --cluster v100=4,k80=8")
     if window and not 0 <= window[0] < window[1] <= len(trace.jobs):
         raise InputError(
-            f"the window {window[0]}:{window[1]} does not lie within the {len(trace.jobs)} jobs of the trace"
+            f"the window {window[0]}:{window[1]} does not lie within the {len(trace.jobs):,} jobs of the workload"
         )

@@ -67,6 +67,9 @@ def _recognised(source: Source) -> str:
     for name, kind in FORMATS.items():
         if kind.recognises(source):
             return name
+    for separator, called in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
+        if set(own.REQUIRED) <= {name.strip().strip('"') for name in source.first_line().split(separator)}:
+            raise InputError(f"{source.name}: there are {called} between its columns; our own format has commas")
     known = "; ".join(f"{name} ({kind.description})" for name, kind in FORMATS.items())
     raise InputError(f"{source.name}: its format is not recognised; name it with --format, one of: {known}")
 

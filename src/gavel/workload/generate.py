@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gavel.core.errors import InputError
+from gavel.core.jobs import is_path
 from gavel.core.throughputs import ThroughputTable
 from gavel.workload.reference import Reference, drawn
 from gavel.workload.templates import nearest
@@ -30,6 +31,8 @@ SHORT_MINUTES = (1.5, 3.0)
 LONG_MINUTES = (3.0, 4.0)
 """Powers of ten between which the logarithm of a job's minutes is uniform."""
 HIGH_PRIORITY_WEIGHT = 5.0
+MOST_JOBS = 10_000_000
+"""More do not fit into the memory of most machines."""
 
 
 def generate(
@@ -62,6 +65,9 @@ def generate(
     _check_positive("a high priority's weight", [high_priority_weight])
     _check_positive("an SLO factor", slo_factors)
     _check_positive("a duration in seconds", durations or ())
+    for name in entities:
+        if not is_path(name):
+            raise InputError(f'entity {name!r} is not a path of names such as "company/research"')
     reference = Reference.of(table, reference_type)
     streams = _Streams.of(seed)
     workers = _workers(streams.workers.random(jobs)) if multi_worker else [1] * jobs
@@ -107,6 +113,8 @@ class _Streams:
 def _check(jobs: int, seed: int, high_priority_share: float) -> None:
     if jobs < 1:
         raise InputError(f"a workload needs at least one job, not {jobs}")
+    if jobs > MOST_JOBS:
+        raise InputError(f"a workload has at most {MOST_JOBS:,} jobs, not {jobs:,}; ask for fewer")
     if seed < 0:
         raise InputError(f"the seed must be 0 or more, not {seed}")
     if not 0.0 <= high_priority_share <= 1.0:
@@ -128,7 +136,9 @@ def _chosen(templates: Sequence[str] | None, table: ThroughputTable) -> list[str
         matching = [template for template in table.templates if template == name or template.startswith(f"{name} (")]
         if not matching:
             near = nearest(name, table.templates)
-            hint = f"the nearest known are: {', '.join(map(repr, near))}" if near else "the throughput table names them"
+            models = dict.fromkeys(template.partition(" (")[0] for template in table.templates)
+            known = ", ".join(list(models)[:20]) + (", …" if len(models) > 20 else "")
+            hint = f"the nearest known are: {', '.join(map(repr, near))}" if near else f"known are: {known}"
             raise InputError(f"there is no template {name!r}; {hint}")
         found |= dict.fromkeys(matching)
     if not found:

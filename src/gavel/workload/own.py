@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import difflib
 from pathlib import Path
 
 from gavel.core.errors import InputError
+from gavel.core.jobs import is_path
 from gavel.core.throughputs import ThroughputTable
 from gavel.workload.rows import Row, Source, named_rows
 from gavel.workload.templates import UnknownTemplates
@@ -57,11 +59,16 @@ def write_own(trace: Trace, path: Path) -> None:
 def _check_columns(row: Row) -> None:
     for name in row.values:
         if name not in COLUMNS:
-            raise InputError(f"{row.source}: column {name!r} is not known; known are: {', '.join(COLUMNS)}")
+            near = difflib.get_close_matches(name.lower(), COLUMNS, n=1)
+            hint = f"did you mean {near[0]!r}?" if near else f"known are: {', '.join(COLUMNS)}"
+            raise InputError(f"{row.source}: column {name!r} is not known; {hint}")
 
 
 def _job(row: Row, number: int) -> TraceJob:
     workers, weight, deadline = row["workers"], row["weight"], row["deadline_seconds"]
+    entity = row.values.get("entity") or None
+    if entity is not None and not is_path(entity):
+        raise row["entity"].refuse('a path of names such as "company/research"')
     return TraceJob(
         id=row.values.get("id") or f"job{number}",
         template=row["template"].filled(),
@@ -69,7 +76,7 @@ def _job(row: Row, number: int) -> TraceJob:
         steps=row["steps"].number("a number of steps; give one greater than 0", positive=True),
         arrival=row["arrival_seconds"].number("an arrival; give seconds from the start of the trace, 0 or more"),
         weight=weight.number("a weight; give a number greater than 0", positive=True) if weight.text else 1.0,
-        entity=row.values.get("entity") or None,
+        entity=entity,
         deadline_seconds=(
             deadline.number("a deadline; give seconds after the arrival, or nothing", positive=True)
             if deadline.text

@@ -80,7 +80,7 @@ class Log:
                     workers=count,
                     steps=record.run_seconds * reference.rate(template, count),
                     arrival=record.submitted - start,
-                    entity=record.entity,
+                    entity=_path(record.entity),
                     command=record.command,
                 )
             )
@@ -118,6 +118,15 @@ class Log:
         if again:
             yield f"{again} job{' repeats an id' if again == 1 else 's repeat an id'} and got a suffix such as #2"
         yield from self.notes
+
+
+def _path(name: str | None) -> str | None:
+    """Whoever a log names as a path of entities: empty parts are left out.
+
+    >>> _path("/groups//vision"), _path("/"), _path(None)
+    ('groups/vision', None, None)
+    """
+    return "/".join(part for part in name.split("/") if part) or None if name else None
 
 
 def _unique_ids(ids: Iterable[str]) -> list[str]:
