@@ -6,7 +6,7 @@ Space sharing is more combos (pairs of profiles), placement sensitivity more col
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
@@ -194,6 +194,11 @@ class Problem:
         return other
 
     @cached_property
+    def kept(self) -> dict[Hashable, object]:
+        """Room for whatever else is worked out from types and profiles alone; shared with every `with_jobs`."""
+        return {}
+
+    @cached_property
     def counts(self) -> Floats:
         """Accelerators by type."""
         return np.array([t.count for t in self.types], dtype=float)
@@ -291,6 +296,7 @@ _KNOWN_BEFORE_JOBS = (
     "fastest_rates",
     "runnable",
     "worthwhile_pairs",
+    "kept",
 )
 
 

@@ -30,7 +30,7 @@ def isolated(problem: Problem) -> Allocation:
     c = program.combos
     share = problem.isolated_shares[program.profile[c.first], problem.column_type[c.column]]
     amounts = program.feasible(
-        share * _best_placement(problem)[program.profile[c.first], c.column] / c.unit * program.count[c.first]
+        share * _best_placement(problem)[program.profile[c.first], c.column] / program.unit * program.count[c.first]
     )
     level = _fairness_level(program)
     return certified(program, amounts, "isolated", scores.fairness, bound=level.bound, prices=level.prices)
@@ -61,7 +61,7 @@ def gandiva(problem: Problem, *, seed: int = 0) -> Allocation:
     class_of[program.member] = np.arange(len(program))
     mate = np.where(partner[program.member] >= 0, class_of[partner[program.member]], -1)
     units = int((mate < 0).sum() + (mate >= 0).sum() // 2)
-    amounts = program.feasible(_unit_shares(program, mate, max(units, 1)) / program.combos.unit)
+    amounts = program.feasible(_unit_shares(program, mate, max(units, 1)) / program.unit)
     level = _fairness_level(Program(problem, "weight"))
     return certified(program, amounts, "gandiva", scores.fairness, bound=level.bound, prices=level.prices)
 
@@ -146,7 +146,7 @@ def allox(problem: Problem) -> Allocation:
     c = program.combos
     first_in_line = _heads(matching, program)[c.first, problem.column_type[c.column]]
     best = _best_placement(problem)[program.profile[c.first], c.column]
-    return program.allocation("allox", first_in_line * best / c.unit, certificate)
+    return program.allocation("allox", first_in_line * best / program.unit, certificate)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -3,22 +3,62 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gavel.core.problem import Floats, Ints
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """Column j holds `data[indptr[j]:indptr[j + 1]]` in the rows `indices[...]`."""
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where a matrix has entries: column j has them in the rows `indices[indptr[j]:indptr[j + 1]]`."""
 
     shape: tuple[int, int]
     indptr: Ints
     indices: Ints
-    data: Floats
     column: Ints
     """The column of each entry."""
+    order: Ints | None
+    """How values have to be ordered; None if they come as they are needed."""
+    begin: Ints | None
+    """Where, once ordered, the values of each place begin; None if each has one."""
+
+    @classmethod
+    def of(cls, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Places:
+        """From entries in any order; some may be at one place."""
+        place, order, begin = columns * shape[0] + rows, None, None
+        if (place[1:] <= place[:-1]).any():
+            order = np.argsort(place, kind="stable")
+            rows, columns, place = rows[order], columns[order], place[order]
+            new = np.ones(len(place), dtype=bool)
+            new[1:] = place[1:] != place[:-1]
+            if not new.all():
+                begin = new.nonzero()[0]
+                rows, columns = rows[begin], columns[begin]
+        return cls(shape, _starts(columns, shape[1]), rows, columns, order, begin)
+
+    def holding(self, values: Floats) -> Columns:
+        """The matrix with these values, given in the order of the entries; those at one place add up."""
+        if self.order is not None:
+            values = values[self.order]
+        if self.begin is not None:
+            values = np.add.reduceat(values, self.begin)
+        return Columns(self, values)
+
+    @cached_property
+    def narrow(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """`indptr` and `indices` as solvers in C want them."""
+        return self.indptr.astype(np.int32), self.indices.astype(np.int32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Places and the values there."""
+
+    places: Places
+    data: Floats
 
     @classmethod
     def of(cls, rows: Ints, columns: Ints, values: Floats, shape: tuple[int, int]) -> Columns:
@@ -28,40 +68,35 @@ class Columns:
         >>> m.times(np.array([1.0, 10.0])).tolist(), m.transposed_times(np.array([1.0, 10.0])).tolist()
         ([50.0, 5.0], [50.0, 5.0])
         """
-        place = columns * shape[0] + rows
-        if (place[1:] <= place[:-1]).any():
-            order = np.argsort(place, kind="stable")
-            rows, columns, values, place = rows[order], columns[order], values[order], place[order]
-            new = np.ones(len(place), dtype=bool)
-            new[1:] = place[1:] != place[:-1]
-            if not new.all():
-                values = np.add.reduceat(values, np.flatnonzero(new))
-                rows, columns = rows[new], columns[new]
-        return cls(shape, _starts(columns, shape[1]), rows, values, columns)
+        return Places.of(rows, columns, shape).holding(values)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.places.shape
 
     def times(self, x: Floats) -> Floats:
         """The matrix times a vector."""
+        at = self.places
         return np.asarray(
-            np.bincount(self.indices, weights=self.data * x[self.column], minlength=self.shape[0]), dtype=np.float64
+            np.bincount(at.indices, weights=self.data * x[at.column], minlength=at.shape[0]), dtype=np.float64
         )
 
     def transposed_times(self, y: Floats) -> Floats:
         """The transposed matrix times a vector."""
+        at = self.places
         return np.asarray(
-            np.bincount(self.column, weights=self.data * y[self.indices], minlength=self.shape[1]), dtype=np.float64
+            np.bincount(at.column, weights=self.data * y[at.indices], minlength=at.shape[1]), dtype=np.float64
         )
-
-    def with_data(self, data: Floats) -> Columns:
-        """The same places with other values."""
-        return Columns(self.shape, self.indptr, self.indices, data, self.column)
 
     def select(self, chosen: Ints) -> Columns:
         """Some of the columns, in the given order."""
-        sizes = np.diff(self.indptr)[chosen]
+        from_start, at = self.places.indptr, self.places
+        sizes = np.diff(from_start)[chosen]
         starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.intp)
-        at = np.repeat(self.indptr[chosen] - starts[:-1], sizes) + np.arange(starts[-1])
+        entries = np.repeat(from_start[chosen] - starts[:-1], sizes) + np.arange(starts[-1])
         column = np.repeat(np.arange(len(chosen)), sizes)
-        return Columns((self.shape[0], len(chosen)), starts, self.indices[at], self.data[at], column)
+        places = Places((at.shape[0], len(chosen)), starts, at.indices[entries], column, None, None)
+        return Columns(places, self.data[entries])
 
 
 def _starts(columns: Ints, width: int) -> Ints:

@@ -43,7 +43,8 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
     With space sharing most columns are pairs that no optimum uses. Pricing all of them at once is one product.
     """
     method: Method = "primal simplex"
-    classes_of = np.bincount(lp.matrix.column[lp.matrix.indices < lp.classes], minlength=lp.matrix.shape[1])
+    places = lp.matrix.places
+    classes_of = np.bincount(places.column[places.indices < lp.classes], minlength=places.shape[1])
     active = classes_of < 2  # whoever runs alone, and the level
     if start is not None:
         active |= start.x > 0
@@ -70,8 +71,8 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
             np.zeros(len(best)),
             unbounded,
             len(part.data),
-            part.indptr[:-1],
-            part.indices,
+            part.places.indptr[:-1],
+            part.places.indices,
             part.data,
         )
         active[best] = True
@@ -137,8 +138,7 @@ def _pass(highs: highspy.Highs, lp: Lp, chosen: Ints | None = None) -> None:
         upper,
         np.full(rows, -np.inf),
         lp.rhs,
-        matrix.indptr.astype(np.int32),
-        matrix.indices.astype(np.int32),
+        *matrix.places.narrow,
         matrix.data,
         np.zeros(columns, dtype=np.int32),
     )

@@ -86,8 +86,9 @@ class _Blocks:
         m, width = lp.classes, int(position.max(initial=0)) + 1
         if width > WIDEST:
             raise SolverFailed(f"{width} columns a class need a general solver")
-        structural = lp.matrix.column < len(owner)
-        row, column, data = lp.matrix.indices[structural], lp.matrix.column[structural], lp.matrix.data[structural]
+        places = lp.matrix.places
+        structural = places.column < len(owner)
+        row, column, data = places.indices[structural], places.column[structural], lp.matrix.data[structural]
         dense: dict[tuple[int, int], Floats] = {}
         time, floor = np.zeros((width, m)), np.zeros((width, m))
         for target, chosen in ((time, row < m), (floor, (row >= m) & (row < 2 * m))):

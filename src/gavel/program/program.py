@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 from scipy import optimize
 
 from gavel.core.allocation import Allocation, Certificate
-from gavel.core.errors import InputError, SolverError
-from gavel.core.problem import Classes, Floats, Ints, JobField, Pairs, Problem, grouped
+from gavel.core.errors import SolverError
+from gavel.core.problem import Classes, Floats, Ints, JobField, Problem, grouped
 from gavel.program.columns import Columns
 from gavel.program.demand import Demand
+from gavel.program.frame import Combos, Frame
 from gavel.program.lp import Bound, Lp, LpSolution
 from gavel.program.solve import MANY_CLASSES, TOLERANCE, solve
 
@@ -31,27 +31,6 @@ LEVEL_STEPS = 60
 RATIO_TOLERANCE = 1e-7
 LEAST_SHARE = 1e-11
 """Whoever is asked for a smaller part of its best throughput gets this much: solvers cannot tell less from nothing."""
-MOST_COMBOS = 20_000_000
-"""Beyond this the columns alone take gigabytes."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Combos:
-    """The columns of the program: who runs where, and how fast."""
-
-    first: Ints
-    second: Ints
-    """-1 where one class runs alone."""
-    column: Ints
-    kind: Ints
-    """The type of the column."""
-    rate: Floats
-    second_rate: Floats
-    unit: Floats
-    """Instances at once that stand for 1 in the program: as many as members or accelerators allow."""
-
-    def __len__(self) -> int:
-        return len(self.first)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,125 +76,59 @@ class Program:
         self.member: Ints = self.classes.first[self.live]
         self.profile: Ints = profile[self.live]
         self.count: Floats = self.classes.count[self.live].astype(float)
-        self.workers: Floats = problem.profiles.workers[self.profile].astype(float)
+        self.frame: Frame = Frame.of(problem, self.profile, self.count > 1)
         self.weight: Floats = problem.jobs.weight[self.member]
         self.steps: Floats = problem.jobs.steps[self.member]
-        self.fastest: Floats = problem.fastest_rates[self.profile]
-        self.equal_share: Floats = problem.equal_share_rates[self.profile]
 
     def __len__(self) -> int:
         return len(self.live)
 
-    @cached_property
-    def normalised_gain(self) -> Floats:
-        """Turns steps/s into the paper's normalised throughput: per equal share, times workers."""
-        return self.workers / self.equal_share
-
-    @cached_property
+    @property
     def combos(self) -> Combos:
-        """Every combo worth considering, in every column where it runs."""
-        rates = self.problem.rates[self.profile]
-        first, column = (rates > 0).nonzero()
-        alone = first, np.full(len(first), -1), column, rates[first, column], np.zeros(len(first))
-        if not len(self.problem.pairs):
-            return self._with_units(*alone)
-        return self._with_units(*map(np.concatenate, zip(alone, self._paired(self.problem.pairs), strict=True)))
+        return self.frame.combos
 
-    def _paired(self, pairs: Pairs) -> tuple[Ints, Ints, Ints, Floats, Floats]:
-        """Pairs of classes, where sharing beats taking turns: first, second, column and the rate of either."""
-        row, column = self.problem.worthwhile_pairs
-        profiles = len(self.problem.rates)
-        first, second, source = _class_pairs(self.profile, profiles, pairs.first[row], pairs.second[row])
-        keep = (first < second) | (pairs.first[row] != pairs.second[row])[source]
-        keep |= (first == second) & (self.count[first] > 1)
-        first, second, source = first[keep], second[keep], source[keep]
-        rates = pairs.rates[row[source], :, column[source]]
-        return first, second, column[source], rates[:, 0], rates[:, 1]
+    @property
+    def workers(self) -> Floats:
+        return self.frame.workers
 
-    def _with_units(self, first: Ints, second: Ints, column: Ints, rate: Floats, second_rate: Floats) -> Combos:
-        kind = self.problem.column_type[column]
-        unit = np.minimum(self.count[first], self.problem.counts[kind] / self.workers[first])
-        if len(self.problem.pairs):
-            shared = second >= 0
-            unit[shared] = np.minimum(unit[shared], self.count[second[shared]])
-            itself = first == second
-            unit[itself] = np.minimum(unit[itself], self.count[first[itself]] / 2)
-        return Combos(first, second, column, kind, rate, second_rate, unit)
+    @property
+    def fastest(self) -> Floats:
+        return self.frame.fastest
 
-    @cached_property
-    def _shared(self) -> Ints:
-        return (self.combos.second >= 0).nonzero()[0]
-
-    @cached_property
+    @property
     def reach(self) -> Floats:
-        """By class: the throughput of a member with the cluster to itself; measured pairs may beat running alone."""
-        c, s = self.combos, self._shared
-        if not len(s):
-            return self.fastest
-        reach = self.fastest.copy()
-        np.maximum.at(reach, c.first[s], c.rate[s])
-        np.maximum.at(reach, c.second[s], c.second_rate[s])
-        return reach
+        return self.frame.reach
+
+    @property
+    def normalised_gain(self) -> Floats:
+        return self.frame.normalised_gain
 
     @cached_property
-    def _gangs(self) -> list[tuple[int, int, int]]:
-        """(column, workers, limit): at most this many gangs of at least this size sit on one server each."""
-        limits = []
-        for index, column in enumerate(self.problem.columns):
-            if column.consolidated:
-                here = self.combos.first[self.combos.column == index]
-                for workers in np.unique(self.workers[here]).astype(int).tolist():
-                    limit = self.problem.types[column.type_index].gangs_on_one_server(workers)
-                    if limit is not None:
-                        limits.append((index, workers, limit))
-        return limits
+    def unit(self) -> Floats:
+        """By combo: the instances at once that stand for 1 in the program, as many as members or accelerators allow."""
+        c, s = self.combos, self.combos.shared
+        unit = np.minimum(self.count[c.first], self.problem.counts[c.kind] / self.workers[c.first])
+        if len(s):
+            unit[s] = np.minimum(unit[s], self.count[c.second[s]])
+            itself = c.first == c.second
+            unit[itself] = np.minimum(unit[itself], self.count[c.first[itself]] / 2)
+        return np.asarray(unit)
 
     @cached_property
     def _matrix(self) -> Columns:
         """Time rows, throughput rows and coupling rows, in units; each program sets the last column, the level."""
-        c, m = self.combos, len(self)
-        share = c.unit / self.count[c.first]
-        used = self.workers[c.first] * c.unit / self.problem.counts[c.kind]
-        # Column by column, so that programs without pairs and gangs need no sorting.
-        rows = [_interleaved(c.first, m + c.first, 2 * m + c.kind)]
-        columns = [np.arange(len(c)).repeat(3)]
-        values = [_interleaved(share, c.rate * share, used)]
-        if len(self._shared):
-            s, second = self._shared, c.second[self._shared]
-            share = c.unit[s] / self.count[second]
-            rows += [second, m + second]
-            columns += [s, s]
-            values += [share, c.second_rate[s] * share]
-        for number, (column, workers, limit) in enumerate(self._gangs):
-            here = np.flatnonzero((c.column == column) & (self.workers[c.first] >= workers))
-            rows.append(np.full(len(here), 2 * m + len(self.problem.types) + number))
-            columns.append(here)
-            values.append(c.unit[here] / max(limit, 1e-9))
-        rows.append(np.arange(m, 2 * m))
-        columns.append(np.full(m, len(c)))
-        values.append(np.zeros(m))
-        shape = 2 * m + len(self.problem.types) + len(self._gangs), len(c) + 1
-        return Columns.of(np.concatenate(rows), np.concatenate(columns), np.concatenate(values), shape)
-
-    @cached_property
-    def _floor_entries(self) -> tuple[Ints, Ints]:
-        """Where the throughput rows' values are, without the level's, and of which class each is."""
-        m, rows = len(self), self._matrix.indices[: -len(self)]
-        entries = ((rows >= m) & (rows < 2 * m)).nonzero()[0]
-        return entries, rows[entries] - m
+        return self.frame.matrix(self.unit, self.count)
 
     @cached_property
     def _slack(self) -> float:
-        return INTERIOR_FLOOR_SLACK if len(self) >= MANY_CLASSES and not len(self._shared) else FLOOR_SLACK
+        return INTERIOR_FLOOR_SLACK if len(self) >= MANY_CLASSES and not len(self.combos.shared) else FLOOR_SLACK
 
     def throughput(self, amounts: Floats) -> Floats:
         """Steps per second of a member of each class."""
-        c = self.combos
-        done = c.rate * c.unit * amounts
-        total = np.bincount(c.first, weights=done, minlength=len(self))
-        if len(self._shared):
-            s = self._shared
-            total += np.bincount(c.second[s], weights=(c.second_rate * c.unit * amounts)[s], minlength=len(self))
+        c, s = self.combos, self.combos.shared
+        total = np.bincount(c.first, weights=c.rate * self.unit * amounts, minlength=len(self))
+        if len(s):
+            total += np.bincount(c.second[s], weights=(c.second_rate * self.unit * amounts)[s], minlength=len(self))
         return total / self.count
 
     def max_level(self, demand: Demand, *, floors: Floats | None = None, start: LpSolution | None = None) -> Level:
@@ -285,11 +198,11 @@ class Program:
         value = self._worth(gain)
         if charge is not None:
             value = value - charge[c.column] * self.workers[c.first]
-        return self._best(value * c.unit, floors, start)
+        return self._best(value * self.unit, floors, start)
 
     def _worth(self, gain: Floats) -> Floats:
         """By combo: what one instance gains."""
-        c, s = self.combos, self._shared
+        c, s = self.combos, self.combos.shared
         worth = gain[c.first] * c.rate
         if len(s):
             worth[s] += gain[c.second[s]] * c.second_rate[s]
@@ -317,27 +230,27 @@ class Program:
         if floors is None or not floors.any():
             # The best combos alone reach the best ratio, so nothing else may run, and prices cannot help either.
             among_best = worth >= best_single * each * (1 - RATIO_TOLERANCE)
-            last = self._best(np.where(among_best, worth, -worth) * c.unit, np.zeros(len(self)))
+            last = self._best(np.where(among_best, worth, -worth) * self.unit, np.zeros(len(self)))
             last = replace(last, prices=np.zeros_like(last.prices))
             return self._ratio_solution(last, worth, each, best_single)
         cheapest = self.maximise(np.zeros(len(self)), charge=charge, floors=floors)
         least_charge = max(-cheapest.bound, 0.0)
-        ratio, solution = _ratio(cheapest.amounts * c.unit, worth, each), cheapest
+        ratio, solution = _ratio(cheapest.amounts * self.unit, worth, each), cheapest
         for _ in range(LEVEL_STEPS):
             solution = self.maximise(gain, charge=charge * ratio, floors=floors, start=solution.start)
-            better = _ratio(solution.amounts * c.unit, worth, each)
+            better = _ratio(solution.amounts * self.unit, worth, each)
             if better <= ratio * (1 + 1e-9):
                 break
             ratio = better
         bound = min(best_single, ratio + max(solution.bound, 0.0) / max(least_charge, 1e-12))
         last = self.maximise(gain, charge=charge * ratio * (1 - RATIO_TOLERANCE), floors=floors)
-        if _ratio(last.amounts * c.unit, worth, each) < ratio * (1 - 2 * RATIO_TOLERANCE):
+        if _ratio(last.amounts * self.unit, worth, each) < ratio * (1 - 2 * RATIO_TOLERANCE):
             last = solution  # charges of very different size: what the hair buys is lost in rounding
         return self._ratio_solution(last, worth, each, bound)
 
     def _ratio_solution(self, last: Solution, worth: Floats, each: Floats, bound: float) -> Solution:
         """The same point with the ratio as its value; a price is what it adds to the ratio at this charge."""
-        amounts = last.amounts * self.combos.unit
+        amounts = last.amounts * self.unit
         spent = float(each @ amounts)
         ratio = _ratio(amounts, worth, each)
         prices = last.prices / spent if spent > 0 else np.zeros_like(last.prices)
@@ -356,25 +269,18 @@ class Program:
         asked = floors if target is None else target
         scale = 1.0 / np.where(asked > 0, asked, self.fastest)
         data = base.data.copy()
-        entries, classes = self._floor_entries
-        data[entries] *= -scale[classes]
+        data[self.frame.throughput_entries] *= -scale[self.frame.throughput_classes]
         if target is not None:
             data[len(data) - m :] = (target - floors) * scale
-        rhs = self._limits.copy()
+        rhs = self.frame.limits.copy()
         rhs[m : 2 * m] = -floors * scale
         c = self.combos
         gain = np.zeros(len(c) + 1)
         if cost is not None:
             gain[:-1] = cost
         gain[-1] = 0.0 if target is None else 1.0
-        grid = None if len(self._shared) else (c.first, c.column)
-        return Lp(gain, base.with_data(data), rhs, m, target is not None, grid), scale
-
-    @cached_property
-    def _limits(self) -> Floats:
-        """What rows allow, in units; the throughput rows are set by each program."""
-        gangs = [1.0 if limit else 0.0 for _, _, limit in self._gangs]
-        return np.concatenate([np.ones(2 * len(self) + len(self.problem.types)), gangs])
+        grid = None if len(c.shared) else (c.first, c.column)
+        return Lp(gain, Columns(base.places, data), rhs, m, target is not None, grid), scale
 
     def _at_least(self, asked: Floats) -> Floats:
         return np.where(asked > 0, np.maximum(asked, self._least), 0.0)
@@ -389,15 +295,14 @@ class Program:
         x = np.zeros(len(c) + 1)  # the level is nothing that anyone gets
         x[:-1] = np.where(amounts < 1e-13, 0.0, amounts)
         over = 1.0 / np.maximum(self._matrix.times(x)[:m], 1.0)
-        factor, s = over[c.first], self._shared
+        factor, s = over[c.first], c.shared
         if len(s):
             factor[s] = np.minimum(factor[s], over[c.second[s]])
         x[:-1] *= factor
         used = self._matrix.times(x)[2 * m :]
         x = x[:-1] / np.maximum(used[: len(self.problem.types)], 1.0)[c.kind]
-        for number, (column, workers, _) in enumerate(self._gangs):
-            here = (c.column == column) & (self.workers[c.first] >= workers)
-            x[here] /= max(used[len(self.problem.types) + number], 1.0)
+        for number, gangs in enumerate(self.frame.gangs):
+            x[gangs.combos] /= max(used[len(self.problem.types) + number], 1.0)
         return x
 
     def allocation(self, policy: str, amounts: Floats, certificate: Certificate) -> Allocation:
@@ -405,44 +310,15 @@ class Program:
         c, combo, columns = self.combos, self.combos.first, len(self.problem.columns)
         combos = np.full((len(self), 2), -1)
         combos[:, 0] = self.live
-        if len(self._shared):
+        if len(c.shared):
             index, combo, _ = grouped(c.first * (len(self) + 1) + c.second + 1)
             second = c.second[index]
             combos = np.stack([self.live[c.first[index]], np.where(second >= 0, self.live[second], -1)], axis=1)
         instances, rates = np.zeros((len(combos), columns)), np.zeros((len(combos), 2, columns))
-        instances[combo, c.column] = amounts * c.unit
+        instances[combo, c.column] = amounts * self.unit
         rates[combo, 0, c.column] = c.rate
         rates[combo, 1, c.column] = c.second_rate
         return Allocation(self.problem, policy, self.classes, combos, instances, rates, certificate)
-
-
-Numbers = TypeVar("Numbers", Ints, Floats)
-
-
-def _interleaved(*parts: Numbers) -> Numbers:
-    """The first of each part, then the second of each, and so on."""
-    whole = np.empty((len(parts[0]), len(parts)), dtype=parts[0].dtype)
-    for position, part in enumerate(parts):
-        whole[:, position] = part
-    return whole.ravel()
-
-
-def _class_pairs(profile: Ints, profiles: int, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
-    """Every class of each first profile with every class of its second, and which entry a pair comes from."""
-    by_profile = np.argsort(profile, kind="stable")
-    count = np.bincount(profile, minlength=profiles)
-    begin = np.cumsum(count) - count
-    size = count[first] * count[second]
-    if size.sum() > MOST_COMBOS:
-        raise InputError(
-            f"space sharing among {len(profile):,} different jobs makes {int(size.sum()):,} combos, more than "
-            f"{MOST_COMBOS:,}; leave out --space-sharing, or use a policy that tells fewer jobs apart"
-        )
-    source = np.repeat(np.arange(len(first)), size)
-    within = np.arange(len(source)) - np.repeat(np.cumsum(size) - size, size)
-    one = by_profile[begin[first[source]] + within // count[second[source]]]
-    other = by_profile[begin[second[source]] + within % count[second[source]]]
-    return one, other, source
 
 
 def _ratio(amounts: Floats, worth: Floats, each: Floats) -> float:
