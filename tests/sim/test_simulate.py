@@ -87,36 +87,6 @@ def test_a_job_alone_takes_its_steps_over_its_rate() -> None:
     assert outcome.jobs["j"].seconds == pytest.approx(600.0)
 
 
-def test_an_idle_cluster_serves_a_late_job_at_once() -> None:
-    rate = builtin_table().rates([("A3C", 1)], ["v100"])[0, 0, 0]
-    trace = Trace(tuple(TraceJob(f"j{n}", "A3C", 1, 600.0 * rate, arrival=50_000.0 * n + 7.0) for n in range(3)))
-    assert [job.seconds for job in alone(trace).jobs.values()] == pytest.approx([600.0] * 3)
-
-
-def test_fewer_steps_than_workers_are_still_done() -> None:
-    outcome = alone(one_job(steps=3.0, workers=4, template="LM (batch size 5)"))
-    assert outcome.jobs["j"].seconds > 0
-
-
-def test_a_job_larger_than_every_type_does_not_stop_the_others() -> None:
-    jobs = (TraceJob("huge", "LM (batch size 5)", 8, 1e4, 0.0), TraceJob("small", "A3C", 1, 1e4, 0.0))
-    outcome = simulate(
-        Trace(jobs), parse_cluster("v100=4"), builtin_table(), allocate, Credits(), Settings(), until_seconds=1e6
-    )
-    assert set(outcome.jobs) == {"small"}
-    assert not outcome.drained
-
-
-@pytest.mark.parametrize("policy", ["min_cost_slo", "fifo", "makespan", "finish_time_fairness", "isolated", "gandiva"])
-def test_policies_run_with_mixed_worker_counts_and_without_deadlines(policy: str) -> None:
-    report = run(
-        Experiment(
-            cluster="v100=8,k80=8", jobs=15, arrivals_per_hour=2.0, multi_worker=True, space_sharing=True, policy=policy
-        )
-    )
-    assert report.document()["jobs_completed"] == 15
-
-
 def test_restarts_cost_time_and_credits_avoid_them() -> None:
     load = {"cluster": "v100=3,p100=3,k80=3", "jobs": 60, "arrivals_per_hour": 0.5, "restart_seconds": 60.0}
     plain = run(Experiment(mechanism="plain", **load)).document()  # type: ignore[arg-type]
