@@ -89,6 +89,15 @@ def test_fifo_serves_in_order_of_arrival_each_on_the_fastest_type_left() -> None
     assert throughput == pytest.approx({"job2": 4.0, "job1": 1.0, "job0": 0.0})
 
 
+def test_fifo_serves_a_large_job_before_small_ones_that_came_later() -> None:
+    """For the same four accelerators; by throughput alone the small ones would count 4 + 3 + 2 + 1 against 5."""
+    small = [Job(f"small{n}", {"gpu": 1.0}, arrival=float(n)) for n in range(1, 5)]
+    jobs = [Job("large", {"gpu": 4.0}, workers=4, arrival=0.0), *small]
+    allocation = allocate(Problem.of([AcceleratorType("gpu", 4)], jobs), "fifo")
+    assert allocation.throughput == pytest.approx({"large": 4.0, **dict.fromkeys((job.id for job in small), 0.0)})
+    assert allocation.certificate.objective == pytest.approx(4 * 5)
+
+
 def test_shortest_job_first_runs_the_shortest_all_of_the_time() -> None:
     jobs = [Job("long", {"v100": 4.0, "k80": 1.0}, steps=500.0), Job("short", {"v100": 4.0, "k80": 1.0}, steps=100.0)]
     allocation = allocate(Problem.of(ONE_OF_EACH, jobs), "shortest_job_first")

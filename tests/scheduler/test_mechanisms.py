@@ -174,3 +174,38 @@ def test_a_job_that_was_displaced_is_seen_waiting_in_the_next_round() -> None:
     mechanism = Credits()
     played = play(mechanism, allocate(Problem.of(types, jobs)), 400)
     assert played.widest.max() <= mechanism.patience + 4
+
+
+def test_under_plain_priorities_nobody_always_comes_first_among_equals() -> None:
+    """Also where a new allocation follows every round, which makes everyone equal again."""
+    types = [AcceleratorType("v100", 1)]
+    jobs = [Job(f"j{n}", {"v100": 1.0}) for n in range(4)]
+    allocation = allocate(Problem.of(types, jobs))
+    mechanism, times = Priorities(), np.zeros(4)
+    workers, rates = np.ones(4, dtype=np.intp), np.ones((4, 1))
+    for _ in range(200):
+        mechanism.adopt(allocation, np.arange(4))
+        (run,) = mechanism.plan(Question([1], [], np.arange(4), workers, rates, workers))
+        times[run.members[0]] += 1
+    assert times.min() >= 30
+
+
+def test_plain_priorities_serve_the_fastest_type_first_if_the_policy_knows_it() -> None:
+    types = [AcceleratorType("k80", 1), AcceleratorType("v100", 1)]
+    allocation = allocate(Problem.of(types, [Job("a", {"k80": 1.0, "v100": 4.0})]), "isolated")
+    assert shares(allocation).tolist() == [[0.5, 0.5]]
+    rounds = [play(Priorities(knows_speeds=known), allocation, 100).received[0] for known in (True, False)]
+    assert [round_[1] for round_ in rounds] == [100.0, pytest.approx(50.0, abs=20)]
+
+
+def test_plain_priorities_keep_the_queue_of_fifo_but_let_new_jobs_use_what_is_idle() -> None:
+    types = [AcceleratorType("v100", 3)]
+    jobs = [Job(f"gang{n}", {"v100": 3.0}, workers=3, arrival=float(n)) for n in range(2)]
+    allocation = allocate(Problem.of(types, [*jobs, Job("late", {"v100": 1.0}, arrival=9.0)]), "fifo")
+    workers, rates = np.array([3, 3, 1, 1]), np.ones((4, 1))
+    mechanism = Priorities()
+    mechanism.adopt(allocation, np.arange(3))
+    mechanism.leave(0)
+    waiting = np.array([1, 2, 3])
+    plan = mechanism.plan(Question([3], [], waiting, workers, rates, np.zeros(4, dtype=np.intp)))
+    assert [run.members for run in plan] == [(3,)]  # unknown to the policy; the others wait for the next allocation

@@ -98,7 +98,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     assert vars(Scheduler(TABLE, Credits(), Settings())).keys() == brought | own | COUNTERS.keys()
     credit = {"entries", "lag", "_members", "_class_rate", "_entry_of", "_settled"}
     assert vars(Credits()).keys() == credit | {"patience", "rotation", "_class_of"}
-    assert vars(Priorities()).keys() == {"_combos", "_target", "_turn", "_rounds"}
+    assert vars(Priorities()).keys() == {"knows_speeds", "_combos", "_target", "_declined", "_turn", "_rounds"}
     assert vars(Floor()).keys() == {"_size", "_with_free", "_free"}
 
 

@@ -279,10 +279,10 @@ def _fifo(model: _Model) -> _Outcome:
 
 
 def _in_order(model: _Model, order: Ints) -> _Outcome:
-    """The paper's sum, M for the job that comes first; jobs that cannot run keep their place in the order."""
+    """The paper's sum times workers, M for the job that comes first; who cannot run keeps its place in the order."""
     rank = np.empty(len(order))
     rank[order] = np.arange(len(order), 0, -1)
-    total = model.cp.sum(model.throughput(rank[model.live] / model.fastest))
+    total = model.cp.sum(model.throughput(rank[model.live] * model.workers / model.fastest))
     value = model.solve(model.cp.Problem(model.cp.Maximize(total), model.valid()))
     return _Outcome(value, model.reached())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.problem import Problem
+from gavel.core.problem import Floats, Ints, Problem
 from gavel.policies import scores
 from gavel.policies.finish import certified, hold_and_fill
 from gavel.program.demand import FinishTime, Proportional
@@ -46,11 +46,10 @@ def finish_time_fairness(problem: Problem) -> Allocation:
 
 
 def fifo(problem: Problem) -> Allocation:
-    """Maximise throughput relative to the fastest type, the earlier a job arrived the more it counts."""
+    """Maximise throughput relative to the fastest type times workers, the earlier a job arrived the more it counts."""
     order = scores.arrival_order(problem)
     program = Program(problem, rank=scores.places(order))
-    gain = scores.order_weights(order)[program.member] / program.fastest
-    best = program.maximise(gain)
+    best = program.maximise(_in_order(program, order))
     return certified(program, best.amounts, "fifo", scores.fifo, bound=best.bound, prices=best.prices)
 
 
@@ -62,8 +61,7 @@ def shortest_job_first(problem: Problem) -> Allocation:
     shortest = int(np.lexsort((scores.places(order)[program.member], durations))[0])
     floors = np.zeros(len(program))
     floors[shortest] = program.reach[shortest]
-    gain = scores.order_weights(order)[program.member] / program.fastest
-    best = program.maximise(gain, floors=floors)
+    best = program.maximise(_in_order(program, order), floors=floors)
     return certified(
         program,
         best.amounts,
@@ -73,3 +71,12 @@ def shortest_job_first(problem: Problem) -> Allocation:
         prices=np.zeros(len(problem.types)),
         minimised=True,
     )
+
+
+def _in_order(program: Program, order: Ints) -> Floats:
+    """What throughput is worth by place in the order.
+
+    Times workers, so that an accelerator is worth most to whoever comes first; otherwise, for eight accelerators, eight
+    small jobs would be worth up to eight times as much as one large job before them, which would starve.
+    """
+    return np.asarray(scores.order_weights(order)[program.member] * program.workers / program.fastest)

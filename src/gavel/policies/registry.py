@@ -44,6 +44,8 @@ class Policy:
     baseline: bool = False
     adds_up: bool = False
     """Whether it adds up throughputs of different jobs, which `normalised` makes comparable."""
+    knows_speeds: bool = True
+    """Whether it looks at how fast a job runs on each type; if not, the mechanism should not prefer a type either."""
 
 
 POLICIES: dict[str, Policy] = {
@@ -84,7 +86,7 @@ POLICIES: dict[str, Policy] = {
         Policy(
             "fifo",
             "First in, first out, each job on the fastest type it can get.",
-            "sum of throughput / fastest throughput, weighted M ... 1 by arrival",
+            "sum of throughput / fastest throughput x workers, weighted M ... 1 by arrival",
             lambda p, _: completion.fifo(p),
             score=lambda _: scores.fifo,
         ),
@@ -137,6 +139,7 @@ POLICIES: dict[str, Policy] = {
             lambda p, _: baselines.isolated(p),
             score=lambda _: scores.fairness,
             baseline=True,
+            knows_speeds=False,
         ),
         Policy(
             "gandiva",
@@ -145,6 +148,7 @@ POLICIES: dict[str, Policy] = {
             lambda p, o: baselines.gandiva(p, seed=o.seed),
             score=lambda _: scores.fairness,
             baseline=True,
+            knows_speeds=False,
         ),
         Policy(
             "allox",

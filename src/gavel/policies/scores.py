@@ -62,11 +62,12 @@ def order_weights(order: Ints) -> Floats:
 
 
 def fifo(allocation: Allocation) -> float:
-    """The sum of throughput relative to the fastest type, weighted M, M - 1, ... 1 by arrival."""
+    """The sum of throughput relative to the fastest type, times workers, weighted M, M - 1, ... 1 by arrival."""
     problem, throughput = allocation.problem, allocation.job_throughput
     fastest = problem.fastest_rates[problem.jobs.profile]
     relative = np.divide(throughput, fastest, out=np.zeros(len(throughput)), where=fastest > 0)
-    return float(order_weights(arrival_order(problem)) @ relative)
+    workers = problem.profiles.workers[problem.jobs.profile]
+    return float((order_weights(arrival_order(problem)) * workers) @ relative)
 
 
 def places(order: Ints) -> Ints:

@@ -93,7 +93,9 @@ def _table(name: str) -> ThroughputTable:
 
 
 def _mechanism(settings: ServeSettings) -> Mechanism:
-    return Credits() if settings.mechanism == "credits" else Priorities()
+    if settings.mechanism == "credits":
+        return Credits()
+    return Priorities(knows_speeds=find_policy(settings.policy).knows_speeds and not settings.agnostic)
 
 
 def _rounds(settings: ServeSettings) -> Settings:

@@ -13,6 +13,9 @@ from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Floats, Ints
 from gavel.scheduler.rounds import Members, Question, Run, RunNumbers, offers
 
+EQUAL = 4
+"""Priorities whose logarithms agree to so many decimals are equal: solvers say no more."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
@@ -21,6 +24,7 @@ class _State:
     kind: Literal["priorities"]
     combos: tuple[Members, ...]
     target: Floats
+    declined: tuple[int, ...]
     turn: int
     rounds: Floats
 
@@ -28,12 +32,18 @@ class _State:
 class Priorities:
     """Plans rounds to the letter of the paper: restarts cost nothing, so nobody is kept where it is on purpose.
 
-    Time received counts from the last allocation, beginning with half a round for everyone.
+    Time received counts from the last allocation, beginning with half a round for everyone. Shares received are
+    relative to a type's own total, so priorities compare within a type only, and types are served one after the other:
+    the fastest first, so that nobody misses it for a slower one; or, where the policy does not know speeds, in an order
+    drawn anew each round.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, knows_speeds: bool = True) -> None:
+        self.knows_speeds = knows_speeds
         self._combos: list[Members] = []
         self._target: Floats = np.empty((0, 0))
+        self._declined: set[int] = set()
+        """Jobs that the policy gives nothing, though it knows of them: idle accelerators are not for them either."""
         self._turn = 0
         self._rounds: Floats = np.empty((0, 0))
         """Rounds received by combo and type since the last allocation; starts at one half."""
@@ -49,21 +59,24 @@ class Priorities:
             if shares.any() and min(members) >= 0:  # others left while the solver worked
                 self._combos.append(members)
                 by_type.append(shares)
+        self._declined = {slot for slot in number.values() if slot >= 0}.difference(*self._combos)
         self._target = np.array(by_type).reshape(len(by_type), len(problem.types))
         self._rounds = np.full(self._target.shape, 0.5)
 
     def leave(self, slot: int) -> None:
+        self._declined.discard(slot)
         keep = [index for index, members in enumerate(self._combos) if slot not in members]
         self._combos = [self._combos[index] for index in keep]
         self._target, self._rounds = self._target[keep], self._rounds[keep]
 
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:  # noqa: ARG002 - it keeps no runs
-        return plain_record(_State("priorities", tuple(self._combos), self._target, self._turn, self._rounds))
+        declined = tuple(sorted(self._declined))
+        return plain_record(_State("priorities", tuple(self._combos), self._target, declined, self._turn, self._rounds))
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:  # noqa: ARG002 - it keeps no runs
         state = from_plain(_State, document)
         self._combos, self._target = list(state.combos), state.target
-        self._turn, self._rounds = state.turn, state.rounds
+        self._declined, self._turn, self._rounds = set(state.declined), state.turn, state.rounds
 
     def plan(self, question: Question) -> list[Run]:
         free = list(question.capacity)
@@ -80,22 +93,34 @@ class Priorities:
             chosen.append(known.get((members, kind)) or Run(members, kind, workers))
             return True
 
-        for combo, kind in self._by_priority():
+        for combo, kind in self._by_priority(question):
             if start(self._combos[combo], kind):
                 self._rounds[combo, kind] += 1.0
-        for slot, kind in offers(question, free, taken):
+        for slot, kind in offers(question, free, taken | self._declined):
             start((slot,), kind)
         return chosen
 
-    def _by_priority(self) -> list[tuple[int, int]]:
+    def _by_priority(self, question: Question) -> list[tuple[int, int]]:
+        self._turn += 1
         if not len(self._combos):
             return []
         received = self._rounds / self._rounds.sum(axis=0, keepdims=True)
         priority = self._target / received
         combo, kind = np.nonzero(self._target > 1e-9)
-        # Shares received are relative to a type's own total, so priorities compare within a type only. Types take
-        # turns in being served first.
-        self._turn += 1
-        turn = (kind + self._turn) % self._target.shape[1]
-        order = np.lexsort((-priority[combo, kind], turn))
+        # Nobody may always come first among equals, least of all where a new allocation comes after a few rounds.
+        equals = np.round(np.log(priority[combo, kind]), EQUAL)
+        rng = np.random.default_rng(self._turn)
+        lot, places = rng.permutation(len(self._combos)), self._places_of_types(question, rng)
+        order = np.lexsort((lot[combo], -equals, places[kind]))
         return list(zip(combo[order].tolist(), kind[order].tolist(), strict=True))
+
+    def _places_of_types(self, question: Question, rng: np.random.Generator) -> Ints:
+        """By type: when it is served."""
+        types = self._target.shape[1]
+        if not self.knows_speeds:
+            return rng.permutation(types)
+        rates = question.rates[sorted({slot for members in self._combos for slot in members})]
+        speed = (rates / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)).mean(axis=0)
+        places = np.empty(types, dtype=np.intp)
+        places[np.argsort(-speed, kind="stable")] = np.arange(types)
+        return places

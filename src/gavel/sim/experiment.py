@@ -393,7 +393,9 @@ def _can_run(job: TraceJob, scene: Scene) -> bool:
 
 def mechanism_of(experiment: Experiment) -> Mechanism:
     """The mechanism that an experiment names."""
-    return Priorities() if experiment.mechanism == "plain" else Credits()
+    if experiment.mechanism != "plain":
+        return Credits()
+    return Priorities(knows_speeds=find_policy(experiment.policy).knows_speeds and not experiment.agnostic)
 
 
 def _workload(experiment: Experiment, table: ThroughputTable, teams: Teams) -> Trace:
