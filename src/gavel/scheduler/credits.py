@@ -513,7 +513,6 @@ class Credits:
             for slot in self._members[number]
             if slot not in taken
             and (run := current.run_of.get(slot)) is not None
-            and len(run.members) == 1
             and run not in current.begun
         ]
         standing, slot = min(movable, default=(np.inf, NOBODY))
