@@ -457,13 +457,13 @@ class Credits:
         members = self._choose_members((first,) if second == NOBODY else (first, second), owed, current)
         if members is None:
             return False
-        fresh = any(current.question.started[slot] == 0 for slot in members)
+        fresh = 0 in [current.question.started[slot] for slot in members]
         if fresh and (current.free[kind] > 0 or current.advances[kind] > 0):
             owed += self.patience + 1.0
         if owed <= 0:
             return False
         movers = {current.run_of[slot] for slot in members if slot in current.run_of}
-        room = current.free[kind] + sum(run.workers for run in movers if run.type_index == kind)
+        room = current.free[kind] + sum([run.workers for run in movers if run.type_index == kind])
         victims = self._victims(kind, int(current.question.workers[members[0]]) - room, owed, current, spare=movers)
         if victims is None:
             return False

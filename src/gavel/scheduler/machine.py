@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
 
@@ -344,7 +345,7 @@ class Scheduler:
             return []  # the answer to a question that has been asked anew
         self.unanswered = None
         jobs = event.allocation.problem.jobs
-        slots = np.array([self.roster.slot_of.get(name, -1) for name in jobs.ids], dtype=np.intp)
+        slots = np.fromiter(map(self.roster.slot_of.get, jobs.ids, repeat(-1)), dtype=np.intp, count=len(jobs))
         self.allocation, self.allocated_at = event.allocation, event.time
         self.mechanism.adopt(event.allocation, slots)
         self._changed = self._changed or bool((slots < 0).any())  # somebody left while the solver worked
