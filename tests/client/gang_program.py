@@ -9,6 +9,7 @@ import argparse
 import json
 import os
 import random
+import threading
 import time
 
 from counting import Model
@@ -24,6 +25,7 @@ def main() -> None:
     parser.add_argument("--save-every", type=float, default=600.0)
     parser.add_argument("--every-rank", action="store_true")
     parser.add_argument("--unsaved", type=int, help="a rank that is given no functions to load and save")
+    parser.add_argument("--stuck", type=int, help="a rank that never ends the step of which the test wants to know")
     arguments = parser.parse_args()
     rank = int(os.environ["GAVEL_RANK"])
     pauses = random.Random()  # not the one whose state belongs to the training
@@ -44,6 +46,8 @@ def main() -> None:
             model.seen.append([batch, random.randrange(1000)])
             if len(model.seen) == arguments.tell_at:
                 print("there", flush=True)
+                if rank == arguments.stuck:
+                    threading.Event().wait()
     print("ended", steps.step, steps.preempted, json.dumps(model.seen), flush=True)
 
 

@@ -17,6 +17,8 @@ import pytest
 
 import gavel
 from fake_agent import PATIENCE, FakeAgent
+from gavel.client.errors import GangError
+from gavel.client.gang_wire import Peer, Watch, part
 
 PROGRAM = Path(__file__).with_name("gang_program.py")
 MANY = 1_000_000
@@ -155,6 +157,35 @@ def test_when_one_is_killed_the_others_fail(agent: FakeAgent, tmp_path: Path, ki
         gang.processes[killed].send_signal(signal.SIGKILL)
         assert gang.failures()[left] == f"gavel.client.errors.GangError: rank {killed} of the gang is gone"
     assert agent.expect("failed")["from"] == left
+
+
+@pytest.mark.parametrize(("killed", "left"), [(0, 1), (1, 0)])
+def test_one_that_waits_for_the_dead_and_never_comes_back_is_ended(
+    agent: FakeAgent, tmp_path: Path, killed: int, left: int
+) -> None:
+    with running(Gang(agent, tmp_path, 2, "--batches", MANY, "--tell-at", 50, "--stuck", left)) as gang:
+        gang.said("there", left)
+        gang.processes[killed].send_signal(signal.SIGKILL)
+        assert gang.failures()[left] == f"gavel: rank {left} ends: rank {killed} of the gang is gone"
+    assert agent.expect("failed", **{"from": left})["reason"] == f"rank {killed} of the gang is gone"
+
+
+@pytest.mark.parametrize("orderly", [True, False])
+def test_who_says_goodbye_is_not_mourned(orderly: bool) -> None:
+    mine, theirs = socket.socketpair()
+    ends: list[str] = []
+    me, other = Peer(mine, 3), Peer(theirs, 0)
+    watch = Watch([me], ends.append, 0.01)
+    other.send({"limit": 5})
+    other.hang_up(orderly=orderly)
+    watch.thread.join(PATIENCE)
+    assert not watch.thread.is_alive()
+    assert ends == ([] if orderly else ["rank 3 of the gang is gone"])
+    assert me.receive() == {"limit": 5}
+    with pytest.raises(GangError, match="has left" if orderly else "is gone"):
+        me.receive()
+    me.hang_up(orderly=True)
+    part([me, other], orderly=True)
 
 
 def test_who_does_not_know_the_token_is_hung_up_on(agent: FakeAgent, tmp_path: Path) -> None:

@@ -62,8 +62,8 @@ class Company(Protocol):
     def differ(self) -> None:
         """Fail, and let all others fail, since they have not as many batches."""
 
-    def part(self) -> None:
-        """Nothing more is expected of the others, nor of this process."""
+    def part(self, *, orderly: bool = True) -> None:
+        """Nothing more is expected of the others, nor of this process; or, not `orderly`, this process has failed."""
 
 
 class Solo:
@@ -97,7 +97,7 @@ class Solo:
     def differ(self) -> None:
         """Nobody is there to differ from."""
 
-    def part(self) -> None:
+    def part(self, *, orderly: bool = True) -> None:
         """Nobody is there to part from."""
 
     def _newest(self, load: Load) -> tuple[Position | None, list[Path]]:

@@ -7,14 +7,25 @@ everyone comes to L; there it says what happens. Nobody waits for anybody unless
 from __future__ import annotations
 
 import math
+import os
+import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from gavel.client.checkpoints import Checkpoints, Position, Randomness, explained, read_position, write_position
+from gavel.client.checkpoints import (
+    Checkpoints,
+    Position,
+    Randomness,
+    explained,
+    read_position,
+    warn,
+    write_position,
+)
 from gavel.client.company import AskedToLeaveError, Fill, Load, Verdict, Wish, newest, tried
 from gavel.client.errors import CheckpointError, GangError
-from gavel.client.gang_wire import Message, Peer, gather, join
+from gavel.client.gang_wire import Message, Peer, Watch, gather, join, part
 from gavel.client.place import Place
 
 WINDOW_SECONDS = 0.5
@@ -24,8 +35,11 @@ WINDOW_SECONDS = 0.5
 class Leader:
     """Rank 0: decides for all."""
 
-    def __init__(self, store: Checkpoints | None, steps: int | None, place: Place) -> None:
+    def __init__(self, store: Checkpoints | None, steps: int | None, place: Place, tell: Callable[[str], None]) -> None:
+        """Lead; `tell` is called, from another thread, before this process is ended since another is gone."""
         self.look_at = 0.0
+        self._tell_agent = tell
+        self._watch: Watch | None = None
         self._store = store
         self._last = math.inf if steps is None else float(steps)
         self._place = place
@@ -61,6 +75,7 @@ class Leader:
         step = position.step if position is not None else 0
         self._extend(step + 2)
         self._tell({"begin": None if position is None else step, "limit": self._limit})
+        self._watch = Watch(self._peers.values(), lambda reason: _end_process(0, reason, self._tell_agent))
         return position
 
     def _all_load(self, load: Load, checkpoint: Path, position: Position) -> str:
@@ -161,10 +176,11 @@ class Leader:
             randomness[int(answer["rank"])] = Randomness(answer["epoch_start"], answer["now"])
         return Position(position.step, position.epoch, position.index, randomness)
 
-    def part(self) -> None:
+    def part(self, *, orderly: bool = True) -> None:
+        if self._watch is not None:
+            self._watch.over()
         peers, self._peers = self._peers, {}
-        for peer in peers.values():
-            peer.close()
+        part(peers.values(), orderly=orderly)
 
     def _tell(self, message: Message) -> None:
         for peer in self._peers.values():
@@ -185,9 +201,12 @@ class Leader:
 class Follower:
     """Any other rank: goes as far as it is granted."""
 
-    def __init__(self, store: Checkpoints | None, place: Place) -> None:
+    def __init__(self, store: Checkpoints | None, place: Place, tell: Callable[[str], None]) -> None:
+        """Follow; `tell` is called, from another thread, before this process is ended since rank 0 is gone."""
         self.look_at = 0.0
         self.end = math.inf
+        self._tell_agent = tell
+        self._watch: Watch | None = None
         self._store = store
         self._place = place
         self._leader: Peer | None = None
@@ -214,6 +233,7 @@ class Follower:
                 raise AskedToLeaveError
             if "begin" in message:
                 self.look_at = float(message["limit"])
+                self._watch = Watch([self.leader], self._end_process)
                 return None if message["begin"] is None else loaded
             loaded, why = self._try(load, str(message["load"]))
             self._say({"why": why})
@@ -280,15 +300,28 @@ class Follower:
             return explained(error)
         return ""
 
+    def _end_process(self, reason: str) -> None:
+        _end_process(self._place.rank, reason, self._tell_agent)
+
     def _say(self, message: Message) -> None:
         # Rank 0 may be gone and its last words still be here: it is for receiving to find out.
         with suppress(GangError):
             self.leader.send(message)
 
-    def part(self) -> None:
+    def part(self, *, orderly: bool = True) -> None:
+        if self._watch is not None:
+            self._watch.over()
         leader, self._leader = self._leader, None
         if leader is not None:
-            leader.close()
+            part([leader], orderly=orderly)
+
+
+def _end_process(rank: int, reason: str, tell: Callable[[str], None]) -> None:
+    """End this process where its training thread cannot: it may wait for the other rank and never come back."""
+    tell(reason)
+    warn(f"rank {rank} ends: {reason}")
+    sys.stdout.flush()
+    os._exit(1)
 
 
 def _stay(wish: Wish) -> None:

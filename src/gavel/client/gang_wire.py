@@ -6,8 +6,9 @@ import hmac
 import json
 import select
 import socket
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -18,7 +19,13 @@ MEETING_SECONDS = 600.0
 """How long the ranks of a gang may take to come together: servers start them when they can."""
 PAUSE_SECONDS = 0.1
 FAREWELL_SECONDS = 2.0
+NOTICE_SECONDS = 5.0
+"""How long a rank may go on, perhaps in an operation with a dead one that never returns, before it is ended."""
+HELLO_SECONDS = 5.0
+_BYE = b'{"bye":true}\n'
 _LONGEST_LINE = 1 << 26
+_HANG_UP = getattr(select, "POLLRDHUP", 0)
+"""Of Linux; elsewhere nobody watches."""
 
 
 class Peer:
@@ -26,6 +33,8 @@ class Peer:
 
     def __init__(self, connection: socket.socket, rank: int) -> None:
         self.rank = rank
+        self.left = False
+        """It has said goodbye."""
         self._socket = connection
         self._received = b""
         self._messages: list[Message] = []
@@ -52,14 +61,28 @@ class Peer:
         found, self._messages = self._messages, []
         return found
 
-    def close(self) -> None:
-        """Hang up so that what was sent last is still heard."""
+    def hang_up(self, *, orderly: bool) -> None:
+        """Say nothing more; `orderly`: the other need not worry."""
         with suppress(OSError):
+            if orderly:
+                self._socket.sendall(_BYE)
             self._socket.shutdown(socket.SHUT_WR)
-            until = time.monotonic() + FAREWELL_SECONDS
+
+    def close(self, until: float) -> None:
+        """Close after hanging up, when the other has done so too: then what was sent last has been heard."""
+        with suppress(OSError):
             while _readable(self._socket, until - time.monotonic()) and self._socket.recv(1 << 16):
                 pass
         self._socket.close()
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def said_bye(self) -> bool:
+        """Whether it has left in good order, by what was read and what is still to be read."""
+        with suppress(OSError):
+            return self.left or _BYE in self._socket.recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        return self.left
 
     def _read(self) -> None:
         try:
@@ -69,10 +92,49 @@ class Peer:
         if not data or len(self._received) > _LONGEST_LINE:
             raise self._gone()
         *lines, self._received = (self._received + data).split(b"\n")
-        self._messages += [json.loads(line) for line in lines]
+        messages = [json.loads(line) for line in lines]
+        self.left |= any("bye" in message for message in messages)
+        self._messages += [message for message in messages if "bye" not in message]
 
     def _gone(self) -> GangError:
-        return GangError(f"rank {self.rank} of the gang is gone")
+        return GangError(f"rank {self.rank} of the gang {'has left' if self.left else 'is gone'}")
+
+
+class Watch:
+    """Notices that a rank is gone while the training thread may be waiting for it in an operation of its own."""
+
+    def __init__(self, peers: Iterable[Peer], end: Callable[[str], None], seconds: float = NOTICE_SECONDS) -> None:
+        """Call `end`, from another thread, when a rank went without a word so long ago and nobody has noticed."""
+        self._peers = {peer.fileno(): peer for peer in peers}
+        self._end, self._seconds = end, seconds
+        self._over = threading.Event()
+        self.thread = threading.Thread(target=self._run, name="gavel-gang", daemon=True)
+        if _HANG_UP:
+            self.thread.start()
+
+    def over(self) -> None:
+        """The gang is parting, or its end was noticed."""
+        self._over.set()
+
+    def _run(self) -> None:
+        poll = select.poll()
+        for descriptor in self._peers:
+            poll.register(descriptor, _HANG_UP)  # this reads nothing: messages are for the training thread
+        while self._peers and not self._over.is_set():
+            for descriptor, _ in poll.poll(1000 * PAUSE_SECONDS):
+                poll.unregister(descriptor)
+                peer = self._peers.pop(descriptor)
+                if not self._over.is_set() and not peer.said_bye() and not self._over.wait(self._seconds):
+                    self._end(f"rank {peer.rank} of the gang is gone")
+
+
+def part(peers: Collection[Peer], *, orderly: bool) -> None:
+    """Leave all of these."""
+    until = time.monotonic() + FAREWELL_SECONDS
+    for peer in peers:
+        peer.hang_up(orderly=orderly)
+    for peer in peers:
+        peer.close(until)
 
 
 def gather(address: tuple[str, int], token: str, ranks: int, may_wait: Callable[[], None]) -> Iterator[Peer]:
@@ -114,7 +176,6 @@ def _listening(address: tuple[str, int]) -> socket.socket:
 def _welcomed(listener: socket.socket, token: str, expected: set[int]) -> Peer | None:
     """Take in whoever knows the token and is expected; hang up on anybody else."""
     connection, _ = listener.accept()
-    connection.settimeout(5.0)
     try:
         hello = json.loads(_line(connection))
         rank = int(hello["rank"])
@@ -127,9 +188,11 @@ def _welcomed(listener: socket.socket, token: str, expected: set[int]) -> Peer |
 
 
 def _line(connection: socket.socket) -> bytes:
-    """Read a first line, and nothing after it."""
+    """Read a first line, and nothing after it, of somebody who may mean to keep us waiting."""
     line = b""
-    while not line.endswith(b"\n") and len(line) < 4096:
+    until = time.monotonic() + HELLO_SECONDS
+    while not line.endswith(b"\n") and len(line) < 4096 and time.monotonic() < until:
+        connection.settimeout(HELLO_SECONDS)
         byte = connection.recv(1)
         if not byte:
             break

@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -134,7 +135,8 @@ class GavelIterator(Generic[Batch]):
     def close(self) -> None:
         """Say the last and close the link; done by itself when the training or the program ends."""
         atexit.unregister(self.close)
-        self._company.part()
+        uncaught = hasattr(sys, "last_value")  # the program ends by an exception
+        self._company.part(orderly=not uncaught)
         self._link.close()
 
     # ---- coming ----
@@ -142,7 +144,9 @@ class GavelIterator(Generic[Batch]):
     def _in_company(self) -> Company:
         if self._place.gang_address is not None:
             place = self._place
-            return Leader(self._store, self._steps, place) if place.rank == 0 else Follower(self._store, place)
+            if place.rank == 0:
+                return Leader(self._store, self._steps, place, self._say_failed)
+            return Follower(self._store, place, self._say_failed)
         if self._place.world_size > 1 and self._place.rank > 0:
             return Reader(self._store, self._steps)
         return Solo(self._store, self._steps)
@@ -311,8 +315,12 @@ class GavelIterator(Generic[Batch]):
         try:
             yield
         except TrainingError as error:
-            self._link.say("failed", reason=str(error))
+            self._say_failed(str(error))
+            self._company.part(orderly=False)
             raise
+
+    def _say_failed(self, reason: str) -> None:
+        self._link.say("failed", reason=reason)
 
     def _status(self) -> Message:
         steps, seconds = self._tally.measured
