@@ -511,9 +511,7 @@ class Credits:
         movable = [
             (self._standing(current.entry_of[run], current), slot)
             for slot in self._members[number]
-            if slot not in taken
-            and (run := current.run_of.get(slot)) is not None
-            and run not in current.begun
+            if slot not in taken and (run := current.run_of.get(slot)) is not None and run not in current.begun
         ]
         standing, slot = min(movable, default=(np.inf, NOBODY))
         return slot if owed - standing > self.patience else None
