@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import signal
+
 from hypothesis import HealthCheck, Phase, settings
 
 pytest_plugins = ["job_fixtures"]
@@ -23,3 +25,7 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.generate],
 )
 settings.load_profile("gavel")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background of a shell; what is ignored would be so in the processes that tests start and interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -39,6 +39,7 @@ class Stream:
         self._queue: asyncio.Queue[pb.ToAgent | None] = asyncio.Queue()
 
     def send(self, message: pb.ToAgent) -> None:
+        message.heard = self.heard  # leases count from here, however long the queue is
         self._queue.put_nowait(message)
 
     def close(self) -> None:
@@ -46,7 +47,6 @@ class Stream:
 
     async def messages(self) -> AsyncIterator[pb.ToAgent]:
         while (message := await self._queue.get()) is not None:
-            message.heard = self.heard
             yield message
 
 
