@@ -209,3 +209,17 @@ def test_plain_priorities_keep_the_queue_of_fifo_but_let_new_jobs_use_what_is_id
     waiting = np.array([1, 2, 3])
     plan = mechanism.plan(Question([3], [], waiting, workers, rates, np.zeros(4, dtype=np.intp)))
     assert [run.members for run in plan] == [(3,)]  # unknown to the policy; the others wait for the next allocation
+
+
+@given(problem=problems(gangs=False))
+@settings(max_examples=25)
+def test_what_single_workers_are_owed_on_a_type_stays_within_a_few_rounds_of_patience(problem: Problem) -> None:
+    """The stated bound: no (class combo, type) is ever more than patience + 4 rounds behind or ahead of its target."""
+    mechanism = Credits()
+    allocation = allocate(problem)
+    widest = 0.0
+    for rounds in (50, 100, 200, 400):
+        mechanism = Credits()
+        play(mechanism, allocation, rounds)
+        widest = max(widest, float(np.abs(mechanism.entries.credit).max(initial=0.0)))
+    assert widest <= mechanism.patience + 4
