@@ -9,7 +9,7 @@ import pytest
 
 SOURCE = Path(__file__).parents[1] / "src" / "gavel"
 LAYERS = (
-    *("wire", "client", "core", "workload", "scheduler", "program", "policies"),
+    *("wire", "client", "core", "workload", "scheduler", "program", "policies", "estimator"),
     *("runtime", "sim", "plots", "bench", "cli"),
 )
 """From the bottom up: a layer imports itself and what is before it."""

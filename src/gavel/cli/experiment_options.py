@@ -63,6 +63,15 @@ ReferenceType = Annotated[
         metavar="TYPE",
     ),
 ]
+ThroughputsKnown = Annotated[
+    float,
+    typer.Option(help="The scheduler knows this share of templates and estimates the others.", metavar="SHARE"),
+]
+ProfilingShare = Annotated[
+    float,
+    typer.Option(help="So many accelerators of each type profile a new template.", metavar="SHARE"),
+]
+ProfilingMinutes = Annotated[float, typer.Option(help="What profiling one figure takes.", metavar="MINUTES")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0, metavar="N")]
 
 ClusterText = Annotated[

@@ -58,6 +58,8 @@ class JobFailed:
     retry: bool = True
     not_before: float | None = None
     """It does not run again before this time."""
+    crashed: bool = False
+    """Whether its own process ended with an error: then whom it shared accelerators with may be the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,20 @@ class RateMeasured:
     consolidated: bool = True
     beside: str | None = None
     """The job that it shares its accelerators with."""
+
+
+@dataclass(frozen=True, slots=True)
+class RatesProfiled:
+    """How fast a template with one worker is, alone or beside another, on accelerators set aside to find that out."""
+
+    time: float
+    template: str
+    type: str
+    rate: float
+    beside: str | None = None
+    """The other template."""
+    rate_beside: float | None = None
+    """How fast that one is meanwhile; if both are 0 they do not fit together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +137,7 @@ Event = (
     | JobFinished
     | JobFailed
     | RateMeasured
+    | RatesProfiled
     | ServerJoined
     | ServerLost
     | AllocationReady

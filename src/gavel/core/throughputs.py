@@ -21,7 +21,7 @@ from gavel.core.errors import InputError
 from gavel.core.strict_json import without_repeated_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Container, Iterable, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -54,6 +54,12 @@ class Throughputs(Protocol):
 
     def learn(self, condition: Condition, rate: float) -> bool:
         """Take in a measurement; True if it changes a rate enough to matter."""
+
+    def fail(self, condition: Condition, reason: str) -> bool:
+        """Hear that a job failed under a condition; True if that changes which pairs there are."""
+
+    def ignore(self, sentence: str) -> None:
+        """Remember that something was reported and is not believed, and why."""
 
     def document(self) -> dict[str, Any]:
         """Everything that was learned, as plain data."""
@@ -104,6 +110,16 @@ class ThroughputTable:
         """The worker counts that the table knows of a template; empty if it does not know the template."""
         return tuple(sorted(count for name, count in self.profiles if name == template))
 
+    def only(self, templates: Container[str]) -> ThroughputTable:
+        """The same table without all other templates."""
+        rows = [row for row, (template, _) in enumerate(self.profiles) if template in templates]
+        return ThroughputTable(
+            self.types,
+            tuple(self.profiles[row] for row in rows),
+            self.alone[rows],
+            self.shared[np.ix_(rows, rows)],
+        )
+
     def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> NDArray[np.float64]:
         """Rates alone, shape (profiles, types, 2): [..., 0] consolidated, [..., 1] unconsolidated.
 
@@ -125,6 +141,11 @@ class ThroughputTable:
         runs = rates.any(axis=(1, 2))
         return first[runs], second[runs], rates[runs]
 
+    def together(self, first: Profile, second: Profile, kind: str) -> tuple[float, float]:
+        """The rates of two on one type while they share; both are 0 if they cannot."""
+        (one, other), (column,) = self._rows([first, second]), self._columns([kind])
+        return float(self.shared[one, other, column]), float(self.shared[other, one, column])
+
     def admit(self, kind: str) -> None:
         """A table of figures knows its types and no others."""
         if kind not in self.types:
@@ -133,6 +154,13 @@ class ThroughputTable:
     def learn(self, condition: Condition, rate: float) -> bool:  # noqa: ARG002 - the signature of all tables
         """A table of figures does not change."""
         return False
+
+    def fail(self, condition: Condition, reason: str) -> bool:  # noqa: ARG002 - the signature of all tables
+        """A table of figures does not change."""
+        return False
+
+    def ignore(self, sentence: str) -> None:
+        """It believes nothing that is reported anyway."""
 
     def document(self) -> dict[str, Any]:
         """Nothing was learned."""

@@ -431,12 +431,12 @@ class Fleet:
         retry = not attempt.hopeless and record.failures < record.request.retries
         if not retry:
             self.finished.add(job)
-            self.post(JobFailed(now, job, reason, retry=False), {})
+            self.post(JobFailed(now, job, reason, retry=False, crashed=True), {})
             return
         pause = min(self.settings.retry_seconds * 2.0**record.failures, self.settings.longest_retry_seconds)
         left = record.request.retries - record.failures - 1
         sentence = f"{reason}; runs again in {pause:.0f} s, {left} more retries"
-        self.post(JobFailed(now, job, sentence, not_before=now + pause), {})
+        self.post(JobFailed(now, job, sentence, not_before=now + pause, crashed=True), {})
 
     def _start_waiting(self, job: str) -> None:
         if job in self.waiting and self._may_start(job):
@@ -462,6 +462,8 @@ class Fleet:
         total = attempt.saved_steps if final and not attempt.done else attempt.steps
         if total != record.steps_done:
             self.post(JobsProgressed(now, (attempt.job,), np.array([total - record.steps_done])), {})
+        if attempt.crash is not None:
+            return  # who knows how it ran
         if attempt.measured_seconds >= MEASURED_SECONDS and attempt.measured_steps > 0:
             rate = attempt.measured_steps / attempt.measured_seconds
             beside = attempt.launch.beside

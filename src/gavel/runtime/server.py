@@ -17,9 +17,9 @@ import grpc
 from gavel.core.allocation import Allocation
 from gavel.core.errors import GavelError, InputError
 from gavel.core.jobs import Entity
-from gavel.core.learned import LearnedTable
 from gavel.core.problem import Problem
 from gavel.core.throughputs import Throughputs, ThroughputTable, builtin_table, read_table
+from gavel.estimator.learned import LearnedTable
 from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.clockwork import Clockwork, Solver
 from gavel.runtime.engine import Engine, recover

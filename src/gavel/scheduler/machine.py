@@ -22,6 +22,7 @@ from gavel.core.events import (
     JobSubmitted,
     Launch,
     RateMeasured,
+    RatesProfiled,
     Renew,
     RoundDue,
     ServerJoined,
@@ -155,6 +156,8 @@ class Scheduler:
                 return self._failed(event)
             case RateMeasured():
                 return self._measured(event)
+            case RatesProfiled():
+                return self._profiled(event)
             case ServerJoined():
                 return self._joined(event.time, event.server)
             case ServerLost():
@@ -170,16 +173,35 @@ class Scheduler:
 
     def _measured(self, event: RateMeasured) -> list[Command]:
         """Believe what was measured; a rate that changed by much makes the next round ask for a new allocation."""
-        beside = self._template_of(event.beside) if event.beside else None
-        if event.job not in self.roster or (event.beside and beside is None):
-            return []
-        template, workers, _ = list(self._profiles)[self.roster.profile[self.roster.slot_of[event.job]]]
-        if self.table.learn(Condition(template, workers, event.type, event.consolidated, beside), event.rate):
+        missing = next((job for job in (event.job, event.beside) if job and job not in self.roster), None)
+        if missing is not None:
+            self.table.ignore(
+                f"job {event.job} on {event.type}: {event.rate:g} steps a second, but job {missing} is gone"
+            )
+        elif self.table.learn(self._condition(event.job, event.type, event.beside, event.consolidated), event.rate):
             self._look_up_rates()
         return []
 
-    def _template_of(self, job: str) -> str | None:
-        return self.templates[self.roster.profile[self.roster.slot_of[job]]] if job in self.roster else None
+    def _profiled(self, event: RatesProfiled) -> list[Command]:
+        """Believe what was found out about a template, and about the one beside it."""
+        own = Condition(event.template, 1, event.type, beside=event.beside)
+        if event.beside is None:
+            changed = self.table.learn(own, event.rate)
+        elif event.rate == 0 and event.rate_beside == 0:
+            changed = self.table.fail(own, "they do not fit together")
+        else:
+            other = Condition(event.beside, 1, event.type, beside=event.template)
+            changed = self.table.learn(own, event.rate)
+            changed = self.table.learn(other, event.rate_beside or 0.0) or changed
+        if changed:
+            self._look_up_rates()
+        return []
+
+    def _condition(self, job: str, kind: str, beside: str | None, close: bool = True) -> Condition:
+        profiles = list(self._profiles)
+        template, workers, _ = profiles[self.roster.profile[self.roster.slot_of[job]]]
+        other = None if beside is None else profiles[self.roster.profile[self.roster.slot_of[beside]]][0]
+        return Condition(template, workers, kind, close, other)
 
     def _rates_of(self, profiles: Sequence[Profile]) -> Floats:
         """By profile: (types, 2), 0 where it may not run."""
@@ -240,6 +262,8 @@ class Scheduler:
         return commands + self._wake_if_idle(time)
 
     def _failed(self, event: JobFailed) -> list[Command]:
+        if event.crashed and event.job in self.roster:
+            self._blame(event)
         if not event.retry:
             return self._job_gone(event.time, event.job)
         if event.job not in self.roster:
@@ -249,6 +273,16 @@ class Scheduler:
             self._held[self.roster.slot_of[event.job]] = event.not_before
             self._changed = True
         return commands + self._wake_if_idle(event.time)
+
+    def _blame(self, event: JobFailed) -> None:
+        """Tell the table under which condition a job failed: a pair that does not fit is not to be tried again."""
+        slot = self.roster.slot_of[event.job]
+        for run in self.placed:
+            if slot in run.members:
+                others = [self._name(member) for member in run.members if member != slot]
+                condition = self._condition(event.job, self.types[run.type_index], others[0] if others else None)
+                if self.table.fail(condition, event.reason):
+                    self._look_up_rates()
 
     def _vacate(self, time: float, job: str) -> list[Command]:
         """Take a job off its accelerators; whoever shared them goes on alone until the round ends."""

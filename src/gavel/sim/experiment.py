@@ -27,6 +27,7 @@ from gavel.scheduler.rounds import Mechanism
 from gavel.sim.failures import random_failures, read_failures, together
 from gavel.sim.ideal import simulate_ideally
 from gavel.sim.outcome import FinishedJob, Outcome, dollars
+from gavel.sim.profiling import known_part, profile
 from gavel.sim.simulate import Attendant, Observer, check_fits, simulate
 from gavel.sim.teams import Teams, names_a_file, read_teams
 from gavel.workload.formats import read_trace
@@ -68,6 +69,12 @@ class Experiment:
     """The type that durations refer to."""
     seed: int = 0
     throughputs: str = "builtin"
+    throughputs_known: float = 1.0
+    """The share of templates, drawn by the seed, whose throughputs the scheduler knows; it estimates the others."""
+    profiling_share: float = 0.1
+    """Of the accelerators of each type: so many profile a template that is not known when it first comes."""
+    profiling_minutes: float = 3.0
+    """What one figure takes there."""
     prices: str = ""
     """Dollars an hour where they differ from the list prices, as in "a100=3.67"."""
     per_server: int = 4
@@ -117,6 +124,8 @@ class Scene:
     entities: Mapping[str, Entity]
     failures: tuple[Event, ...]
     prices: Mapping[str, float]
+    known: ThroughputTable | None = None
+    """What the scheduler knows of the table; None: everything."""
 
 
 def prepare(experiment: Experiment, *, table: ThroughputTable | None = None) -> Scene:
@@ -133,7 +142,16 @@ def prepare(experiment: Experiment, *, table: ThroughputTable | None = None) -> 
     failures = tuple(_failures(experiment, trace, cluster))
     scene = Scene(cluster, table, trace, teams.entities(trace), failures, _prices(experiment, cluster))
     check_policy(experiment, scene)
-    return scene
+    return scene if experiment.throughputs_known == 1.0 else _half_known(experiment, scene)
+
+
+def _half_known(experiment: Experiment, scene: Scene) -> Scene:
+    """The scene for a scheduler that does not know all of the table."""
+    known = known_part(scene.table, experiment.throughputs_known, experiment.seed)
+    share, seconds = experiment.profiling_share, experiment.profiling_minutes * 60.0
+    profiling = profile(scene.trace, scene.cluster, scene.table, known, share=share, seconds=seconds)
+    events = (*scene.failures, *profiling.events)
+    return replace(scene, cluster=profiling.cluster, failures=events, known=known)
 
 
 def _table(experiment: Experiment) -> ThroughputTable:
@@ -267,6 +285,7 @@ def _simulate(
         solver,
         mechanism_of(experiment),
         settings,
+        known=scene.known,
         restart_seconds=experiment.restart_seconds,
         observers=observers,
         **happening,
@@ -291,8 +310,23 @@ def check_settings(experiment: Experiment) -> None:
             f"--restart-seconds {experiment.restart_seconds:g} is not less than --round-seconds "
             f"{experiment.round_seconds:g}: whoever is moved every round would never make a step"
         )
+    _check_what_is_known(experiment)
     if experiment.ideal and experiment.mechanism == "plain":
         raise InputError("--ideal grants every job its allocation exactly, without a mechanism; leave out plain")
+
+
+def _check_what_is_known(experiment: Experiment) -> None:
+    """Refuse shares that are none, and what needs to know everything."""
+    if not 0.0 < experiment.throughputs_known <= 1.0:
+        given = f"--throughputs-known {experiment.throughputs_known:g}"
+        raise InputError(f"{given}: give the share of templates that are known, more than 0 and at most 1")
+    if not 0.0 <= experiment.profiling_share < 1.0:
+        given = f"--profiling-share {experiment.profiling_share:g}"
+        raise InputError(f"{given}: give the share of accelerators that profile, from 0 to less than 1")
+    if experiment.profiling_minutes <= 0.0:
+        raise InputError(f"--profiling-minutes {experiment.profiling_minutes:g}: give more than 0")
+    if experiment.throughputs_known < 1.0 and experiment.ideal:
+        raise InputError("--ideal knows all throughputs; leave out --throughputs-known")
 
 
 def _check_trace_settings(experiment: Experiment) -> None:

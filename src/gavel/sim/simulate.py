@@ -20,14 +20,15 @@ from gavel.core.events import Event, JobFinished, JobSubmitted, RoundDue, Server
 from gavel.core.jobs import Entity
 from gavel.core.plain import from_plain, to_plain
 from gavel.core.problem import Problem
-from gavel.core.throughputs import ThroughputTable
+from gavel.core.throughputs import Throughputs, ThroughputTable
+from gavel.estimator.learned import LearnedTable
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.rounds import Mechanism
 from gavel.sim.meter import Meter
 from gavel.sim.outcome import Outcome, measure
 from gavel.sim.world import Solver, World
-from gavel.workload.trace import Trace
+from gavel.workload.trace import Trace, TraceJob
 
 
 class Observer(Protocol):
@@ -67,6 +68,7 @@ def simulate(
     mechanism: Mechanism,
     settings: Settings,
     *,
+    known: ThroughputTable | None = None,
     restart_seconds: float = 0.0,
     entities: Mapping[str, Entity] | None = None,
     prices: Mapping[str, float] | None = None,
@@ -79,25 +81,34 @@ def simulate(
 ) -> Outcome:
     """Run a trace to its end, or until the jobs of the window (by order of arrival) are done.
 
+    The table is true. If `known` is given, the scheduler begins with that and learns the rest as jobs run.
     With a `start`, which an attendant has written down, go on from there; all else must be as it was.
     """
     stopwatch = Stopwatch(solver)
-    world = World(table, stopwatch.solve, restart_seconds)
+    world = World(table, stopwatch.solve, restart_seconds, measures=known is not None)
     for server in cluster.servers:
         world.expect(ServerJoined(0.0, server))
     for event in disturbances:
         world.expect(event)
     for job in trace.jobs:
-        world.expect(JobSubmitted(job.arrival, job.spec()))
+        world.expect(JobSubmitted(job.arrival, job.spec(None if known is None else _where(job, table))))
     if start is None:
-        scheduler = Scheduler(table, mechanism, settings, entities=entities, prices=prices)
+        believed: Throughputs = table if known is None else LearnedTable(known)
+        scheduler = Scheduler(believed, mechanism, settings, entities=entities, prices=prices)
         simulation = _Simulation(scheduler, world, stopwatch, Meter(restart_seconds), counted(trace, window))
     else:
-        scheduler = state.restore(start["scheduler"], table, mechanism, settings, entities=entities, prices=prices)
+        believed = table if known is None else LearnedTable.of(known, start["learned"])
+        scheduler = state.restore(start["scheduler"], believed, mechanism, settings, entities=entities, prices=prices)
         world.restore(start["world"], scheduler.unanswered)
         simulation = _Simulation(scheduler, world, stopwatch, from_plain(Meter, start["meter"]), counted(trace, window))
         simulation.take_up(Outcome.restored(start["outcome"]))
     return simulation.run(until_seconds, observers, attendants)
+
+
+def _where(job: TraceJob, table: ThroughputTable) -> tuple[str, ...] | None:
+    """The types that a job can run on, which its owner knows; None: all."""
+    runs = table.rates([(job.template, job.workers)], table.types)[0].any(axis=1)
+    return None if runs.all() else tuple(kind for kind, can in zip(table.types, runs, strict=True) if can)
 
 
 def counted(trace: Trace, window: tuple[int, int] | None) -> frozenset[str]:
@@ -135,6 +146,7 @@ class _Simulation:
         self.stopwatch.stop(self.outcome)
         return {
             "scheduler": state.dump(self.scheduler),
+            "learned": self.scheduler.table.document(),
             "world": self.world.dump(),
             "meter": to_plain(self.meter),
             "outcome": self.outcome.dump(),

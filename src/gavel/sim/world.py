@@ -17,10 +17,12 @@ from gavel.core.events import (
     AllocationReady,
     Command,
     Event,
+    JobFailed,
     JobFinished,
     JobsProgressed,
     JobSubmitted,
     Launch,
+    RateMeasured,
     Renew,
     RoundDue,
     Solve,
@@ -62,6 +64,7 @@ class _State:
     serial: int
     wake: float | None
     ran: set[str]
+    unmeasured: tuple[str, ...]
 
 
 @dataclass(slots=True)
@@ -71,6 +74,8 @@ class World:
     table: ThroughputTable
     solver: Solver
     restart_seconds: float
+    measures: bool = False
+    """Whether jobs say how fast they are, once for every place where they run at the end of a round."""
     now: float = 0.0
     left: dict[str, float] = field(default_factory=dict)
     """Steps left of every job that is here and does not run."""
@@ -89,6 +94,8 @@ class World:
     """Of every job that is here."""
     _ran: set[str] = field(default_factory=set)
     """Who of those has run: its next launch is a restart."""
+    _unmeasured: dict[str, None] = field(default_factory=dict)
+    """Who has not said how fast it is where it is, in order."""
     _rates: dict[tuple[str, int, str, bool, str | None], float] = field(default_factory=dict)
 
     def expect(self, event: Event) -> None:
@@ -126,13 +133,16 @@ class World:
     def _from_inside(self) -> Event | None:
         """The next answer or end of a job; None if the job was stopped meanwhile, or its pace changed."""
         time, _, event, job, version = heapq.heappop(self._ahead)
-        if event is None:
+        if job:
             entry = self.running.get(job)
             if entry is None or entry.version != version:
                 return None
+        self.now = time
+        if event is None:
             event = JobFinished(time, job)
             self._end(job, time)
-        self.now = time
+        elif job:
+            self._stop(job)
         return event
 
     def _from_outside(self) -> Event:
@@ -145,13 +155,22 @@ class World:
         return event
 
     def _round(self, time: float) -> Event:
-        """The steps that were made; when asked again there are none, and the round is due."""
+        """The steps that were made, then how fast jobs are; when asked again there is neither, and the round is due."""
         self.now = time
         jobs, steps = self.progress.count(time)
         if jobs:
             return JobsProgressed(time, jobs, steps)
+        while self._unmeasured:
+            job = next(iter(self._unmeasured))
+            del self._unmeasured[job]
+            if job in self.running:
+                return self._measured(self.running[job])
         self._wake = None
         return RoundDue(time)
+
+    def _measured(self, entry: _Running) -> Event:
+        rate = self._rate(entry.spec, entry.kind, entry.close, entry.beside)
+        return RateMeasured(self.now, entry.spec.id, entry.kind, rate, entry.close, entry.beside)
 
     def dump(self) -> dict[str, Any]:
         """All that is not known from outside, as plain data."""
@@ -170,6 +189,7 @@ class World:
                 self._serial,
                 self._wake,
                 self._ran,
+                tuple(self._unmeasured),
             )
         )
 
@@ -184,6 +204,7 @@ class World:
         state = from_plain(_State, document)
         self.now, self._come, self._serial, self._wake = state.now, state.come, state.serial, state.wake
         self.left, self.running, self._ran = dict(state.left), state.running, state.ran
+        self._unmeasured = dict.fromkeys(state.unmeasured)
         self.progress = Progress.restored(state.progress)
         self._ahead = [
             (time, serial, None if event is None else decode_event(event, problem_of), job, version)
@@ -220,6 +241,12 @@ class World:
         self._ran.add(command.job)
         self.running[command.job] = _Running(spec, command.type, self._serial, command.consolidated, command.beside)
         self.progress.begin(command.job, self.now + cost, rate, self.left[command.job])
+        if self.measures:
+            self._unmeasured[command.job] = None
+        if rate == 0.0 and command.beside:
+            reason = f"out of memory beside job {command.beside}"
+            failure = JobFailed(self.now + cost, command.job, reason, crashed=True)
+            self._push(failure.time, failure, command.job, self.running[command.job].version)
 
     def _rate(self, spec: JobSpec, kind: str, close: bool, beside: str | None) -> float:
         other = self._specs[beside].template if beside else None
@@ -228,17 +255,9 @@ class World:
             if other is None:
                 rate = self.table.rates([(spec.template, spec.workers)], [kind])[0, 0, 0 if close else 1]
             else:
-                rate = self._pair_rate(spec, other, kind)
+                rate, _ = self.table.together((spec.template, spec.workers), (other, spec.workers), kind)
             self._rates[key] = float(rate)
         return self._rates[key]
-
-    def _pair_rate(self, spec: JobSpec, other: str, kind: str) -> float:
-        mine, its = (spec.template, spec.workers), (other, spec.workers)
-        first, second, rates = self.table.pairs([mine] if mine == its else [mine, its], [kind])
-        for a, b, pair in zip(first.tolist(), second.tolist(), rates, strict=True):
-            if (a, b) == (0, 0 if mine == its else 1):
-                return float(pair[0, 0])
-        return 0.0
 
     def _expect_ends(self, until: float) -> None:
         """Put on the calendar who will be done before the lease ends."""
@@ -269,5 +288,7 @@ class World:
         end = self.progress.change_rate(other.spec.id, time, rate)
         self._serial += 1
         other.beside, other.version = None, self._serial
+        if self.measures:
+            self._unmeasured[other.spec.id] = None
         if self._wake is not None and end <= self._wake:  # if not, the next lease will see to it
             self._push(end, None, other.spec.id, other.version)

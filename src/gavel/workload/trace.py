@@ -29,10 +29,10 @@ class TraceJob:
     command: str = ""
     """As the trace gives it; for people only."""
 
-    def spec(self) -> JobSpec:
-        """The job as it is submitted to a scheduler."""
+    def spec(self, types: tuple[str, ...] | None = None) -> JobSpec:
+        """The job as it is submitted to a scheduler, for some types or for all."""
         return JobSpec(
-            self.id, self.template, self.workers, self.steps, self.weight, self.entity, self.deadline_seconds
+            self.id, self.template, self.workers, self.steps, self.weight, self.entity, self.deadline_seconds, types
         )
 
 

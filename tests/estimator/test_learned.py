@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.core.learned import LearnedTable
+from gavel.estimator.learned import LearnedTable
 from gavel.core.throughputs import Condition, builtin_table
 
 TYPES = ("v100", "p100", "k80")

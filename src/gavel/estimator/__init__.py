@@ -1,0 +1,1 @@
+"""How fast jobs are, alone and together, before and while somebody has measured it."""

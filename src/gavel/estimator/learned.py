@@ -1,0 +1,313 @@
+"""Rates that are learned while jobs run: a table to begin with, measurements that replace it, estimates for the rest.
+
+What is not known is guessed from what is. Alone, a template's rate on a type is its *prior* there (the table's figure,
+or for an unknown template how fast types are on average) times how much faster or slower than its priors the template
+was measured to be elsewhere. Together, templates keep what their fingerprints tell; nobody is packed on a guess that
+is not trusted, or that promises no more than it may be wrong by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gavel.core.throughputs import Condition, Profile, ThroughputTable
+from gavel.estimator.fingerprint import Fingerprint, Pair, Shares, fingerprint
+from gavel.estimator.guesses import guessed_shares
+from gavel.estimator.measurements import Measurements
+from gavel.estimator.references import References
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.intp]
+
+
+class LearnedTable:
+    """Rates by profile and type, like a ThroughputTable, of any template and on any type.
+
+    >>> from gavel.core.throughputs import Condition, builtin_table
+    >>> table = LearnedTable(builtin_table())
+    >>> v100, k80 = table.rates([("my-model", 1)], ["v100", "k80"])[0, :, 0]
+    >>> _ = table.learn(Condition("my-model", 1, "k80"), 20.0)
+    >>> faster, measured = table.rates([("my-model", 1)], ["v100", "k80"])[0, :, 0]
+    >>> float(measured), bool(np.isclose(faster / measured, v100 / k80))
+    (20.0, True)
+    """
+
+    def __init__(self, base: ThroughputTable, measurements: Measurements | None = None) -> None:
+        self.base = base
+        self.types: tuple[str, ...] = base.types
+        self.measurements = measurements or Measurements()
+        self._alone_of: dict[Profile, Floats] = {}
+        """(types, 2) of every profile that was asked for since something was learned of its template."""
+        self._fingerprints: dict[str, Fingerprint | None] = {}
+        """Of every template that was asked for since something was learned of how it gets on with references."""
+        self._guesses: tuple[dict[str, int], Floats] | None = None
+        """Rows of templates, and what these keep beside each other, by the fingerprints as they are."""
+
+    @cached_property
+    def references(self) -> References:
+        """The templates whose pairs the table knows."""
+        return References.of(self.base)
+
+    @cached_property
+    def _usual(self) -> Floats:
+        """By type of the table: how fast templates are there on average, the fastest type being about 1."""
+        single = [profile for profile in self.base.profiles if profile[1] == 1] or list(self.base.profiles)
+        rates = self.base.rates(single, self.base.types)[:, :, 0]
+        runs = rates[(rates > 0).all(axis=1)]
+        relative = runs / runs.max(axis=1, keepdims=True) if len(runs) else np.ones((1, len(self.base.types)))
+        return np.asarray(np.exp(np.log(relative).mean(axis=0)))
+
+    def admit(self, kind: str) -> None:
+        """Make a type known; it is taken to be as fast as the fastest until somebody has run there."""
+        if kind not in self.types:
+            self.types = (*self.types, kind)
+            self._alone_of.clear()
+
+    def learn(self, condition: Condition, rate: float) -> bool:
+        """Take in a measurement; True if it changes a rate enough to matter."""
+        if not (rate > 0 and math.isfinite(rate)):
+            self.ignore(f"{named(condition)}: {rate:g} steps a second cannot be")
+            return False
+        fresh = condition not in self.measurements.estimates
+        changed = self.measurements.take_in(condition, rate, self.believed(condition) if fresh else 0.0)
+        if fresh or changed:
+            self._forget(condition)
+        return changed
+
+    def fail(self, condition: Condition, reason: str) -> bool:
+        """A job failed under a condition; True if a pair is not tried again because of it."""
+        self.ignore(f"{named(condition)}: nothing was measured, since the job failed: {reason}")
+        if condition.beside is None:
+            return False
+        self.measurements.fail(condition)
+        self._forget(condition)
+        return self.measurements.refuses(condition)
+
+    def ignore(self, sentence: str) -> None:
+        """Remember a report that is not believed, and why."""
+        self.measurements.ignored.append(sentence)
+
+    def _forget(self, condition: Condition) -> None:
+        """Work out anew what follows from a condition."""
+        if condition.beside is None:
+            for profile in [profile for profile in self._alone_of if profile[0] == condition.template]:
+                del self._alone_of[profile]
+            shared = self.measurements.sharing(condition.template)
+            touched = {name for found in shared for name in (found.template, found.beside or "")}
+        elif {condition.template, condition.beside}.isdisjoint(self.references.row):
+            return
+        else:
+            touched = {condition.template, condition.beside}
+        for name in touched & self._fingerprints.keys():
+            del self._fingerprints[name]
+            self._guesses = None
+
+    def measured(self) -> Mapping[Condition, float]:
+        """What has been measured so far, smoothed."""
+        return {condition: found.rate for condition, found in self.measurements.estimates.items()}
+
+    def believed(self, condition: Condition) -> float:
+        """The rate under a condition, wherever it comes from; 0 if nobody would have it run so."""
+        mine = (condition.template, condition.workers)
+        if condition.beside is None:
+            return float(self.rates([mine], [condition.type])[0, 0, 0 if condition.consolidated else 1])
+        return float(self._together([mine, (condition.beside, condition.workers)], [condition.type])[0, 1, 0])
+
+    def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> Floats:
+        """Rates alone, shape (profiles, types, 2): consolidated and unconsolidated."""
+        found = np.array([self._alone(profile) for profile in profiles]).reshape(len(profiles), len(self.types), 2)
+        return found[:, self._columns(types)]
+
+    def pairs(self, profiles: Sequence[Profile], types: Sequence[str]) -> tuple[Ints, Ints, Floats]:
+        """The pairs that can share some type: as the table lists them, as was measured, or by a trusted guess."""
+        together = self._together(profiles, types)
+        first, second = np.triu_indices(len(profiles))
+        rates = np.stack([together[first, second], together[second, first]], axis=1)
+        runs = rates.any(axis=(1, 2))
+        return first[runs], second[runs], rates[runs]
+
+    def fingerprint(self, template: str) -> Fingerprint | None:
+        """How a template gets on with the references, by what was measured; None if nothing was."""
+        if template not in self._fingerprints:
+            observed = self._observed(template)
+            self._fingerprints[template] = fingerprint(self.references, observed) if observed else None
+        return self._fingerprints[template]
+
+    def _columns(self, types: Sequence[str]) -> list[int]:
+        return [self.types.index(kind) for kind in types]
+
+    def _together(self, profiles: Sequence[Profile], types: Sequence[str]) -> Floats:
+        """(profiles, profiles, types): steps per second of the first beside the second."""
+        shares = np.zeros((len(profiles), len(profiles), len(self.types)))
+        self._put_guessed(profiles, shares)
+        self._put_listed(profiles, shares)
+        alone = self.rates(profiles, self.types)[:, :, 0]
+        rates = shares * alone[:, None, :]
+        self._put_measured(profiles, alone, rates)
+        return rates[:, :, self._columns(types)]
+
+    def _put_listed(self, profiles: Sequence[Profile], shares: Floats) -> None:
+        """What the table says."""
+        known = [number for number, (template, workers) in enumerate(profiles) if workers in self._counts(template)]
+        first, second, rates = self.base.pairs([profiles[number] for number in known], self.base.types)
+        alone = self.base.rates([profiles[number] for number in known], self.base.types)[:, :, 0]
+        both = np.stack([alone[first], alone[second]], axis=1)
+        listed = np.divide(rates, both, out=np.zeros_like(rates), where=both > 0)
+        where = np.array(known, dtype=np.intp)
+        kinds = len(self.base.types)
+        shares[where[first], where[second], :kinds] = listed[:, 0]
+        shares[where[second], where[first], :kinds] = listed[:, 1]
+
+    def _put_guessed(self, profiles: Sequence[Profile], shares: Floats) -> None:
+        """What fingerprints tell of templates that the table does not know."""
+        single = [number for number, (_, workers) in enumerate(profiles) if workers == 1]
+        row, guesses = self._guessed([profiles[number][0] for number in single])
+        rows = [row[profiles[number][0]] for number in single]
+        shares[np.ix_(single, single, range(len(self.base.types)))] = guesses[np.ix_(rows, rows)]
+
+    def _guessed(self, templates: Sequence[str]) -> tuple[dict[str, int], Floats]:
+        """By template of those, and maybe others, its row; and their shares beside each other."""
+        if self._guesses is None or not self._guesses[0].keys() >= set(templates):
+            known = self._guesses[0] if self._guesses else {}
+            names = list(dict.fromkeys((*known, *templates)))
+            found = {name: self.fingerprint(name) for name in names if name not in self.references.row}
+            unknown = {name: one for name, one in found.items() if one is not None}
+            rows = {name: number for number, name in enumerate(names)}
+            self._guesses = rows, guessed_shares(self.references, names, unknown)
+        return self._guesses
+
+    def _put_measured(self, profiles: Sequence[Profile], alone: Floats, rates: Floats) -> None:
+        """What was measured replaces all else; what failed, or does less together than in turns, is dropped."""
+        numbers: dict[Profile, list[int]] = {}
+        for number, profile in enumerate(profiles):
+            numbers.setdefault(profile, []).append(number)
+        seen, refused = np.zeros((2, *rates.shape), dtype=bool)
+        for condition in dict.fromkeys(c for name, _ in numbers for c in self.measurements.sharing(name)):
+            its = numbers.get((condition.beside or "", condition.workers), ())
+            block = np.ix_(
+                numbers.get((condition.template, condition.workers), ()), its, self._columns([condition.type])
+            )
+            found = self.measurements.estimates.get(condition)
+            if found is not None:
+                rates[block], seen[block] = found.used, True
+            refused[block] = self.measurements.refuses(condition)
+        shares = np.divide(rates, alone[:, None, :], out=np.zeros_like(rates), where=alone[:, None, :] > 0)
+        useless = seen & seen.transpose(1, 0, 2) & (shares + shares.transpose(1, 0, 2) <= 1.0)
+        alone_only = seen & (rates.transpose(1, 0, 2) == 0.0)  # of the other nothing is known
+        rates[refused | refused.transpose(1, 0, 2) | useless | alone_only] = 0.0
+
+    def _observed(self, template: str) -> dict[Pair, Shares]:
+        """What was measured of a template beside references, as shares."""
+        found: dict[Pair, tuple[float, float]] = {}
+        for condition in self.measurements.sharing(template):
+            mine = condition.template == template
+            other = condition.beside if mine else condition.template
+            if condition.workers != 1 or other not in self.references.row or condition.type not in self.base.types:
+                continue
+            pair = (other, condition.type)
+            kept, left = found.get(pair, (math.nan, math.nan))
+            if self.measurements.refuses(condition):
+                found[pair] = (0.0, 0.0)
+            elif mine:
+                found[pair] = (self._share(condition), left)
+            else:
+                found[pair] = (kept, self._share(condition))
+        return found
+
+    def _share(self, condition: Condition) -> float:
+        """Measured together over alone; NaN if nobody knows how fast it is alone."""
+        rate = self.measurements.used(condition.template, 1, condition.type)
+        if rate is None and condition.template in self.references.row:
+            rate = float(self._alone((condition.template, 1))[self.types.index(condition.type), 0])
+        found = self.measurements.estimates.get(condition)
+        return found.used / rate if found and rate else math.nan
+
+    def _alone(self, profile: Profile) -> Floats:
+        """(types, 2): its rates."""
+        if profile not in self._alone_of:
+            self._alone_of[profile] = self._work_out_alone(profile)
+        return self._alone_of[profile]
+
+    def _work_out_alone(self, profile: Profile) -> Floats:
+        template, workers = profile
+        prior = self._prior(profile)
+        rates = prior * self._how_much_faster(profile, prior)
+        for column, kind in enumerate(self.types):
+            together = self.measurements.used(template, workers, kind)
+            apart = self.measurements.used(template, workers, kind, close=False)
+            if workers == 1:  # there is one figure for both
+                together = apart = apart if together is None else together
+            for placement, found in enumerate((together, apart)):
+                if found is not None:
+                    rates[column, placement] = found
+        return rates
+
+    def _how_much_faster(self, profile: Profile, prior: Floats) -> float:
+        """The mean ratio of what was measured alone to the prior, over the types where both are known."""
+        measured = [self.measurements.used(*profile, kind) for kind in self.types]
+        known = zip(measured, prior[:, 0].tolist(), strict=True)
+        ratios = [math.log(found / before) for found, before in known if found and before > 0]
+        return math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
+
+    def _prior(self, profile: Profile) -> Floats:
+        """(types, 2): the table's figures; for what it does not know, what is usual."""
+        template, workers = profile
+        known = self._counts(template)
+        if known:
+            nearest = min(known, key=lambda count: abs(count - workers))
+            listed = self.base.rates([(template, nearest)], self.base.types)[0] * (workers / nearest)
+        else:
+            listed = np.repeat(self._usual[:, None], 2, axis=1) * workers
+        fastest = listed.max(axis=0)  # what a type that the table does not have is taken to be
+        return np.concatenate([listed, np.tile(fastest, (len(self.types) - len(self.base.types), 1))])
+
+    def _counts(self, template: str) -> tuple[int, ...]:
+        return self._counts_of.get(template, ())
+
+    @cached_property
+    def _counts_of(self) -> dict[str, tuple[int, ...]]:
+        return {template: self.base.workers(template) for template in self.base.templates}
+
+    def document(self) -> dict[str, Any]:
+        """Everything learned, as plain data, and for readers whom templates resemble and how surely."""
+        shared = (
+            name
+            for condition in self.measurements.estimates
+            if condition.beside
+            for name in (condition.template, condition.beside)
+        )
+        found = {name: self.fingerprint(name) for name in dict.fromkeys(shared) if name not in self.references.row}
+        return {
+            "types": list(self.types[len(self.base.types) :]),
+            **self.measurements.document(),
+            "resembles": {
+                name: {"reference": one.reference, "distance": one.distance, "confidence": one.confidence}
+                for name, one in found.items()
+                if one is not None
+            },
+        }
+
+    @classmethod
+    def of(cls, base: ThroughputTable, document: Mapping[str, Any]) -> LearnedTable:
+        """What `document` gave, on top of a table."""
+        table = cls(base, Measurements.of(document))
+        for kind in document["types"]:
+            table.admit(kind)
+        return table
+
+
+def named(condition: Condition) -> str:
+    """A condition in a sentence.
+
+    >>> named(Condition("A3C", 2, "k80", beside="CycleGAN"))
+    'A3C with 2 workers on k80 beside CycleGAN'
+    """
+    workers = f" with {condition.workers} workers" if condition.workers > 1 else ""
+    beside = f" beside {condition.beside}" if condition.beside else ""
+    return f"{condition.template}{workers} on {condition.type}{beside}"

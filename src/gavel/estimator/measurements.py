@@ -1,0 +1,115 @@
+"""What was measured while jobs ran: smoothed, with its uncertainty, and what was not believed with the reason."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
+
+from gavel.core.throughputs import Condition
+
+MATTERS = 0.05
+"""A rate that changes by less than this is not worth a new allocation."""
+SLOWEST = 0.2
+"""A new measurement counts at least this much against all that came before."""
+LEAP = 2.0
+"""A measurement that is off by more than this factor counts as if it were off by just that."""
+REMEMBERED = 20
+"""So many reports that were not believed are kept."""
+
+
+@dataclass(slots=True)
+class Estimate:
+    """A measured rate."""
+
+    rate: float
+    count: int
+    used: float
+    """What was last told; measurements that differ little from it change nothing."""
+    variance: float = 0.0
+    """Of single measurements, relative to the rate."""
+
+    def take_in(self, rate: float) -> None:
+        """Smooth: the mean of the first measurements, and of the newest ones from then on."""
+        self.count += 1
+        weight = max(1.0 / self.count, SLOWEST)
+        change = min(max(rate, self.rate / LEAP), self.rate * LEAP) - self.rate
+        self.variance = (1.0 - weight) * (self.variance + weight * (change / self.rate) ** 2)
+        self.rate += weight * change
+
+    @property
+    def uncertainty(self) -> float:
+        """The standard error of the rate, relative to it; one measurement alone is taken to be off by what matters."""
+        return math.sqrt(max(self.variance, MATTERS**2) / min(self.count, 1.0 / SLOWEST))
+
+
+class Measurements:
+    """Rates by the condition under which they were measured, and failures of jobs that shared."""
+
+    def __init__(self) -> None:
+        self.estimates: dict[Condition, Estimate] = {}
+        self.failures: dict[Condition, int] = {}
+        """How often a job failed beside another."""
+        self.ignored: deque[str] = deque(maxlen=REMEMBERED)
+        """What was reported and not believed, with the reason; the newest."""
+        self._shared: dict[str, dict[Condition, None]] = {}
+        """The conditions of sharing that a template has been in, in order."""
+
+    def take_in(self, condition: Condition, rate: float, before: float) -> bool:
+        """Believe a measurement where a rate was believed before; True if the difference matters."""
+        known = self.estimates.get(condition)
+        if known is None:
+            self.estimates[condition] = Estimate(rate, 1, rate)
+            self._list(condition)
+            return not math.isclose(rate, before, rel_tol=MATTERS)
+        known.take_in(rate)
+        if math.isclose(known.rate, known.used, rel_tol=MATTERS):
+            return False
+        known.used = known.rate
+        return True
+
+    def fail(self, condition: Condition) -> None:
+        """Count a failure of a job that shared."""
+        self.failures[condition] = self.failures.get(condition, 0) + 1
+        self._list(condition)
+
+    def refuses(self, condition: Condition) -> bool:
+        """Whether a pair is not to be tried again: it failed at least as often as it was measured."""
+        failures = self.failures.get(condition, 0)
+        measured = self.estimates.get(condition)
+        return failures > 0 and failures >= (measured.count if measured else 0)
+
+    def sharing(self, template: str) -> Iterator[Condition]:
+        """The conditions in which a template shared, as the one that was measured or as the other."""
+        return iter(self._shared.get(template, ()))
+
+    def used(self, template: str, workers: int, kind: str, *, close: bool = True) -> float | None:
+        """A rate alone."""
+        found = self.estimates.get(Condition(template, workers, kind, close))
+        return None if found is None else found.used
+
+    def _list(self, condition: Condition) -> None:
+        if condition.beside is not None:
+            for name in (condition.template, condition.beside):
+                self._shared.setdefault(name, {})[condition] = None
+
+    def document(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {
+            "estimates": [[*astuple(condition), *astuple(found)] for condition, found in self.estimates.items()],
+            "failures": [[*astuple(condition), count] for condition, count in self.failures.items()],
+            "ignored": list(self.ignored),
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Measurements:
+        """What `document` gave; one that an older version wrote has less."""
+        found = cls()
+        found.estimates = {Condition(*entry[:5]): Estimate(*entry[5:]) for entry in document["estimates"]}
+        found.failures = {Condition(*entry[:5]): entry[5] for entry in document.get("failures", ())}
+        found.ignored.extend(document.get("ignored", ()))
+        for condition in (*found.estimates, *found.failures):
+            found._list(condition)
+        return found

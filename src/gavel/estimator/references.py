@@ -1,0 +1,91 @@
+"""Reference jobs: templates whose pairs have been measured, as the share of their rate that they keep while sharing.
+
+Only templates with one worker share accelerators here. A pair that does not fit in memory keeps nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gavel.core.throughputs import ThroughputTable
+from gavel.estimator.completion import Basis, Bools, Floats, basis
+
+DOUBTS = 2
+"""Of each type, so many partners are profiled first because they are the most in doubt to fit beside a template."""
+
+
+@dataclass(frozen=True, eq=False)
+class References:
+    """Templates with known pairs. N of them and T types.
+
+    >>> from gavel.core.throughputs import builtin_table
+    >>> references = References.of(builtin_table())
+    >>> len(references.templates), references.types
+    (26, ('v100', 'p100', 'k80'))
+    """
+
+    templates: tuple[str, ...]
+    types: tuple[str, ...]
+    alone: Floats
+    """(N, T): steps per second of one worker alone."""
+    kept: Floats
+    """(N, N, T): the share of its rate that the first keeps beside the second; 0 if they do not fit together."""
+
+    @classmethod
+    def of(cls, table: ThroughputTable) -> References:
+        """The templates of a table that share with some other, or with themselves."""
+        rows = [row for row, (_, workers) in enumerate(table.profiles) if workers == 1 and table.shared[row].any()]
+        alone = table.alone[rows, :, 0]
+        shared = table.shared[np.ix_(rows, rows)]
+        rate = alone[:, None, :]
+        kept = np.divide(shared, rate, out=np.zeros_like(shared), where=rate > 0)
+        return cls(tuple(table.profiles[row][0] for row in rows), table.types, alone, kept)
+
+    def without(self, template: str) -> References:
+        """All others."""
+        rest = [row for row, name in enumerate(self.templates) if name != template]
+        return References(
+            tuple(self.templates[row] for row in rest), self.types, self.alone[rest], self.kept[np.ix_(rest, rest)]
+        )
+
+    def on(self, types: Sequence[str]) -> References:
+        """The same on some types only."""
+        columns = [self.column[kind] for kind in types]
+        return References(self.templates, tuple(types), self.alone[:, columns], self.kept[:, :, columns])
+
+    @cached_property
+    def row(self) -> dict[str, int]:
+        """Where a template stands."""
+        return {template: row for row, template in enumerate(self.templates)}
+
+    @cached_property
+    def column(self) -> dict[str, int]:
+        """Where a type stands."""
+        return {kind: column for column, kind in enumerate(self.types)}
+
+    @cached_property
+    def fingerprints(self) -> Floats:
+        """(N, 2 N T): of each template what it keeps beside all, on all types, and then what it leaves to them."""
+        count = len(self.templates)
+        left = self.kept.transpose(1, 0, 2)
+        return np.concatenate([self.kept.reshape(count, -1), left.reshape(count, -1)], axis=1)
+
+    @cached_property
+    def fits(self) -> Bools:
+        """(N, N T): beside whom, and on which type, each has room."""
+        return np.asarray((self.kept > 0).reshape(len(self.templates), -1))
+
+    @cached_property
+    def basis(self) -> Basis:
+        """What fingerprints have in common; pairs that do not fit say nothing of speed."""
+        return basis(self.fingerprints, np.concatenate([self.fits, self.fits], axis=1))
+
+    def most_doubtful(self) -> list[int]:
+        """The pairs, as columns of `fits`, whose room is most in doubt: the first of every type, then the second …"""
+        doubt = np.abs(self.fits.mean(axis=0) - 0.5).reshape(len(self.templates), len(self.types))
+        order = np.argsort(doubt, axis=0, kind="stable")[:DOUBTS]
+        return [int(row) * len(self.types) + column for rows in order for column, row in enumerate(rows)]

@@ -1,0 +1,112 @@
+"""Simulated profiling: what a scheduler does not know of templates is measured on accelerators set aside for it.
+
+Who is profiled when depends on arrivals alone, so all of it is known before the simulation begins: as events from
+outside. Accelerators are away from the cluster while they profile, and are part of it at all other times.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from gavel.core.cluster import Cluster, Server
+from gavel.core.events import Event, RatesProfiled, ServerJoined, ServerLost
+from gavel.core.throughputs import ThroughputTable
+from gavel.estimator.fingerprint import profiling_plan
+from gavel.estimator.references import References
+from gavel.workload.trace import Trace
+
+
+def known_part(table: ThroughputTable, share: float, seed: int) -> ThroughputTable:
+    """A table of some random templates, at least one."""
+    count = max(1, round(share * len(table.templates)))
+    chosen = np.random.default_rng((seed, count)).choice(len(table.templates), count, replace=False)
+    return table.only({table.templates[number] for number in chosen})
+
+
+@dataclass(frozen=True, slots=True)
+class Profiling:
+    """The cluster with the accelerators that are set aside as servers of their own, and what happens on these."""
+
+    cluster: Cluster
+    events: tuple[Event, ...]
+
+
+def profile(
+    trace: Trace, cluster: Cluster, truth: ThroughputTable, known: ThroughputTable, *, share: float, seconds: float
+) -> Profiling:
+    """Profile every template that is not known when it first comes: alone, then beside the most telling references.
+
+    Each figure takes so many seconds on one of the accelerators of its type that are set aside.
+    """
+    if share <= 0.0:
+        return Profiling(cluster, ())
+    servers = _set_aside(cluster, share)
+    kinds = [server.type for server in servers]
+    plan = profiling_plan(References.of(known).on(kinds))
+    first = {job.template: job.arrival for job in reversed(trace.jobs) if job.template not in known.templates}
+    events: list[Event] = []
+    for server in servers:
+        partners = [None, *(name for name, kind in plan if kind == server.type)]
+        events += _on_one_type(server, sorted(first.items(), key=lambda item: item[1]), partners, truth, seconds)
+    rest = {server.name: server for server in _without(cluster, servers)}
+    return Profiling(Cluster((*rest.values(), *servers)), tuple(sorted(events, key=lambda event: event.time)))
+
+
+def _set_aside(cluster: Cluster, share: float) -> list[Server]:
+    """One server of each type, for profiling: at least one accelerator."""
+    return [
+        Server(f"{kind.name}-profiling", kind.name, math.ceil(share * kind.count))
+        for kind in cluster.types()
+        if kind.count
+    ]
+
+
+def _without(cluster: Cluster, servers: Sequence[Server]) -> Iterator[Server]:
+    """The servers with what was set aside taken from the last ones of each type."""
+    away = {server.type: server.accelerators for server in servers}
+    left = []
+    for server in reversed(cluster.servers):
+        taken = min(away.get(server.type, 0), server.accelerators)
+        away[server.type] = away.get(server.type, 0) - taken
+        if server.accelerators > taken:
+            left.append(Server(server.name, server.type, server.accelerators - taken))
+    return reversed(left)
+
+
+def _on_one_type(
+    server: Server,
+    arrivals: Sequence[tuple[str, float]],
+    partners: Sequence[str | None],
+    truth: ThroughputTable,
+    seconds: float,
+) -> Iterator[Event]:
+    """What is measured on one type, and when its accelerators are away for that."""
+    free = [0.0] * server.accelerators
+    away_until: float | None = None
+    for template, arrival in arrivals:
+        if 1 not in truth.workers(template) or not truth.rates([(template, 1)], [server.type]).any():
+            continue
+        begin = max(arrival, free[0])
+        if away_until is None or begin > away_until:
+            if away_until is not None:
+                yield ServerJoined(away_until, server)
+            yield ServerLost(begin, server.name)
+        for partner in partners:
+            end = max(arrival, heapq.heappop(free)) + seconds
+            heapq.heappush(free, end)
+            yield _figure(truth, template, server.type, partner, end)
+        away_until = max(free)
+    if away_until is not None:
+        yield ServerJoined(away_until, server)
+
+
+def _figure(truth: ThroughputTable, template: str, kind: str, partner: str | None, time: float) -> RatesProfiled:
+    if partner is None:
+        return RatesProfiled(time, template, kind, float(truth.rates([(template, 1)], [kind])[0, 0, 0]))
+    mine, its = truth.together((template, 1), (partner, 1), kind)
+    return RatesProfiled(time, template, kind, mine, partner, its)
