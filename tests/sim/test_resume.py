@@ -43,6 +43,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "random packing": {"policy": "gandiva", "space_sharing": True},
     "entities": {"policy": "hierarchical", "entities": "a,b/c"},
     "window": {"window": (4, 9)},
+    "estimated": {"space_sharing": True, "throughputs_known": 0.2},
+    "estimated gangs and failures": {"multi_worker": True, "throughputs_known": 0.5, "failures_per_server_day": 3.0},
     "ideal": {"ideal": True},
     "ideal pairs and failures": {"ideal": True, "space_sharing": True, "failures_per_server_day": 3.0},
 }
@@ -122,8 +124,8 @@ def test_time_spent_before_the_interruption_counts() -> None:
 
 def test_every_attribute_of_a_world_is_written_down_or_known_from_outside() -> None:
     """Whoever adds state to the world has to say here what becomes of it in a dump."""
-    written = {"now", "left", "running", "progress", "_come", "_ahead", "_serial", "_wake", "_ran"}
-    brought = {"table", "solver", "restart_seconds", "_outside"}
+    written = {"now", "left", "running", "progress", "_come", "_ahead", "_serial", "_wake", "_ran", "_unmeasured"}
+    brought = {"table", "solver", "restart_seconds", "measures", "_outside"}
     assert {field.name for field in fields(World)} == written | brought | {"_specs", "_rates"}
 
 

@@ -21,8 +21,12 @@ NOISE = 0.003
 """Variance of what no direction explains."""
 OUTLIER = 3.0
 """An entry that its neighbours miss by this many times the usual counts less, in proportion."""
-REWEIGHTED = 5
+REWEIGHTED = 3
 """How often that is asked anew."""
+IGNORANCE = 0.25
+"""The mean error of whoever knows of an entry only that it lies between 0 and 1."""
+DOUBT = 4.0
+"""How far off the others put a given entry is believed as if so many more were off by ignorance."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +82,8 @@ def complete(common: Basis, columns: Ints, values: Floats) -> Completed:
     row = common.mean + amounts @ common.directions
     row[columns] = values
     unsure = float(np.sqrt(np.einsum("rc,rs,sc->", common.directions, inverse, common.directions) / max(len(row), 1)))
-    error = float(np.hypot(np.average(missed, weights=trust), unsure)) if len(missed) else common.spread
-    return Completed(row, common.weights @ amounts, error)
+    off = (float(missed @ trust) + DOUBT * IGNORANCE) / (float(trust.sum()) + DOUBT)
+    return Completed(row, common.weights @ amounts, float(np.hypot(off, unsure)))
 
 
 def _fit(given: Floats, residual: Floats, trust: Floats) -> tuple[Floats, Floats]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gavel.estimator.completion import Bools, Floats, Ints, complete, most_telling
+from gavel.estimator.completion import IGNORANCE, Bools, Floats, Ints, complete, most_telling
 from gavel.estimator.references import References
 
 Pair = tuple[str, str]
@@ -32,11 +32,11 @@ class Fingerprint:
     """What a template keeps beside every reference and leaves to it: measured where it was, completed elsewhere."""
 
     kept: Floats
-    """(N, T)"""
+    """(N, T): of its rate, if there is room for both."""
     left: Floats
-    """(N, T)"""
+    """(N, T): of the reference's rate, if there is room for both."""
     fits: Bools
-    """(N, T): whether there is room for both."""
+    """(N, T): whether there is."""
     combination: Floats
     """(N,): it behaves like the mean of all references plus this combination of how they differ from it."""
     measured: int
@@ -48,7 +48,7 @@ class Fingerprint:
     error: float
     """Expected absolute error of a share that was not measured."""
     confidence: float
-    """1: no error; 0: no better than taking the mean of all references."""
+    """1: no error; 0: no better than whoever knows nothing."""
 
     @property
     def trusted(self) -> bool:
@@ -66,11 +66,10 @@ def fingerprint(references: References, observed: Mapping[Pair, Shares]) -> Fing
     values = np.minimum(values.T.reshape(-1), 1.0)
     usable = values > 0.0
     completed = complete(references.basis, columns[usable], values[usable])
-    shares = np.clip(completed.row, 0.0, 1.0) * np.concatenate([fits, fits])
-    distances = np.abs(references.fingerprints - shares).mean(axis=1)
+    shares = np.clip(completed.row, 0.0, 1.0)
+    distances = np.abs(references.fingerprints - shares * np.concatenate([fits, fits])).mean(axis=1)
     nearest = int(distances.argmin())
     kept, left = shares.reshape(2, count, kinds)
-    spread = references.basis.spread
     return Fingerprint(
         kept=kept,
         left=left,
@@ -80,7 +79,7 @@ def fingerprint(references: References, observed: Mapping[Pair, Shares]) -> Fing
         reference=references.templates[nearest],
         distance=float(distances[nearest]),
         error=completed.error,
-        confidence=max(0.0, 1.0 - completed.error / spread) if spread > 0 else 0.0,
+        confidence=max(0.0, 1.0 - completed.error / IGNORANCE),
     )
 
 

@@ -26,8 +26,8 @@ def guessed_shares(references: References, templates: Sequence[str], unknown: Ma
         return shares
     found = [unknown[templates[number]] for number in new]
     rows = [references.row[templates[number]] for number in old]
-    shares[np.ix_(new, old)] = np.stack([one.kept[rows] for one in found])
-    shares[np.ix_(old, new)] = np.stack([one.left[rows] for one in found], axis=1)
+    shares[np.ix_(new, old)] = np.stack([(one.kept * one.fits)[rows] for one in found])
+    shares[np.ix_(old, new)] = np.stack([(one.left * one.fits)[rows] for one in found], axis=1)
     shares[np.ix_(new, new)] = between(found)
     error = np.zeros(len(templates))
     error[new] = [one.error for one in found]

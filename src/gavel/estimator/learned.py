@@ -115,9 +115,21 @@ class LearnedTable:
     def believed(self, condition: Condition) -> float:
         """The rate under a condition, wherever it comes from; 0 if nobody would have it run so."""
         mine = (condition.template, condition.workers)
-        if condition.beside is None:
-            return float(self.rates([mine], [condition.type])[0, 0, 0 if condition.consolidated else 1])
-        return float(self._together([mine, (condition.beside, condition.workers)], [condition.type])[0, 1, 0])
+        alone = float(self.rates([mine], [condition.type])[0, 0, 0 if condition.consolidated else 1])
+        return alone if condition.beside is None else alone * self._believed_share(condition, condition.beside)
+
+    def _believed_share(self, condition: Condition, beside: str) -> float:
+        """As listed, or as guessed when somebody last asked: nobody is made to think for this."""
+        mine, its = (condition.template, condition.workers), (beside, condition.workers)
+        if condition.type not in self.base.types:
+            return 0.0
+        if condition.workers in set(self._counts(mine[0])) & set(self._counts(beside)):
+            rate = float(self.base.rates([mine], [condition.type])[0, 0, 0])
+            return self.base.together(mine, its, condition.type)[0] / rate if rate > 0 else 0.0
+        rows, shares = self._guesses or ({}, np.zeros((0, 0, 0)))
+        if condition.workers > 1 or not rows.keys() >= {condition.template, beside}:
+            return 0.0
+        return float(shares[rows[condition.template], rows[beside], self.types.index(condition.type)])
 
     def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> Floats:
         """Rates alone, shape (profiles, types, 2): consolidated and unconsolidated."""
@@ -189,14 +201,13 @@ class LearnedTable:
             numbers.setdefault(profile, []).append(number)
         seen, refused = np.zeros((2, *rates.shape), dtype=bool)
         for condition in dict.fromkeys(c for name, _ in numbers for c in self.measurements.sharing(name)):
-            its = numbers.get((condition.beside or "", condition.workers), ())
-            block = np.ix_(
-                numbers.get((condition.template, condition.workers), ()), its, self._columns([condition.type])
-            )
+            column, refuses = self.types.index(condition.type), self.measurements.refuses(condition)
             found = self.measurements.estimates.get(condition)
-            if found is not None:
-                rates[block], seen[block] = found.used, True
-            refused[block] = self.measurements.refuses(condition)
+            for mine in numbers.get((condition.template, condition.workers), ()):
+                for its in numbers.get((condition.beside or "", condition.workers), ()):
+                    refused[mine, its, column] = refuses
+                    if found is not None:
+                        rates[mine, its, column], seen[mine, its, column] = found.used, True
         shares = np.divide(rates, alone[:, None, :], out=np.zeros_like(rates), where=alone[:, None, :] > 0)
         useless = seen & seen.transpose(1, 0, 2) & (shares + shares.transpose(1, 0, 2) <= 1.0)
         alone_only = seen & (rates.transpose(1, 0, 2) == 0.0)  # of the other nothing is known
