@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.estimator.learned import LearnedTable
 from gavel.core.throughputs import Condition, builtin_table
+from gavel.estimator.fingerprint import profiling_plan
+from gavel.estimator.learned import LearnedTable
 
 TYPES = ("v100", "p100", "k80")
 TEMPLATE = builtin_table().templates[0]
@@ -104,3 +105,157 @@ def test_what_was_learned_survives_being_written_down(measured: list[tuple[str, 
     assert again.types == table.types
     assert np.array_equal(again.rates(profiles, types), table.rates(profiles, types))
     assert (table.rates(profiles, types) >= 0).all()
+
+
+NEW = "ResNet-50 (batch size 32)"
+KNOWN = builtin_table().only(set(builtin_table().templates) - {NEW})
+FRIEND = "ResNet-18 (batch size 16)"
+
+
+def profiled(share_of_truth: float = 1.0) -> LearnedTable:
+    """A table that does not list NEW, after NEW was profiled beside some of those that it lists."""
+    truth, table = builtin_table(), LearnedTable(KNOWN)
+    for kind in TYPES:
+        table.learn(Condition(NEW, 1, kind), truth.rates([(NEW, 1)], [kind])[0, 0, 0])
+    for partner, kind in profiling_plan(table.references):
+        mine, its = truth.together((NEW, 1), (partner, 1), kind)
+        if mine == its == 0.0:
+            table.fail(Condition(NEW, 1, kind, beside=partner), "out of memory")
+        else:
+            table.learn(Condition(NEW, 1, kind, beside=partner), mine * share_of_truth)
+            table.learn(Condition(partner, 1, kind, beside=NEW), its * share_of_truth)
+    return table
+
+
+def together(table: LearnedTable, one: str, other: str) -> list[list[float]]:
+    """By type: the rates of both, 0 where they are not to share."""
+    first, second, rates = table.pairs([(one, 1), (other, 1)], TYPES)
+    found = [pair.T.tolist() for a, b, pair in zip(first, second, rates, strict=True) if (a, b) == (0, 1)]
+    return found[0] if found else [[0.0, 0.0]] * len(TYPES)
+
+
+def test_a_profiled_template_is_packed_by_estimates_that_are_near_the_truth() -> None:
+    table, truth = profiled(), builtin_table()
+    offered, errors = 0, []
+    for partner in KNOWN.templates:
+        for kind, rates in zip(TYPES, together(table, NEW, partner), strict=True):
+            true = truth.together((NEW, 1), (partner, 1), kind)
+            if any(rates):
+                offered += 1
+                errors += [abs(found - rate) / max(rate, 1e-9) for found, rate in zip(rates, true, strict=True)]
+    assert offered > 10
+    assert np.mean(errors) < 0.1
+
+
+def test_a_template_that_nobody_measured_is_not_packed_with_anyone() -> None:
+    table = LearnedTable(KNOWN)
+    first, second, _ = table.pairs([(NEW, 1), *KNOWN.profiles], TYPES)
+    assert 0 not in {*first.tolist(), *second.tolist()}
+
+
+def test_a_pair_that_turns_out_bad_is_dropped_with_its_first_measurements() -> None:
+    table = profiled()
+    table.pairs([(NEW, 1), (FRIEND, 1)], TYPES)
+    kind = next(kind for kind, rates in zip(TYPES, together(table, NEW, FRIEND), strict=True) if all(rates))
+    mine, its = (table.rates([(name, 1)], [kind])[0, 0, 0] for name in (NEW, FRIEND))
+    assert table.learn(Condition(NEW, 1, kind, beside=FRIEND), 0.4 * mine)
+    for _ in range(3):  # what was measured before, while profiling, is forgotten as measurements go on
+        table.learn(Condition(NEW, 1, kind, beside=FRIEND), 0.3 * mine)
+        table.learn(Condition(FRIEND, 1, kind, beside=NEW), 0.3 * its)
+    assert together(table, NEW, FRIEND)[TYPES.index(kind)] == [0.0, 0.0]
+
+
+def test_a_listed_pair_that_crashes_is_not_tried_again_on_that_type_unless_it_has_run_well() -> None:
+    one, other = KNOWN.templates[:2]
+    table = LearnedTable(KNOWN)
+    before = together(table, one, other)
+    assert table.fail(Condition(one, 1, "v100", beside=other), "out of memory")
+    assert together(table, one, other) == [[0.0, 0.0], *before[1:]]
+    proven = LearnedTable(KNOWN)
+    for _ in range(3):
+        proven.learn(Condition(one, 1, "v100", beside=other), before[0][0])
+    assert not proven.fail(Condition(one, 1, "v100", beside=other), "a bug of its own")
+    assert together(proven, one, other)[0] == pytest.approx(before[0])
+
+
+def test_a_job_that_fails_alone_says_nothing_about_speed() -> None:
+    table = LearnedTable(KNOWN)
+    assert not table.fail(Condition(FRIEND, 1, "v100"), "exit code 1")
+    assert alone(table, FRIEND) == alone(LearnedTable(KNOWN), FRIEND)
+    assert table.measurements.ignored[-1] == (
+        f"{FRIEND} on v100: nothing was measured, since the job failed: exit code 1"
+    )
+
+
+@pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
+def test_what_is_ignored_can_be_seen_with_the_reason_and_survives(rate: float) -> None:
+    table = LearnedTable(KNOWN)
+    table.learn(Condition(FRIEND, 1, "k80", beside=NEW), rate)
+    again = LearnedTable.of(KNOWN, json.loads(json.dumps(table.document())))
+    assert list(again.measurements.ignored) == [f"{FRIEND} on k80 beside {NEW}: {rate:g} steps a second cannot be"]
+
+
+def test_one_wild_measurement_moves_a_rate_by_no_more_than_its_weight_of_a_factor_of_two() -> None:
+    table = LearnedTable(KNOWN)
+    for rate in (10.0, 10.0, 10.0, 10.0, 10.0, 1000.0):
+        table.learn(Condition(NEW, 1, "v100"), rate)
+    assert alone(table, NEW, ("v100",))[0] <= 12.0
+
+
+def test_uncertainty_falls_with_measurements_that_agree_and_is_larger_where_they_do_not() -> None:
+    calm, wild = LearnedTable(KNOWN), LearnedTable(KNOWN)
+    condition, after = Condition(NEW, 1, "v100"), []
+    for steady, shaky in zip((10.0, 10.1, 9.9, 10.0, 10.05), (10.0, 14.0, 7.0, 13.0, 8.0), strict=True):
+        calm.learn(condition, steady)
+        wild.learn(condition, shaky)
+        after.append(calm.measurements.estimates[condition].uncertainty)
+    assert after == sorted(after, reverse=True)
+    assert wild.measurements.estimates[condition].uncertainty > 2 * after[-1]
+
+
+def test_pairs_failures_and_confidence_survive_being_written_down() -> None:
+    table = profiled()
+    table.fail(Condition(NEW, 1, "v100", beside=FRIEND), "out of memory")
+    again = LearnedTable.of(KNOWN, json.loads(json.dumps(table.document())))
+    profiles = [(NEW, 1), *KNOWN.profiles]
+    for ours, theirs in zip(again.pairs(profiles, TYPES), table.pairs(profiles, TYPES), strict=True):
+        assert np.array_equal(ours, theirs)
+    assert again.document() == table.document()
+    assert again.document()["resembles"][NEW]["confidence"] > 0.4
+
+
+def test_what_an_older_version_wrote_down_can_be_read() -> None:
+    table = LearnedTable.of(KNOWN, {"types": ["a100"], "estimates": [[NEW, 1, "v100", True, None, 8.0, 3, 8.0]]})
+    assert alone(table, NEW, ("v100",)) == [8.0]
+    assert table.types[-1] == "a100"
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([NEW, FRIEND, "else"]),
+            st.sampled_from([NEW, FRIEND, "else", None]),
+            st.sampled_from(TYPES),
+            st.floats(-1.0, 200.0),
+            st.booleans(),
+        ),
+        max_size=30,
+    )
+)
+def test_no_report_can_poison_the_table(reports: list[tuple[str, str | None, str, float, bool]]) -> None:
+    table = profiled()
+    for template, beside, kind, rate, crashed in reports:
+        condition = Condition(template, 1, kind, beside=beside)
+        if crashed:
+            table.fail(condition, "crashed")
+        else:
+            table.learn(condition, rate)
+    profiles = [(name, 1) for name in (NEW, FRIEND, "else", *KNOWN.templates[-3:])]
+    first, second, rates = table.pairs(profiles, TYPES)
+    assert np.isfinite(rates).all()
+    assert (rates >= 0).all()
+    assert ((rates > 0).all(axis=1) == (rates > 0).any(axis=1)).all(), "both make steps or nobody is packed"
+    assert (first <= second).all()
+    assert (table.rates(profiles, TYPES) > 0).all()
+    again = LearnedTable.of(KNOWN, json.loads(json.dumps(table.document())))
+    assert np.array_equal(again.pairs(profiles, TYPES)[2], rates)

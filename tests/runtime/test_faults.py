@@ -10,8 +10,8 @@ import pytest
 from virtual_fleet import VirtualFleet
 
 from gavel.core.codec import encode_command
-from gavel.core.learned import LearnedTable
 from gavel.core.throughputs import builtin_table
+from gavel.estimator.learned import LearnedTable
 from gavel.runtime.book import Book
 from gavel.runtime.engine import Recovered, replay
 from gavel.runtime.journal import Journal, sqlite_url

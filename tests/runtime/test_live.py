@@ -13,8 +13,8 @@ from live_cluster import LiveCluster, alive, completed, eventually, signal_proce
 from gavel import Client
 from gavel.client.requests import JobRequest
 from gavel.core.codec import encode_command
-from gavel.core.learned import LearnedTable
 from gavel.core.throughputs import builtin_table
+from gavel.estimator.learned import LearnedTable
 from gavel.runtime.book import Book
 from gavel.runtime.engine import Recovered, document_of, recover, replay
 from gavel.runtime.journal import Journal, sqlite_url

@@ -15,8 +15,8 @@ from gavel.core.codec import encode_command
 from gavel.core.errors import InputError
 from gavel.core.events import JobSubmitted, RoundDue, ServerJoined, Solve, SolveFailed
 from gavel.core.jobs import Entity, JobSpec
-from gavel.estimator.learned import LearnedTable
 from gavel.core.throughputs import ThroughputTable, builtin_table
+from gavel.estimator.learned import LearnedTable
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
 from gavel.scheduler.placement import Floor
