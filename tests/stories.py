@@ -132,4 +132,4 @@ class Teller:
             case "cancel":
                 return JobCancelled(self.time, job)
         pause = self.time + 500.0 if number % 3 == 0 else None
-        return JobFailed(self.time, job, "crashed", retry=bool(number % 2), not_before=pause)
+        return JobFailed(self.time, job, "crashed", bool(number % 2), pause, crashed=number % 4 > 1)

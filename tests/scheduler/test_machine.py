@@ -12,8 +12,11 @@ from gavel.core.events import (
     Command,
     Event,
     JobCancelled,
+    JobFailed,
     JobSubmitted,
     Launch,
+    RateMeasured,
+    RatesProfiled,
     Renew,
     RoundDue,
     ServerJoined,
@@ -25,6 +28,7 @@ from gavel.core.events import (
 )
 from gavel.core.jobs import JobSpec
 from gavel.core.throughputs import builtin_table
+from gavel.estimator.learned import LearnedTable
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
@@ -180,3 +184,72 @@ def test_no_order_of_events_breaks_the_invariants(
         teller.hear(commands)
         assert {c.job for c in commands if isinstance(c, Launch | Stop)} <= before
     assert len(machine.roster) <= teller.submitted
+
+
+def learning() -> Scheduler:
+    known = builtin_table().only(set(builtin_table().templates) - {"A3C"})
+    machine = Scheduler(LearnedTable(known), Credits(), Settings(space_sharing=True))
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 1)))
+    return machine
+
+
+def ignored(machine: Scheduler) -> list[str]:
+    return list(machine.table.document()["ignored"])
+
+
+def test_a_measurement_beside_a_job_that_is_gone_is_ignored_with_a_reason() -> None:
+    machine = learning()
+    settle(machine, JobSubmitted(0.0, job("j")))
+    before = machine.rates_of("j")
+    machine.handle(RateMeasured(10.0, "j", "v100", 3.0, beside="nobody"))
+    machine.handle(RateMeasured(10.0, "nobody", "v100", 3.0))
+    machine.handle(RateMeasured(10.0, "j", "v100", -3.0))
+    assert machine.rates_of("j") == before
+    assert ignored(machine) == [
+        "job j on v100: 3 steps a second, but job nobody is gone",
+        "job nobody on v100: 3 steps a second, but job nobody is gone",
+        "A3C on v100: -3 steps a second cannot be",
+    ]
+
+
+def test_what_was_profiled_changes_rates_and_the_next_allocation() -> None:
+    machine = learning()
+    settle(machine, JobSubmitted(0.0, job("j")))
+    machine.handle(RatesProfiled(10.0, "A3C", "v100", 7.0))
+    assert machine.rates_of("j")["v100"] == 7.0
+    assert any(isinstance(command, Solve) for command in machine.handle(RoundDue(360.0)))
+
+
+def test_profiled_pairs_are_believed_and_those_that_do_not_fit_are_refused() -> None:
+    machine = learning()
+    machine.handle(RatesProfiled(0.0, "A3C", "v100", 7.0))
+    machine.handle(RatesProfiled(1.0, "A3C", "v100", 6.0, "CycleGAN", 4.0))
+    machine.handle(RatesProfiled(2.0, "A3C", "v100", 0.0, "LM (batch size 5)", 0.0))
+    together = {(c.template, c.beside): rate for c, rate in machine.table.measured().items() if c.beside}  # type: ignore[attr-defined]
+    assert together == {("A3C", "CycleGAN"): 6.0, ("CycleGAN", "A3C"): 4.0}
+    assert machine.table.document()["failures"] == [["A3C", 1, "v100", True, "LM (batch size 5)", 1]]
+
+
+def packed() -> Scheduler:
+    """Two light jobs on one accelerator."""
+    machine = Scheduler(LearnedTable(builtin_table()), Credits(), Settings(space_sharing=True))
+    for name, template in (("i", "ResNet-18 (batch size 16)"), ("j", "A3C")):
+        machine.handle(JobSubmitted(0.0, job(name, template)))
+    commands = settle(machine, ServerJoined(0.0, Server("a", "v100", 1)))
+    assert {c.job: c.beside for c in commands if isinstance(c, Launch)} == {"i": "j", "j": "i"}
+    return machine
+
+
+def test_jobs_that_crash_beside_each_other_are_not_packed_again() -> None:
+    machine = packed()
+    machine.handle(JobFailed(10.0, "i", "out of memory", crashed=True))
+    launches = [c for c in settle(machine, RoundDue(360.0)) if isinstance(c, Launch)]
+    assert all(launch.beside is None for launch in launches)
+    assert "out of memory" in ignored(machine)[-1]
+
+
+def test_jobs_that_failed_through_no_fault_of_theirs_may_be_packed_again() -> None:
+    machine = packed()
+    machine.handle(JobFailed(10.0, "i", "its agent is lost"))
+    launches = [c for c in settle(machine, RoundDue(360.0)) if isinstance(c, Launch)]
+    assert {launch.job: launch.beside for launch in launches} == {"i": "j", "j": "i"}

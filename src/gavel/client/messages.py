@@ -138,6 +138,7 @@ def from_cluster(message: pb.ClusterView) -> ClusterView:
         started=message.started,
         version=message.version,
         trouble=message.trouble,
+        ignored=tuple(message.ignored),
     )
 
 

@@ -166,3 +166,5 @@ class ClusterView(_Record):
     version: str
     trouble: str = ""
     """Why the policy has no answer, if it has none."""
+    ignored: Sequence[str] = ()
+    """Measurements that were not believed, with the reason; the newest last."""

@@ -7,7 +7,7 @@ must survive a restart of the scheduler is in the journal; this is rebuilt from 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -405,6 +405,7 @@ class Fleet:
             self.finished.discard(job)
             return
         self._count(attempt, final=True)
+        self._leave_alone(attempt)
         if attempt.crash is not None:
             self._failed(attempt)
         elif attempt.done:
@@ -414,6 +415,13 @@ class Fleet:
         elif not attempt.stopping:
             self.post(JobFailed(now, job, "its lease ended before the scheduler renewed it"), {"counts": False})
         self._start_waiting(job)
+
+    def _leave_alone(self, attempt: Attempt) -> None:
+        """Whoever shared accelerators with an attempt that is over goes on alone: what it measures is of that."""
+        other = self.attempts.get(attempt.launch.beside) if attempt.launch.beside else None
+        if other is not None and other.launch.beside == attempt.job:
+            other.launch = replace(other.launch, beside=None)
+            other.measured_steps = other.measured_seconds = 0.0
 
     def acknowledge(self) -> None:
         """Everything posted so far is in the journal: agents may forget what they told us."""

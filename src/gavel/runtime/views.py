@@ -108,6 +108,7 @@ def cluster_view(engine: Engine, started: float) -> pb.ClusterView:
         started=started,
         version=__version__,
         trouble=engine.trouble,
+        ignored=seen.learned.get("ignored", ()),
     )
 
 

@@ -116,6 +116,8 @@ class Snapshot:
     waiting: int
     accelerators: int
     busy: int
+    learned: Mapping[str, Any]
+    """What the throughput table has learned: rates with their uncertainty, and what it does not believe."""
 
     def document(self) -> dict[str, Any]:
         """All of it as JSON; what is infinite or undefined is a text, "inf" or "nan"."""
@@ -151,6 +153,7 @@ def take(scheduler: Scheduler, time: float) -> Snapshot:
         waiting=len(scheduler.roster) - len(places),
         accelerators=sum(kind.accelerators for kind in types),
         busy=sum(kind.busy for kind in types),
+        learned=scheduler.table.document(),
     )
 
 

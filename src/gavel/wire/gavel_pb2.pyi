@@ -259,7 +259,7 @@ class TypeView(_message.Message):
     def __init__(self, name: _Optional[str] = ..., accelerators: _Optional[int] = ..., busy: _Optional[int] = ..., price: _Optional[float] = ..., given_seconds: _Optional[float] = ...) -> None: ...
 
 class ClusterView(_message.Message):
-    __slots__ = ("servers", "types", "policy", "objective", "round_seconds", "round_ends", "queued", "running", "time", "started", "version", "trouble")
+    __slots__ = ("servers", "types", "policy", "objective", "round_seconds", "round_ends", "queued", "running", "time", "started", "version", "trouble", "ignored")
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     TYPES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -272,6 +272,7 @@ class ClusterView(_message.Message):
     STARTED_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    IGNORED_FIELD_NUMBER: _ClassVar[int]
     servers: _containers.RepeatedCompositeFieldContainer[ServerView]
     types: _containers.RepeatedCompositeFieldContainer[TypeView]
     policy: str
@@ -284,7 +285,8 @@ class ClusterView(_message.Message):
     started: float
     version: str
     trouble: str
-    def __init__(self, servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., types: _Optional[_Iterable[_Union[TypeView, _Mapping]]] = ..., policy: _Optional[str] = ..., objective: _Optional[float] = ..., round_seconds: _Optional[float] = ..., round_ends: _Optional[float] = ..., queued: _Optional[int] = ..., running: _Optional[int] = ..., time: _Optional[float] = ..., started: _Optional[float] = ..., version: _Optional[str] = ..., trouble: _Optional[str] = ...) -> None: ...
+    ignored: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., types: _Optional[_Iterable[_Union[TypeView, _Mapping]]] = ..., policy: _Optional[str] = ..., objective: _Optional[float] = ..., round_seconds: _Optional[float] = ..., round_ends: _Optional[float] = ..., queued: _Optional[int] = ..., running: _Optional[int] = ..., time: _Optional[float] = ..., started: _Optional[float] = ..., version: _Optional[str] = ..., trouble: _Optional[str] = ..., ignored: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
     __slots__ = ("agent",)

@@ -49,5 +49,4 @@ class Emulation:
     def _shared(self, profile: Profile, beside: Profile, kind: str) -> float:
         if not {profile, beside} <= set(self.table.profiles):
             return 0.0
-        rows = [self.table.profiles.index(which) for which in (profile, beside)]
-        return float(self.table.shared[rows[0], rows[1], self.table.types.index(kind)])
+        return self.table.together(profile, beside, kind)[0]
