@@ -1,0 +1,161 @@
+"""`gavel estimate`: how a template would run beside others, by a few of its pairs, and how far off that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gavel.cli.options import AsJson, Throughputs
+from gavel.cli.render import console, print_json, table
+from gavel.core.errors import InputError
+from gavel.core.throughputs import ThroughputTable, builtin_table, read_table
+from gavel.estimator.fingerprint import CONFIDENT, Fingerprint, Pair, Shares, fingerprint, profiling_plan
+from gavel.estimator.references import References
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """One pair: shares of the rates alone, of the template and of its partner."""
+
+    partner: str
+    type: str
+    measured: bool
+    estimated: Shares
+    known: Shares | None
+    alone: Shares
+    """Steps per second of both."""
+
+
+def estimate_command(
+    template: Annotated[str, typer.Argument(help="A template of the table.", metavar="TEMPLATE")],
+    throughputs: Throughputs = "builtin",
+    references: Annotated[
+        str | None,
+        typer.Option(
+            help="The table of reference jobs; all pairs with them that the other table lists count as measured. "
+            "Left out: the same table without the template.",
+            metavar="FILE",
+        ),
+    ] = None,
+    pairs: Annotated[
+        int | None, typer.Option(help="Measure so many of its pairs, the most telling ones.", min=0, metavar="N")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Estimate a template's pairs as if it were new, beside what the table knows of them."""
+    known = _read(throughputs)
+    known.rates([(template, 1)], known.types)  # refuses what is not there
+    if references is not None and pairs is not None:
+        raise InputError("--pairs chooses from a table that has all pairs; with --references all that are there count")
+    others = References.of(known if references is None else _read(references)).without(template)
+    if len(others.templates) < 2:
+        raise InputError("there are fewer than two reference jobs; give a table that lists pairs of templates")
+    truth = _true_shares(known, template, others)
+    plan = list(truth) if references is not None else profiling_plan(others, pairs)
+    found = fingerprint(others, {pair: truth[pair] for pair in plan if pair in truth})
+    rows = _rows(known, template, others, found, truth, set(plan))
+    if as_json:
+        print_json(_document(template, found, rows))
+    else:
+        _print(template, others, found, rows)
+
+
+def _read(name: str) -> ThroughputTable:
+    return builtin_table() if name == "builtin" else read_table(Path(name))
+
+
+def _true_shares(known: ThroughputTable, template: str, others: References) -> dict[Pair, Shares]:
+    """What the table says of the template beside references, as far as it has both and the template runs there."""
+    shares: dict[Pair, Shares] = {}
+    for partner in others.templates:
+        if 1 not in known.workers(partner):
+            continue
+        for kind in set(known.types) & set(others.types):
+            mine, its = known.rates([(template, 1), (partner, 1)], [kind])[:, 0, 0].tolist()
+            together = known.together((template, 1), (partner, 1), kind)
+            if mine > 0 and its > 0:
+                shares[partner, kind] = (together[0] / mine, together[1] / its)
+    return shares
+
+
+def _rows(
+    known: ThroughputTable,
+    template: str,
+    others: References,
+    found: Fingerprint,
+    truth: dict[Pair, Shares],
+    measured: set[Pair],
+) -> list[_Row]:
+    rows = []
+    for partner, own in zip(others.templates, others.alone, strict=True):
+        for kind, rate in zip(others.types, own.tolist(), strict=True):
+            where = others.row[partner], others.column[kind]
+            room = float(found.fits[where])
+            mine = float(known.rates([(template, 1)], [kind])[0, 0, 0]) if kind in known.types else 0.0
+            rows.append(
+                _Row(
+                    partner,
+                    kind,
+                    (partner, kind) in measured & truth.keys(),
+                    (float(found.kept[where]) * room, float(found.left[where]) * room),
+                    truth.get((partner, kind)),
+                    (mine, rate),
+                )
+            )
+    return rows
+
+
+def _document(template: str, found: Fingerprint, rows: list[_Row]) -> dict[str, Any]:
+    return {
+        "template": template,
+        "reference": found.reference,
+        "distance": found.distance,
+        "error": found.error,
+        "confidence": found.confidence,
+        "trusted": found.trusted,
+        "measured_figures": found.measured,
+        "pairs": [
+            {
+                "partner": row.partner,
+                "type": row.type,
+                "measured": row.measured,
+                "estimated_shares": list(row.estimated),
+                "known_shares": None if row.known is None else list(row.known),
+                "estimated_rates": _times(row.estimated, row.alone),
+                "known_rates": None if row.known is None else _times(row.known, row.alone),
+            }
+            for row in rows
+        ],
+    }
+
+
+def _times(shares: Shares, alone: Shares) -> list[float]:
+    return [share * rate for share, rate in zip(shares, alone, strict=True)]
+
+
+def _print(template: str, others: References, found: Fingerprint, rows: list[_Row]) -> None:
+    out = console()
+    out.print(f"[bold]{template}[/bold]: {sum(row.measured for row in rows)} pairs measured")
+    verdict = "jobs are packed by it" if found.trusted else f"nobody is packed below {CONFIDENT:.0%}"
+    out.print(f"most like {found.reference}, at a distance of {found.distance:.3f}", markup=False)
+    out.print(f"confidence {found.confidence:.0%} (expected error {found.error:.3f}): {verdict}\n")
+    by_pair = {(row.partner, row.type): row for row in rows}
+    cells = [[name, *(_cell(by_pair[name, kind]) for kind in others.types)] for name in others.templates]
+    out.print(table(["share of its rate kept beside", *others.types], cells))
+    out.print("\nestimated / known; * measured, - no room for both", style="dim")
+    unseen = [row for row in rows if row.known and not row.measured]
+    errors = [abs(a - b) for row in unseen for a, b in zip(row.estimated, row.known or (), strict=True)]
+    if errors:
+        out.print(f"mean error of both shares over pairs that were not measured: {sum(errors) / len(errors):.3f}")
+
+
+def _cell(row: _Row) -> str:
+    estimated = _share(row.estimated[0])
+    return f"{estimated} / {_share(row.known[0])}{'*' if row.measured else ' '}" if row.known else f"{estimated}    "
+
+
+def _share(value: float) -> str:
+    return f"{value:.2f}" if value > 0 else "-"
