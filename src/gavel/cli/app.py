@@ -33,6 +33,7 @@ VERBS = {
     "simulate": Verb("simulate", "simulate_command", "Run a workload in virtual time and print its figures."),
     "sweep": Verb("sweep", "sweep_command", "Compare policies over loads and seeds, on all cores."),
     "estimate": Verb("estimate", "estimate_command", "Estimate how a template runs beside others, from a few pairs."),
+    "profile": Verb("profile", "profile_command", "Measure a command on every type, alone and beside others."),
     "serve": Verb("serve", "serve_command", "Run the scheduler: takes jobs, gives them to agents."),
     "worker": Verb("worker", "app", "Run jobs on this server for a scheduler."),
     "submit": Verb("submit", "submit_command", "Submit jobs, from files or as a command after --."),

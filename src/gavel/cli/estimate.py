@@ -45,7 +45,11 @@ def estimate_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate a template's pairs as if it were new, beside what the table knows of them."""
+    """Estimate how a template runs beside others, from a few pairs.
+
+    It is taken to be new: only some of its pairs count as measured, and what the table knows of the others is shown
+    beside the estimates.
+    """
     known = _read(throughputs)
     known.rates([(template, 1)], known.types)  # refuses what is not there
     if references is not None and pairs is not None:
@@ -73,7 +77,7 @@ def _true_shares(known: ThroughputTable, template: str, others: References) -> d
     for partner in others.templates:
         if 1 not in known.workers(partner):
             continue
-        for kind in set(known.types) & set(others.types):
+        for kind in (kind for kind in others.types if kind in known.types):
             mine, its = known.rates([(template, 1), (partner, 1)], [kind])[:, 0, 0].tolist()
             together = known.together((template, 1), (partner, 1), kind)
             if mine > 0 and its > 0:

@@ -74,6 +74,10 @@ def serve_command(
     throughputs: Annotated[
         str, typer.Option(help="A throughput table to begin with, or 'builtin'; the rest is learned.", metavar="FILE")
     ] = "builtin",
+    profiled: Annotated[
+        list[str] | None,
+        typer.Option(help="A table that `gavel profile` has written; may be given several times.", metavar="FILE"),
+    ] = None,
     entities: Annotated[
         Path | None, typer.Option(help="A JSON file with the teams' weights and policies.", metavar="FILE")
     ] = None,
@@ -100,6 +104,7 @@ def serve_command(
         round_seconds=round_seconds,
         min_seconds_between_allocations=min_seconds_between_allocations,
         throughputs=throughputs,
+        profiled=tuple(profiled or ()),
         entities=read_entities(entities) if entities else {},
         log_megabytes=log_megabytes,
         fleet=FleetSettings(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,20 @@ class LearnedTable:
             self._forget(condition)
         return changed
 
+    def begin_with(self, profiled: ThroughputTable) -> None:
+        """Take in a table of profiled templates as measurements, as far as nothing was measured since."""
+        templates = [template for template, workers in profiled.profiles if workers == 1]
+        for kind in profiled.types:
+            self.admit(kind)
+            alone = profiled.rates([(template, 1) for template in templates], [kind])[:, 0, 0].tolist()
+            figures = {Condition(one, 1, kind): rate for one, rate in zip(templates, alone, strict=True)}
+            for one, other in product(templates, templates):
+                rate, _ = profiled.together((one, 1), (other, 1), kind)
+                figures[Condition(one, 1, kind, beside=other)] = rate
+            for condition, rate in figures.items():
+                if rate > 0 and condition not in self.measurements.estimates:
+                    self.learn(condition, rate)
+
     def fail(self, condition: Condition, reason: str) -> bool:
         """A job failed under a condition; True if a pair is not tried again because of it."""
         self.ignore(f"{named(condition)}: nothing was measured, since the job failed: {reason}")
@@ -114,6 +129,8 @@ class LearnedTable:
 
     def believed(self, condition: Condition) -> float:
         """The rate under a condition, wherever it comes from; 0 if nobody would have it run so."""
+        if (measured := self.measurements.estimates.get(condition)) is not None:
+            return measured.used
         mine = (condition.template, condition.workers)
         alone = float(self.rates([mine], [condition.type])[0, 0, 0 if condition.consolidated else 1])
         return alone if condition.beside is None else alone * self._believed_share(condition, condition.beside)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,6 +54,8 @@ class ServeSettings:
     round_seconds: float = 360.0
     min_seconds_between_allocations: float = 0.0
     throughputs: str = "builtin"
+    profiled: tuple[str, ...] = ()
+    """Tables that `gavel profile` has written: what they say counts as measured."""
     entities: Mapping[str, Entity] = field(default_factory=dict)
     log_megabytes: float = 16.0
     fleet: FleetSettings = field(default_factory=FleetSettings)
@@ -69,19 +71,21 @@ def build_engine(
     journal: Journal,
     *,
     clock: Callable[[], float] = time.time,
+    table: Throughputs | None = None,
     events_between_states: int = 5_000,
 ) -> Engine:
-    """An engine with the state that the journal tells."""
+    """An engine with the state that the journal tells; a table is one to use instead of that of the settings."""
     find_policy(settings.policy)
     base = _table(settings.throughputs)
+    profiled = [_table(name) for name in settings.profiled]
 
     def fresh() -> Scheduler:
-        return fresh_scheduler(settings, LearnedTable(base))
+        return fresh_scheduler(settings, table or _with(LearnedTable(base), profiled))
 
     def restored(document: Mapping[str, Any]) -> Scheduler:
-        table = LearnedTable.of(base, document["learned"])
+        learned = table or _with(LearnedTable.of(base, document["learned"]), profiled)
         return state.restore(
-            document["scheduler"], table, _mechanism(settings), _rounds(settings), entities=settings.entities
+            document["scheduler"], learned, _mechanism(settings), _rounds(settings), entities=settings.entities
         )
 
     here = recover(journal, fresh, restored)
@@ -90,6 +94,12 @@ def build_engine(
 
 def _table(name: str) -> ThroughputTable:
     return builtin_table() if name == "builtin" else read_table(Path(name))
+
+
+def _with(table: LearnedTable, profiled: Sequence[ThroughputTable]) -> LearnedTable:
+    for figures in profiled:
+        table.begin_with(figures)
+    return table
 
 
 def _mechanism(settings: ServeSettings) -> Mechanism:
@@ -126,11 +136,13 @@ class Running:
 
 
 @asynccontextmanager
-async def serving(settings: ServeSettings, solver: Solver | None = None) -> AsyncIterator[Running]:
+async def serving(
+    settings: ServeSettings, solver: Solver | None = None, *, table: Throughputs | None = None
+) -> AsyncIterator[Running]:
     """Start a scheduler; on leaving, its state is kept and everything is closed."""
     settings.folder.mkdir(parents=True, exist_ok=True)
     with Journal(settings.journal or sqlite_url(settings.folder / "journal.sqlite")) as journal:
-        engine = build_engine(settings, journal)
+        engine = build_engine(settings, journal, table=table)
         clockwork = Clockwork(engine, solver or _solver(settings))
         logs = Logs(settings.folder / "logs", limit=int(settings.log_megabytes * 2**20))
         options = [

@@ -1,0 +1,202 @@
+"""Live profiling: runs commands on accelerators set aside for it, alone and beside each other, and counts their steps.
+
+It is a scheduler of its own, whose table believes that all jobs are equally fast and that every pair is faster
+together: so two jobs that may run on one type share an accelerator there, whatever the truth is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gavel.client.api import Client
+from gavel.client.requests import JobRequest
+from gavel.client.views import JobState, JobView
+from gavel.core.errors import GavelError
+from gavel.core.problem import Floats, Ints
+from gavel.core.throughputs import Condition, Profile, ThroughputTable
+from gavel.runtime.fleet import FleetSettings
+from gavel.runtime.server import ServeSettings, serving
+
+ROUNDS = 6
+"""A figure is taken over so many rounds at least; the first report of a job is warm-up."""
+POLL_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileSettings:
+    """What to measure, where, and for how long."""
+
+    job: JobRequest
+    beside: tuple[JobRequest, ...] = ()
+    types: tuple[str, ...]
+    seconds: float = 60.0
+    """That jobs run for one figure."""
+    patience_seconds: float = 600.0
+    """How long to wait for servers, and for a job's first steps."""
+    listen: str
+    folder: Path
+    fleet: FleetSettings = field(default_factory=FleetSettings)
+
+
+class TrialTable:
+    """A table that packs whoever it can, and writes down what is reported."""
+
+    def __init__(self) -> None:
+        self.types: tuple[str, ...] = ()
+        self.reports: dict[Condition, list[float]] = {}
+
+    def admit(self, kind: str) -> None:
+        """Any type will do."""
+        if kind not in self.types:
+            self.types = (*self.types, kind)
+
+    def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> Floats:
+        """All are equally fast."""
+        return np.ones((len(profiles), len(types), 2))
+
+    def pairs(self, profiles: Sequence[Profile], types: Sequence[str]) -> tuple[Ints, Ints, Floats]:
+        """Everyone is faster beside anyone."""
+        first, second = np.triu_indices(len(profiles))
+        return first, second, np.full((len(first), 2, len(types)), 2.0)
+
+    def learn(self, condition: Condition, rate: float) -> bool:
+        """Write a report down; nothing else changes."""
+        if rate > 0 and math.isfinite(rate):
+            self.reports.setdefault(replace(condition, consolidated=True), []).append(rate)
+        return False
+
+    def fail(self, condition: Condition, reason: str) -> bool:  # noqa: ARG002 - the signature of all tables
+        """Whoever waits for the job hears of it."""
+        return False
+
+    def ignore(self, sentence: str) -> None:
+        """What nobody waits for does not matter."""
+
+    def document(self) -> dict[str, Any]:
+        """Nothing is kept."""
+        return {}
+
+
+@dataclass(slots=True)
+class Found:
+    """What was measured."""
+
+    rates: dict[Condition, float] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """Why a figure is missing, as sentences."""
+
+    def table(self, templates: Sequence[str], types: Sequence[str]) -> ThroughputTable:
+        """As a throughput table; what is missing cannot run."""
+
+        def rate(one: str, kind: str, beside: str | None = None) -> float:
+            return self.rates.get(Condition(one, 1, kind, beside=beside), 0.0)
+
+        names = list(dict.fromkeys(templates))
+        alone = np.array([[rate(name, kind) for kind in types] for name in names])
+        shared = np.array([[[rate(one, kind, other) for kind in types] for other in names] for one in names])
+        both = np.where((shared > 0) & (shared.transpose(1, 0, 2) > 0), shared, 0.0)
+        return ThroughputTable(
+            tuple(types), tuple((name, 1) for name in names), np.stack([alone, alone], axis=-1), both
+        )
+
+
+async def profile(settings: ProfileSettings, say: Callable[[str], None]) -> Found:
+    """Measure everything, and say how it goes."""
+    table = TrialTable()
+    serve = ServeSettings(
+        listen=settings.listen,
+        folder=settings.folder,
+        space_sharing=True,
+        round_seconds=max(settings.seconds / ROUNDS, 0.6),
+        fleet=settings.fleet,
+    )
+    async with serving(serve, table=table) as running:
+        say(f"waiting for `gavel worker --scheduler {running.address}` with {', '.join(settings.types)}")
+        with Client(running.address) as client:
+            await asyncio.to_thread(_await_types, client, settings)
+            found = Found()
+            for kind in settings.types:
+                for trial in trials(settings):
+                    await asyncio.to_thread(_measure, client, table, settings, trial, kind, found, say)
+    return found
+
+
+def trials(settings: ProfileSettings) -> Iterator[tuple[JobRequest, ...]]:
+    """Everyone alone, then the job beside each partner."""
+    everyone = {job.template: job for job in (settings.job, *settings.beside)}
+    yield from ((job,) for job in everyone.values())
+    yield from ((settings.job, partner) for partner in settings.beside)
+
+
+def _await_types(client: Client, settings: ProfileSettings) -> None:
+    end = time.monotonic() + settings.patience_seconds
+    while missing := set(settings.types) - {kind.name for kind in client.cluster().types}:
+        if time.monotonic() > end:
+            raise GavelError(
+                f"no server with {', '.join(sorted(missing))} came within {settings.patience_seconds:g} s; start "
+                f"`gavel worker --scheduler {client.address}` there, or leave the type out of --types"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _measure(
+    client: Client,
+    table: TrialTable,
+    settings: ProfileSettings,
+    jobs: Sequence[JobRequest],
+    kind: str,
+    found: Found,
+    say: Callable[[str], None],
+) -> None:
+    """Run one job, or two together, and take down their rates."""
+    named = " beside ".join(job.template for job in jobs) + f" on {kind}"
+    others = [job.template for job in jobs[::-1]] if len(jobs) == 2 else [None]
+    conditions = [Condition(job.template, 1, kind, beside=other) for job, other in zip(jobs, others, strict=True)]
+    ids = client.submit([replace(job, types=(kind,), steps=None, retries=0) for job in jobs])
+    try:
+        trouble = _wait(client, table, settings, ids, conditions)
+    finally:
+        client.cancel(ids)
+        client.wait(ids, timeout=settings.fleet.ending_seconds + settings.patience_seconds)
+    if trouble:
+        found.notes.append(f"{named}: {trouble}")
+    else:
+        for condition in conditions:
+            reports = table.reports[condition]
+            found.rates[condition] = float(np.mean(reports[1:] or reports))
+    measured = [f"{found.rates[condition]:.4g} steps/s" for condition in conditions if condition in found.rates]
+    say(f"{named}: {trouble or ' and '.join(measured)}")
+
+
+def _wait(
+    client: Client, table: TrialTable, settings: ProfileSettings, ids: Sequence[str], conditions: Sequence[Condition]
+) -> str:
+    """Until enough is measured; returns why that will never be, or nothing."""
+    begun = first = time.monotonic()
+    while True:
+        views = client.jobs(ids=ids)
+        if failed := next((job for job in views if job.state is JobState.FAILED), None):
+            return failed.reason
+        reports = min(len(table.reports.get(condition, ())) for condition in conditions)
+        now = time.monotonic()
+        if reports == 0:
+            first = now
+        if (reports > 1 and now - first >= settings.seconds) or (reports and _someone_is_over(views)):
+            return ""
+        if _someone_is_over(views):
+            return "it ended before a step was measured; give it more to do"
+        if reports == 0 and now - begun > settings.patience_seconds:
+            return f"no steps were counted within {settings.patience_seconds:g} s; does it use GavelIterator?"
+        time.sleep(POLL_SECONDS)
+
+
+def _someone_is_over(views: Sequence[JobView]) -> bool:
+    return any(view.over for view in views)
