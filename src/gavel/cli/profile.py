@@ -44,8 +44,8 @@ def profile_command(
 ) -> None:
     """Measure a command on every type, alone and beside others.
 
-    Writes a throughput table: gavel profile --template mine --types v100,k80 --out mine.json -- python train.py, and on servers that are set
-    aside for it: gavel worker --scheduler HOST:7078
+    Writes a throughput table: gavel profile --template mine --types v100 --out mine.json -- python train.py, and on
+    a server that is set aside for it: gavel worker --scheduler HOST:7078
     """
     command = context.meta.get("command")
     if not command:

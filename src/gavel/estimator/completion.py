@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.linalg import eigsh
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -23,6 +24,8 @@ OUTLIER = 3.0
 """An entry that its neighbours miss by this many times the usual counts less, in proportion."""
 REWEIGHTED = 3
 """How often that is asked anew."""
+MANY = 200
+"""With more rows than this, only the directions that are kept are worked out."""
 IGNORANCE = 0.25
 """The mean error of whoever knows of an entry only that it lies between 0 and 1."""
 DOUBT = 4.0
@@ -63,11 +66,20 @@ def basis(rows: Floats, known: Bools, *, rank: int = RANK) -> Basis:
     mean = np.where(known, rows, 0.0).sum(axis=0) / count
     mean[~known.any(axis=0)] = mean[known.any(axis=0)].mean() if known.any() else 0.0
     centred = np.where(known, rows - mean, 0.0)
-    # The Gram matrix is small where the rows are long.
-    values, vectors = np.linalg.eigh(centred @ centred.T)
-    kept = np.flatnonzero(values > 1e-12 * max(float(values[-1]), 1e-300))[::-1][:rank]
+    values, vectors = _largest(centred @ centred.T, rank)  # which is small: rows are much longer than they are many
+    kept = values > 1e-12 * max(float(values.max(initial=0.0)), 1e-300)
     weights = vectors[:, kept] / np.sqrt(len(rows))
     return Basis(mean, weights.T @ centred, weights)
+
+
+def _largest(matrix: Floats, rank: int) -> tuple[Floats, Floats]:
+    """The largest eigenvalues of a symmetric matrix, and their vectors as columns."""
+    if len(matrix) > MANY:
+        values, vectors = eigsh(matrix, rank, v0=np.ones(len(matrix)))  # the same start gives the same answer
+    else:
+        values, vectors = np.linalg.eigh(matrix)
+    order = np.argsort(-values, kind="stable")[:rank]
+    return np.asarray(values[order]), np.asarray(vectors[:, order])
 
 
 def complete(common: Basis, columns: Ints, values: Floats) -> Completed:
@@ -78,10 +90,12 @@ def complete(common: Basis, columns: Ints, values: Floats) -> Completed:
         amounts, inverse = _fit(given, residual, trust)
         missed = _left_out(given, residual, trust, amounts, inverse)
         usual = max(float(np.median(missed)), np.sqrt(NOISE)) if len(missed) else 1.0
-        trust = np.minimum(1.0, OUTLIER * usual / np.maximum(missed, 1e-12)) ** 2
+        before, trust = trust, np.minimum(1.0, OUTLIER * usual / np.maximum(missed, 1e-12)) ** 2
+        if np.array_equal(before, trust):
+            break
     row = common.mean + amounts @ common.directions
     row[columns] = values
-    unsure = float(np.sqrt(np.einsum("rc,rs,sc->", common.directions, inverse, common.directions) / max(len(row), 1)))
+    unsure = float(np.sqrt((common.directions * (inverse @ common.directions)).sum() / max(len(row), 1)))
     off = (float(missed @ trust) + DOUBT * IGNORANCE) / (float(trust.sum()) + DOUBT)
     return Completed(row, common.weights @ amounts, float(np.hypot(off, unsure)))
 
@@ -94,7 +108,7 @@ def _fit(given: Floats, residual: Floats, trust: Floats) -> tuple[Floats, Floats
 
 def _left_out(given: Floats, residual: Floats, trust: Floats, amounts: Floats, inverse: Floats) -> Floats:
     """How far off each entry would be, had it not been given."""
-    leverage = trust * np.einsum("rc,rs,sc->c", given, inverse, given) / NOISE
+    leverage = trust * (given * (inverse @ given)).sum(axis=0) / NOISE
     return np.asarray(np.abs(residual - amounts @ given) / np.maximum(1.0 - leverage, 1e-9))
 
 

@@ -67,7 +67,7 @@ def fingerprint(references: References, observed: Mapping[Pair, Shares]) -> Fing
     usable = values > 0.0
     completed = complete(references.basis, columns[usable], values[usable])
     shares = np.clip(completed.row, 0.0, 1.0)
-    distances = np.abs(references.fingerprints - shares * np.concatenate([fits, fits])).mean(axis=1)
+    distances = references.distances(shares * np.concatenate([fits, fits]))
     nearest = int(distances.argmin())
     kept, left = shares.reshape(2, count, kinds)
     return Fingerprint(

@@ -128,25 +128,20 @@ class LearnedTable:
         return {condition: found.rate for condition, found in self.measurements.estimates.items()}
 
     def believed(self, condition: Condition) -> float:
-        """The rate under a condition, wherever it comes from; 0 if nobody would have it run so."""
+        """The rate under a condition as measured or listed; 0 for a pair of which there are only guesses."""
         if (measured := self.measurements.estimates.get(condition)) is not None:
             return measured.used
         mine = (condition.template, condition.workers)
         alone = float(self.rates([mine], [condition.type])[0, 0, 0 if condition.consolidated else 1])
-        return alone if condition.beside is None else alone * self._believed_share(condition, condition.beside)
+        return alone if condition.beside is None else alone * self._listed_share(condition, condition.beside)
 
-    def _believed_share(self, condition: Condition, beside: str) -> float:
-        """As listed, or as guessed when somebody last asked: nobody is made to think for this."""
+    def _listed_share(self, condition: Condition, beside: str) -> float:
         mine, its = (condition.template, condition.workers), (beside, condition.workers)
-        if condition.type not in self.base.types:
+        known = condition.workers in self._counts(mine[0]) and condition.workers in self._counts(beside)
+        if not known or condition.type not in self.base.types:
             return 0.0
-        if condition.workers in set(self._counts(mine[0])) & set(self._counts(beside)):
-            rate = float(self.base.rates([mine], [condition.type])[0, 0, 0])
-            return self.base.together(mine, its, condition.type)[0] / rate if rate > 0 else 0.0
-        rows, shares = self._guesses or ({}, np.zeros((0, 0, 0)))
-        if condition.workers > 1 or not rows.keys() >= {condition.template, beside}:
-            return 0.0
-        return float(shares[rows[condition.template], rows[beside], self.types.index(condition.type)])
+        rate = float(self.base.rates([mine], [condition.type])[0, 0, 0])
+        return self.base.together(mine, its, condition.type)[0] / rate if rate > 0 else 0.0
 
     def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> Floats:
         """Rates alone, shape (profiles, types, 2): consolidated and unconsolidated."""
@@ -213,18 +208,14 @@ class LearnedTable:
 
     def _put_measured(self, profiles: Sequence[Profile], alone: Floats, rates: Floats) -> None:
         """What was measured replaces all else; what failed, or does less together than in turns, is dropped."""
-        numbers: dict[Profile, list[int]] = {}
-        for number, profile in enumerate(profiles):
-            numbers.setdefault(profile, []).append(number)
-        seen, refused = np.zeros((2, *rates.shape), dtype=bool)
-        for condition in dict.fromkeys(c for name, _ in numbers for c in self.measurements.sharing(name)):
-            column, refuses = self.types.index(condition.type), self.measurements.refuses(condition)
-            found = self.measurements.estimates.get(condition)
-            for mine in numbers.get((condition.template, condition.workers), ()):
-                for its in numbers.get((condition.beside or "", condition.workers), ()):
-                    refused[mine, its, column] = refuses
-                    if found is not None:
-                        rates[mine, its, column], seen[mine, its, column] = found.used, True
+        measured = self.measurements.together.look_up(profiles, self.types)
+        seen = ~np.isnan(measured)
+        rates[seen] = measured[seen]
+        refused = np.zeros(rates.shape, dtype=bool)
+        for condition in filter(self.measurements.refuses, self.measurements.failures):
+            both = ((name, condition.workers) for name in (condition.template, condition.beside))
+            mine, its = ([number for number, profile in enumerate(profiles) if profile == one] for one in both)
+            refused[np.ix_(mine, its, self._columns([condition.type]))] = True
         shares = np.divide(rates, alone[:, None, :], out=np.zeros_like(rates), where=alone[:, None, :] > 0)
         useless = seen & seen.transpose(1, 0, 2) & (shares + shares.transpose(1, 0, 2) <= 1.0)
         alone_only = seen & (rates.transpose(1, 0, 2) == 0.0)  # of the other nothing is known

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
 from gavel.core.throughputs import Condition
+from gavel.estimator.sheet import Sheet
 
 MATTERS = 0.05
 """A rate that changes by less than this is not worth a new allocation."""
@@ -54,46 +55,58 @@ class Measurements:
         """How often a job failed beside another."""
         self.ignored: deque[str] = deque(maxlen=REMEMBERED)
         """What was reported and not believed, with the reason; the newest."""
-        self._shared: dict[str, dict[Condition, None]] = {}
-        """The conditions of sharing that a template has been in, in order."""
+        self._shared: dict[str, list[Condition]] = {}
+        """The conditions of sharing that a template has been in, as the one that was measured or as the other."""
+        self.together = Sheet()
+        """The rates, as used, of those that shared."""
 
     def take_in(self, condition: Condition, rate: float, before: float) -> bool:
         """Believe a measurement where a rate was believed before; True if the difference matters."""
         known = self.estimates.get(condition)
         if known is None:
-            self.estimates[condition] = Estimate(rate, 1, rate)
-            self._list(condition)
+            self._add(condition, Estimate(rate, 1, rate))
             return not math.isclose(rate, before, rel_tol=MATTERS)
         known.take_in(rate)
         if math.isclose(known.rate, known.used, rel_tol=MATTERS):
             return False
         known.used = known.rate
+        if condition.beside is not None:
+            self.together.put(condition, known.used)
         return True
 
     def fail(self, condition: Condition) -> None:
         """Count a failure of a job that shared."""
-        self.failures[condition] = self.failures.get(condition, 0) + 1
         self._list(condition)
+        self.failures[condition] = self.failures.get(condition, 0) + 1
 
     def refuses(self, condition: Condition) -> bool:
         """Whether a pair is not to be tried again: it failed at least as often as it was measured."""
         failures = self.failures.get(condition, 0)
+        if failures == 0:
+            return False
         measured = self.estimates.get(condition)
-        return failures > 0 and failures >= (measured.count if measured else 0)
+        return failures >= (measured.count if measured else 0)
 
-    def sharing(self, template: str) -> Iterator[Condition]:
+    def sharing(self, template: str) -> Sequence[Condition]:
         """The conditions in which a template shared, as the one that was measured or as the other."""
-        return iter(self._shared.get(template, ()))
+        return self._shared.get(template, ())
 
     def used(self, template: str, workers: int, kind: str, *, close: bool = True) -> float | None:
         """A rate alone."""
         found = self.estimates.get(Condition(template, workers, kind, close))
         return None if found is None else found.used
 
-    def _list(self, condition: Condition) -> None:
+    def _add(self, condition: Condition, estimate: Estimate) -> None:
+        self._list(condition)
+        self.estimates[condition] = estimate
         if condition.beside is not None:
-            for name in (condition.template, condition.beside):
-                self._shared.setdefault(name, {})[condition] = None
+            self.together.put(condition, estimate.used)
+
+    def _list(self, condition: Condition) -> None:
+        """Before a condition comes for the first time."""
+        if condition.beside is not None and condition not in self.estimates and condition not in self.failures:
+            for name in {condition.template: None, condition.beside: None}:
+                self._shared.setdefault(name, []).append(condition)
 
     def document(self) -> dict[str, Any]:
         """All of it as plain data."""
@@ -107,9 +120,10 @@ class Measurements:
     def of(cls, document: Mapping[str, Any]) -> Measurements:
         """What `document` gave; one that an older version wrote has less."""
         found = cls()
-        found.estimates = {Condition(*entry[:5]): Estimate(*entry[5:]) for entry in document["estimates"]}
-        found.failures = {Condition(*entry[:5]): entry[5] for entry in document.get("failures", ())}
+        for entry in document["estimates"]:
+            found._add(Condition(*entry[:5]), Estimate(*entry[5:]))
+        for entry in document.get("failures", ()):
+            found._list(Condition(*entry[:5]))
+            found.failures[Condition(*entry[:5])] = entry[5]
         found.ignored.extend(document.get("ignored", ()))
-        for condition in (*found.estimates, *found.failures):
-            found._list(condition)
         return found

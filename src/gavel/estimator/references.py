@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gavel.core.throughputs import ThroughputTable
 from gavel.estimator.completion import Basis, Bools, Floats, basis
@@ -73,6 +74,15 @@ class References:
         count = len(self.templates)
         left = self.kept.transpose(1, 0, 2)
         return np.concatenate([self.kept.reshape(count, -1), left.reshape(count, -1)], axis=1)
+
+    def distances(self, shares: Floats) -> Floats:
+        """(N,): of a fingerprint from each reference's, the mean absolute difference."""
+        return np.asarray(np.abs(self._rounded - shares.astype(np.float32)).mean(axis=1), dtype=np.float64)
+
+    @cached_property
+    def _rounded(self) -> NDArray[np.float32]:
+        """With many references there is much to go through, and six digits are enough."""
+        return self.fingerprints.astype(np.float32)
 
     @cached_property
     def fits(self) -> Bools:

@@ -179,7 +179,7 @@ class Scheduler:
                 f"job {event.job} on {event.type}: {event.rate:g} steps a second, but job {missing} is gone"
             )
         elif self.table.learn(self._condition(event.job, event.type, event.beside, event.consolidated), event.rate):
-            self._look_up_rates()
+            self._rates_changed(alone=event.beside is None)
         return []
 
     def _profiled(self, event: RatesProfiled) -> list[Command]:
@@ -194,8 +194,15 @@ class Scheduler:
             changed = self.table.learn(own, event.rate)
             changed = self.table.learn(other, event.rate_beside or 0.0) or changed
         if changed:
-            self._look_up_rates()
+            self._rates_changed(alone=event.beside is None)
         return []
+
+    def _rates_changed(self, *, alone: bool) -> None:
+        """Rates alone, or of pairs, are others now."""
+        if alone:
+            self._look_up_rates()
+        elif self.settings.space_sharing:
+            self._problem_base, self._changed = None, True
 
     def _condition(self, job: str, kind: str, beside: str | None, close: bool = True) -> Condition:
         profiles = list(self._profiles)
@@ -282,7 +289,7 @@ class Scheduler:
                 others = [self._name(member) for member in run.members if member != slot]
                 condition = self._condition(event.job, self.types[run.type_index], others[0] if others else None)
                 if self.table.fail(condition, event.reason):
-                    self._look_up_rates()
+                    self._rates_changed(alone=False)
 
     def _vacate(self, time: float, job: str) -> list[Command]:
         """Take a job off its accelerators; whoever shared them goes on alone until the round ends."""

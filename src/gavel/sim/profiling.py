@@ -41,7 +41,8 @@ def profile(
 ) -> Profiling:
     """Profile every template that is not known when it first comes: alone, then beside the most telling references.
 
-    Each figure takes so many seconds on one of the accelerators of its type that are set aside.
+    Each figure takes so many seconds on one of the accelerators of its type that are set aside. All figures of a
+    template on a type are told at once, when the last one is known.
     """
     if share <= 0.0:
         return Profiling(cluster, ())
@@ -96,11 +97,11 @@ def _on_one_type(
             if away_until is not None:
                 yield ServerJoined(away_until, server)
             yield ServerLost(begin, server.name)
-        for partner in partners:
-            end = max(arrival, heapq.heappop(free)) + seconds
-            heapq.heappush(free, end)
-            yield _figure(truth, template, server.type, partner, end)
+        for _ in partners:
+            heapq.heappush(free, max(arrival, heapq.heappop(free)) + seconds)
         away_until = max(free)
+        for partner in partners:
+            yield _figure(truth, template, server.type, partner, away_until)
     if away_until is not None:
         yield ServerJoined(away_until, server)
 
