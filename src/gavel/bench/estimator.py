@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from statistics import median
 
 import numpy as np
 
@@ -42,7 +41,7 @@ def estimate(references: int, repeat: int) -> dict[str, float]:
     return {
         "references_seconds": basis_seconds,
         "plan_seconds": plan_seconds,
-        "estimate_seconds": median(_seconds(lambda: fingerprint(known, seen)) for _ in range(repeat)),
+        "estimate_seconds": min(_seconds(lambda: fingerprint(known, seen)) for _ in range(repeat)),
     }
 
 
@@ -61,7 +60,11 @@ def rounds(experiment: Experiment, known: float, repeat: int) -> dict[str, float
     estimated = replace(experiment, throughputs_known=known)
     runs = [(milliseconds(experiment), milliseconds(estimated)) for _ in range(repeat)]
     all_known, some = (min(side) for side in zip(*runs, strict=True))
-    return {"round_known_milliseconds": all_known, "round_estimated_milliseconds": some, "added": some / all_known - 1}
+    return {
+        "round_known_milliseconds": all_known,
+        "round_estimated_milliseconds": some,
+        "added_percent": 100.0 * (some / all_known - 1.0),
+    }
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from gavel.bench import estimator
 from gavel.bench.generate import generated_problem
 from gavel.bench.rounds import plan_rounds
 from gavel.bench.textbook import textbook
@@ -120,6 +121,31 @@ def bench_rounds(
 ) -> None:
     """Time the planning of rounds on a large cluster with a long queue."""
     measured: dict[str, Any] = {"jobs": jobs, "accelerators": accelerators, **plan_rounds(jobs, accelerators, rounds)}
+    if as_json:
+        print_json(measured)
+    else:
+        _print(measured)
+
+
+@app.command("estimator")
+def bench_estimator(
+    references: Annotated[int, typer.Option(help="Made-up reference jobs.", min=2)] = 1000,
+    jobs: Annotated[int, typer.Option(help="Jobs to simulate.", min=1)] = 1000,
+    arrivals_per_hour: Annotated[float, typer.Option(help="How fast they arrive.", min=0.01)] = 5.0,
+    cluster: Annotated[str, typer.Option(help="Accelerators by type.")] = "v100=36,p100=36,k80=36",
+    known: Annotated[float, typer.Option(help="The share of templates that are known.")] = 0.2,
+    repeat: Annotated[int, typer.Option(help="Measure this often and report the fastest.", min=1)] = 3,
+    as_json: AsJson = False,
+) -> None:
+    """Time the estimate of a new template, and what estimates add to a simulated round."""
+    experiment = Experiment(cluster=cluster, jobs=jobs, arrivals_per_hour=arrivals_per_hour, space_sharing=True)
+    measured: dict[str, Any] = {
+        "references": references,
+        **estimator.estimate(references, repeat),
+        "jobs": jobs,
+        "cluster": cluster,
+        **estimator.rounds(experiment, known, repeat),
+    }
     if as_json:
         print_json(measured)
     else:
