@@ -122,6 +122,13 @@ def test_a_deadline_that_cannot_be_met_is_reported_and_does_not_fail(
     assert "late" in printed(capsys, "allocate", str(file), "--policy", "min_cost_slo")
 
 
+def test_bench_times_estimates_and_what_they_add_to_a_round(capsys: pytest.CaptureFixture[str]) -> None:
+    few = ("--references", "300", "--jobs", "10", "--cluster", "v100=2,p100=2,k80=2", "--repeat", "1")
+    measured = answer(capsys, "bench", "estimator", *few)
+    assert measured["estimate_seconds"] > 0
+    assert {"plan_seconds", "round_known_milliseconds", "added_percent"} <= measured.keys()
+
+
 def test_bench_times_a_generated_problem_beside_the_textbook(capsys: pytest.CaptureFixture[str]) -> None:
     measured = answer(capsys, "bench", "policies", "--jobs", "24", "--space-sharing", "--against", "textbook")
     assert measured["objective"] == pytest.approx(measured["textbook_objective"], rel=1e-4)

@@ -39,7 +39,7 @@ def test_json_has_estimated_and_known_rates_of_every_pair(capsys: pytest.Capture
 def test_with_nothing_measured_it_says_that_nobody_is_packed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", TEMPLATE, "--pairs", "0"]) == 0
     assert "confidence 0% (expected error 0." in (out := capsys.readouterr().out)
-    assert "nobody is packed below 40%" in out
+    assert "nobody is packed below 30%" in out
 
 
 def test_a_profiled_template_is_estimated_from_other_references(

@@ -21,7 +21,7 @@ Shares = tuple[float, float]
 Two zeros: they do not fit together.
 """
 
-CONFIDENT = 0.4
+CONFIDENT = 0.3
 """Below this confidence nobody is packed on a guess."""
 PAIRS_A_TYPE = 5
 """How many pairs of a new template are profiled on each type."""

@@ -10,7 +10,7 @@ from gavel.estimator.completion import Floats
 from gavel.estimator.fingerprint import Fingerprint
 from gavel.estimator.references import References
 
-CAUTION = 1.0
+CAUTION = 0.5
 """A guess has to promise a gain of so many times its expected error before it is tried."""
 
 
