@@ -284,3 +284,16 @@ def test_an_agent_without_a_scheduler_says_so_once_and_goes_on_trying(tmp_path: 
                 assert said[1] == f"attached to {scheduler.address} as here"
 
     play(scene())
+
+
+def test_a_scheduler_that_waits_only_briefly_is_looked_for_often(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Scheduler() as scheduler:
+            settings = settings_for(scheduler, tmp_path, first_pause_seconds=0.01, longest_pause_seconds=1e6)
+            async with running(settings):
+                (await scheduler.session()).hang_up()
+                scheduler.refusal = pb.Refused(reason="not yet", retry=True)
+                # Pauses that double from 0.01 s without a bound would add up to minutes.
+                await until(lambda: scheduler.refusals >= 14)
+
+    play(scene())

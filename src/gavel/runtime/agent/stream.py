@@ -26,6 +26,8 @@ WELCOME_SECONDS = 10.0
 LOG_SECONDS = 0.2
 """How often logs are sent."""
 HURRY_SECONDS = 0.02
+MISSED = 5
+"""An agent dials again at least once in so many heartbeats: the scheduler waits longer than that for it."""
 COMPLAIN_SECONDS = 60.0
 """How often an agent says that there is no scheduler."""
 
@@ -200,11 +202,11 @@ class Stream:
 
     async def run(self) -> None:
         """Dial, and dial again; ends only by AgentRefusedError or cancellation."""
-        first, longest = self._pauses
-        pause = first
+        pause, _ = self._pauses
         while True:
             was_attached, sentence = await self._connect()
             self._complain(f"{sentence}; trying again", at_once=was_attached)
+            first, longest = self._pauses
             pause = first if was_attached else min(longest, 2 * pause)
             await asyncio.sleep(pause * _RANDOM.uniform(0.8, 1.2))
 
@@ -239,6 +241,8 @@ class Stream:
     async def _converse(self, connection: _Connection, welcome: pb.Welcome) -> None:
         self._refused_since = None
         self.attached = True
+        first, longest = self._pauses
+        self._pauses = first, min(longest, MISSED * (welcome.heartbeat_seconds or 1.0))
         endings = [self._endings[number].message for number in sorted(self._endings)]
         self._queue = deque([*self._desk.attached(welcome), *endings])
         self._more.set()
