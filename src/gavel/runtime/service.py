@@ -246,7 +246,8 @@ class Service(stubs.GavelServicer):
                 fleet.ended(name, message.ended, lambda: stream.send(pb.ToAgent(ack=pb.Ack(number=number))))
                 self._clockwork.hurry()
             case "log":
-                self._logs.append(message.log.job, message.log.rank, message.log.data)
+                log = message.log
+                self._logs.append(log.job, log.rank, log.attempt, log.begin, log.data)
             case "draining":
                 fleet.drain(name)
 
