@@ -47,6 +47,11 @@ class Policy:
     knows_speeds: bool = True
     """Whether it looks at how fast a job runs on each type; if not, the mechanism should not prefer a type either."""
 
+    @property
+    def thrifty(self) -> bool:
+        """Whether it looks at prices; if so, the mechanism does not waste idle accelerators on dear steps."""
+        return "price" in self.needs
+
 
 POLICIES: dict[str, Policy] = {
     policy.name: policy

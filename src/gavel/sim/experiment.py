@@ -393,9 +393,10 @@ def _can_run(job: TraceJob, scene: Scene) -> bool:
 
 def mechanism_of(experiment: Experiment) -> Mechanism:
     """The mechanism that an experiment names."""
+    policy = find_policy(experiment.policy)
     if experiment.mechanism != "plain":
-        return Credits()
-    return Priorities(knows_speeds=find_policy(experiment.policy).knows_speeds and not experiment.agnostic)
+        return Credits(thrifty=policy.thrifty)
+    return Priorities(knows_speeds=policy.knows_speeds and not experiment.agnostic, thrifty=policy.thrifty)
 
 
 def _workload(experiment: Experiment, table: ThroughputTable, teams: Teams) -> Trace:
