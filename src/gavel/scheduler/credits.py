@@ -31,7 +31,7 @@ NEWCOMERS = 8
 """At most one in so many accelerators goes to somebody new in a round: a long queue must not sweep all others away."""
 
 FINISHING = 16.0
-"""Runs that end within so many rounds do not yield: to stop them would cost a restart and soon free nothing."""
+"""Runs that end within so many rounds neither yield nor move: that would cost a restart for next to nothing."""
 
 EntryKey = tuple[int, int, int]
 """Class, second class or -1, type."""
@@ -123,6 +123,8 @@ class _Round:
     """Runs that this round has started: nobody takes their place again before the next."""
     yielding: dict[int, dict[int, deque[Run]]] = field(default_factory=dict)
     """By type and entry: runs that may have to yield; some have already. Made when first needed."""
+    ending: dict[int, Bools] = field(default_factory=dict)
+    """By type and slot: who would finish there soon. Made when first needed."""
     queues: list[list[int]] | None = None
     """By class: who waits, whoever comes first at the end. Made when first needed."""
 
@@ -160,13 +162,22 @@ class _Round:
     def may_yield(self, run: Run) -> bool:
         return run in self.entry_of and run not in self.begun
 
+    def may_move(self, run: Run) -> bool:
+        return run not in self.begun and not self.is_ending(run)
+
+    def is_ending(self, run: Run) -> bool:
+        """Whether one of its jobs is about to finish."""
+        ending = self.ending.get(run.type_index)
+        if ending is None:
+            ending = self.ending[run.type_index] = self.question.rounds_left(run.type_index) <= FINISHING
+        return any(ending[slot] for slot in run.members)
+
     def on_type(self, kind: int) -> dict[int, deque[Run]]:
         """Runs of the last round on a type, by entry, except those that are about to end."""
         if kind not in self.yielding:
             found = self.yielding[kind] = {}
-            ending = (self.question.rounds_left(kind) <= FINISHING).tolist()
             for run, entry in self.continued:
-                if run.type_index == kind and not any(ending[slot] for slot in run.members):
+                if run.type_index == kind and not self.is_ending(run):
                     found.setdefault(entry, deque()).append(run)
         return self.yielding[kind]
 
@@ -528,7 +539,7 @@ class Credits:
         movable = [
             (self._standing(current.entry_of[run], current), slot)
             for slot in self._members[number]
-            if slot not in taken and (run := current.run_of.get(slot)) is not None and run not in current.begun
+            if slot not in taken and (run := current.run_of.get(slot)) is not None and current.may_move(run)
         ]
         standing, slot = min(movable, default=(np.inf, NOBODY))
         return slot if owed - standing > self.patience else None
@@ -587,7 +598,7 @@ class Credits:
         better, worse = current.run_of.get(ahead), current.run_of.get(behind)
         if better is None or len(better.members) > 1 or (worse is not None and len(worse.members) > 1):
             return
-        if current.question.rounds_left(better.type_index)[ahead] <= FINISHING:
+        if current.is_ending(better):
             return
         rates = current.question.rates[ahead]
         if worse is not None and rates[better.type_index] <= rates[worse.type_index]:
