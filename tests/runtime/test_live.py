@@ -28,7 +28,16 @@ def live(tmp_path: Path) -> Iterator[LiveCluster]:
         print(cluster.everything())  # shown if the test fails
 
 
-def test_more_jobs_than_accelerators_take_turns_and_all_complete(live: LiveCluster) -> None:
+@pytest.fixture
+def restless(tmp_path: Path) -> Iterator[LiveCluster]:
+    """Where jobs are preempted often, also those that are nearly done."""
+    with LiveCluster(tmp_path, {"mechanism": "plain"}) as cluster:
+        yield cluster
+        print(cluster.everything())
+
+
+def test_more_jobs_than_accelerators_take_turns_and_all_complete(restless: LiveCluster) -> None:
+    live = restless
     live.start_agent("fast", "v100=1", time_scale=4.0)
     live.start_agent("slow", "k80=1", time_scale=4.0)
     with live.client() as client:
@@ -130,7 +139,8 @@ def test_when_one_rank_is_killed_the_gang_stops_and_all_ranks_go_on_together(liv
     assert trail.steps("2", "0")[-1] == 60
 
 
-def test_the_ranks_of_a_gang_stop_at_the_same_step_when_they_are_preempted(live: LiveCluster) -> None:
+def test_the_ranks_of_a_gang_stop_at_the_same_step_when_they_are_preempted(restless: LiveCluster) -> None:
+    live = restless
     live.start_agent("one", "v100=1")
     live.start_agent("two", "v100=1")
     with live.client() as client:
