@@ -30,6 +30,8 @@ NOBODY = -1
 NEWCOMERS = 8
 """At most one in so many accelerators goes to somebody new in a round: a long queue must not sweep all others away."""
 
+MOVING = 2.0
+"""Who runs anyway moves to another type only for so many times what makes somebody else yield: it gains little by it."""
 FINISHING = 16.0
 """Runs that end within so many rounds neither yield nor move: that would cost a restart for next to nothing."""
 
@@ -542,7 +544,7 @@ class Credits:
             if slot not in taken and (run := current.run_of.get(slot)) is not None and current.may_move(run)
         ]
         standing, slot = min(movable, default=(np.inf, NOBODY))
-        return slot if owed - standing > self.patience else None
+        return slot if owed - standing > MOVING * self.patience else None
 
     def _queues(self, current: _Round) -> list[list[int]]:
         """By class, who waits: whoever is furthest behind comes last, and after all others whoever has never run."""
