@@ -32,6 +32,7 @@ VERBS = {
     ),
     "simulate": Verb("simulate", "simulate_command", "Run a workload in virtual time and print its figures."),
     "sweep": Verb("sweep", "sweep_command", "Compare policies over loads and seeds, on all cores."),
+    "reproduce": Verb("reproduce", "reproduce_command", "Rerun the paper's evaluation, beside what it claims."),
     "serve": Verb("serve", "serve_command", "Run the scheduler: takes jobs, gives them to agents."),
     "worker": Verb("worker", "app", "Run jobs on this server for a scheduler."),
     "submit": Verb("submit", "submit_command", "Submit jobs, from files or as a command after --."),

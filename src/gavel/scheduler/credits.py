@@ -31,7 +31,7 @@ NEWCOMERS = 8
 """At most one in so many accelerators goes to somebody new in a round: a long queue must not sweep all others away."""
 
 MOVING = 2.0
-"""Who runs anyway moves to another type only for so many times what makes somebody else yield: it gains little by it."""
+"""Who runs anyway moves to another type only for so many times what makes others yield: it gains little."""
 FINISHING = 16.0
 """Runs that end within so many rounds neither yield nor move: that would cost a restart for next to nothing."""
 
