@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
 
 from gavel.cli.options import AsJson
 from gavel.cli.render import console, print_json, table
@@ -143,8 +144,8 @@ def _show(found: Sequence[Measured], scope: Scope, written: Sequence[Path], *, a
     out = console()
     for measured in found:
         out.print(f"{measured.study.title} [dim]({measured.study.name}, section {measured.study.section})[/dim]")
-        rows = [
-            [c.claim.says, _number(c.claim.paper), _number(c.ours), c.wanted, f"[{COLOURS[c.verdict]}]{c.verdict}[/]"]
+        rows: list[list[str | Text]] = [
+            [c.claim.says, _number(c.claim.paper), _number(c.ours), c.wanted, Text(c.verdict, COLOURS[c.verdict])]
             for c in checks(measured, scope)
         ]
         out.print(table(["claim", "paper", "ours", "wanted", "verdict"], rows, left=1))
