@@ -284,20 +284,20 @@ def test_a_drained_agent_gives_its_jobs_away(live: LiveCluster) -> None:
 
 
 def test_time_received_on_each_type_follows_the_allocation(tmp_path: Path) -> None:
-    rounds, seconds = 120, 0.4
+    rounds, seconds = 300, 0.4  # two minutes
     with LiveCluster(tmp_path, {"round-seconds": seconds}) as live, live.client() as client:
         live.start_agent("fast", "v100=1")
         live.start_agent("slow", "k80=1")
         templates = ("A3C", "Transformer (batch size 64)", "ResNet-50 (batch size 32)")
         ids = client.submit([live.counting(f"t{n}", steps=10**9, template=name) for n, name in enumerate(templates)])
         total = 2 * rounds * seconds
-        eventually(lambda: _received(client, ids) >= total, "many rounds have passed", seconds=240)
+        eventually(lambda: _received(client, ids) >= total, "many rounds have passed", seconds=400)
         for job in map(client.job, ids):
             present = client.cluster().time - job.job.submitted
             for kind in ("v100", "k80"):
                 share = job.job.received.get(kind, 0.0) / present
-                # What is owed is at most some ten rounds; rates are learned, and shares change, in the first ones.
-                assert share == pytest.approx(job.shares[kind], abs=14 / rounds), (job.job.id, kind)
+                # What is owed is at most some twenty rounds; rates are learned, and shares change, in the first ones.
+                assert share == pytest.approx(job.shares[kind], abs=24 / rounds), (job.job.id, kind)
 
 
 def _received(client: Client, ids: list[str]) -> float:
