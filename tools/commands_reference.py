@@ -16,7 +16,8 @@ INTRODUCTION = """# Commands
 Every command with its arguments and options. This page is made from the program itself, by
 `python tools/commands_reference.py`; a test holds it to that. `gavel COMMAND --help` prints the same.
 
-- Commands print a table, and with `--json` one JSON document. Progress and errors go to standard error.
+- Commands that answer something print a table, and with `--json` one JSON document. Progress and errors go to standard
+  error.
 - Exit code 0 is an answer, 2 bad input, 1 a failure, 130 an interruption; [what they mean in the live
   system](../live.md#exit-codes).
 - An option that names a variable of the environment takes its value from there if it is not given.
@@ -45,7 +46,7 @@ def _sections(command: Any, name: str, level: int) -> Iterator[str]:
     yield f"{'#' * level} {name}\n\n{_paragraphs(command.help)}\n\n```\n{usage}\n```\n"
     rows = [_row(record) for record in _records(command, context) if record is not None]
     if rows:
-        yield "\n".join(["| | |", "|---|---|", *rows, ""])
+        yield "\n".join(["| name | meaning |", "|---|---|", *rows, ""])
     for below, found in getattr(command, "commands", {}).items():
         yield from _sections(found, f"{name} {below}", level + 1)
 

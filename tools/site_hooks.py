@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: files at the root of the repository become pages, and links between them and docs/ hold in both places.
+"""Hooks of mkdocs: files at the root become pages, and links between them and docs/ hold in both places.
 
 A link is written so that it works in the repository (`../ARCHITECTURE.md`, `docs/live.md`) and is turned for the site.
 """
