@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from gavel.core.errors import InputError
 from gavel.core.events import JobCancelled, JobSubmitted
 from gavel.core.jobs import JobSpec
-from gavel.policies.registry import Policy
+from gavel.policies.policy import Policy
 from gavel.runtime.book import OVER, Record
 from gavel.runtime.clockwork import Clockwork
 from gavel.runtime.fleet import RefusedError

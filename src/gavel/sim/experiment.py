@@ -19,6 +19,7 @@ from gavel.core.events import Event
 from gavel.core.jobs import Entity
 from gavel.core.problem import Problem, job_arrays
 from gavel.core.throughputs import ThroughputTable, builtin_table, read_table
+from gavel.policies import own
 from gavel.policies.registry import allocate, check_adds_up, check_needs, find_policy
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Settings
@@ -94,11 +95,13 @@ class Experiment:
 
     def files(self) -> dict[str, str]:
         """The files whose content is part of the experiment, by setting."""
+        policy = own.file_of(self.policy) if own.is_own(self.policy) else None
         named = {
             "trace": self.trace,
             "throughputs": None if self.throughputs == "builtin" else self.throughputs,
             "entities": self.entities if self.entities and names_a_file(self.entities) else None,
             "failures": self.failures,
+            "policy": str(policy) if policy else None,
         }
         return {setting: file for setting, file in named.items() if file is not None}
 
