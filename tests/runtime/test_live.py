@@ -258,7 +258,7 @@ def test_two_agents_of_one_name_are_told_so(live: LiveCluster) -> None:
 
 
 def test_two_jobs_share_an_accelerator_where_the_table_says_that_it_pays(tmp_path: Path) -> None:
-    with LiveCluster(tmp_path, {"space-sharing": True}) as live, live.client() as client:
+    with LiveCluster(tmp_path, {"space-sharing": True, "mechanism": "plain"}) as live, live.client() as client:
         live.start_agent("one", "v100=1")
         ids = client.submit([live.counting(f"trail{n}", steps=150) for n in range(2)])
         eventually(lambda: {job.beside for job in client.jobs(ids=ids)} == set(ids), "they run side by side")
