@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint format bench clean
+.PHONY: install demo test lint format bench docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -34,5 +34,8 @@ format: install ## let ruff rewrite what it can
 bench: install ## the table of docs/performance.md, measured on this machine
 	$(BIN)/python tools/bench_table.py
 
-clean: ## remove .venv and caches
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis
+docs: install ## the documentation as a site, in site/
+	$(BIN)/mkdocs build --strict
+
+clean: ## remove .venv, the site and caches
+	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis

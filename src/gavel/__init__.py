@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gavel.core.problem import Problem
     from gavel.core.problem_file import parse_problem
     from gavel.errors import GavelError, InputError, SolverError
+    from gavel.policies.policy import Options, Policy
     from gavel.policies.registry import POLICIES, allocate
 
 _NAMES_BY_MODULE = {
@@ -61,6 +62,7 @@ _NAMES_BY_MODULE = {
     "gavel.core.jobs": ("Entity", "Job", "Pair", "PlacedRate"),
     "gavel.core.problem": ("Problem",),
     "gavel.core.problem_file": ("parse_problem",),
+    "gavel.policies.policy": ("Options", "Policy"),
     "gavel.policies.registry": ("POLICIES", "allocate"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
@@ -83,8 +85,10 @@ __all__ = [
     "Limit",
     "NoSuchJob",
     "NotReachable",
+    "Options",
     "Pair",
     "PlacedRate",
+    "Policy",
     "Problem",
     "Refused",
     "SchedulerFailed",

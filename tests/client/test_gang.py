@@ -45,7 +45,7 @@ class Gang:
                 env={**os.environ, **shared, "GAVEL_RANK": str(rank)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                text=True,
+                bufsize=0,  # what `said` has read must be all that is gone when `ends` reads the rest
             )
             for rank in range(ranks)
         ]
@@ -54,17 +54,17 @@ class Gang:
         """Wait until a rank says this."""
         output = self.processes[rank].stdout
         assert output is not None
-        assert line in (said.rstrip("\n") for said in output)
+        assert line.encode() in (said.rstrip(b"\n") for said in output)
 
     def ends(self) -> list[str]:
         """Wait for all, and return the last line of each; nobody must have failed."""
         outcomes = [process.communicate(timeout=PATIENCE) for process in self.processes]
         assert [process.returncode for process in self.processes] == [0] * len(outcomes), outcomes
-        return [output.splitlines()[-1] for output, _ in outcomes]
+        return [output.decode().splitlines()[-1] for output, _ in outcomes]
 
     def failures(self) -> list[str]:
         """Wait for all, and return the last line that each wrote to standard error; nobody must have succeeded."""
-        errors = [process.communicate(timeout=PATIENCE)[1] for process in self.processes]
+        errors = [process.communicate(timeout=PATIENCE)[1].decode() for process in self.processes]
         assert 0 not in {process.returncode for process in self.processes}
         return [error.splitlines()[-1] if error else "" for error in errors]
 

@@ -13,7 +13,8 @@ from gavel.core.allocation import Allocation
 from gavel.core.cluster import AcceleratorType
 from gavel.core.errors import InputError
 from gavel.core.jobs import Job, PlacedRate
-from gavel.policies.registry import POLICIES, Options, allocate
+from gavel.policies.policy import Options
+from gavel.policies.registry import POLICIES, allocate
 from judging import assert_certificate_sane, assert_feasible
 from strategies import Case, cases, times
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
@@ -73,15 +74,25 @@ def test_a_job_that_fails_is_exit_code_1_with_its_reason(live: LiveCluster, caps
     assert "exit code 3" in text
 
 
+@contextmanager
+def command(*arguments: str, scheduler: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A command that runs until it ends, or until the test does."""
+    environment = {**os.environ, "GAVEL_SCHEDULER": scheduler}
+    with subprocess.Popen([*GAVEL, *arguments], stdout=subprocess.PIPE, env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 def test_followers_and_waiters_live_through_a_kill_of_the_scheduler(live: LiveCluster) -> None:
     live.start_agent("gpu1", "v100=1")
     script = f"for i in $(seq {LINES}); do echo line $i; sleep 0.1; done"
-    environment = {**os.environ, "GAVEL_SCHEDULER": live.address}
     with live.client() as client:
         (job,) = client.submit(JobRequest(script, name="talker"))
         with (
-            subprocess.Popen([*GAVEL, "logs", "-f", job], stdout=subprocess.PIPE, env=environment) as follower,
-            subprocess.Popen([*GAVEL, "jobs", "--watch"], stdout=subprocess.PIPE, env=environment) as watcher,
+            command("logs", "-f", job, scheduler=live.address) as follower,
+            command("jobs", "--watch", scheduler=live.address) as watcher,
         ):
             assert follower.stdout is not None
             assert watcher.stdout is not None

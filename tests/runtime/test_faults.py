@@ -138,3 +138,19 @@ def test_the_journal_of_a_run_replayed_gives_the_same_commands(small_cluster: Bu
         here = Recovered(fresh_scheduler(world.settings, LearnedTable(builtin_table())), Book())
         again = [[encode_command(command) for command in replay(here, entry)] for entry in journal.events()]
     assert again == told
+
+
+@pytest.mark.parametrize("quarters", range(8, 32))
+def test_an_agent_that_comes_back_late_has_its_jobs_stopped_before_they_start_elsewhere(
+    small_cluster: Build, quarters: int
+) -> None:
+    world = small_cluster(quarters)
+    jobs = [world.submit(steps=400.0, workers=2) for _ in range(3)]
+    world.run(6.0)
+    agent = next(agent for agent in world.agents.values() if agent.tasks)
+    assert agent.wire is not None
+    agent.away_until = world.now + quarters / 4
+    agent.wire.close()
+    world.run_until_over()  # nothing runs twice: the fleet looks after every step
+    completed(world)
+    assert len(jobs) == 3

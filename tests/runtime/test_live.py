@@ -28,7 +28,16 @@ def live(tmp_path: Path) -> Iterator[LiveCluster]:
         print(cluster.everything())  # shown if the test fails
 
 
-def test_more_jobs_than_accelerators_take_turns_and_all_complete(live: LiveCluster) -> None:
+@pytest.fixture
+def restless(tmp_path: Path) -> Iterator[LiveCluster]:
+    """Where jobs are preempted often, also those that are nearly done."""
+    with LiveCluster(tmp_path, {"mechanism": "plain"}) as cluster:
+        yield cluster
+        print(cluster.everything())
+
+
+def test_more_jobs_than_accelerators_take_turns_and_all_complete(restless: LiveCluster) -> None:
+    live = restless
     live.start_agent("fast", "v100=1", time_scale=4.0)
     live.start_agent("slow", "k80=1", time_scale=4.0)
     with live.client() as client:
@@ -130,7 +139,8 @@ def test_when_one_rank_is_killed_the_gang_stops_and_all_ranks_go_on_together(liv
     assert trail.steps("2", "0")[-1] == 60
 
 
-def test_the_ranks_of_a_gang_stop_at_the_same_step_when_they_are_preempted(live: LiveCluster) -> None:
+def test_the_ranks_of_a_gang_stop_at_the_same_step_when_they_are_preempted(restless: LiveCluster) -> None:
+    live = restless
     live.start_agent("one", "v100=1")
     live.start_agent("two", "v100=1")
     with live.client() as client:
@@ -248,7 +258,7 @@ def test_two_agents_of_one_name_are_told_so(live: LiveCluster) -> None:
 
 
 def test_two_jobs_share_an_accelerator_where_the_table_says_that_it_pays(tmp_path: Path) -> None:
-    with LiveCluster(tmp_path, {"space-sharing": True}) as live, live.client() as client:
+    with LiveCluster(tmp_path, {"space-sharing": True, "mechanism": "plain"}) as live, live.client() as client:
         live.start_agent("one", "v100=1")
         ids = client.submit([live.counting(f"trail{n}", steps=150) for n in range(2)])
         eventually(lambda: {job.beside for job in client.jobs(ids=ids)} == set(ids), "they run side by side")
@@ -274,20 +284,20 @@ def test_a_drained_agent_gives_its_jobs_away(live: LiveCluster) -> None:
 
 
 def test_time_received_on_each_type_follows_the_allocation(tmp_path: Path) -> None:
-    rounds, seconds = 120, 0.4
+    rounds, seconds = 300, 0.4  # two minutes
     with LiveCluster(tmp_path, {"round-seconds": seconds}) as live, live.client() as client:
         live.start_agent("fast", "v100=1")
         live.start_agent("slow", "k80=1")
         templates = ("A3C", "Transformer (batch size 64)", "ResNet-50 (batch size 32)")
         ids = client.submit([live.counting(f"t{n}", steps=10**9, template=name) for n, name in enumerate(templates)])
         total = 2 * rounds * seconds
-        eventually(lambda: _received(client, ids) >= total, "many rounds have passed", seconds=240)
+        eventually(lambda: _received(client, ids) >= total, "many rounds have passed", seconds=400)
         for job in map(client.job, ids):
             present = client.cluster().time - job.job.submitted
             for kind in ("v100", "k80"):
                 share = job.job.received.get(kind, 0.0) / present
-                # What is owed is at most some ten rounds; rates are learned, and shares change, in the first ones.
-                assert share == pytest.approx(job.shares[kind], abs=14 / rounds), (job.job.id, kind)
+                # What is owed is at most some twenty rounds; rates are learned, and shares change, in the first ones.
+                assert share == pytest.approx(job.shares[kind], abs=24 / rounds), (job.job.id, kind)
 
 
 def _received(client: Client, ids: list[str]) -> float:
@@ -312,6 +322,6 @@ def test_the_journal_of_a_live_run_replayed_through_the_core_gives_the_state_tha
         commands = [[encode_command(command) for command in replay(here, entry)] for entry in journal.events()]
         kept = document_of(build_engine(settings, journal).here)
         again = document_of(recover(journal, lambda: here.scheduler, lambda _: here.scheduler))
-    assert sum(map(len, commands)) > 20
+    assert sum(map(len, commands)) > 10
     assert document_of(here)["scheduler"] == kept["scheduler"]
     assert again["scheduler"] == kept["scheduler"]

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,9 +19,9 @@ from gavel.client.requests import JobRequest
 from gavel.core.errors import GavelError
 from gavel.core.events import Command, Event, Renew
 from gavel.core.problem import Floats
-from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.fleet import FleetSettings
-from gavel.runtime.server import Running, ServeSettings, serving
+from gavel.runtime.local import local_cluster
+from gavel.runtime.server import Running, ServeSettings
 
 PREEMPTED = """
 import sys, time
@@ -183,38 +183,18 @@ async def _system(
     settings: ServeSettings, accelerators: dict[str, int] | None = None
 ) -> AsyncIterator[tuple[Running, Path]]:
     """A scheduler and perhaps one emulated server in this process; jobs are processes of their own."""
-    async with AsyncExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gavel-bench-")))
+    with tempfile.TemporaryDirectory(prefix="gavel-bench-") as name:
         fleet = FleetSettings(heartbeat_seconds=1.0, terminate_grace_seconds=1.0, checkpoint_grace_seconds=5.0)
-        here = replace(settings, listen="127.0.0.1:0", folder=folder / "state", fleet=fleet)
-        running = await stack.enter_async_context(serving(here))
-        if accelerators:
-            text = ",".join(f"{kind}={count}" for kind, count in accelerators.items())
-            indices, emulation = emulated(text)
-            agent = Agent(
-                AgentSettings(
-                    accelerators=indices,
-                    emulation=emulation,
-                    state=folder / "agent",
-                    checkpoints=folder / "checkpoints",
-                    scheduler=running.address,
-                    name="bench",
-                )
-            )
-            work = asyncio.create_task(agent.run())
-            stack.push_async_callback(_wait, work)
-            stack.push_async_callback(agent.stop, at_once=True)
-        yield running, folder
+        text = ",".join(f"{kind}={count}" for kind, count in (accelerators or {}).items())
+        servers = {"bench": text} if text else {}
+        async with local_cluster(replace(settings, fleet=fleet), servers, Path(name)) as running:
+            yield running, Path(name)
 
 
 async def _until(ready: Callable[[], bool]) -> None:
     """Wait for something that other processes do."""
     while not ready():  # noqa: ASYNC110 - they do not tell us
         await asyncio.sleep(0.2)
-
-
-async def _wait(work: asyncio.Task[None]) -> None:
-    await work
 
 
 @asynccontextmanager

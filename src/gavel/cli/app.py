@@ -34,6 +34,7 @@ VERBS = {
     "sweep": Verb("sweep", "sweep_command", "Compare policies over loads and seeds, on all cores."),
     "estimate": Verb("estimate", "estimate_command", "Estimate how a template runs beside others, from a few pairs."),
     "profile": Verb("profile", "profile_command", "Measure a command on every type, alone and beside others."),
+    "reproduce": Verb("reproduce", "reproduce_command", "Rerun the paper's evaluation, beside what it claims."),
     "serve": Verb("serve", "serve_command", "Run the scheduler: takes jobs, gives them to agents."),
     "worker": Verb("worker", "app", "Run jobs on this server for a scheduler."),
     "submit": Verb("submit", "submit_command", "Submit jobs, from files or as a command after --."),

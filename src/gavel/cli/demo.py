@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,11 +21,11 @@ from gavel.core.cluster import parse_cluster
 from gavel.core.errors import GavelError
 from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate
-from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.book import Record
 from gavel.runtime.engine import Engine
 from gavel.runtime.fleet import FleetSettings
-from gavel.runtime.server import ServeSettings, serving
+from gavel.runtime.local import local_cluster
+from gavel.runtime.server import ServeSettings
 from gavel.runtime.views import job_view
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Settings
@@ -92,41 +91,16 @@ def demo(
 async def _run(jobs: list[DemoJob], folder: Path, *, quiet: bool) -> DemoResult:
     """Start everything, submit, look on until all is over, and take everything down."""
     settings = ServeSettings(
-        listen="127.0.0.1:0",
-        folder=folder / "scheduler",
         policy=POLICY,
         round_seconds=ROUND_SECONDS,
         fleet=FleetSettings(heartbeat_seconds=0.5, checkpoint_grace_seconds=10.0, terminate_grace_seconds=2.0),
     )
-    async with AsyncExitStack() as stack:
-        running = await stack.enter_async_context(serving(settings))
-        for kind, count in CLUSTER.items():
-            await _start_agent(stack, kind, count, running.address, folder)
+    servers = {f"{kind}-server": f"{kind}={count}" for kind, count in CLUSTER.items()}
+    async with local_cluster(settings, servers, folder, time_scale=TIME_SCALE) as running:
         ids = await _submit(running.address, jobs, folder)
         await _look_on(running.engine, ids, quiet=quiet)
         views = [job_view(running.engine, running.engine.book[job]) for job in ids]
         return DemoResult(views, simulated(jobs, agnostic=False), simulated(jobs, agnostic=True))
-
-
-async def _start_agent(stack: AsyncExitStack, kind: str, count: int, scheduler: str, folder: Path) -> None:
-    accelerators, emulation = emulated(f"{kind}={count}", time_scale=TIME_SCALE)
-    agent = Agent(
-        AgentSettings(
-            accelerators=accelerators,
-            emulation=emulation,
-            state=folder / f"{kind}-server",
-            checkpoints=folder / "checkpoints",
-            scheduler=scheduler,
-            name=f"{kind}-server",
-        )
-    )
-    task = asyncio.create_task(agent.run())
-
-    async def stop() -> None:
-        await agent.stop(at_once=True)
-        await task
-
-    stack.push_async_callback(stop)
 
 
 async def _submit(address: str, jobs: list[DemoJob], folder: Path) -> list[str]:

@@ -8,24 +8,8 @@ from importlib.util import find_spec
 import numpy as np
 
 from gavel.core.throughputs import ThroughputTable
+from gavel.runtime.local import EMULATED_PROGRAM
 from gavel.workload.trace import TraceJob
-
-EMULATED = '''
-"""Stands for a training: counts its steps, at the pace of the accelerator that is emulated."""
-from gavel import GavelIterator
-
-counted = {"steps": 0}
-steps = GavelIterator(
-    range(1_000),
-    load_checkpoint=lambda folder: counted.update(steps=int((folder / "count").read_text())),
-    save_checkpoint=lambda folder: (folder / "count").write_text(str(counted["steps"])),
-)
-print(f"begins at step {steps.step}", flush=True)
-while not steps.done:
-    for _ in steps:
-        counted["steps"] += 1
-print(f"ends at step {steps.step}, {'to go on later' if steps.preempted else 'done'}", flush=True)
-'''
 
 TRAINING = '''
 """A real training: a small network learns a function, on the CPU."""
@@ -76,7 +60,7 @@ class DemoJob:
     template: str
     steps: int
     workers: int = 1
-    program: str = EMULATED
+    program: str = EMULATED_PROGRAM
 
 
 def demo_jobs(table: ThroughputTable, count: int, time_scale: float, seconds: float, seed: int) -> list[DemoJob]:

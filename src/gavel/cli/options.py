@@ -14,7 +14,7 @@ PolicyName = Annotated[
     typer.Option(
         "--policy",
         "-p",
-        help="Which policy; `gavel policies` lists them.",
+        help="Which policy; `gavel policies` lists them. module.NAME is one of your own.",
         metavar="NAME",
     ),
 ]

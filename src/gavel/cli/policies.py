@@ -26,3 +26,4 @@ def policies(as_json: AsJson = False) -> None:
     out = console()
     out.print(table(["policy", "what it does"], ([p.name, p.summary] for p in POLICIES.values()), left=2))
     out.print("\nEach runs heterogeneity-aware, or with --agnostic as if all types were equally fast.", style="dim")
+    out.print("A policy of your own is named module.NAME, after the Python module that it stands in.", style="dim")

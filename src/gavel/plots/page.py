@@ -65,9 +65,9 @@ def page(
         f"<h1>{escape(title)}</h1>",
         f'<p class="note">gavel {escape(__version__)}</p>',
         *(f'<p class="note">{escape(note)}</p>' for note in notes),
-        *(_figure(plot) for plot in plots),
+        *(figure_html(plot) for plot in plots),
         "<h2>Numbers</h2>",
-        _table(numbers),
+        table_html(numbers),
         "<h2>Settings</h2>",
         "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in settings.items()) + "</dl>",
     ]
@@ -77,13 +77,15 @@ def page(
     return f'<!doctype html>\n<html lang="en"><head>{view}{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def _figure(plot: Plot) -> str:
+def figure_html(plot: Plot) -> str:
+    """A picture with its caption."""
     data = base64.b64encode(plot.png).decode()
     image = f'<img alt="{escape(plot.title)}" src="data:image/png;base64,{data}">'
     return f"<figure>{image}<figcaption>{escape(plot.caption)}</figcaption></figure>"
 
 
-def _table(numbers: NumberTable) -> str:
+def table_html(numbers: NumberTable) -> str:
+    """A table of numbers."""
     head = "".join(f"<th>{escape(text)}</th>" for text in numbers.headings)
     rows = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in numbers.rows)
     return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'

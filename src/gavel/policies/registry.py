@@ -3,50 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
 import numpy as np
 
 from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import InputError
 from gavel.core.problem import Problem
-from gavel.policies import agnostic, baselines, completion, cost, fairness, hierarchy, scores
-from gavel.policies.scores import Score
-
-Need = Literal["steps", "price", "single_worker"]
-"""What must be known of every job or type, or hold for every job."""
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What some policies let one choose."""
-
-    normalised: bool = False
-    """Add up normalised throughputs instead of steps per second (max_throughput, min_cost, min_cost_slo)."""
-    seed: int = 0
-    """Of the random packing (gandiva)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """A policy as the command line and the scheduler know it."""
-
-    name: str
-    summary: str
-    objective: str
-    solve: Callable[[Problem, Options], Allocation]
-    minimised: bool = False
-    needs: frozenset[Need] = frozenset()
-    score: Callable[[Options], Score] | None = None
-    """How to judge any allocation by this policy's objective; None for a plan that an allocation does not show."""
-    baseline: bool = False
-    adds_up: bool = False
-    """Whether it adds up throughputs of different jobs, which `normalised` makes comparable."""
-    knows_speeds: bool = True
-    """Whether it looks at how fast a job runs on each type; if not, the mechanism should not prefer a type either."""
-
+from gavel.policies import agnostic, baselines, completion, cost, fairness, hierarchy, own, scores
+from gavel.policies.policy import Options, Policy
 
 POLICIES: dict[str, Policy] = {
     policy.name: policy
@@ -164,9 +129,11 @@ POLICIES: dict[str, Policy] = {
 
 
 def find_policy(name: str) -> Policy:
-    """The policy of that name, or a sentence with the nearest ones."""
+    """The policy of that name, or a sentence with the nearest ones; `module.NAME` is one of the user's own."""
     if name in POLICIES:
         return POLICIES[name]
+    if own.is_own(name):
+        return own.load(name)
     near = difflib.get_close_matches(name.lower().replace("-", "_"), POLICIES, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`gavel policies` lists them all"
     raise InputError(f"there is no policy {name!r}; {hint}")

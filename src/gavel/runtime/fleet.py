@@ -136,7 +136,6 @@ class Fleet:
                 member.link.close()
             member.link, member.heard_at = link, self.clock()
         self.expected.pop(hello.name, None)
-        self._lift_fences(lambda _, agent: agent == hello.name)
         link.send(
             pb.ToAgent(
                 welcome=pb.Welcome(
@@ -147,6 +146,8 @@ class Fleet:
             )
         )
         self._sort_out(self.members[hello.name], hello.tasks)
+        # Only now is it known what still runs there.
+        self._lift_fences(lambda _, agent: agent == hello.name)
         if hello.draining:
             self.drain(hello.name)
 

@@ -2,51 +2,106 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 SEGMENTS = 2
-"""A log is kept in so many files; the oldest goes when the newest is full."""
+"""A log is cut into files of at most one in so many parts of what is kept."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Segment:
+    """A file: a part of what one attempt printed, without gaps. Its name says all of it."""
+
+    start: int
+    """Of its first byte in the job's log."""
+    attempt: int
+    origin: int
+    """How far the attempt was when the file was empty; less than that if it begins with a note."""
+    path: Path
+    size: int
+
+    @classmethod
+    def of(cls, path: Path) -> _Segment:
+        _, start, attempt, origin, _ = path.name.split(".")
+        return cls(int(start), int(attempt), int(origin), path, path.stat().st_size)
+
+    @property
+    def end(self) -> int:
+        return self.start + self.size
+
+    @property
+    def position(self) -> int:
+        """How much of what its attempt printed is here."""
+        return self.origin + self.size
 
 
 class Logs:
-    """Logs in a folder, by job and rank. Offsets count from the job's first byte, whatever is still kept."""
+    """Logs in a folder, by job and rank. Offsets count from the job's first byte, whatever is still kept.
+
+    Where an attempt's next byte belongs follows from the files alone, so what is said twice, or again after a crash, is
+    written once.
+    """
 
     def __init__(self, folder: Path, *, limit: int = 16 * 2**20) -> None:
         self._folder = folder
         self._segment = max(limit // SEGMENTS, 1)
         folder.mkdir(parents=True, exist_ok=True)
 
-    def append(self, job: str, rank: int, data: bytes) -> None:
-        """Add what a rank has printed."""
+    def append(self, job: str, rank: int, attempt: int, begin: int, data: bytes) -> None:
+        """Add what a rank has printed; `begin` counts the bytes that this attempt had printed before."""
         segments = self._segments(job, rank)
-        start = max(segments, default=0)
-        size = segments[start].stat().st_size if segments else 0
-        if not segments or size + len(data) > self._segment:
-            start += size
-            for old in sorted(segments)[: max(len(segments) - SEGMENTS + 1, 0)]:
-                segments[old].unlink()
-        with self._path(job, rank, start).open("ab") as file:
-            file.write(data)
+        last = segments[-1] if segments else None
+        if last is not None and attempt < last.attempt:
+            return  # of an attempt that is over
+        taken = last.position if last is not None and last.attempt == attempt else 0
+        data = data[max(taken - begin, 0) :]
+        if not data:
+            return
+        note = _left_out(begin - taken) if begin > taken else b""
+        path = last.path if last is not None else None
+        if path is None or last is None or attempt > last.attempt or note or last.size + len(data) > self._segment:
+            start = last.end if last is not None else 0
+            path = self._path(job, rank, start, attempt, max(begin, taken) - len(note))
+            self._forget(segments)
+        with path.open("ab") as file:
+            file.write(note + data)
 
     def read(self, job: str, rank: int, *, offset: int = 0, tail: int = 0) -> tuple[int, bytes]:
         """What is kept from an offset on, at most the last `tail` bytes if given, and the offset of its first byte."""
         segments = self._segments(job, rank)
-        end = self.end(job, rank)
-        begin = max(min(segments, default=0), offset, end - tail if tail else 0)
+        end = segments[-1].end if segments else 0
+        begin = max(segments[0].start if segments else 0, offset, end - tail if tail else 0)
         found = bytearray()
-        for start in sorted(segments):
-            with segments[start].open("rb") as file:
-                file.seek(max(begin - start, 0))
-                found += file.read()
+        for segment in segments:
+            if segment.end > begin:
+                with segment.path.open("rb") as file:
+                    file.seek(max(begin - segment.start, 0))
+                    found += file.read()
         return begin, bytes(found)
 
     def end(self, job: str, rank: int) -> int:
         """How many bytes there have been."""
         segments = self._segments(job, rank)
-        return max((start + path.stat().st_size for start, path in segments.items()), default=0)
+        return segments[-1].end if segments else 0
 
-    def _segments(self, job: str, rank: int) -> dict[int, Path]:
-        return {int(path.suffixes[-2][1:]): path for path in self._folder.glob(f"{job}.{rank}.*.log")}
+    def _forget(self, segments: list[_Segment]) -> None:
+        """Remove the oldest files while enough is left."""
+        kept = sum(segment.size for segment in segments)
+        for oldest in segments:
+            kept -= oldest.size
+            if kept < self._segment:
+                return
+            oldest.path.unlink()
 
-    def _path(self, job: str, rank: int, start: int) -> Path:
-        return self._folder / f"{job}.{rank}.{start}.log"
+    def _segments(self, job: str, rank: int) -> list[_Segment]:
+        """Oldest first."""
+        return sorted(map(_Segment.of, (self._folder / job).glob(f"{rank}.*.log")))
+
+    def _path(self, job: str, rank: int, start: int, attempt: int, origin: int) -> Path:
+        (self._folder / job).mkdir(exist_ok=True)
+        return self._folder / job / f"{rank}.{start}.{attempt}.{origin}.log"
+
+
+def _left_out(count: int) -> bytes:
+    return f"\n[... {count:,} bytes left out ...]\n".encode()

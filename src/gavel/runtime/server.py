@@ -103,9 +103,10 @@ def _with(table: LearnedTable, profiled: Sequence[ThroughputTable]) -> LearnedTa
 
 
 def _mechanism(settings: ServeSettings) -> Mechanism:
+    policy = find_policy(settings.policy)
     if settings.mechanism == "credits":
-        return Credits()
-    return Priorities(knows_speeds=find_policy(settings.policy).knows_speeds and not settings.agnostic)
+        return Credits(thrifty=policy.thrifty)
+    return Priorities(knows_speeds=policy.knows_speeds and not settings.agnostic, thrifty=policy.thrifty)
 
 
 def _rounds(settings: ServeSettings) -> Settings:

@@ -13,7 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from gavel.core.errors import InputError
 from gavel.core.events import JobCancelled, JobSubmitted
 from gavel.core.jobs import JobSpec
-from gavel.policies.registry import Policy
+from gavel.policies.policy import Policy
 from gavel.runtime.book import OVER, Record
 from gavel.runtime.clockwork import Clockwork
 from gavel.runtime.fleet import RefusedError
@@ -246,7 +246,8 @@ class Service(stubs.GavelServicer):
                 fleet.ended(name, message.ended, lambda: stream.send(pb.ToAgent(ack=pb.Ack(number=number))))
                 self._clockwork.hurry()
             case "log":
-                self._logs.append(message.log.job, message.log.rank, message.log.data)
+                log = message.log
+                self._logs.append(log.job, log.rank, log.attempt, log.begin, log.data)
             case "draining":
                 fleet.drain(name)
 

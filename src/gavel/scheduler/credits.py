@@ -3,8 +3,8 @@
 Each round an entry, a (class combo, type), earns its target number of runs as credit and pays one for each run it has.
 Who runs stays until somebody else's credit exceeds its own by `patience` rounds; then the one with most credit takes
 its place. Within a class, the member that is furthest behind comes first, and trades places with the one that is
-furthest ahead when `rotation` rounds lie between them. So what is received differs from the target by a bounded number
-of rounds, for combos and for jobs, and jobs move rarely.
+furthest ahead when `rotation` rounds lie between them. Whoever is about to finish is left to do so. So what is
+received differs from the target by a bounded number of rounds, for combos and for jobs, and jobs move rarely.
 """
 
 from __future__ import annotations
@@ -22,13 +22,18 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Bools, Floats, Ints
-from gavel.scheduler.rounds import Members, Question, Run, RunNumbers, offers
+from gavel.scheduler.rounds import Members, Question, Run, RunNumbers, offers, prices
 
 GUEST = -1
 """The entry of a run on an accelerator that would be idle: it pays nothing and yields first."""
 NOBODY = -1
 NEWCOMERS = 8
 """At most one in so many accelerators goes to somebody new in a round: a long queue must not sweep all others away."""
+
+MOVING = 2.0
+"""Who runs anyway moves to another type only for so many times what makes others yield: it gains little."""
+FINISHING = 16.0
+"""Runs that end within so many rounds neither yield nor move: that would cost a restart for next to nothing."""
 
 EntryKey = tuple[int, int, int]
 """Class, second class or -1, type."""
@@ -120,6 +125,8 @@ class _Round:
     """Runs that this round has started: nobody takes their place again before the next."""
     yielding: dict[int, dict[int, deque[Run]]] = field(default_factory=dict)
     """By type and entry: runs that may have to yield; some have already. Made when first needed."""
+    ending: dict[int, Bools] = field(default_factory=dict)
+    """By type and slot: who would finish there soon. Made when first needed."""
     queues: list[list[int]] | None = None
     """By class: who waits, whoever comes first at the end. Made when first needed."""
 
@@ -157,12 +164,22 @@ class _Round:
     def may_yield(self, run: Run) -> bool:
         return run in self.entry_of and run not in self.begun
 
+    def may_move(self, run: Run) -> bool:
+        return run not in self.begun and not self.is_ending(run)
+
+    def is_ending(self, run: Run) -> bool:
+        """Whether one of its jobs is about to finish."""
+        ending = self.ending.get(run.type_index)
+        if ending is None:
+            ending = self.ending[run.type_index] = self.question.rounds_left(run.type_index) <= FINISHING
+        return any(ending[slot] for slot in run.members)
+
     def on_type(self, kind: int) -> dict[int, deque[Run]]:
-        """Runs of the last round on a type, by entry."""
+        """Runs of the last round on a type, by entry, except those that are about to end."""
         if kind not in self.yielding:
             found = self.yielding[kind] = {}
             for run, entry in self.continued:
-                if run.type_index == kind:
+                if run.type_index == kind and not self.is_ending(run):
                     found.setdefault(entry, deque()).append(run)
         return self.yielding[kind]
 
@@ -249,14 +266,16 @@ class _State:
     entry_of: tuple[tuple[int, int], ...]
     """Runs by number, with the entry of each."""
     settled: _SettledState | None
+    prices: Floats | None
 
 
 class Credits:
     """Plans rounds by credit; see the module."""
 
-    def __init__(self, *, patience: float = 8.0, rotation: float = 48.0) -> None:
+    def __init__(self, *, patience: float = 8.0, rotation: float = 48.0, thrifty: bool = False) -> None:
         self.patience = patience
         self.rotation = rotation
+        self.thrifty = thrifty
         self.entries = Entries.none()
         self.lag: Floats = np.zeros(0)
         """By slot: rounds of its target throughput that a job is behind (or, negative, ahead)."""
@@ -267,9 +286,11 @@ class Credits:
         self._entry_of: dict[Run, int] = {}
         """What ran in the last round."""
         self._settled: _Settled | None = None
+        self._prices: Floats | None = None
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         self._settled = None
+        self._prices = prices(allocation.problem) if self.thrifty else None
         self._cover(int(slots.max(initial=-1)) + 1)
         here = slots >= 0
         slots, classes = slots[here], allocation.classes.of_job[here]
@@ -330,12 +351,14 @@ class Credits:
                 self._class_rate,
                 tuple((numbers.of(run), entry) for run, entry in self._entry_of.items()),
                 None if self._settled is None else _SettledState.of(self._settled, numbers),
+                self._prices,
             )
         )
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:
         state = from_plain(_State, document)
         self.entries, self.lag, self._class_rate = state.entries, state.lag, state.class_rate
+        self._prices = state.prices
         self._members = list(map(list, state.members))
         self._class_of = np.full(len(self.lag), NOBODY)
         for number, members in enumerate(self._members):
@@ -354,14 +377,21 @@ class Credits:
 
     def _replan(self, question: Question) -> _Settled:
         current = self._continue(question)
-        paid = np.array(current.paid, dtype=np.intp)
-        for entry in self._challengers(current.free, paid, current.guests, self._who_waits(question)):
-            while self._advance(entry, current):
-                pass
+        while self._advance_all(current) and current.waiting and any(current.free):
+            pass  # whoever moved has left room, perhaps to somebody who is owed it
         self._seat_guests(current)
         self._rotate(current)
         self._entry_of = current.entry_of
         return _Settled.of(current, self._pace(current))
+
+    def _advance_all(self, current: _Round) -> int:
+        """Let everyone start who is owed something, most urgent first; returns how many did."""
+        paid, waits = np.array(current.paid, dtype=np.intp), self._who_waits(current.question)
+        began = len(current.begun)
+        for entry in self._challengers(current.free, paid, current.guests, waits):
+            while self._advance(entry, current):
+                pass
+        return len(current.begun) - began
 
     def _anyone_owed(self, settled: _Settled, question: Question) -> bool:
         """Whether a new plan could differ from the last one, given that the same jobs wait and run."""
@@ -511,10 +541,10 @@ class Credits:
         movable = [
             (self._standing(current.entry_of[run], current), slot)
             for slot in self._members[number]
-            if slot not in taken and (run := current.run_of.get(slot)) is not None and run not in current.begun
+            if slot not in taken and (run := current.run_of.get(slot)) is not None and current.may_move(run)
         ]
         standing, slot = min(movable, default=(np.inf, NOBODY))
-        return slot if owed - standing > self.patience else None
+        return slot if owed - standing > MOVING * self.patience else None
 
     def _queues(self, current: _Round) -> list[list[int]]:
         """By class, who waits: whoever is furthest behind comes last, and after all others whoever has never run."""
@@ -544,7 +574,7 @@ class Credits:
                 current.start(run.members, run.type_index, entry)
         if not any(current.free) or not current.waiting:
             return
-        for slot, kind in offers(current.question, current.free, current.run_of):
+        for slot, kind in offers(current.question, current.free, current.run_of, self._prices):
             if slot not in current.run_of and int(current.question.workers[slot]) <= current.free[kind]:
                 number = int(self._class_of[slot])
                 current.start((slot,), kind, self.entries.index.get((number, NOBODY, kind), GUEST))
@@ -569,6 +599,8 @@ class Credits:
         """Swap two jobs' runs, if the one that is ahead has the faster one and both run alone or not at all."""
         better, worse = current.run_of.get(ahead), current.run_of.get(behind)
         if better is None or len(better.members) > 1 or (worse is not None and len(worse.members) > 1):
+            return
+        if current.is_ending(better):
             return
         rates = current.question.rates[ahead]
         if worse is not None and rates[better.type_index] <= rates[worse.type_index]:

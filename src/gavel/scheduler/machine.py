@@ -507,7 +507,16 @@ class Scheduler:
         roster, ready = self.roster, self._ready
         waiting = ready[roster.running_on[ready] == 0]
         capacity = [floor.capacity for floor in self.floors]
-        return Question(capacity, list(self.placed), waiting, roster.workers, roster.rates, roster.started)
+        return Question(
+            capacity,
+            list(self.placed),
+            waiting,
+            roster.workers,
+            roster.rates,
+            roster.started,
+            roster.steps,
+            self.settings.round_seconds,
+        )
 
     @property
     def _ready(self) -> Ints:

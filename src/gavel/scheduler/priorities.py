@@ -11,7 +11,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Floats, Ints
-from gavel.scheduler.rounds import Members, Question, Run, RunNumbers, offers
+from gavel.scheduler.rounds import Members, Question, Run, RunNumbers, offers, prices
 
 EQUAL = 4
 """Priorities whose logarithms agree to so many decimals are equal: solvers say no more."""
@@ -27,6 +27,7 @@ class _State:
     declined: tuple[int, ...]
     turn: int
     rounds: Floats
+    prices: Floats | None
 
 
 class Priorities:
@@ -38,12 +39,17 @@ class Priorities:
     drawn anew each round.
     """
 
-    def __init__(self, *, knows_speeds: bool = True) -> None:
+    def __init__(self, *, knows_speeds: bool = True, thrifty: bool = False) -> None:
         self.knows_speeds = knows_speeds
+        self.thrifty = thrifty
         self._combos: list[Members] = []
         self._target: Floats = np.empty((0, 0))
         self._declined: set[int] = set()
-        """Jobs that the policy gives nothing, though it knows of them: idle accelerators are not for them either."""
+        """Jobs that the policy gives nothing, though it knows of them: idle accelerators are not for them either.
+
+        A policy that is thrifty leaves all but the cheapest idle, so that there whoever loses nothing by it may run.
+        """
+        self._prices: Floats | None = None
         self._turn = 0
         self._rounds: Floats = np.empty((0, 0))
         """Rounds received by combo and type since the last allocation; starts at one half."""
@@ -59,7 +65,9 @@ class Priorities:
             if shares.any() and min(members) >= 0:  # others left while the solver worked
                 self._combos.append(members)
                 by_type.append(shares)
-        self._declined = {slot for slot in number.values() if slot >= 0}.difference(*self._combos)
+        self._prices = prices(problem) if self.thrifty else None
+        known = () if self.thrifty else number.values()
+        self._declined = {slot for slot in known if slot >= 0}.difference(*self._combos)
         self._target = np.array(by_type).reshape(len(by_type), len(problem.types))
         self._rounds = np.full(self._target.shape, 0.5)
 
@@ -71,11 +79,14 @@ class Priorities:
 
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:  # noqa: ARG002 - it keeps no runs
         declined = tuple(sorted(self._declined))
-        return plain_record(_State("priorities", tuple(self._combos), self._target, declined, self._turn, self._rounds))
+        combos = tuple(self._combos)
+        return plain_record(
+            _State("priorities", combos, self._target, declined, self._turn, self._rounds, self._prices)
+        )
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:  # noqa: ARG002 - it keeps no runs
         state = from_plain(_State, document)
-        self._combos, self._target = list(state.combos), state.target
+        self._combos, self._target, self._prices = list(state.combos), state.target, state.prices
         self._declined, self._turn, self._rounds = set(state.declined), state.turn, state.rounds
 
     def plan(self, question: Question) -> list[Run]:
@@ -96,7 +107,7 @@ class Priorities:
         for combo, kind in self._by_priority(question):
             if start(self._combos[combo], kind):
                 self._rounds[combo, kind] += 1.0
-        for slot, kind in offers(question, free, taken | self._declined):
+        for slot, kind in offers(question, free, taken | self._declined, self._prices):
             start((slot,), kind)
         return chosen
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.problem import Floats, Ints
+from gavel.core.problem import Floats, Ints, Problem
 
 Members = tuple[int, ...]
 """The slots of the one or two jobs of a combo."""
@@ -40,6 +40,14 @@ class Question:
     """By slot and type: steps per second alone, 0 where a job cannot run."""
     started: Ints
     """By slot: 1 once a job has ever run."""
+    steps: Floats
+    """By slot: steps left; NaN if nobody knows."""
+    round_seconds: float
+
+    def rounds_left(self, kind: int) -> Floats:
+        """By slot: in how many rounds alone on this type a job would be done; NaN if nobody knows."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.steps / (self.rates[:, kind] * self.round_seconds)
 
 
 class Mechanism(Protocol):
@@ -75,8 +83,18 @@ class RunNumbers:
         return list(self._numbers)
 
 
-def offers(question: Question, free: Sequence[int], taken: Container[int]) -> list[tuple[int, int]]:
-    """Jobs that do not run and could use an idle accelerator, as (slot, type), whoever runs best there first."""
+def prices(problem: Problem) -> Floats:
+    """By type; types without a price are free."""
+    return np.array([kind.price or 0.0 for kind in problem.types])
+
+
+def offers(
+    question: Question, free: Sequence[int], taken: Container[int], prices: Floats | None = None
+) -> list[tuple[int, int]]:
+    """Jobs that do not run and could use an idle accelerator, as (slot, type), whoever runs best there first.
+
+    Where prices are given, nobody is offered a type on which a step costs it more than on another.
+    """
     open_types = [kind for kind, count in enumerate(free) if count > 0]
     idle_jobs = [slot for run in question.running for slot in run.members] + question.waiting.tolist()
     slots = np.array([slot for slot in idle_jobs if slot not in taken], dtype=np.intp)
@@ -85,6 +103,10 @@ def offers(question: Question, free: Sequence[int], taken: Container[int]) -> li
     rates = question.rates[slots]
     relative = rates / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)
     fitting = question.workers[slots][:, None] <= np.asarray(free)
-    job, kind = np.nonzero((relative > 0) & fitting & (np.asarray(free) > 0))
+    fitting &= (relative > 0) & (np.asarray(free) > 0)
+    if prices is not None:
+        cost = np.where(relative > 0, prices[: rates.shape[1]] / np.maximum(rates, 1e-300), np.inf)
+        fitting &= cost <= cost.min(axis=1, keepdims=True) * (1 + 1e-9)
+    job, kind = np.nonzero(fitting)
     order = np.lexsort((slots[job], -relative[job, kind]))
     return [(int(slots[job[at]]), int(kind[at])) for at in order]

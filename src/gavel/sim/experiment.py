@@ -19,6 +19,7 @@ from gavel.core.events import Event
 from gavel.core.jobs import Entity
 from gavel.core.problem import Problem, job_arrays
 from gavel.core.throughputs import ThroughputTable, builtin_table, read_table
+from gavel.policies import own
 from gavel.policies.registry import allocate, check_adds_up, check_needs, find_policy
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Settings
@@ -101,11 +102,13 @@ class Experiment:
 
     def files(self) -> dict[str, str]:
         """The files whose content is part of the experiment, by setting."""
+        policy = own.file_of(self.policy) if own.is_own(self.policy) else None
         named = {
             "trace": self.trace,
             "throughputs": None if self.throughputs == "builtin" else self.throughputs,
             "entities": self.entities if self.entities and names_a_file(self.entities) else None,
             "failures": self.failures,
+            "policy": str(policy) if policy else None,
         }
         return {setting: file for setting, file in named.items() if file is not None}
 
@@ -180,6 +183,8 @@ class Report:
     """How many of the jobs that count have a deadline."""
     overdue: int = 0
     """How many of those were not done by then."""
+    heavy: frozenset[str] = frozenset()
+    """Jobs with a higher weight than others."""
 
     def completion_seconds(self) -> list[float]:
         """Job completion times of the window, by order of arrival; jobs that did not finish are left out."""
@@ -193,6 +198,7 @@ class Report:
             "policy": self.experiment.policy,
             "jobs_completed": len(finished),
             **_averages(finished),
+            **self._by_priority(finished),
             "makespan_seconds": outcome.end if finished else None,
             "utilization": outcome.given_seconds / outcome.offered_seconds if outcome.offered_seconds else 0.0,
             "busy_accelerator_hours": (outcome.given_seconds - outcome.restart_seconds) / 3600.0,
@@ -203,12 +209,21 @@ class Report:
             "cost_dollars": dollars(outcome, LIST_PRICES | parse_prices(self.experiment.prices)),
             "jobs_with_deadline": self.deadlines,
             "slo_violations": self.overdue,
+            "slo_violation_share": self.overdue / self.deadlines if self.deadlines else None,
             "simulated_seconds": outcome.stopped,
             "solver_seconds": outcome.solver_seconds,
             "wall_seconds": outcome.wall_seconds,
             "drained": outcome.drained,
             "notes": list(self.notes),
             "experiment": asdict(self.experiment),
+        }
+
+    def _by_priority(self, finished: list[FinishedJob]) -> dict[str, float | None]:
+        """Average completion times of jobs with a higher weight and of the others; None where all weigh the same."""
+        high, low = ([job.seconds for job in finished if (job.id in self.heavy) is heavy] for heavy in (True, False))
+        return {
+            "high_priority_jct_seconds": float(np.mean(high)) if self.heavy and high else None,
+            "low_priority_jct_seconds": float(np.mean(low)) if self.heavy and low else None,
         }
 
 
@@ -255,7 +270,9 @@ def run(
     dated = [job for job in counted if job.deadline_seconds is not None]
     overdue = sum(_is_overdue(job, outcome) for job in dated)
     names = tuple(job.id for job in counted)
-    return Report(experiment, outcome, names, scene.table.types, notes, len(dated), overdue)
+    lightest = min(job.weight for job in counted) if counted else 0.0
+    heavy = frozenset(job.id for job in counted if job.weight > lightest)
+    return Report(experiment, outcome, names, scene.table.types, notes, len(dated), overdue, heavy)
 
 
 def _simulate(
@@ -427,9 +444,10 @@ def _can_run(job: TraceJob, scene: Scene) -> bool:
 
 def mechanism_of(experiment: Experiment) -> Mechanism:
     """The mechanism that an experiment names."""
+    policy = find_policy(experiment.policy)
     if experiment.mechanism != "plain":
-        return Credits()
-    return Priorities(knows_speeds=find_policy(experiment.policy).knows_speeds and not experiment.agnostic)
+        return Credits(thrifty=policy.thrifty)
+    return Priorities(knows_speeds=policy.knows_speeds and not experiment.agnostic, thrifty=policy.thrifty)
 
 
 def _workload(experiment: Experiment, table: ThroughputTable, teams: Teams) -> Trace:

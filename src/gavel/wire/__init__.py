@@ -1,6 +1,6 @@
 """The protocol between clients, scheduler and agents; `gavel.proto` is its source, the rest is made from it."""
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Agents and schedulers work together if this number is the same on both sides."""
 
 DEFAULT_PORT = 7077

@@ -395,16 +395,18 @@ class TaskEnded(_message.Message):
     def __init__(self, status: _Optional[_Union[TaskStatus, _Mapping]] = ..., how: _Optional[_Union[TaskEnded.How, str]] = ..., reason: _Optional[str] = ..., log_tail: _Optional[bytes] = ..., hopeless: _Optional[bool] = ...) -> None: ...
 
 class TaskLog(_message.Message):
-    __slots__ = ("job", "attempt", "rank", "data")
+    __slots__ = ("job", "attempt", "rank", "data", "begin")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
+    BEGIN_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     rank: int
     data: bytes
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
+    begin: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., data: _Optional[bytes] = ..., begin: _Optional[int] = ...) -> None: ...
 
 class FromAgent(_message.Message):
     __slots__ = ("hello", "heartbeat", "started", "ended", "log", "draining", "number")

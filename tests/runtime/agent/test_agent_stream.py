@@ -151,7 +151,7 @@ def test_what_ended_while_the_scheduler_was_away_is_said_when_it_is_back(tmp_pat
             again = await scheduler.session()
             end = await again.ended("1")
             assert (end.how, end.log_tail) == (pb.TaskEnded.DONE, b"running\nmore\n")
-            assert again.log("1") == "more\n"
+            assert again.log("1") == "running\nmore\n"  # nobody had said that it was heard
 
     play(scene())
 
@@ -282,5 +282,18 @@ def test_an_agent_without_a_scheduler_says_so_once_and_goes_on_trying(tmp_path: 
             async with scheduler:
                 await until(lambda: len(said) == 2)
                 assert said[1] == f"attached to {scheduler.address} as here"
+
+    play(scene())
+
+
+def test_a_scheduler_that_waits_only_briefly_is_looked_for_often(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Scheduler() as scheduler:
+            settings = settings_for(scheduler, tmp_path, first_pause_seconds=0.01, longest_pause_seconds=1e6)
+            async with running(settings):
+                (await scheduler.session()).hang_up()
+                scheduler.refusal = pb.Refused(reason="not yet", retry=True)
+                # Pauses that double from 0.01 s without a bound would add up to minutes.
+                await until(lambda: scheduler.refusals >= 14)
 
     play(scene())

@@ -30,29 +30,42 @@ class Log:
     path: Path
     limit: int
     sent: int = 0
-    """How far the scheduler has it."""
+    """How far it was sent; counts every byte that was ever printed, as `sure` does."""
+    sure: int = 0
+    """How far the scheduler is known to have it."""
     resumes: int = HEAD_BYTES
     """Where the newest part begins; what is between it and the beginning is gone."""
     lost: int = 0
     """How many bytes are gone."""
+    cut: int = 0
+    """How many of those the file is shorter by: not every file system can free the middle of a file."""
 
     def open(self) -> int:
         """Make the file and return a descriptor to append to it."""
         return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
 
-    def news(self) -> bytes:
-        """Take the next chunk for the scheduler; empty if it has all."""
+    def news(self) -> tuple[int, bytes]:
+        """Take the next chunk for the scheduler, and how much was printed before it; empty if it has all."""
         size = self._size()
-        if size <= self.sent:
-            return b""
-        start = max(self.sent, size - BACKLOG_BYTES)
+        if self._printed(size) <= self.sent:
+            return self.sent, b""
+        place = self.sent if self.sent < HEAD_BYTES else max(HEAD_BYTES, self.sent - self.cut)
+        start = max(place, size - BACKLOG_BYTES)
         if HEAD_BYTES <= start < self.resumes:
             start = self.resumes
         end = min(size, start + CHUNK_BYTES)
-        data = self._read(start, HEAD_BYTES if start < HEAD_BYTES < end < self.resumes else end)
-        note = _left_out(start - self.sent) if start > self.sent else b""
-        self.sent = start + len(data)
-        return note + data
+        data = self._read(start, min(end, HEAD_BYTES) if start < HEAD_BYTES else end)
+        begin = self._printed(start)
+        self.sent = begin + len(data)
+        return begin, data
+
+    def _printed(self, place: int) -> int:
+        """How much was printed before what stands at a place of the file."""
+        return place if place < HEAD_BYTES else place + self.cut
+
+    def rewind(self) -> None:
+        """Send again what the scheduler may not have got."""
+        self.sent = self.sure
 
     def tail(self) -> bytes:
         """Read the end."""
@@ -72,7 +85,7 @@ class Log:
                 self.lost, self.resumes = self.lost + end - self.resumes, end
             else:  # this file system cannot; a beginning is all that can stay
                 os.truncate(self.path, HEAD_BYTES)
-                self.lost, self.sent = self.lost + size - self.resumes, min(self.sent, HEAD_BYTES)
+                self.lost, self.cut = self.lost + size - self.resumes, self.cut + size - HEAD_BYTES
         except OSError:  # someone tidied up; the job goes on
             return
 

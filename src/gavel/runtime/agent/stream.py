@@ -26,6 +26,8 @@ WELCOME_SECONDS = 10.0
 LOG_SECONDS = 0.2
 """How often logs are sent."""
 HURRY_SECONDS = 0.02
+MISSED = 5
+"""An agent dials again at least once in so many heartbeats: the scheduler waits longer than that for it."""
 COMPLAIN_SECONDS = 60.0
 """How often an agent says that there is no scheduler."""
 
@@ -109,6 +111,8 @@ class _Connection:
     clock: asyncio.AbstractEventLoop
     sent: dict[int, float] = field(default_factory=dict)
     """When each message was sent that the scheduler may say it has heard, by number."""
+    unheard: deque[tuple[pb.FromAgent, Log, int]] = field(default_factory=deque)
+    """Parts of logs that were sent, with how far each goes, as long as the scheduler may not have heard them."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def send(self, message: pb.FromAgent) -> None:
@@ -129,6 +133,17 @@ class _Connection:
     def heard(self, number: int) -> float:
         """Find when the message was sent that the scheduler had heard; the present if it does not say."""
         return self.sent.get(number, 0.0) if number else self.clock.time()
+
+    def confirm(self, number: int) -> None:
+        """Take note of what the scheduler has heard."""
+        while self.unheard and self.unheard[0][0].number <= number:
+            _, log, end = self.unheard.popleft()
+            log.sure = end
+
+    def rewind(self) -> None:
+        """Say the rest of all logs again, in another connection."""
+        for _, log, _ in self.unheard:
+            log.rewind()
 
 
 class Stream:
@@ -200,11 +215,11 @@ class Stream:
 
     async def run(self) -> None:
         """Dial, and dial again; ends only by AgentRefusedError or cancellation."""
-        first, longest = self._pauses
-        pause = first
+        pause, _ = self._pauses
         while True:
             was_attached, sentence = await self._connect()
             self._complain(f"{sentence}; trying again", at_once=was_attached)
+            first, longest = self._pauses
             pause = first if was_attached else min(longest, 2 * pause)
             await asyncio.sleep(pause * _RANDOM.uniform(0.8, 1.2))
 
@@ -223,6 +238,7 @@ class Stream:
                 return self.attached, f"{what} at {self._scheduler} ({await _in_words(error, call)})"
             finally:
                 call.cancel()
+                connection.rewind()
                 if self.attached:
                     self.attached = False
                     self._desk.lost()
@@ -239,6 +255,8 @@ class Stream:
     async def _converse(self, connection: _Connection, welcome: pb.Welcome) -> None:
         self._refused_since = None
         self.attached = True
+        first, longest = self._pauses
+        self._pauses = first, min(longest, MISSED * (welcome.heartbeat_seconds or 1.0))
         endings = [self._endings[number].message for number in sorted(self._endings)]
         self._queue = deque([*self._desk.attached(welcome), *endings])
         self._more.set()
@@ -261,6 +279,7 @@ class Stream:
             if message.HasField("ack"):
                 self.acknowledge(message.ack.number)
             else:
+                connection.confirm(message.heard)
                 self._desk.take(message, connection.heard(message.heard))
 
     async def _heartbeats(self, connection: _Connection, seconds: float) -> None:
@@ -296,9 +315,12 @@ class Stream:
     async def _send_log(
         self, connection: _Connection, status: pb.TaskStatus, log: Log, chunks: int = sys.maxsize
     ) -> None:
-        while chunks and (data := log.news()):
-            line = pb.TaskLog(job=status.job, attempt=status.attempt, rank=status.rank, data=data)
-            await self._send(connection, pb.FromAgent(log=line))
+        while chunks and (news := log.news())[1]:
+            begin, data = news
+            line = pb.TaskLog(job=status.job, attempt=status.attempt, rank=status.rank, begin=begin, data=data)
+            message = pb.FromAgent(log=line)
+            connection.unheard.append((message, log, log.sent))
+            await self._send(connection, message)
             chunks -= 1
 
     def _refused(self, refused: _RefusedError) -> None:

@@ -1,0 +1,174 @@
+"""`gavel reproduce`: the paper's tables and figures, run again, with what it claims beside what came out."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.text import Text
+
+from gavel.cli.options import AsJson
+from gavel.cli.render import console, print_json, table
+from gavel.core.errors import InputError
+from gavel.reproduce.measured import Check, Measured, checks
+from gavel.reproduce.report import write_reproduction
+from gavel.reproduce.run import Notice, Step, open_steps, run_studies
+from gavel.reproduce.study import Scope, Study, all_studies
+from gavel.sim.results import ResultsFiles
+
+COLOURS = {"holds": "green", "FAILS": "bold red", "not measured": "dim"}
+
+
+def reproduce_command(
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Studies by name, or all; none: list them.", metavar="[NAME…|all]")
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="A smaller cluster at the same load, short windows, one seed (default).")
+    ] = False,
+    full: Annotated[
+        bool, typer.Option("--full", help="The paper's cluster and loads, three seeds: hours on two cores.")
+    ] = False,
+    throughputs: Annotated[
+        str, typer.Option(help="A throughput table instead of the built-in one.", metavar="FILE")
+    ] = "builtin",
+    out: Annotated[
+        Path, typer.Option("--out", "-o", help="Where everything goes; the same again resumes.", metavar="DIR")
+    ] = Path("reproduce"),
+    workers: Annotated[
+        int | None, typer.Option(help="Processes; default: one for each core.", min=1, metavar="N")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rerun the paper's evaluation, and print what it claims beside what came out.
+
+    Interrupt it at will: the same command goes on where it was.
+    """
+    known = all_studies()
+    if not names:
+        _list(known, as_json=as_json)
+        return
+    if quick and full:
+        raise InputError("--quick and --full exclude each other; give one")
+    scope = Scope(full, throughputs)
+    chosen = _chosen(names, known)
+    try:
+        with ResultsFiles(out) as files, _progress(*open_steps(chosen, scope, files)) as notice:
+            found = list(
+                run_studies(chosen, scope, files, workers=workers or len(os.sched_getaffinity(0)), notice=notice)
+            )
+    except KeyboardInterrupt:
+        print(f"gavel: interrupted; run the same command again to go on from {out}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    written = write_reproduction(out, found, scope, _command(names, scope))
+    _show(found, scope, written, as_json=as_json)
+
+
+def _command(names: Sequence[str], scope: Scope) -> str:
+    table_option = [] if scope.throughputs == "builtin" else ["--throughputs", Path(scope.throughputs).name]
+    return shlex.join(["gavel", "reproduce", *names, f"--{scope.name}", *table_option])
+
+
+def _chosen(names: Sequence[str], known: dict[str, Study]) -> list[Study]:
+    """The studies that are meant, in the order of the paper."""
+    for name in names:
+        if name != "all" and name not in known:
+            close = get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]}?" if close else f"; there are: {', '.join(known)}"
+            raise InputError(f"there is no study {name!r}{hint}")
+    return [study for name, study in known.items() if name in names or "all" in names]
+
+
+def _list(known: dict[str, Study], *, as_json: bool) -> None:
+    if as_json:
+        studies = [{"name": s.name, "title": s.title, "section": s.section, "about": s.about} for s in known.values()]
+        print_json({"studies": studies})
+        return
+    out = console()
+    rows = [[study.name, study.title, study.section, str(len(study.claims))] for study in known.values()]
+    out.print(table(["name", "what", "section", "claims"], rows, left=3))
+    out.print("gavel reproduce NAME…, or all; --quick takes minutes, --full hours", style="dim")
+
+
+@contextmanager
+def _progress(total: int, known: int) -> Iterator[Notice]:
+    """Show on standard error how far it is: a bar on a terminal, elsewhere a line for each step."""
+    err = Console(stderr=True, highlight=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    done = known
+    if known:
+        err.print(f"gavel: {known} of {total} steps were done before", markup=False)
+    with Progress(*columns, console=err, speed_estimate_period=3600, disable=not err.is_terminal) as progress:
+        bar = progress.add_task("reproduce", total=total, completed=known)
+
+        def notice(step: Step) -> None:
+            nonlocal done
+            done += 1
+            if step.failure:
+                err.print(f"failed: {step.study}, {step.what}: {step.failure}", markup=False, soft_wrap=True)
+            elif not err.is_terminal:
+                err.print(f"{done}/{total} {step.study}: {step.what}", markup=False, soft_wrap=True)
+            progress.update(bar, advance=1, description=step.study)
+
+        yield notice
+
+
+def _show(found: Sequence[Measured], scope: Scope, written: Sequence[Path], *, as_json: bool) -> None:
+    if as_json:
+        print_json(
+            {
+                "scope": scope.name,
+                "throughputs": scope.throughputs,
+                "claims": [_document(m.study.name, check) for m in found for check in checks(m, scope)],
+                "values": {m.study.name: dict(m.values) for m in found if m.values},
+                "files": [str(path) for path in written],
+            }
+        )
+        return
+    out = console()
+    for measured in found:
+        out.print(f"{measured.study.title} [dim]({measured.study.name}, section {measured.study.section})[/dim]")
+        rows: list[list[str | Text]] = [
+            [c.claim.says, _number(c.claim.paper), _number(c.ours), c.wanted, Text(c.verdict, COLOURS[c.verdict])]
+            for c in checks(measured, scope)
+        ]
+        out.print(table(["claim", "paper", "ours", "wanted", "verdict"], rows, left=1))
+        for note in measured.notes:
+            out.print(note, style="dim", markup=False)
+        out.print()
+    every = [check.verdict for measured in found for check in checks(measured, scope)]
+    out.print(f"{every.count('holds')} of {len(every)} claims hold, {every.count('FAILS')} fail; {written[-1]}")
+
+
+def _document(study: str, check: Check) -> dict[str, Any]:
+    claim = check.claim
+    return {
+        "study": study,
+        "claim": claim.says,
+        "paper": claim.paper,
+        "ours": check.ours,
+        "at_least": check.at_least,
+        "at_most": check.at_most,
+        "verdict": check.verdict,
+        "why": claim.why,
+    }
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"

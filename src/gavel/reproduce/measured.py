@@ -1,0 +1,118 @@
+"""What a study has measured, and the paper's claims judged by it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gavel.plots.figures import Plot
+from gavel.plots.page import NumberTable
+from gavel.reproduce.study import Claim, Point, Scope, Study
+from gavel.sim.results import Result
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """The figures of a study: by contender and load, or single numbers, with tables and pictures."""
+
+    study: Study
+    results: Mapping[tuple[str, float], Sequence[Result]] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
+    tables: Sequence[tuple[str, NumberTable]] = ()
+    plots: Sequence[Plot] = ()
+    notes: Sequence[str] = ()
+
+    def series(self, contender: str, figure: str) -> dict[float, float]:
+        """A figure by load, averaged over seeds; loads without any are left out."""
+        found = {}
+        for (key, load), results in sorted(self.results.items()):
+            values = [r.figures[figure] for r in results if r.figures[figure] is not None]
+            if key == contender and values:
+                found[load] = float(np.mean(values))
+        return found
+
+    def deviations(self, contender: str, figure: str) -> dict[float, float]:
+        """The standard deviation over seeds, by load."""
+        found = {}
+        for (key, load), results in sorted(self.results.items()):
+            values = [r.figures[figure] for r in results if r.figures[figure] is not None]
+            if key == contender and values:
+                found[load] = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        return found
+
+
+def gather(study: Study, points: Sequence[Point], known: Mapping[Any, Result], name: Any) -> Measured:
+    """What the points of a sweep measured; `name` gives a point's key among those that are known."""
+    results: dict[tuple[str, float], list[Result]] = {}
+    for point in points:
+        result = known.get(name(point))
+        if result is not None:
+            results.setdefault((point.contender, point.load), []).append(result)
+    return Measured(study, results)
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A claim beside what came out."""
+
+    claim: Claim
+    ours: float | None
+    """None if it was not measured."""
+    at_least: float | None
+    at_most: float | None
+
+    @property
+    def passed(self) -> bool | None:
+        if self.ours is None:
+            return None
+        low, high = self.at_least, self.at_most
+        return bool((low is None or self.ours >= low) and (high is None or self.ours <= high))
+
+    @property
+    def verdict(self) -> str:
+        return {True: "holds", False: "FAILS", None: "not measured"}[self.passed]
+
+    @property
+    def wanted(self) -> str:
+        low, high = self.at_least, self.at_most
+        parts = ["" if low is None else f"at least {low:g}", "" if high is None else f"at most {high:g}"]
+        return ", ".join(filter(None, parts))
+
+
+def checks(measured: Measured, scope: Scope) -> list[Check]:
+    """Every claim of a study with its answer."""
+    found = []
+    for claim in measured.study.claims:
+        quick = None if scope.full else claim.quick_at_least
+        least = claim.at_least if quick is None else quick
+        found.append(Check(claim, _answer(claim, measured), least, claim.at_most))
+    return found
+
+
+def _answer(claim: Claim, measured: Measured) -> float | None:
+    if claim.value is not None:
+        return measured.values.get(claim.value)
+    assert claim.of is not None  # noqa: S101 - a study is checked when it is read
+    figure = claim.figure or measured.study.figure
+    series = measured.series(claim.of, figure)
+    if claim.to is not None:
+        other = measured.series(claim.to, figure)
+        series = {load: series[load] / other[load] for load in series if other.get(load)}
+    return _picked(claim, {load: value for load, value in series.items() if load >= claim.from_load})
+
+
+def _picked(claim: Claim, series: Mapping[float, float]) -> float | None:
+    if not series:
+        return None
+    match claim.pick:
+        case "most":
+            return max(series.values())
+        case "least":
+            return min(series.values())
+        case "last":
+            return series[max(series)]
+        case load:
+            return series.get(float(load))

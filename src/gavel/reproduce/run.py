@@ -1,0 +1,131 @@
+"""Run studies: their simulations on all cores, those that measure by themselves one after the other, all resumable."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gavel.core.errors import GavelError
+from gavel.plots.figures import Plot
+from gavel.plots.page import NumberTable
+from gavel.reproduce.drawings import with_drawings
+from gavel.reproduce.measured import Measured, gather
+from gavel.reproduce.measures import MEASURES
+from gavel.reproduce.study import Point, Scope, Study
+from gavel.sim.experiment import Experiment
+from gavel.sim.keeper import replace_file
+from gavel.sim.pool import answers
+from gavel.sim.results import Result, ResultsFiles, point_of, settings_of
+from gavel.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Something that was done, for whoever shows progress."""
+
+    study: str
+    what: str
+    failure: str = ""
+
+
+Notice = Callable[[Step], None]
+
+
+def open_steps(studies: Sequence[Study], scope: Scope, files: ResultsFiles) -> tuple[int, int]:
+    """How many steps there are, and how many of them were done before."""
+    names = {_name(point) for study in studies for point in study.points(scope)}
+    own = [study for study in studies if study.kind in MEASURES]
+    kept = sum(_kept(study, scope, files.directory).exists() for study in own)
+    return len(names) + len(own), len(names & files.known.keys()) + kept
+
+
+def run_studies(
+    studies: Sequence[Study], scope: Scope, files: ResultsFiles, *, workers: int, notice: Notice = lambda _: None
+) -> Iterator[Measured]:
+    """What each study measured, as soon as all simulations are done. What is on disk is not run again."""
+    for study in studies:
+        if study.kind in MEASURES and not _kept(study, scope, files.directory).exists():
+            notice(Step(study.name, "measured", _measure(study, scope, files.directory)))
+    failed = _simulate(studies, scope, files, workers, notice)
+    for study in studies:
+        if study.kind in MEASURES:
+            measured = _read(study, _kept(study, scope, files.directory))
+        else:
+            found = gather(study, list(study.points(scope)), files.known, _name)
+            measured = with_drawings(found, study, compare=scope.full and scope.throughputs != "builtin")
+        notes = [*measured.notes, *failed.get(study.name, [])]
+        yield Measured(study, measured.results, measured.values, measured.tables, measured.plots, notes)
+
+
+def _name(point: Point) -> str:
+    return _name_of(point.experiment)
+
+
+def _name_of(experiment: Experiment) -> str:
+    return point_of(settings_of(experiment))
+
+
+def _simulate(
+    studies: Sequence[Study], scope: Scope, files: ResultsFiles, workers: int, notice: Notice
+) -> dict[str, list[str]]:
+    """Run every simulation that is not known; those that studies share only once. Returns sentences about failures."""
+    wanted: dict[str, tuple[str, Point]] = {}
+    for study in studies:
+        for point in study.points(scope):
+            if _name(point) not in files.known:
+                wanted.setdefault(_name(point), (study.name, point))
+    failed: dict[str, list[str]] = {}
+    todo = list(wanted.values())
+    with closing(answers([point.experiment for _, point in todo], workers)) as arriving:
+        for index, answer in arriving:
+            study_name, point = todo[index]
+            what = f"{point.contender} at {point.load:g}, seed {point.experiment.seed}"
+            if isinstance(answer, Result):
+                files.append(settings_of(point.experiment), answer)
+                notice(Step(study_name, what))
+            else:
+                failed.setdefault(study_name, []).append(f"{what} failed: {answer}")
+                notice(Step(study_name, what, answer))
+    return failed
+
+
+def _kept(study: Study, scope: Scope, directory: Path) -> Path:
+    """Where a study that measures by itself leaves its numbers."""
+    table = "builtin" if scope.throughputs == "builtin" else Path(scope.throughputs).stem
+    return directory / "measured" / f"{study.name}-{scope.name}-{table}-{__version__}.json"
+
+
+def _measure(study: Study, scope: Scope, directory: Path) -> str:
+    """Measure and keep; a sentence if that failed."""
+    try:
+        measured = MEASURES[study.kind](study, scope)
+    except GavelError as error:
+        return str(error)
+    document = {
+        "values": dict(measured.values),
+        "tables": [[title, asdict(table)] for title, table in measured.tables],
+        "plots": [{**asdict(plot), "png": base64.b64encode(plot.png).decode()} for plot in measured.plots],
+        "notes": list(measured.notes),
+    }
+    path = _kept(study, scope, directory)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(path, json.dumps(document))
+    return ""
+
+
+def _read(study: Study, path: Path) -> Measured:
+    if not path.exists():
+        return Measured(study, notes=["It could not be measured."])
+    document: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return Measured(
+        study,
+        values=document["values"],
+        tables=[(title, NumberTable(**table)) for title, table in document["tables"]],
+        plots=[Plot(**{**plot, "png": base64.b64decode(plot["png"])}) for plot in document["plots"]],
+        notes=document["notes"],
+    )

@@ -1,0 +1,184 @@
+"""A study of the paper as its file describes it: which experiments it means, and which claims they must bear out.
+
+Files are in `studies/`, one for each study, and are meant to be read; `Study.read` refuses whatever it does not know.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from importlib.resources import files
+from typing import Any, Literal
+
+from gavel.core.errors import InputError
+from gavel.sim.experiment import Experiment
+
+Pick = Literal["most", "least", "last"]
+"""Of several loads: the largest figure, the smallest, or that at the highest load where all are known."""
+
+EXPERIMENT = {field.name for field in fields(Experiment)}
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """How much of a study to run."""
+
+    full: bool = False
+    throughputs: str = "builtin"
+
+    @property
+    def name(self) -> str:
+        return "full" if self.full else "quick"
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy, or a way to run it, as a study compares them."""
+
+    key: str
+    label: str
+    settings: Mapping[str, Any]
+    loads: tuple[float, ...] | None = None
+    """Where it is run if not at all loads."""
+    published: Mapping[float, float] | None = None
+    """The authors' own figure by load, in the unit of the study's figure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """Something that the paper says, and how ours is judged."""
+
+    says: str
+    paper: float | None = None
+    value: str | None = None
+    """A number that the study measures by itself; otherwise `figure` of contender `of`, over that of `to` if given."""
+    figure: str | None = None
+    of: str | None = None
+    to: str | None = None
+    pick: Pick | float = "most"
+    from_load: float = 0.0
+    at_least: float | None = None
+    at_most: float | None = None
+    quick_at_least: float | None = None
+    """In a quick run: a short window on a small cluster shows the direction, not the size."""
+    why: str = ""
+    """Why ours may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What `--quick` and `--full` differ in."""
+
+    loads: tuple[float, ...] = ()
+    """Jobs an hour on the paper's cluster; with `static`, jobs."""
+    seeds: tuple[int, ...] = (0,)
+    scale: int = 1
+    """The cluster is so many times smaller, and the load with it."""
+    settings: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One experiment of a study."""
+
+    contender: str
+    load: float
+    experiment: Experiment
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """One table or figure of the paper."""
+
+    name: str
+    title: str
+    section: str
+    about: str
+    kind: str = "sweep"
+    figure: str = "average_jct_seconds"
+    """What is plotted against load."""
+    static: bool = False
+    cluster: Mapping[str, int] | None = None
+    settings: Mapping[str, Any] | None = None
+    full: Sizes = Sizes()
+    quick: Sizes = Sizes()
+    contenders: tuple[Contender, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    @classmethod
+    def read(cls, name: str, text: str) -> Study:
+        """A study from its file."""
+        try:
+            data = tomllib.loads(text)
+            contenders = tuple(_contender(key, part) for key, part in data.pop("contenders", {}).items())
+            claims = tuple(Claim(**part) for part in data.pop("claims", []))
+            full, quick = _sizes(data.pop("full", {})), _sizes(data.pop("quick", {}))
+            study = cls(name=name, contenders=contenders, claims=claims, full=full, quick=quick, **data)
+        except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
+            raise InputError(f"study {name}: {error}") from None
+        study._check()
+        return study
+
+    def _check(self) -> None:
+        """Refuse claims about what is not measured."""
+        known = {contender.key for contender in self.contenders}
+        for claim in self.claims:
+            unknown = {claim.of, claim.to} - known - {None}
+            if unknown:
+                raise InputError(f"study {self.name}: the claim {claim.says!r} names {unknown}, which is no contender")
+            if claim.at_least is None and claim.at_most is None:
+                raise InputError(f"study {self.name}: the claim {claim.says!r} cannot fail; give at_least or at_most")
+
+    def sizes(self, scope: Scope) -> Sizes:
+        return self.full if scope.full else self.quick
+
+    def points(self, scope: Scope) -> Iterator[Point]:
+        """Every experiment, in the order in which they begin."""
+        sizes = self.sizes(scope)
+        for contender in self.contenders:
+            for load in sizes.loads:
+                if contender.loads is None or load in contender.loads:
+                    for seed in sizes.seeds:
+                        yield Point(contender.key, load, self._experiment(contender, load, seed, scope))
+
+    def _experiment(self, contender: Contender, load: float, seed: int, scope: Scope) -> Experiment:
+        sizes = self.sizes(scope)
+        cluster = {kind: count // sizes.scale for kind, count in (self.cluster or {}).items()}
+        settings = {**(self.settings or {}), **(sizes.settings or {}), **contender.settings}
+        base = Experiment.of({"cluster": ",".join(f"{kind}={count}" for kind, count in cluster.items()), **settings})
+        arriving: dict[str, Any] = (
+            {"jobs": round(load / sizes.scale)} if self.static else {"arrivals_per_hour": load / sizes.scale}
+        )
+        return replace(base, seed=seed, throughputs=scope.throughputs, **arriving)
+
+    @property
+    def load_unit(self) -> str:
+        return "jobs" if self.static else "jobs/hour"
+
+
+def _contender(key: str, part: Mapping[str, Any]) -> Contender:
+    own = {"label", "loads", "published"}
+    settings = {name: value for name, value in part.items() if name not in own}
+    if unknown := settings.keys() - EXPERIMENT:
+        raise ValueError(f"contender {key}: {min(unknown)!r} is no setting of an experiment")
+    published = {float(load): float(value) for load, value in part.get("published", {}).items()} or None
+    loads = part.get("loads")
+    return Contender(key, part["label"], settings, None if loads is None else tuple(map(float, loads)), published)
+
+
+def _sizes(part: Mapping[str, Any]) -> Sizes:
+    own = {"loads", "seeds", "scale"}
+    settings = {name: value for name, value in part.items() if name not in own}
+    if unknown := settings.keys() - EXPERIMENT:
+        raise ValueError(f"{min(unknown)!r} is no setting of an experiment")
+    loads, seeds = tuple(map(float, part.get("loads", ()))), tuple(part.get("seeds", (0,)))
+    return Sizes(loads, seeds, part.get("scale", 1), settings)
+
+
+def all_studies() -> dict[str, Study]:
+    """Every study that comes with Gavel, by name, in the order of the paper."""
+    folder = files("gavel.reproduce") / "studies"
+    found = {file.name.removesuffix(".toml"): file for file in folder.iterdir() if file.name.endswith(".toml")}
+    order = (folder / "order.txt").read_text(encoding="utf-8").split()
+    return {name: Study.read(name, found[name].read_text(encoding="utf-8")) for name in order}

@@ -1,0 +1,59 @@
+"""A whole live system on this machine: a scheduler and agents in this process, jobs as processes of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from gavel.runtime.agent import Agent, AgentSettings, emulated
+from gavel.runtime.server import Running, ServeSettings, serving
+
+EMULATED_PROGRAM = '''
+"""Stands for a training: counts its steps, at the pace of the accelerator that is emulated."""
+from gavel import GavelIterator
+
+counted = {"steps": 0}
+steps = GavelIterator(
+    range(1_000),
+    load_checkpoint=lambda folder: counted.update(steps=int((folder / "count").read_text())),
+    save_checkpoint=lambda folder: (folder / "count").write_text(str(counted["steps"])),
+)
+print(f"begins at step {steps.step}", flush=True)
+while not steps.done:
+    for _ in steps:
+        counted["steps"] += 1
+print(f"ends at step {steps.step}, {'to go on later' if steps.preempted else 'done'}", flush=True)
+'''
+
+
+@asynccontextmanager
+async def local_cluster(
+    settings: ServeSettings, servers: Mapping[str, str], folder: Path, *, time_scale: float = 1.0
+) -> AsyncIterator[Running]:
+    """A scheduler and emulated servers, by name and as in "v100=2,k80=2"; everything is gone at the end."""
+    async with AsyncExitStack() as stack:
+        here = replace(settings, listen="127.0.0.1:0", folder=folder / "scheduler")
+        running = await stack.enter_async_context(serving(here))
+        for name, accelerators in servers.items():
+            indices, emulation = emulated(accelerators, time_scale=time_scale)
+            agent = Agent(
+                AgentSettings(
+                    accelerators=indices,
+                    emulation=emulation,
+                    state=folder / name,
+                    checkpoints=folder / "checkpoints",
+                    scheduler=running.address,
+                    name=name,
+                )
+            )
+            work = asyncio.create_task(agent.run())
+            stack.push_async_callback(_ended, work)
+            stack.push_async_callback(agent.stop, at_once=True)
+        yield running
+
+
+async def _ended(work: asyncio.Task[None]) -> None:
+    await work
