@@ -32,7 +32,7 @@ VERBS = {
     ),
     "simulate": Verb("simulate", "simulate_command", "Run a workload in virtual time and print its figures."),
     "sweep": Verb("sweep", "sweep_command", "Compare policies over loads and seeds, on all cores."),
-    "estimate": Verb("estimate", "estimate_command", "Estimate how a template runs beside others, from a few pairs."),
+    "estimate": Verb("estimate", "estimate_command", "Estimate how a template runs beside others."),
     "profile": Verb("profile", "profile_command", "Measure a command on every type, alone and beside others."),
     "reproduce": Verb("reproduce", "reproduce_command", "Rerun the paper's evaluation, beside what it claims."),
     "serve": Verb("serve", "serve_command", "Run the scheduler: takes jobs, gives them to agents."),

@@ -45,7 +45,7 @@ def estimate_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate how a template runs beside others, from a few pairs.
+    """Estimate how a template runs beside others.
 
     It is taken to be new: only some of its pairs count as measured, and what the table knows of the others is shown
     beside the estimates.
