@@ -79,6 +79,12 @@ def build_engine(
         return fresh_scheduler(settings, LearnedTable(base))
 
     def restored(document: Mapping[str, Any]) -> Scheduler:
+        before = MECHANISMS.get(document["scheduler"]["mechanism"]["kind"])
+        if before not in {None, settings.mechanism}:
+            raise InputError(
+                f"what is in {settings.folder} was planned with --mechanism {before}; start with that, or with another "
+                "--folder"
+            )
         table = LearnedTable.of(base, document["learned"])
         return state.restore(
             document["scheduler"], table, _mechanism(settings), _rounds(settings), entities=settings.entities
@@ -90,6 +96,10 @@ def build_engine(
 
 def _table(name: str) -> ThroughputTable:
     return builtin_table() if name == "builtin" else read_table(Path(name))
+
+
+MECHANISMS = {"credits": "credits", "priorities": "plain"}
+"""What the command line calls a mechanism, by what it writes down of itself."""
 
 
 def _mechanism(settings: ServeSettings) -> Mechanism:
