@@ -267,6 +267,7 @@ def _simulate(
             heterogeneity_agnostic=experiment.agnostic,
             normalised=experiment.normalised,
             seed=experiment.seed,
+            compare=False,
         )
 
     settings = Settings(
