@@ -153,7 +153,8 @@ def test_a_sweep_compares_with_the_ideal_under_failures(capsys: pytest.CaptureFi
     rounds, ideal = json.loads(capsys.readouterr().out)["averages"]
     assert ideal["jobs_completed"] == rounds["jobs_completed"] == 6
     assert ideal["restarts_per_job"] == 0.0 < rounds["restarts_per_job"]
-    assert ideal["average_jct_seconds"] < rounds["average_jct_seconds"] * 1.05
+    # The ideal is no bound: rounds let whoever is nearly done finish first, which is better on average.
+    assert ideal["average_jct_seconds"] == pytest.approx(rounds["average_jct_seconds"], rel=0.15)
 
 
 def test_simulate_writes_plots_beside_its_answer(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

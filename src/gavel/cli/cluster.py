@@ -33,7 +33,10 @@ def _print_head(out: Console, address: str, view: ClusterView) -> None:
     out.print(f"[bold]{view.policy}[/bold]{objective}")
     ends = view.round_ends - view.time
     round_left = f", the next begins in {span(ends)}" if ends > 0 else ""
-    out.print(f"{view.running:,} jobs running, {view.queued:,} waiting; rounds of {view.round_seconds:g} s{round_left}")
+    jobs = "job" if view.running == 1 else "jobs"
+    out.print(
+        f"{view.running:,} {jobs} running, {view.queued:,} waiting; rounds of {view.round_seconds:g} s{round_left}"
+    )
     if view.trouble:
         out.print(Text(f"the policy has no answer, the old one goes on: {view.trouble}", style="yellow"))
     if view.ignored:

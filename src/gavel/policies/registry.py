@@ -146,8 +146,11 @@ def allocate(
     heterogeneity_agnostic: bool = False,
     normalised: bool = False,
     seed: int = 0,
+    compare: bool = True,
 ) -> Allocation:
     """Solve a problem by the policy of that name.
+
+    With `compare`, the bound of an agnostic answer is what the aware policy reaches: one more solve.
 
     >>> from gavel.core.cluster import AcceleratorType
     >>> from gavel.core.jobs import Job
@@ -166,7 +169,11 @@ def allocate(
     check_needs(chosen, problem)
     if not scores.runnable_jobs(problem).any():
         return _nothing_to_run(chosen, problem)
-    answer = _agnostic(chosen, problem, options) if heterogeneity_agnostic else chosen.solve(problem, options)
+    answer = (
+        _agnostic(chosen, problem, options, compare=compare)
+        if heterogeneity_agnostic
+        else chosen.solve(problem, options)
+    )
     # Some policies leave pairs out of the question; the answer is to the question as it was asked.
     return answer if answer.problem is problem else replace(answer, problem=problem)
 
@@ -213,11 +220,11 @@ def check_needs(policy: Policy, problem: Problem) -> None:
                 )
 
 
-def _agnostic(policy: Policy, problem: Problem, options: Options) -> Allocation:
+def _agnostic(policy: Policy, problem: Problem, options: Options, *, compare: bool) -> Allocation:
     """Decide as if all types were alike; objective and bound are those of the true rates."""
     seen = policy.solve(agnostic.alike(problem), options)
     placed = agnostic.at_true_rates(seen, problem, spread="price" not in policy.needs)
-    if policy.score is None:
+    if policy.score is None or not compare:
         note = "decided as if all types were equally fast; objective, bound and prices are as the policy sees them"
         return replace(placed, certificate=replace(seen.certificate, notes=(*seen.certificate.notes, note)))
     aware = policy.solve(problem, options).certificate

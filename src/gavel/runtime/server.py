@@ -83,6 +83,12 @@ def build_engine(
         return fresh_scheduler(settings, table or _with(LearnedTable(base), profiled))
 
     def restored(document: Mapping[str, Any]) -> Scheduler:
+        before = MECHANISMS.get(document["scheduler"]["mechanism"]["kind"])
+        if before not in {None, settings.mechanism}:
+            raise InputError(
+                f"what is in {settings.folder} was planned with --mechanism {before}; start with that, or with another "
+                "--folder"
+            )
         learned = table or _with(LearnedTable.of(base, document["learned"]), profiled)
         return state.restore(
             document["scheduler"], learned, _mechanism(settings), _rounds(settings), entities=settings.entities
@@ -100,6 +106,10 @@ def _with(table: LearnedTable, profiled: Sequence[ThroughputTable]) -> LearnedTa
     for figures in profiled:
         table.begin_with(figures)
     return table
+
+
+MECHANISMS = {"credits": "credits", "priorities": "plain"}
+"""What the command line calls a mechanism, by what it writes down of itself."""
 
 
 def _mechanism(settings: ServeSettings) -> Mechanism:

@@ -285,6 +285,7 @@ def _simulate(
             heterogeneity_agnostic=experiment.agnostic,
             normalised=experiment.normalised,
             seed=experiment.seed,
+            compare=False,
         )
 
     settings = Settings(
