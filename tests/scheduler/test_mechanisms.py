@@ -312,7 +312,7 @@ def test_whoever_is_about_to_finish_is_left_to_do_so() -> None:
     types = [AcceleratorType("v100", 1)]
     jobs = [Job("a", {"v100": 1.0}), Job("b", {"v100": 1.0})]
     workers, rates, started = np.ones(2, dtype=np.intp), np.ones((2, 1)), np.ones(2, dtype=np.intp)
-    for left, stays in ((8.0, True), (8.1, False)):
+    for left, stays in ((16.0, True), (16.1, False)):
         mechanism = Credits()
         mechanism.adopt(allocate(Problem.of(types, jobs)), np.arange(2))
         running: list[Run] = []

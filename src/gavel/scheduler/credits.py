@@ -32,7 +32,7 @@ NEWCOMERS = 8
 
 MOVING = 2.0
 """Who runs anyway moves to another type only for so many times what makes others yield: it gains little."""
-FINISHING = 8.0
+FINISHING = 16.0
 """Runs that end within so many rounds neither yield nor move: that would cost a restart for next to nothing."""
 
 EntryKey = tuple[int, int, int]
