@@ -36,7 +36,7 @@ def allocate_command(
     explain: Annotated[bool, typer.Option("--explain", help="Say for each job and type what limits it.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Solve one problem and print the allocation with its certificate."""
+    """Solve one problem: allocation and certificate."""
     find_policy(policy)
     question = _read(problem, throughputs)
     if not space_sharing:

@@ -49,7 +49,7 @@ def reproduce_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rerun the paper's evaluation, and print what it claims beside what came out.
+    """Rerun the paper's evaluation, beside what it claims.
 
     Interrupt it at will: the same command goes on where it was.
     """
