@@ -16,7 +16,7 @@ from gavel.core.cluster import AcceleratorType
 from gavel.core.jobs import Job, Pair
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.policies.registry import allocate
-from gavel.scheduler.credits import MOVING, Credits
+from gavel.scheduler.credits import Credits
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism, Question, Run
 
@@ -125,7 +125,7 @@ def test_credits_keep_every_job_within_a_bounded_number_of_rounds_of_its_target(
     target = shares(allocation).sum(axis=1)
     played = play(mechanism, allocation)
     behind = target * ROUNDS - played.received.sum(axis=1)
-    assert behind.max() <= MOVING * mechanism.patience + mechanism.rotation + 12
+    assert behind.max() <= mechanism.moving * mechanism.patience + mechanism.rotation + 12
 
 
 @given(problem=problems(gangs=False))

@@ -41,6 +41,8 @@ class Policy:
     """Whether it adds up throughputs of different jobs, which `normalised` makes comparable."""
     knows_speeds: bool = True
     """Whether it looks at how fast a job runs on each type; if not, the mechanism should not prefer a type either."""
+    punctual: bool = False
+    """Whether it gives no more than deadlines ask for: patience would miss them, so priorities realise it."""
 
     @property
     def thrifty(self) -> bool:

@@ -89,6 +89,7 @@ POLICIES: dict[str, Policy] = {
             needs=frozenset({"price"}),
             score=lambda o: cost.total_per_dollar(o.normalised),
             adds_up=True,
+            punctual=True,
         ),
         Policy(
             "hierarchical",

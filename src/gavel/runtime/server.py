@@ -83,11 +83,12 @@ def build_engine(
         return fresh_scheduler(settings, table or _with(LearnedTable(base), profiled))
 
     def restored(document: Mapping[str, Any]) -> Scheduler:
-        before = MECHANISMS.get(document["scheduler"]["mechanism"]["kind"])
-        if before not in {None, settings.mechanism}:
+        mechanism = _mechanism(settings)
+        kind = document["scheduler"]["mechanism"]["kind"]
+        if kind in MECHANISMS and not isinstance(mechanism, MECHANISMS[kind]):
             raise InputError(
-                f"what is in {settings.folder} was planned with --mechanism {before}; start with that, or with another "
-                "--folder"
+                f"what is in {settings.folder} was planned by {kind}, and --policy and --mechanism now ask for another "
+                "way; start with what it was begun with, or with another --folder"
             )
         learned = table or _with(LearnedTable.of(base, document["learned"]), profiled)
         return state.restore(
@@ -108,13 +109,13 @@ def _with(table: LearnedTable, profiled: Sequence[ThroughputTable]) -> LearnedTa
     return table
 
 
-MECHANISMS = {"credits": "credits", "priorities": "plain"}
-"""What the command line calls a mechanism, by what it writes down of itself."""
+MECHANISMS = {"credits": Credits, "priorities": Priorities}
+"""By what they write down of themselves."""
 
 
 def _mechanism(settings: ServeSettings) -> Mechanism:
     policy = find_policy(settings.policy)
-    if settings.mechanism == "credits":
+    if settings.mechanism == "credits" and not policy.punctual:
         return Credits(thrifty=policy.thrifty)
     return Priorities(knows_speeds=policy.knows_speeds and not settings.agnostic, thrifty=policy.thrifty)
 

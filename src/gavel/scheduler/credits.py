@@ -30,11 +30,6 @@ NOBODY = -1
 NEWCOMERS = 8
 """At most one in so many accelerators goes to somebody new in a round: a long queue must not sweep all others away."""
 
-MOVING = 2.0
-"""Who runs anyway moves to another type only for so many times what makes others yield: it gains little."""
-FINISHING = 16.0
-"""Runs that end within so many rounds neither yield nor move: that would cost a restart for next to nothing."""
-
 EntryKey = tuple[int, int, int]
 """Class, second class or -1, type."""
 
@@ -106,6 +101,8 @@ class _Round:
     paid: list[int]
     """Runs by entry."""
     free: list[int]
+    finishing: float
+    """Runs that end within so many rounds neither yield nor move."""
     advances: list[int]
     """By type: how many more jobs that have never run may take somebody's place this round."""
     entry_of: dict[Run, int] = field(default_factory=dict)
@@ -171,7 +168,7 @@ class _Round:
         """Whether one of its jobs is about to finish."""
         ending = self.ending.get(run.type_index)
         if ending is None:
-            ending = self.ending[run.type_index] = self.question.rounds_left(run.type_index) <= FINISHING
+            ending = self.ending[run.type_index] = self.question.rounds_left(run.type_index) <= self.finishing
         return any(ending[slot] for slot in run.members)
 
     def on_type(self, kind: int) -> dict[int, deque[Run]]:
@@ -272,9 +269,21 @@ class _State:
 class Credits:
     """Plans rounds by credit; see the module."""
 
-    def __init__(self, *, patience: float = 8.0, rotation: float = 48.0, thrifty: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        patience: float = 8.0,
+        rotation: float = 48.0,
+        moving: float = 2.0,
+        finishing: float = 16.0,
+        thrifty: bool = False,
+    ) -> None:
         self.patience = patience
         self.rotation = rotation
+        self.moving = moving
+        """Who runs anyway moves to another type only for so many times the patience: it gains little by it."""
+        self.finishing = finishing
+        """Runs that end within so many rounds neither yield nor move: that would cost a restart for next to nothing."""
         self.thrifty = thrifty
         self.entries = Entries.none()
         self.lag: Floats = np.zeros(0)
@@ -414,7 +423,7 @@ class Credits:
         self._cover(len(question.workers))
         credit = self.entries.credit.tolist()
         advances = [max(count // NEWCOMERS, 1) for count in question.capacity]
-        current = _Round(question, credit, [0] * len(credit), list(question.capacity), advances)
+        current = _Round(question, credit, [0] * len(credit), list(question.capacity), self.finishing, advances)
         for run in question.running:
             if run.workers <= current.free[run.type_index]:
                 current.seat(run, self._entry_of.get(run, GUEST))
@@ -544,7 +553,7 @@ class Credits:
             if slot not in taken and (run := current.run_of.get(slot)) is not None and current.may_move(run)
         ]
         standing, slot = min(movable, default=(np.inf, NOBODY))
-        return slot if owed - standing > MOVING * self.patience else None
+        return slot if owed - standing > self.moving * self.patience else None
 
     def _queues(self, current: _Round) -> list[list[int]]:
         """By class, who waits: whoever is furthest behind comes last, and after all others whoever has never run."""

@@ -446,7 +446,7 @@ def _can_run(job: TraceJob, scene: Scene) -> bool:
 def mechanism_of(experiment: Experiment) -> Mechanism:
     """The mechanism that an experiment names."""
     policy = find_policy(experiment.policy)
-    if experiment.mechanism != "plain":
+    if experiment.mechanism != "plain" and not policy.punctual:
         return Credits(thrifty=policy.thrifty)
     return Priorities(knows_speeds=policy.knows_speeds and not experiment.agnostic, thrifty=policy.thrifty)
 
