@@ -122,8 +122,10 @@ class _Round:
     """Runs that this round has started: nobody takes their place again before the next."""
     yielding: dict[int, dict[int, deque[Run]]] = field(default_factory=dict)
     """By type and entry: runs that may have to yield; some have already. Made when first needed."""
-    ending: dict[int, Bools] = field(default_factory=dict)
-    """By type and slot: who would finish there soon. Made when first needed."""
+    ending: dict[int, set[int]] = field(default_factory=dict)
+    """By type: the slots of those who would finish there soon. Made when first needed."""
+    weakest: list[float] = field(default_factory=list)
+    """By class: the least that anyone of it stood at who ran when the round began."""
     queues: list[list[int]] | None = None
     """By class: who waits, whoever comes first at the end. Made when first needed."""
 
@@ -168,8 +170,9 @@ class _Round:
         """Whether one of its jobs is about to finish."""
         ending = self.ending.get(run.type_index)
         if ending is None:
-            ending = self.ending[run.type_index] = self.question.rounds_left(run.type_index) <= self.finishing
-        return any(ending[slot] for slot in run.members)
+            left = self.question.rounds_left(run.type_index)
+            ending = self.ending[run.type_index] = set((left <= self.finishing).nonzero()[0].tolist())
+        return not ending.isdisjoint(run.members)
 
     def on_type(self, kind: int) -> dict[int, deque[Run]]:
         """Runs of the last round on a type, by entry, except those that are about to end."""
@@ -430,6 +433,8 @@ class Credits:
             else:
                 current.homeless += run.members
         current.continued = list(current.entry_of.items())
+        paid = np.array(current.paid, dtype=np.intp)
+        current.weakest = self._weakest_of_class(paid, current.guests).tolist()
         current.jobs = len(current.run_of) + len(current.homeless) + len(question.waiting)
         return current
 
@@ -547,13 +552,16 @@ class Credits:
             queue.pop()
         if queue and queue[-1] not in taken:
             return queue[-1]
+        margin = self.moving * self.patience
+        if owed - current.weakest[number] + len(current.begun) <= margin:
+            return None  # every run that began since has lowered what an entry stands at by one at most
         movable = [
             (self._standing(current.entry_of[run], current), slot)
             for slot in self._members[number]
             if slot not in taken and (run := current.run_of.get(slot)) is not None and current.may_move(run)
         ]
         standing, slot = min(movable, default=(np.inf, NOBODY))
-        return slot if owed - standing > self.moving * self.patience else None
+        return slot if owed - standing > margin else None
 
     def _queues(self, current: _Round) -> list[list[int]]:
         """By class, who waits: whoever is furthest behind comes last, and after all others whoever has never run."""
