@@ -97,7 +97,15 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     own |= {"_profiles", "_rates", "_problem_base", "_held"}
     assert vars(Scheduler(TABLE, Credits(), Settings())).keys() == brought | own | COUNTERS.keys()
     credit = {"entries", "lag", "_members", "_class_rate", "_entry_of", "_settled", "_prices"}
-    assert vars(Credits()).keys() == credit | {"patience", "rotation", "moving", "finishing", "thrifty", "_class_of"}
+    assert vars(Credits()).keys() == credit | {
+        "longest_patience",
+        "patience",
+        "rotation",
+        "moving",
+        "finishing",
+        "thrifty",
+        "_class_of",
+    }
     plain = {"_combos", "_target", "_declined", "_turn", "_rounds", "_prices"}
     assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty"}
     assert vars(Floor()).keys() == {"_size", "_with_free", "_free"}

@@ -30,6 +30,9 @@ NOBODY = -1
 NEWCOMERS = 8
 """At most one in so many accelerators goes to somebody new in a round: a long queue must not sweep all others away."""
 
+PATIENT_SECONDS = 2880.0
+"""Nobody is asked for more patience than this, or than one round: with long rounds a restart is less of a waste."""
+
 EntryKey = tuple[int, int, int]
 """Class, second class or -1, type."""
 
@@ -278,15 +281,17 @@ class Credits:
         patience: float = 8.0,
         rotation: float = 48.0,
         moving: float = 2.0,
-        finishing: float = 16.0,
+        finishing: float = 2.0,
         thrifty: bool = False,
     ) -> None:
+        self.longest_patience = patience
         self.patience = patience
+        """In rounds; less where rounds are long."""
         self.rotation = rotation
         self.moving = moving
         """Who runs anyway moves to another type only for so many times the patience: it gains little by it."""
         self.finishing = finishing
-        """Runs that end within so many rounds neither yield nor move: that would cost a restart for next to nothing."""
+        """Runs that end within so many times the patience neither yield nor move: it would cost a restart."""
         self.thrifty = thrifty
         self.entries = Entries.none()
         self.lag: Floats = np.zeros(0)
@@ -379,6 +384,7 @@ class Credits:
         self._settled = None if state.settled is None else state.settled.restored(runs)
 
     def plan(self, question: Question) -> list[Run]:
+        self.patience = min(self.longest_patience, max(PATIENT_SECONDS / question.round_seconds, 1.0))
         self.entries.credit[:] += self.entries.target
         settled = self._settled
         if settled is None or not settled.still_holds(question) or self._anyone_owed(settled, question):
@@ -426,7 +432,9 @@ class Credits:
         self._cover(len(question.workers))
         credit = self.entries.credit.tolist()
         advances = [max(count // NEWCOMERS, 1) for count in question.capacity]
-        current = _Round(question, credit, [0] * len(credit), list(question.capacity), self.finishing, advances)
+        current = _Round(
+            question, credit, [0] * len(credit), list(question.capacity), self.finishing * self.patience, advances
+        )
         for run in question.running:
             if run.workers <= current.free[run.type_index]:
                 current.seat(run, self._entry_of.get(run, GUEST))
