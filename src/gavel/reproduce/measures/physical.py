@@ -49,7 +49,7 @@ class Plan:
     limit_seconds: float = 600.0
 
 
-QUICK, FULL = Plan(12, 240.0), Plan(24, 120.0, 3600.0)
+QUICK, FULL = Plan(18, 240.0), Plan(24, 120.0, 3600.0)
 
 
 def measure(study: Study, scope: Scope) -> Measured:
@@ -96,7 +96,7 @@ def measure(study: Study, scope: Scope) -> Measured:
 def _trace(table: ThroughputTable, plan: Plan) -> Trace:
     """Single workers that arrive over some hours and last between half an hour and two on a V100."""
     rng = np.random.default_rng(0)
-    arrivals = np.cumsum(rng.exponential(600.0, size=plan.jobs))
+    arrivals = np.cumsum(rng.exponential(300.0, size=plan.jobs))
     names = [name for name in table.templates if (table.rates([(name, 1)], table.types)[0, :, 0] > 0).all()]
     jobs = []
     for number in range(plan.jobs):
