@@ -27,8 +27,8 @@ from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.local import local_cluster
 from gavel.runtime.server import ServeSettings
 from gavel.runtime.views import job_view
-from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Settings
+from gavel.scheduler.priorities import Priorities
 from gavel.sim.simulate import simulate
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
@@ -92,6 +92,7 @@ async def _run(jobs: list[DemoJob], folder: Path, *, quiet: bool) -> DemoResult:
     """Start everything, submit, look on until all is over, and take everything down."""
     settings = ServeSettings(
         policy=POLICY,
+        mechanism="plain",  # jobs last a few rounds only; patience with those who run would show no preemption at all
         round_seconds=ROUND_SECONDS,
         fleet=FleetSettings(heartbeat_seconds=0.5, checkpoint_grace_seconds=10.0, terminate_grace_seconds=2.0),
     )
@@ -177,7 +178,7 @@ def simulated(jobs: list[DemoJob], *, agnostic: bool) -> float:
         parse_cluster(counts),
         builtin_table(),
         lambda problem: allocate(problem, POLICY, heterogeneity_agnostic=agnostic),
-        Credits(),
+        Priorities(knows_speeds=not agnostic),
         Settings(round_seconds=ROUND_SECONDS * TIME_SCALE),
         restart_seconds=TIME_SCALE,
     )
