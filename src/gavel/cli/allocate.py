@@ -16,7 +16,7 @@ from gavel.core.allocation import Allocation, Row
 from gavel.core.errors import InputError
 from gavel.core.problem import Problem
 from gavel.core.problem_file import parse_problem
-from gavel.core.throughputs import builtin_table, read_table
+from gavel.core.throughputs import find_table
 from gavel.policies.registry import allocate, find_policy
 from gavel.workload.rows import Source
 
@@ -55,7 +55,7 @@ def allocate_command(
 
 
 def _read(path: Path, throughputs: str) -> Problem:
-    table = builtin_table() if throughputs == "builtin" else read_table(Path(throughputs))
+    table = find_table(throughputs)
     source = Source.of(path)
     try:
         return parse_problem(source.text, table=table)

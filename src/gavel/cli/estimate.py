@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -11,7 +10,7 @@ import typer
 from gavel.cli.options import AsJson, Throughputs
 from gavel.cli.render import console, print_json, table
 from gavel.core.errors import InputError
-from gavel.core.throughputs import ThroughputTable, builtin_table, read_table
+from gavel.core.throughputs import ThroughputTable, find_table
 from gavel.estimator.fingerprint import CONFIDENT, Fingerprint, Pair, Shares, fingerprint, profiling_plan
 from gavel.estimator.references import References
 
@@ -50,11 +49,11 @@ def estimate_command(
     It is taken to be new: only some of its pairs count as measured, and what the table knows of the others is shown
     beside the estimates.
     """
-    known = _read(throughputs)
+    known = find_table(throughputs)
     known.rates([(template, 1)], known.types)  # refuses what is not there
     if references is not None and pairs is not None:
         raise InputError("--pairs chooses from a table that has all pairs; with --references all that are there count")
-    others = References.of(known if references is None else _read(references)).without(template)
+    others = References.of(known if references is None else find_table(references)).without(template)
     if len(others.templates) < 2:
         raise InputError("there are fewer than two reference jobs; give a table that lists pairs of templates")
     truth = _true_shares(known, template, others)
@@ -65,10 +64,6 @@ def estimate_command(
         print_json(_document(template, found, rows))
     else:
         _print(template, others, found, rows)
-
-
-def _read(name: str) -> ThroughputTable:
-    return builtin_table() if name == "builtin" else read_table(Path(name))
 
 
 def _true_shares(known: ThroughputTable, template: str, others: References) -> dict[Pair, Shares]:

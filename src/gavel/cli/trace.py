@@ -26,7 +26,7 @@ from gavel.cli.experiment_options import (
 from gavel.cli.options import AsJson, Throughputs
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.errors import InputError
-from gavel.core.throughputs import ThroughputTable, builtin_table, read_table
+from gavel.core.throughputs import find_table
 from gavel.sim.teams import read_teams
 from gavel.workload.describe import Summary, describe
 from gavel.workload.formats import read_trace, recognise, write_trace
@@ -60,7 +60,7 @@ def generate_command(
     """Draw a workload as in the paper and write it."""
     if static == (arrivals_per_hour is not None):
         raise InputError("say when jobs arrive: give either --arrivals-per-hour or --static")
-    rates = _table(throughputs)
+    rates = find_table(throughputs)
     trace = generate(
         jobs=jobs,
         arrivals_per_hour=arrivals_per_hour,
@@ -89,7 +89,7 @@ def convert_command(
     as_json: AsJson = False,
 ) -> None:
     """Read a trace or a cluster's log and write it in our own format."""
-    rates, source = _table(throughputs), Source.of(file)
+    rates, source = find_table(throughputs), Source.of(file)
     found = format_name or recognise(source)
     trace = read_trace(source, table=rates, format=found, seed=seed, reference_type=reference_type)
     write_trace(trace, out)
@@ -106,15 +106,11 @@ def describe_command(
     as_json: AsJson = False,
 ) -> None:
     """Say what a trace asks of a cluster."""
-    rates, source = _table(throughputs), Source.of(file)
+    rates, source = find_table(throughputs), Source.of(file)
     found = format_name or recognise(source)
     trace = read_trace(source, table=rates, format=found, seed=seed, reference_type=reference_type)
     summary = describe(trace, rates, reference_type=reference_type)
     _report(file, found, trace, summary, as_json=as_json, verb="")
-
-
-def _table(throughputs: str) -> ThroughputTable:
-    return builtin_table() if throughputs == "builtin" else read_table(Path(throughputs))
 
 
 def _report(file: Path, format_name: str, trace: Trace, summary: Summary, *, as_json: bool, verb: str) -> None:

@@ -12,6 +12,7 @@ import reprlib
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache, cached_property, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeGuard
 
 import numpy as np
@@ -22,7 +23,6 @@ from gavel.core.strict_json import without_repeated_keys
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
-    from pathlib import Path
 
     from numpy.typing import NDArray
 
@@ -212,6 +212,11 @@ def builtin_table() -> ThroughputTable:
         alone=scaled[rows, columns],
         shared=shared[np.ix_(rows, rows)] * np.outer(single, single)[:, :, None],
     )
+
+
+def find_table(name: str) -> ThroughputTable:
+    """The table that a setting names: "builtin", or a file."""
+    return builtin_table() if name == "builtin" else read_table(Path(name))
 
 
 def read_table(path: Path) -> ThroughputTable:

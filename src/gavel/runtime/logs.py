@@ -58,7 +58,7 @@ class Logs:
         data = data[max(taken - begin, 0) :]
         if not data:
             return
-        note = _left_out(begin - taken) if begin > taken else b""
+        note = left_out(begin - taken) if begin > taken else b""
         path = last.path if last is not None else None
         if path is None or last is None or attempt > last.attempt or note or last.size + len(data) > self._segment:
             start = last.end if last is not None else 0
@@ -103,5 +103,6 @@ class Logs:
         return self._folder / job / f"{rank}.{start}.{attempt}.{origin}.log"
 
 
-def _left_out(count: int) -> bytes:
+def left_out(count: int) -> bytes:
+    """What stands in place of bytes that are gone."""
     return f"\n[... {count:,} bytes left out ...]\n".encode()

@@ -18,7 +18,7 @@ from gavel.core.allocation import Allocation
 from gavel.core.errors import GavelError, InputError
 from gavel.core.jobs import Entity
 from gavel.core.problem import Problem
-from gavel.core.throughputs import Throughputs, ThroughputTable, builtin_table, read_table
+from gavel.core.throughputs import Throughputs, ThroughputTable, find_table
 from gavel.estimator.learned import LearnedTable
 from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.clockwork import Clockwork, Solver
@@ -76,8 +76,8 @@ def build_engine(
 ) -> Engine:
     """An engine with the state that the journal tells; a table is one to use instead of that of the settings."""
     find_policy(settings.policy)
-    base = _table(settings.throughputs)
-    profiled = [_table(name) for name in settings.profiled]
+    base = find_table(settings.throughputs)
+    profiled = [find_table(name) for name in settings.profiled]
 
     def fresh() -> Scheduler:
         return fresh_scheduler(settings, table or _with(LearnedTable(base), profiled))
@@ -97,10 +97,6 @@ def build_engine(
 
     here = recover(journal, fresh, restored)
     return Engine(here, journal, settings.fleet, clock=clock, events_between_states=events_between_states)
-
-
-def _table(name: str) -> ThroughputTable:
-    return builtin_table() if name == "builtin" else read_table(Path(name))
 
 
 def _with(table: LearnedTable, profiled: Sequence[ThroughputTable]) -> LearnedTable:

@@ -18,7 +18,7 @@ from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.jobs import Entity
 from gavel.core.problem import Problem, job_arrays
-from gavel.core.throughputs import ThroughputTable, builtin_table, read_table
+from gavel.core.throughputs import ThroughputTable, find_table
 from gavel.policies import own
 from gavel.policies.registry import allocate, check_adds_up, check_needs, find_policy
 from gavel.scheduler.credits import Credits
@@ -138,7 +138,7 @@ def prepare(experiment: Experiment, *, table: ThroughputTable | None = None) -> 
     """
     check_settings(experiment)
     cluster = parse_cluster(experiment.cluster, per_server=experiment.per_server)
-    table = table or _table(experiment)
+    table = table or find_table(experiment.throughputs)
     teams = read_teams(experiment.entities)
     trace = teams.own(_workload(experiment, table, teams))
     check_fits(trace, experiment.window, cluster, table)
@@ -155,10 +155,6 @@ def _half_known(experiment: Experiment, scene: Scene) -> Scene:
     profiling = profile(scene.trace, scene.cluster, scene.table, known, share=share, seconds=seconds)
     events = (*scene.failures, *profiling.events)
     return replace(scene, cluster=profiling.cluster, failures=events, known=known)
-
-
-def _table(experiment: Experiment) -> ThroughputTable:
-    return builtin_table() if experiment.throughputs == "builtin" else read_table(Path(experiment.throughputs))
 
 
 def check_policy(experiment: Experiment, scene: Scene) -> None:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gavel.core.errors import InputError
 from gavel.core.problem import Floats
-from gavel.core.throughputs import builtin_table, read_table
+from gavel.core.throughputs import find_table
 from gavel.policies.registry import find_policy
 from gavel.sim.experiment import Experiment, check_policy, check_settings, prepare
 from gavel.sim.pool import answers
@@ -117,8 +116,7 @@ class Sweep:
             if not 0 < load < np.inf or (self.static and load != int(load)):
                 wanted = "a whole number of jobs" if self.static else "a number of jobs an hour"
                 raise InputError(f"a load of {load:g} makes no sense; it is {wanted} greater than 0")
-        throughputs = self.base.throughputs
-        table = builtin_table() if throughputs == "builtin" else read_table(Path(throughputs))
+        table = find_table(self.base.throughputs)
         for load in self.loads:
             for seed in self.seeds:
                 one, *others = (self._experiment(contender, load, seed) for contender in self.contenders)

@@ -8,16 +8,16 @@ import numpy as np
 
 from gavel.core.cluster import LIST_PRICES
 from gavel.core.problem import Floats
+from gavel.core.throughputs import find_table
 from gavel.plots.figures import Plot, colour, legend_below, new_figure, png, styled
 from gavel.plots.page import NumberTable
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
-from gavel.reproduce.tables import table_of
 
 
 def measure(study: Study, scope: Scope) -> Measured:
     """Compare rates of one worker, by model: the batch size with the largest speed-up stands for each."""
-    table = table_of(scope)
+    table = find_table(scope.throughputs)
     types = [kind for kind in ("k80", "p100", "v100") if kind in table.types]
     known = [name for name in table.templates if 1 in table.workers(name)]
     every = table.rates([(name, 1) for name in known], types)[:, :, 0]

@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from gavel.core.problem import Floats
+from gavel.core.throughputs import find_table
 from gavel.plots.figures import Plot, new_figure, png, styled
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
-from gavel.reproduce.tables import table_of
 
 KIND = "p100"
 
 
 def measure(study: Study, scope: Scope) -> Measured:
     """Add up what both members of every pair keep: more than 1 is better than taking turns."""
-    table = table_of(scope)
+    table = find_table(scope.throughputs)
     profiles = [profile for profile in table.profiles if profile[1] == 1]
     alone = table.rates(profiles, [KIND])[:, 0, 0]
     first, second, rates = table.pairs(profiles, [KIND])

@@ -9,12 +9,11 @@ import numpy as np
 from gavel.core.cluster import AcceleratorType
 from gavel.core.jobs import Entity, EntityPolicy, Job
 from gavel.core.problem import Floats, Problem
-from gavel.core.throughputs import ThroughputTable
+from gavel.core.throughputs import ThroughputTable, find_table
 from gavel.plots.figures import Plot, colour, new_figure, png, styled
 from gavel.policies.registry import allocate
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
-from gavel.reproduce.tables import table_of
 
 WEIGHTS = (1.0, 2.0, 3.0)
 JOBS_OF_EACH = 6
@@ -28,7 +27,7 @@ SEEDS = range(5)
 
 def measure(study: Study, scope: Scope) -> Measured:
     """Fairness inside the entities."""
-    table = table_of(scope)
+    table = find_table(scope.throughputs)
     draws = [_jobs(table, seed) for seed in SEEDS]
     ends = [_normalised(table, jobs, len(jobs), "fairness") for jobs in draws]
     of_entity = np.mean([end.reshape(len(WEIGHTS), -1).sum(axis=1) for end in ends], axis=0)
@@ -45,7 +44,7 @@ def measure(study: Study, scope: Scope) -> Measured:
 
 def measure_fifo(study: Study, scope: Scope) -> Measured:
     """A queue inside the entities."""
-    table = table_of(scope)
+    table = find_table(scope.throughputs)
     draws = [_jobs(table, seed) for seed in SEEDS]
     ends = [_normalised(table, jobs, len(jobs), "fifo") for jobs in draws]
     of_entity = np.mean([end.reshape(len(WEIGHTS), -1).sum(axis=1) for end in ends], axis=0)

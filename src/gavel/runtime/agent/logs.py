@@ -11,6 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from gavel.runtime.logs import left_out
+
 HEAD_BYTES = 64 * 1024
 """How much of the beginning stays."""
 TAIL_BYTES = 4 * 1024
@@ -96,7 +98,7 @@ class Log:
             return
         whole = self.path.with_suffix(".whole")
         try:
-            whole.write_bytes(self._read(0, HEAD_BYTES) + _left_out(self.lost) + self._read(self.resumes, self._size()))
+            whole.write_bytes(self._read(0, HEAD_BYTES) + left_out(self.lost) + self._read(self.resumes, self._size()))
             whole.replace(self.path)
         except OSError:  # a full disk: the file with the hole stays
             whole.unlink(missing_ok=True)
@@ -115,10 +117,6 @@ class Log:
                 return file.read(end - start)
         except OSError:
             return b""
-
-
-def _left_out(count: int) -> bytes:
-    return f"\n[... {count:,} bytes left out ...]\n".encode()
 
 
 def _punch_hole(path: Path, start: int, end: int) -> bool:
