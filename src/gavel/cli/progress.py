@@ -1,13 +1,15 @@
-"""How far a simulation is, on a terminal."""
+"""How far a simulation, or a number of them, is."""
 
 from __future__ import annotations
 
 import time
-from typing import Self
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol, Self
 
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gavel.sim.simulate import Underway
 
@@ -49,3 +51,36 @@ class ProgressBar:
             self._bar.add_task("simulate", total=jobs, completed=done, where=where)
             self._bar.start()
         self._bar.update(self._bar.task_ids[0], completed=done, where=where, refresh=True)
+
+
+class Tell(Protocol):
+    """Takes in that one more step is done."""
+
+    def __call__(self, step: str, *, said: str, failed: bool = False, doing: str = "") -> None: ...
+
+
+@contextmanager
+def steps(doing: str, total: int, known: int) -> Iterator[Tell]:
+    """Show on standard error how many steps are done: a bar on a terminal, elsewhere a line for each."""
+    err = Console(stderr=True, highlight=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    done = known
+    with Progress(*columns, console=err, speed_estimate_period=3600, disable=not err.is_terminal) as progress:
+        bar = progress.add_task(doing, total=total, completed=known)
+
+        def tell(step: str, *, said: str, failed: bool = False, doing: str = doing) -> None:
+            nonlocal done
+            done += 1
+            if failed or not err.is_terminal:
+                begin = "failed:" if failed else f"{done}/{total}"
+                err.print(f"{begin} {step}: {said}", markup=False, soft_wrap=True)
+            progress.update(bar, advance=1, description=doing)
+
+        yield tell

@@ -5,23 +5,21 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 from gavel.cli.options import AsJson
+from gavel.cli.progress import steps
 from gavel.cli.render import console, print_json, table
 from gavel.core.errors import InputError
 from gavel.reproduce.measured import Check, Measured, checks
 from gavel.reproduce.report import write_reproduction
-from gavel.reproduce.run import Notice, Step, open_steps, run_studies
+from gavel.reproduce.run import Step, open_steps, run_studies
 from gavel.reproduce.study import Scope, Study, all_studies
 from gavel.sim.results import ResultsFiles
 
@@ -62,15 +60,26 @@ def reproduce_command(
     scope = Scope(full, throughputs)
     chosen = _chosen(names, known)
     try:
-        with ResultsFiles(out) as files, _progress(*open_steps(chosen, scope, files)) as notice:
-            found = list(
-                run_studies(chosen, scope, files, workers=workers or len(os.sched_getaffinity(0)), notice=notice)
-            )
+        with ResultsFiles(out) as files:
+            found = _run(chosen, scope, files, workers or len(os.sched_getaffinity(0)))
     except KeyboardInterrupt:
         print(f"gavel: interrupted; run the same command again to go on from {out}", file=sys.stderr)
         raise typer.Exit(130) from None
     written = write_reproduction(out, found, scope, _command(names, scope))
     _show(found, scope, written, as_json=as_json)
+
+
+def _run(chosen: Sequence[Study], scope: Scope, files: ResultsFiles, workers: int) -> list[Measured]:
+    total, known = open_steps(chosen, scope, files)
+    if known:
+        print(f"gavel: {known} of {total} steps were done before", file=sys.stderr)
+    with steps("reproduce", total, known) as tell:
+
+        def notice(step: Step) -> None:
+            what = f"{step.what}: {step.failure}" if step.failure else step.what
+            tell(step.study, said=what, failed=bool(step.failure), doing=step.study)
+
+        return list(run_studies(chosen, scope, files, workers=workers, notice=notice))
 
 
 def _command(names: Sequence[str], scope: Scope) -> str:
@@ -97,36 +106,6 @@ def _list(known: dict[str, Study], *, as_json: bool) -> None:
     rows = [[study.name, study.title, study.section, str(len(study.claims))] for study in known.values()]
     out.print(table(["name", "what", "section", "claims"], rows, left=3))
     out.print("gavel reproduce NAME…, or all; --quick takes minutes, --full hours", style="dim")
-
-
-@contextmanager
-def _progress(total: int, known: int) -> Iterator[Notice]:
-    """Show on standard error how far it is: a bar on a terminal, elsewhere a line for each step."""
-    err = Console(stderr=True, highlight=False)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    done = known
-    if known:
-        err.print(f"gavel: {known} of {total} steps were done before", markup=False)
-    with Progress(*columns, console=err, speed_estimate_period=3600, disable=not err.is_terminal) as progress:
-        bar = progress.add_task("reproduce", total=total, completed=known)
-
-        def notice(step: Step) -> None:
-            nonlocal done
-            done += 1
-            if step.failure:
-                err.print(f"failed: {step.study}, {step.what}: {step.failure}", markup=False, soft_wrap=True)
-            elif not err.is_terminal:
-                err.print(f"{done}/{total} {step.study}: {step.what}", markup=False, soft_wrap=True)
-            progress.update(bar, advance=1, description=step.study)
-
-        yield notice
 
 
 def _show(found: Sequence[Measured], scope: Scope, written: Sequence[Path], *, as_json: bool) -> None:

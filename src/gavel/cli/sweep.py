@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from gavel.cli.options import AsJson
+from gavel.cli.progress import steps
 from gavel.cli.render import console, print_json, table
 from gavel.cli.settings import Settings, takes_settings
 from gavel.core.errors import GavelError, InputError
@@ -103,41 +101,22 @@ def _run(sweep: Sweep, files: ResultsFiles, workers: int) -> tuple[SweepOutcome,
     known = sum(point.id in files.known for point in sweep.points)
     if known:
         print(f"gavel: {known} of {len(sweep.points)} points are in {files.directory / RESULTS}", file=sys.stderr)
-    with _progress(len(sweep.points), known) as on_end:
+    with steps("sweep", len(sweep.points), known) as tell:
+
+        def on_end(point: Point, answer: Result | str) -> None:
+            tell(_name(point), said=_said(answer), failed=isinstance(answer, str))
+
         outcome = run_sweep(sweep, files, workers=workers, on_end=on_end)
     from gavel.plots.sweep_report import write_sweep_report  # noqa: PLC0415 - matplotlib takes long to load
 
     return outcome, write_sweep_report(outcome, files.directory)
 
 
-@contextmanager
-def _progress(total: int, known: int) -> Iterator[Callable[[Point, Result | str], None]]:
-    """Show on standard error how far a sweep is: a bar on a terminal, elsewhere a line for each point."""
-    err = Console(stderr=True, highlight=False)
-    columns = (
-        TextColumn("sweep"),
-        BarColumn(bar_width=None),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    done = known
-    with Progress(*columns, console=err, speed_estimate_period=3600, disable=not err.is_terminal) as progress:
-        bar = progress.add_task("sweep", total=total, completed=known)
-
-        def on_end(point: Point, answer: Result | str) -> None:
-            nonlocal done
-            done += 1
-            if isinstance(answer, str):
-                err.print(f"failed: {_name(point)}: {answer}", markup=False, soft_wrap=True)
-            elif not err.is_terminal:
-                seconds = answer.figures["average_jct_seconds"]
-                said = "no job finished" if seconds is None else f"average JCT {seconds / 3600:.2f} h"
-                err.print(f"{done}/{total} {_name(point)}: {said}", markup=False, soft_wrap=True)
-            progress.advance(bar)
-
-        yield on_end
+def _said(answer: Result | str) -> str:
+    if isinstance(answer, str):
+        return answer
+    seconds = answer.figures["average_jct_seconds"]
+    return "no job finished" if seconds is None else f"average JCT {seconds / 3600:.2f} h"
 
 
 def _name(point: Point) -> str:

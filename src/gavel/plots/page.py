@@ -71,7 +71,12 @@ def page(
         "<h2>Settings</h2>",
         "<dl>" + "".join(f"<dt>{escape(k)}</dt><dd>{escape(v)}</dd>" for k, v in settings.items()) + "</dl>",
     ]
-    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}</style>'
+    return html(title, parts)
+
+
+def html(title: str, parts: Sequence[str], more_style: str = "") -> str:
+    """A whole page of parts that are HTML already."""
+    head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}{more_style}</style>'
     view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
     body = "\n".join(parts)
     return f'<!doctype html>\n<html lang="en"><head>{view}{head}</head>\n<body>\n{body}\n</body></html>\n'

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
@@ -27,28 +26,28 @@ class Measured:
 
     def series(self, contender: str, figure: str) -> dict[float, float]:
         """A figure by load, averaged over seeds; loads without any are left out."""
-        found = {}
-        for (key, load), results in sorted(self.results.items()):
-            values = [r.figures[figure] for r in results if r.figures[figure] is not None]
-            if key == contender and values:
-                found[load] = float(np.mean(values))
-        return found
+        return {load: float(np.mean(values)) for load, values in self._values(contender, figure).items()}
 
     def deviations(self, contender: str, figure: str) -> dict[float, float]:
-        """The standard deviation over seeds, by load."""
-        found = {}
-        for (key, load), results in sorted(self.results.items()):
-            values = [r.figures[figure] for r in results if r.figures[figure] is not None]
-            if key == contender and values:
-                found[load] = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        return found
+        """The standard deviation over seeds, by load; 0 with one seed."""
+        found = self._values(contender, figure)
+        return {load: float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for load, values in found.items()}
+
+    def _values(self, contender: str, figure: str) -> dict[float, list[float]]:
+        """By load, of every seed that has the figure."""
+        found = {
+            load: [r.figures[figure] for r in results if r.figures[figure] is not None]
+            for (key, load), results in sorted(self.results.items())
+            if key == contender
+        }
+        return {load: values for load, values in found.items() if values}
 
 
-def gather(study: Study, points: Sequence[Point], known: Mapping[Any, Result], name: Any) -> Measured:
-    """What the points of a sweep measured; `name` gives a point's key among those that are known."""
+def gather(study: Study, points: Iterable[Point], known: Mapping[str, Result]) -> Measured:
+    """What the points of a sweep measured, as far as they are known."""
     results: dict[tuple[str, float], list[Result]] = {}
     for point in points:
-        result = known.get(name(point))
+        result = known.get(point.id)
         if result is not None:
             results.setdefault((point.contender, point.load), []).append(result)
     return Measured(study, results)

@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 
 from gavel.core.errors import GavelError
-from gavel.plots.page import PAGE, STYLE, figure_html, table_html
+from gavel.plots.page import PAGE, figure_html, html, table_html
 from gavel.reproduce.measured import Check, Measured, checks
 from gavel.reproduce.study import Scope
 from gavel.version import __version__
@@ -77,10 +77,7 @@ def page(everything: Sequence[Measured], scope: Scope, command: str) -> str:
         "<nav>" + "<br>".join(f'<a href="#{m.study.name}">{escape(m.study.title)}</a>' for m in everything) + "</nav>",
         *(_section(measured, scope) for measured in everything),
     ]
-    view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    head = f'<meta charset="utf-8"><title>{title}</title><style>{STYLE}{OWN_STYLE}</style>'
-    body = "\n".join(parts)
-    return f'<!doctype html>\n<html lang="en"><head>{view}{head}</head>\n<body>\n{body}\n</body></html>\n'
+    return html(title, parts, OWN_STYLE)
 
 
 def _section(measured: Measured, scope: Scope) -> str:

@@ -17,10 +17,9 @@ from gavel.reproduce.drawings import with_drawings
 from gavel.reproduce.measured import Measured, gather
 from gavel.reproduce.measures import MEASURES
 from gavel.reproduce.study import Point, Scope, Study
-from gavel.sim.experiment import Experiment
 from gavel.sim.keeper import replace_file
 from gavel.sim.pool import answers
-from gavel.sim.results import Result, ResultsFiles, point_of, settings_of
+from gavel.sim.results import Result, ResultsFiles, settings_of
 from gavel.version import __version__
 
 
@@ -38,7 +37,7 @@ Notice = Callable[[Step], None]
 
 def open_steps(studies: Sequence[Study], scope: Scope, files: ResultsFiles) -> tuple[int, int]:
     """How many steps there are, and how many of them were done before."""
-    names = {_name(point) for study in studies for point in study.points(scope)}
+    names = {point.id for study in studies for point in study.points(scope)}
     own = [study for study in studies if study.kind in MEASURES]
     kept = sum(_kept(study, scope, files.directory).exists() for study in own)
     return len(names) + len(own), len(names & files.known.keys()) + kept
@@ -56,18 +55,10 @@ def run_studies(
         if study.kind in MEASURES:
             measured = _read(study, _kept(study, scope, files.directory))
         else:
-            found = gather(study, list(study.points(scope)), files.known, _name)
+            found = gather(study, study.points(scope), files.known)
             measured = with_drawings(found, study, compare=scope.full and scope.throughputs != "builtin")
         notes = [*measured.notes, *failed.get(study.name, [])]
         yield Measured(study, measured.results, measured.values, measured.tables, measured.plots, notes)
-
-
-def _name(point: Point) -> str:
-    return _name_of(point.experiment)
-
-
-def _name_of(experiment: Experiment) -> str:
-    return point_of(settings_of(experiment))
 
 
 def _simulate(
@@ -77,8 +68,8 @@ def _simulate(
     wanted: dict[str, tuple[str, Point]] = {}
     for study in studies:
         for point in study.points(scope):
-            if _name(point) not in files.known:
-                wanted.setdefault(_name(point), (study.name, point))
+            if point.id not in files.known:
+                wanted.setdefault(point.id, (study.name, point))
     failed: dict[str, list[str]] = {}
     todo = list(wanted.values())
     with closing(answers([point.experiment for _, point in todo], workers)) as arriving:

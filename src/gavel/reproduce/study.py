@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from gavel.core.errors import InputError
 from gavel.sim.experiment import Experiment
+from gavel.sim.results import point_of, settings_of
 
 Pick = Literal["most", "least", "last"]
 """Of several loads: the largest figure, the smallest, or that at the highest load where all are known."""
@@ -85,6 +86,11 @@ class Point:
     contender: str
     load: float
     experiment: Experiment
+
+    @property
+    def id(self) -> str:
+        """What its lines on disk are called; points of two studies may be the same."""
+        return point_of(settings_of(self.experiment))
 
 
 @dataclass(frozen=True, slots=True)
