@@ -27,6 +27,7 @@ Normalised = Annotated[
         help="Add up normalised throughputs, not steps/s (max_throughput, min_cost, min_cost_slo).",
     ),
 ]
+Workers = Annotated[int | None, typer.Option(help="Processes; default: one for each core.", min=1, metavar="N")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Throughputs = Annotated[str, typer.Option(help="A throughput table, or 'builtin'.", metavar="FILE")]
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 from rich.text import Text
 
-from gavel.cli.options import AsJson
+from gavel.cli.options import AsJson, Workers
 from gavel.cli.progress import steps
 from gavel.cli.render import console, print_json, table
 from gavel.core.errors import InputError
@@ -42,9 +42,7 @@ def reproduce_command(
     out: Annotated[
         Path, typer.Option("--out", "-o", help="Where everything goes; the same again resumes.", metavar="DIR")
     ] = Path("reproduce"),
-    workers: Annotated[
-        int | None, typer.Option(help="Processes; default: one for each core.", min=1, metavar="N")
-    ] = None,
+    workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
     """Rerun the paper's evaluation, beside what it claims.

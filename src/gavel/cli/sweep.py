@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from gavel.cli.options import AsJson
+from gavel.cli.options import AsJson, Workers
 from gavel.cli.progress import steps
 from gavel.cli.render import console, print_json, table
 from gavel.cli.settings import Settings, takes_settings
@@ -42,9 +42,7 @@ def sweep_command(
     static: Annotated[str | None, typer.Option(help="Jobs, all there at the start.", metavar="N,…")] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of everything random.", metavar="S,…")] = "0",
     settings: Settings,
-    workers: Annotated[
-        int | None, typer.Option(help="Processes; default: one for each core.", min=1, metavar="N")
-    ] = None,
+    workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare policies over loads and seeds, on all cores.

@@ -10,9 +10,8 @@ received differs from the target by a bounded number of rounds, for combos and f
 from __future__ import annotations
 
 from bisect import insort
-from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
 from typing import Any, Literal
@@ -22,169 +21,15 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Bools, Floats, Ints
+from gavel.scheduler.draft import Draft, Settled, SettledState
+from gavel.scheduler.entries import GUEST, NOBODY, Entries, EntryKey
 from gavel.scheduler.rounds import Members, Question, Run, RunNumbers, offers, prices
 
-GUEST = -1
-"""The entry of a run on an accelerator that would be idle: it pays nothing and yields first."""
-NOBODY = -1
 NEWCOMERS = 8
 """At most one in so many accelerators goes to somebody new in a round: a long queue must not sweep all others away."""
 
 PATIENT_SECONDS = 2880.0
 """Nobody is asked for more patience than this, or than one round: with long rounds a restart is less of a waste."""
-
-EntryKey = tuple[int, int, int]
-"""Class, second class or -1, type."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Entries:
-    """What an allocation asks for, and what is owed."""
-
-    first: Ints
-    second: Ints
-    kind: Ints
-    target: Floats
-    """Runs at once, on average."""
-    speed: Floats
-    """(entries, 2): steps per second of each member."""
-    credit: Floats
-    """Runs owed; changes every round."""
-    keys: list[EntryKey] = field(init=False)
-    index: dict[EntryKey, int] = field(init=False)
-
-    def __post_init__(self) -> None:
-        keys = list(zip(self.first.tolist(), self.second.tolist(), self.kind.tolist(), strict=True))
-        object.__setattr__(self, "keys", keys)
-        object.__setattr__(self, "index", {key: number for number, key in enumerate(keys)})
-
-    def number(self, key: EntryKey) -> int:
-        """The entry of these classes, whichever way round it lists them."""
-        found = self.index.get(key)
-        return self.index[key[1], key[0], key[2]] if found is None else found
-
-    @classmethod
-    def none(cls) -> Entries:
-        ints, floats = np.empty(0, dtype=np.intp), np.empty(0)
-        return cls(ints, ints, ints, floats, np.empty((0, 2)), floats)
-
-    @classmethod
-    def of(cls, allocation: Allocation, running: Iterable[EntryKey]) -> Entries:
-        """Those of an allocation, the placements of a type taken together, and those of who runs anyway."""
-        combo, column = (allocation.instances > 1e-9).nonzero()
-        kind = allocation.problem.column_type[column]
-        target, speed = allocation.instances[combo, column], allocation.rates[combo, :, column]
-        if len(allocation.problem.columns) > len(allocation.problem.types):
-            new = np.ones(len(combo), dtype=bool)
-            new[1:] = (combo[1:] != combo[:-1]) | (kind[1:] != kind[:-1])  # the placements of a type stand side by side
-            begin = new.nonzero()[0]
-            combo, kind = combo[begin], kind[begin]
-            target, speed = np.add.reduceat(target, begin), np.maximum.reduceat(speed, begin)
-        keys = np.empty((len(combo), 3), dtype=np.intp)
-        keys[:, :2], keys[:, 2] = allocation.combos[combo], kind
-        known, others = set(map(tuple, keys.tolist())), []
-        for key in running:
-            if key not in known and (key[1], key[0], key[2]) not in known:  # a pair may be listed either way round
-                known.add(key)
-                others.append(key)
-        if others:
-            keys = np.concatenate([keys, others])
-            target = np.concatenate([target, np.zeros(len(others))])
-            speed = np.concatenate([speed, np.zeros((len(others), 2))])
-        return cls(keys[:, 0], keys[:, 1], keys[:, 2], target, speed, np.zeros(len(keys)))
-
-
-@dataclass(slots=True)
-class _Round:
-    """A round while it is being planned."""
-
-    question: Question
-    credit: list[float]
-    """By entry; does not change while the round is planned."""
-    paid: list[int]
-    """Runs by entry."""
-    free: list[int]
-    finishing: float
-    """Runs that end within so many rounds neither yield nor move."""
-    advances: list[int]
-    """By type: how many more jobs that have never run may take somebody's place this round."""
-    entry_of: dict[Run, int] = field(default_factory=dict)
-    """Everything that runs."""
-    run_of: dict[int, Run] = field(default_factory=dict)
-    """By slot; whoever is not here waits."""
-    homeless: list[int] = field(default_factory=list)
-    """Slots of jobs that ran in the last round and lost their accelerators."""
-    jobs: int = 0
-    """Those that run and those that wait."""
-    continued: list[tuple[Run, int]] = field(default_factory=list)
-    """What runs since the last round, with its entry, as it was when this round began."""
-    stopped: dict[tuple[Members, int], tuple[Run, int]] = field(default_factory=dict)
-    guests: list[Run] = field(default_factory=list)
-    """Runs that pay nothing; some may have been stopped meanwhile, which is harmless."""
-    begun: set[Run] = field(default_factory=set)
-    """Runs that this round has started: nobody takes their place again before the next."""
-    yielding: dict[int, dict[int, deque[Run]]] = field(default_factory=dict)
-    """By type and entry: runs that may have to yield; some have already. Made when first needed."""
-    ending: dict[int, set[int]] = field(default_factory=dict)
-    """By type: the slots of those who would finish there soon. Made when first needed."""
-    weakest: list[float] = field(default_factory=list)
-    """By class: the least that anyone of it stood at who ran when the round began."""
-    queues: list[list[int]] | None = None
-    """By class: who waits, whoever comes first at the end. Made when first needed."""
-
-    def stop(self, run: Run) -> None:
-        entry = self.entry_of.pop(run)
-        self.free[run.type_index] += run.workers
-        if entry != GUEST:
-            self.paid[entry] -= 1
-        for slot in run.members:
-            del self.run_of[slot]
-        self.stopped[run.members, run.type_index] = run, entry
-
-    def start(self, members: Members, kind: int, entry: int) -> None:
-        # Whoever was stopped a moment ago and comes back to the same type has not moved at all.
-        run, _ = self.stopped.pop((members, kind), (None, 0))
-        run = run or Run(members, kind, int(self.question.workers[members[0]]))
-        self.begun.add(run)
-        self.seat(run, entry)
-
-    def seat(self, run: Run, entry: int) -> None:
-        self.free[run.type_index] -= run.workers
-        if entry != GUEST:
-            self.paid[entry] += 1
-        else:
-            self.guests.append(run)
-        self.entry_of[run] = entry
-        for slot in run.members:
-            self.run_of[slot] = run
-
-    @property
-    def waiting(self) -> int:
-        """How many jobs do not run."""
-        return self.jobs - len(self.run_of)
-
-    def may_yield(self, run: Run) -> bool:
-        return run in self.entry_of and run not in self.begun
-
-    def may_move(self, run: Run) -> bool:
-        return run not in self.begun and not self.is_ending(run)
-
-    def is_ending(self, run: Run) -> bool:
-        """Whether one of its jobs is about to finish."""
-        ending = self.ending.get(run.type_index)
-        if ending is None:
-            left = self.question.rounds_left(run.type_index)
-            ending = self.ending[run.type_index] = set((left <= self.finishing).nonzero()[0].tolist())
-        return not ending.isdisjoint(run.members)
-
-    def on_type(self, kind: int) -> dict[int, deque[Run]]:
-        """Runs of the last round on a type, by entry, except those that are about to end."""
-        if kind not in self.yielding:
-            found = self.yielding[kind] = {}
-            for run, entry in self.continued:
-                if run.type_index == kind and not self.is_ending(run):
-                    found.setdefault(entry, deque()).append(run)
-        return self.yielding[kind]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,66 +43,6 @@ class _Waits:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Settled:
-    """A plan that is kept for as long as nothing changes: most rounds are like the one before."""
-
-    capacity: tuple[int, ...]
-    runs: list[Run]
-    waiting: int
-    """How many do not run now."""
-    free: tuple[int, ...]
-    paid: Ints
-    guests: tuple[Run, ...]
-    pace: Floats
-
-    @classmethod
-    def of(cls, planned: _Round, pace: Floats) -> _Settled:
-        return cls(
-            tuple(planned.question.capacity),
-            list(planned.entry_of),
-            planned.waiting,
-            tuple(planned.free),
-            np.array(planned.paid, dtype=np.intp),
-            tuple(planned.guests),
-            pace,
-        )
-
-    def still_holds(self, question: Question) -> bool:
-        """Whether the same runs go on, on the same accelerators, and the same jobs wait."""
-        same = question.running == self.runs and tuple(question.capacity) == self.capacity
-        return same and len(question.waiting) == self.waiting
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _SettledState:
-    """A settled plan as it is written down; runs by number."""
-
-    capacity: tuple[int, ...]
-    runs: tuple[int, ...]
-    waiting: int
-    free: tuple[int, ...]
-    paid: Ints
-    guests: tuple[int, ...]
-    pace: Floats
-
-    @classmethod
-    def of(cls, settled: _Settled, numbers: RunNumbers) -> _SettledState:
-        return cls(
-            settled.capacity,
-            tuple(map(numbers.of, settled.runs)),
-            settled.waiting,
-            settled.free,
-            settled.paid,
-            tuple(map(numbers.of, settled.guests)),
-            settled.pace,
-        )
-
-    def restored(self, runs: Sequence[Run]) -> _Settled:
-        plan, guests = [runs[number] for number in self.runs], tuple(runs[number] for number in self.guests)
-        return _Settled(self.capacity, plan, self.waiting, self.free, self.paid, guests, self.pace)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _State:
     """What the mechanism writes down."""
 
@@ -268,7 +53,7 @@ class _State:
     class_rate: Floats
     entry_of: tuple[tuple[int, int], ...]
     """Runs by number, with the entry of each."""
-    settled: _SettledState | None
+    settled: SettledState | None
     prices: Floats | None
 
 
@@ -302,7 +87,7 @@ class Credits:
         self._class_rate: Floats = np.empty(0)
         self._entry_of: dict[Run, int] = {}
         """What ran in the last round."""
-        self._settled: _Settled | None = None
+        self._settled: Settled | None = None
         self._prices: Floats | None = None
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
@@ -367,7 +152,7 @@ class Credits:
                 tuple(map(tuple, self._members)),
                 self._class_rate,
                 tuple((numbers.of(run), entry) for run, entry in self._entry_of.items()),
-                None if self._settled is None else _SettledState.of(self._settled, numbers),
+                None if self._settled is None else SettledState.of(self._settled, numbers),
                 self._prices,
             )
         )
@@ -393,16 +178,16 @@ class Credits:
         self.lag += settled.pace
         return settled.runs
 
-    def _replan(self, question: Question) -> _Settled:
+    def _replan(self, question: Question) -> Settled:
         current = self._continue(question)
         while self._advance_all(current) and current.waiting and any(current.free):
             pass  # whoever moved has left room, perhaps to somebody who is owed it
         self._seat_guests(current)
         self._rotate(current)
         self._entry_of = current.entry_of
-        return _Settled.of(current, self._pace(current))
+        return Settled.of(current, self._pace(current))
 
-    def _advance_all(self, current: _Round) -> int:
+    def _advance_all(self, current: Draft) -> int:
         """Let everyone start who is owed something, most urgent first; returns how many did."""
         paid, waits = np.array(current.paid, dtype=np.intp), self._who_waits(current.question)
         began = len(current.begun)
@@ -411,7 +196,7 @@ class Credits:
                 pass
         return len(current.begun) - began
 
-    def _anyone_owed(self, settled: _Settled, question: Question) -> bool:
+    def _anyone_owed(self, settled: Settled, question: Question) -> bool:
         """Whether a new plan could differ from the last one, given that the same jobs wait and run."""
         if (settled.waiting and any(settled.free)) or self._uneven_classes():
             return True
@@ -420,19 +205,19 @@ class Credits:
         waits = self._who_waits(question)
         return bool(self._challengers(settled.free, settled.paid, settled.guests, waits, settled=True))
 
-    def _all_close(self, settled: _Settled) -> bool:
+    def _all_close(self, settled: Settled) -> bool:
         """Whether nobody is owed so much more than anyone who runs that somebody must yield or move."""
         standing = self.entries.credit - settled.paid
         most = standing.max(where=self.entries.target > 0, initial=-np.inf)
         least = standing.min(where=settled.paid > 0, initial=-self.patience if settled.guests else np.inf)
         return bool(most - least <= self.patience)
 
-    def _continue(self, question: Question) -> _Round:
+    def _continue(self, question: Question) -> Draft:
         """Begin with everyone who ran and still can."""
         self._cover(len(question.workers))
         credit = self.entries.credit.tolist()
         advances = [max(count // NEWCOMERS, 1) for count in question.capacity]
-        current = _Round(
+        current = Draft(
             question, credit, [0] * len(credit), list(question.capacity), self.finishing * self.patience, advances
         )
         for run in question.running:
@@ -498,11 +283,11 @@ class Credits:
         weakest[NOBODY] = np.inf
         return weakest
 
-    def _standing(self, entry: int, current: _Round) -> float:
+    def _standing(self, entry: int, current: Draft) -> float:
         """What an entry has left after paying for all of its runs; guests stand lowest."""
         return -self.patience if entry == GUEST else current.credit[entry] - current.paid[entry]
 
-    def _advance(self, entry: int, current: _Round) -> bool:
+    def _advance(self, entry: int, current: Draft) -> bool:
         """Start one more run of an entry if it is owed one and there is room, or somebody must yield."""
         first, second, kind = self.entries.keys[entry]
         owed = self._standing(entry, current)
@@ -525,7 +310,7 @@ class Credits:
         current.start(members, kind, entry)
         return True
 
-    def _victims(self, kind: int, needed: int, owed: float, current: _Round, *, spare: set[Run]) -> list[Run] | None:
+    def _victims(self, kind: int, needed: int, owed: float, current: Draft, *, spare: set[Run]) -> list[Run] | None:
         """Runs on a type that must yield to somebody who is owed this much; None if they are not enough."""
         chosen: list[Run] = []
         if needed <= 0:
@@ -544,7 +329,7 @@ class Credits:
                         return chosen
         return None
 
-    def _choose_members(self, classes: Sequence[int], owed: float, current: _Round) -> Members | None:
+    def _choose_members(self, classes: Sequence[int], owed: float, current: Draft) -> Members | None:
         """One job of each class: whoever waits and is furthest behind, else one that may move."""
         chosen: list[int] = []
         for number in classes:
@@ -554,7 +339,7 @@ class Credits:
             chosen.append(slot)
         return tuple(chosen)
 
-    def _candidate(self, number: int, owed: float, current: _Round, taken: list[int]) -> int | None:
+    def _candidate(self, number: int, owed: float, current: Draft, taken: list[int]) -> int | None:
         queue = self._queues(current)[number]
         while queue and queue[-1] in current.run_of:
             queue.pop()
@@ -571,7 +356,7 @@ class Credits:
         standing, slot = min(movable, default=(np.inf, NOBODY))
         return slot if owed - standing > margin else None
 
-    def _queues(self, current: _Round) -> list[list[int]]:
+    def _queues(self, current: Draft) -> list[list[int]]:
         """By class, who waits: whoever is furthest behind comes last, and after all others whoever has never run."""
         if current.queues is None:
             slots = current.question.waiting
@@ -583,7 +368,7 @@ class Credits:
             current.queues = _in_groups(slots, self._class_of[slots], len(self._members))
         return current.queues
 
-    def _stop(self, run: Run, current: _Round) -> None:
+    def _stop(self, run: Run, current: Draft) -> None:
         """Stop a run, and let its jobs wait in line with the others of their class."""
         current.stop(run)
         started, lag = current.question.started, self.lag
@@ -592,7 +377,7 @@ class Credits:
             if number != NOBODY:
                 insort(self._queues(current)[number], slot, key=lambda other: (-started[other], lag[other], -other))
 
-    def _seat_guests(self, current: _Round) -> None:
+    def _seat_guests(self, current: Draft) -> None:
         """Give idle accelerators to whoever can use them; first to those who ran there a moment ago."""
         for run, entry in list(current.stopped.values()):
             if run.workers <= current.free[run.type_index] and current.run_of.keys().isdisjoint(run.members):
@@ -604,7 +389,7 @@ class Credits:
                 number = int(self._class_of[slot])
                 current.start((slot,), kind, self.entries.index.get((number, NOBODY, kind), GUEST))
 
-    def _rotate(self, current: _Round) -> None:
+    def _rotate(self, current: Draft) -> None:
         """Let the members of a class trade places when one is too far ahead of another."""
         for number in self._uneven_classes():
             members = sorted(self._members[number], key=lambda slot: float(self.lag[slot]))
@@ -620,7 +405,7 @@ class Credits:
         np.minimum.at(ahead, numbers, self.lag[slots])
         return np.flatnonzero(behind - ahead > self.rotation).tolist()
 
-    def _trade(self, ahead: int, behind: int, current: _Round) -> None:
+    def _trade(self, ahead: int, behind: int, current: Draft) -> None:
         """Swap two jobs' runs, if the one that is ahead has the faster one and both run alone or not at all."""
         better, worse = current.run_of.get(ahead), current.run_of.get(behind)
         if better is None or len(better.members) > 1 or (worse is not None and len(worse.members) > 1):
@@ -638,7 +423,7 @@ class Credits:
             current.start((ahead,), worse.type_index, other)
         current.start((behind,), better.type_index, entry)
 
-    def _pace(self, current: _Round) -> Floats:
+    def _pace(self, current: Draft) -> Floats:
         """By slot: how much further behind a job falls in a round like this."""
         rates = np.append(self._class_rate, 0.0)  # nothing is meant for whoever is not part of the allocation
         pace = (rates > 0)[self._class_of].astype(float)

@@ -1,0 +1,75 @@
+"""What an allocation asks a mechanism for, and what is owed: class combos by type, with their credit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.problem import Floats, Ints
+
+GUEST = -1
+"""The entry of a run on an accelerator that would be idle: it pays nothing and yields first."""
+NOBODY = -1
+
+EntryKey = tuple[int, int, int]
+"""Class, second class or -1, type."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entries:
+    """What an allocation asks for, and what is owed."""
+
+    first: Ints
+    second: Ints
+    kind: Ints
+    target: Floats
+    """Runs at once, on average."""
+    speed: Floats
+    """(entries, 2): steps per second of each member."""
+    credit: Floats
+    """Runs owed; changes every round."""
+    keys: list[EntryKey] = field(init=False)
+    index: dict[EntryKey, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        keys = list(zip(self.first.tolist(), self.second.tolist(), self.kind.tolist(), strict=True))
+        object.__setattr__(self, "keys", keys)
+        object.__setattr__(self, "index", {key: number for number, key in enumerate(keys)})
+
+    def number(self, key: EntryKey) -> int:
+        """The entry of these classes, whichever way round it lists them."""
+        found = self.index.get(key)
+        return self.index[key[1], key[0], key[2]] if found is None else found
+
+    @classmethod
+    def none(cls) -> Entries:
+        ints, floats = np.empty(0, dtype=np.intp), np.empty(0)
+        return cls(ints, ints, ints, floats, np.empty((0, 2)), floats)
+
+    @classmethod
+    def of(cls, allocation: Allocation, running: Iterable[EntryKey]) -> Entries:
+        """Those of an allocation, the placements of a type taken together, and those of who runs anyway."""
+        combo, column = (allocation.instances > 1e-9).nonzero()
+        kind = allocation.problem.column_type[column]
+        target, speed = allocation.instances[combo, column], allocation.rates[combo, :, column]
+        if len(allocation.problem.columns) > len(allocation.problem.types):
+            new = np.ones(len(combo), dtype=bool)
+            new[1:] = (combo[1:] != combo[:-1]) | (kind[1:] != kind[:-1])  # the placements of a type stand side by side
+            begin = new.nonzero()[0]
+            combo, kind = combo[begin], kind[begin]
+            target, speed = np.add.reduceat(target, begin), np.maximum.reduceat(speed, begin)
+        keys = np.empty((len(combo), 3), dtype=np.intp)
+        keys[:, :2], keys[:, 2] = allocation.combos[combo], kind
+        known, others = set(map(tuple, keys.tolist())), []
+        for key in running:
+            if key not in known and (key[1], key[0], key[2]) not in known:  # a pair may be listed either way round
+                known.add(key)
+                others.append(key)
+        if others:
+            keys = np.concatenate([keys, others])
+            target = np.concatenate([target, np.zeros(len(others))])
+            speed = np.concatenate([speed, np.zeros((len(others), 2))])
+        return cls(keys[:, 0], keys[:, 1], keys[:, 2], target, speed, np.zeros(len(keys)))
