@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -33,6 +34,8 @@ class FakeScheduler(stubs.GavelServicer):
         """What is said to whoever submits."""
         self.break_after_submitting = 0
         """So many submissions take effect, and then the connection breaks."""
+        self.mute = False
+        """Whether streams are left without any answer."""
         self.streams = 0
         """Streams opened so far."""
         self.changed = threading.Condition()
@@ -127,8 +130,16 @@ class FakeScheduler(stubs.GavelServicer):
         detail.job.CopyFrom(self.jobs[request.id])
         return detail
 
+    def _take_up(self, context: grpc.ServicerContext) -> None:
+        """Tell the client that its stream has arrived."""
+        while self.mute and context.is_active():
+            time.sleep(0.01)
+        if context.is_active():
+            context.send_initial_metadata(())
+
     def Watch(self, request: pb.JobQuery, context: grpc.ServicerContext) -> Iterator[pb.JobUpdate]:
         self._check(request.ids, context)
+        self._take_up(context)
         server = self._opened()
         told: dict[str, bytes] = {}
         caught_up = False
@@ -147,6 +158,7 @@ class FakeScheduler(stubs.GavelServicer):
 
     def Logs(self, request: pb.LogsRequest, context: grpc.ServicerContext) -> Iterator[pb.LogChunk]:
         self._check([request.id], context)
+        self._take_up(context)
         server = self._opened()
         log = self.log.get((request.id, request.rank), b"")
         offset = max(self.dropped, request.offset, len(log) - request.tail if request.tail else 0)

@@ -148,6 +148,23 @@ def test_a_scheduler_that_never_answers_is_not_waited_for_longer_than_the_timeou
     silent.set()
 
 
+def test_a_stream_that_is_never_taken_up_is_given_up(fake: FakeScheduler) -> None:
+    fake.mute = True
+    with Client(fake.address, timeout=0.3) as client, pytest.raises(NotReachable, match=r"within 0.3 s"):
+        next(client.watch())
+
+
+def test_a_stream_that_is_not_taken_up_again_is_opened_anew(fake: FakeScheduler) -> None:
+    with Client(fake.address, timeout=0.5, patience=20) as client:
+        updates = client.watch()
+        assert next(updates).caught_up
+        fake.mute = True
+        fake.restart()
+        assert "it says nothing" in (update.away for update in updates)
+        fake.mute = False
+        assert any(update.caught_up for update in updates)
+
+
 def test_unknown_jobs_are_named(client: Client) -> None:
     for call in (client.job, client.cancel, client.wait, lambda job: list(client.logs(job))):
         with pytest.raises(NoSuchJob, match="there is no job '77'"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ _OPTIONS = (
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _NEVER_THERE = re.compile("failed to connect|resolv", re.IGNORECASE)
 """In the library's sentences: there was no connection that could have broken."""
+_GIVEN_UP = re.compile("locally cancelled", re.IGNORECASE)
+"""The same where we ended the call ourselves."""
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -106,6 +109,7 @@ class Connection:
         while True:
             call = getattr(self._stub, method)(request, timeout=_remaining(until))
             try:
+                self._await_answer(call)
                 for message in call:
                     self._reached = True
                     pauses = self._pauses()
@@ -118,7 +122,8 @@ class Connection:
                     raise TimedOut("the time given for waiting is over") from None
                 if not self._may_return(error):
                     raise self._translated(error) from None
-                reason = _cause(_details(error))
+                details = _details(error)
+                reason = "it says nothing" if _GIVEN_UP.search(details) else _cause(details)
             finally:
                 call.cancel()
             pause = next(pauses)
@@ -126,6 +131,19 @@ class Connection:
                 raise NotReachable(self.address, f"for {self._patience:g} s: {reason}")
             yield Away(reason)
             time.sleep(pause)
+
+    def _await_answer(self, call: Any) -> None:
+        """Wait until the scheduler has taken a stream up, which it does at once; give the call up if it does not.
+
+        A call that begins while the connection breaks may stay without one, and would wait for ever.
+        """
+        timer = threading.Timer(self._timeout, call.cancel)
+        timer.daemon = True
+        timer.start()
+        try:
+            call.initial_metadata()
+        finally:
+            timer.cancel()
 
     def _pauses(self) -> Iterator[float | None]:
         """Seconds to wait before each further attempt; None when patience is at its end."""
@@ -140,7 +158,8 @@ class Connection:
         """Whether this is a scheduler that was there and may come back, not one that was never there."""
         if _code(error) not in _AWAY:
             return False
-        self._reached |= not _NEVER_THERE.search(_details(error))
+        details = _details(error)
+        self._reached |= not (_NEVER_THERE.search(details) or _GIVEN_UP.search(details))
         return self._reached
 
     def _translated(self, error: grpc.RpcError) -> GavelError:
@@ -148,10 +167,10 @@ class Connection:
         if code in _REFUSALS:
             kind = NoSuchJob if code is grpc.StatusCode.NOT_FOUND else Refused
             return kind(details)
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED or _GIVEN_UP.search(details):
+            return NotReachable(self.address, f"nothing came within {self._timeout:g} s")
         if code in _AWAY:
             return NotReachable(self.address, _cause(details))
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return NotReachable(self.address, f"nothing came within {self._timeout:g} s")
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return SchedulerFailed(f"what answers at {self.address} is no scheduler of this version: {details}")
         return SchedulerFailed(f"the scheduler at {self.address} failed: {details or code.name}")

@@ -110,6 +110,7 @@ class Service(stubs.GavelServicer):
     async def Watch(self, request: pb.JobQuery, context: Context) -> AsyncIterator[pb.JobUpdate]:  # noqa: N802
         for job in request.ids:
             await self._find(job, context)
+        await context.send_initial_metadata(())  # the stream is taken up, however long nothing happens
         changed: set[str] = set()
         something = asyncio.Event()
 
@@ -151,6 +152,7 @@ class Service(stubs.GavelServicer):
 
     async def Logs(self, request: pb.LogsRequest, context: Context) -> AsyncIterator[pb.LogChunk]:  # noqa: N802
         await self._find(request.id, context)
+        await context.send_initial_metadata(())
         offset, tail = request.offset, request.tail
         while True:
             record = self._record(request.id)

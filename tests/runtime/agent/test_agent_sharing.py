@@ -20,6 +20,7 @@ from agent_stage import (
     shell,
     start,
     stop,
+    until,
 )
 
 from gavel.core.throughputs import builtin_table
@@ -237,12 +238,12 @@ def test_the_rest_of_a_broken_gang_is_stopped_if_there_is_no_scheduler(tmp_path:
                 await session.ended("a", rank=1)
             await scheduler.vanish()
             flag.touch()
+            await until(lambda: any("rank 1" in sentence for sentence in said))
             await scheduler.appear()
             session = await scheduler.session()
             end = await session.ended("a", rank=0)
             assert (end.how, end.log_tail) == (pb.TaskEnded.LEFT, b"running\n")
             assert end.reason.startswith("another rank of its gang has crashed")
-            assert any("rank 1" in sentence for sentence in said)
 
     play(scene())
 
