@@ -14,17 +14,17 @@ from scipy import optimize, sparse
 
 from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import SolverError
-from gavel.core.problem import Floats, Ints, Problem
+from gavel.core.problem import Classes, Floats, Ints, Problem
 from gavel.policies import scores
-from gavel.policies.finish import certified
+from gavel.policies.finish import scored
 from gavel.program.demand import Proportional
-from gavel.program.program import Level, Program
+from gavel.program.program import Program
 
 PACKING_ROUNDS = 10
 """How often Gandiva tries to pack the jobs that are still alone."""
 
 
-def isolated(problem: Problem) -> Allocation:
+def isolated(problem: Problem, *, bounded: bool = True) -> Allocation:
     """Give each of n jobs 1/n of every type, and nothing more."""
     program = Program(problem.without_pairs(), "weight")
     c = program.combos
@@ -32,8 +32,16 @@ def isolated(problem: Problem) -> Allocation:
     amounts = program.feasible(
         share * _best_placement(problem)[program.profile[c.first], c.column] / program.unit * program.count[c.first]
     )
-    level = _fairness_level(program)
-    return certified(program, amounts, "isolated", scores.fairness, bound=level.bound, prices=level.prices)
+    return scored(program.allocation("isolated", amounts, _certificate(program, bounded=bounded)), scores.fairness)
+
+
+def _certificate(program: Program, *, bounded: bool) -> Certificate:
+    """How fair one could be, for a baseline that does not try; without a bound, as fair as it happens to be."""
+    types = [kind.name for kind in program.problem.types]
+    if not bounded:
+        return Certificate(-np.inf, -np.inf, dict.fromkeys(types, 0.0), notes=("nobody asked for a bound",))
+    level = program.max_level(Proportional(program.weight / program.normalised_gain))
+    return Certificate(level.bound, level.bound, dict(zip(types, level.prices.tolist(), strict=True)))
 
 
 def _best_placement(problem: Problem) -> Floats:
@@ -45,25 +53,20 @@ def _best_placement(problem: Problem) -> Floats:
     return chosen
 
 
-def _fairness_level(program: Program) -> Level:
-    return program.max_level(Proportional(program.weight / program.normalised_gain))
-
-
-def gandiva(problem: Problem, *, seed: int = 0) -> Allocation:
+def gandiva(problem: Problem, *, seed: int = 0, bounded: bool = True) -> Allocation:
     """Pack random pairs while there are too many jobs, keep those that help, and give every packed unit an equal share.
 
     Knows nothing of how jobs differ: a unit gets its part of each type, the generally fastest first where its parts add
-    up to more than all of its time. Where a pair cannot run together on a type, its jobs take turns there.
+    up to more than all of its time. Where a pair cannot run together on a type, its jobs take turns there. Jobs that
+    run alike and have partners that run alike are one class.
     """
     partner = _random_packing(problem, np.random.default_rng(seed))
-    program = Program(problem, rank=scores.places(scores.arrival_order(problem)))
-    class_of = np.full(len(problem.jobs), -1)
-    class_of[program.member] = np.arange(len(program))
-    mate = np.where(partner[program.member] >= 0, class_of[partner[program.member]], -1)
-    units = int((mate < 0).sum() + (mate >= 0).sum() // 2)
-    amounts = program.feasible(_unit_shares(program, mate, max(units, 1)) / program.unit)
-    level = _fairness_level(Program(problem, "weight"))
-    return certified(program, amounts, "gandiva", scores.fairness, bound=level.bound, prices=level.prices)
+    classes = problem.classes(rank=np.where(partner >= 0, problem.jobs.profile[partner] + 1, 0))
+    mate = np.where(partner >= 0, classes.of_job[partner], -1)[classes.first]
+    alone = int((scores.runnable_jobs(problem) & (partner < 0)).sum())
+    shares = _unit_shares(problem, classes, mate, max(alone + int((partner >= 0).sum()) // 2, 1))
+    certificate = _certificate(Program(problem, "weight"), bounded=bounded)
+    return scored(Allocation(problem, "gandiva", classes, *shares, certificate), scores.fairness)
 
 
 def _random_packing(problem: Problem, rng: np.random.Generator) -> Ints:
@@ -106,20 +109,37 @@ def _helpful_pairs(problem: Problem) -> np.ndarray[tuple[int, ...], np.dtype[np.
     return helps
 
 
-def _unit_shares(program: Program, mate: Ints, units: int) -> Floats:
-    """Instances of every combo when each unit gets 1/units of every type, at most all of its time."""
-    problem, c = program.problem, program.combos
-    raw = problem.counts[None, :] / (units * program.workers[:, None])
-    share = _best_first(raw * (problem.type_rates[program.profile] > 0), problem)
-    type_of = problem.column_type[c.column]
-    together = (c.second >= 0) & (mate[c.first] == c.second)
-    shares = np.where(together, np.minimum(share[c.first, type_of], share[c.second, type_of]), 0.0)
-    packed_here = np.zeros((len(program), len(problem.types)), dtype=bool)
-    packed_here[c.first[together], type_of[together]] = True
-    packed_here[c.second[together], type_of[together]] = True
-    alone = (c.second < 0) & ~packed_here[c.first, type_of]
-    turn = np.where(mate[c.first] >= 0, 0.5, 1.0) * _best_placement(problem)[program.profile[c.first], c.column]
-    return np.where(alone, share[c.first, type_of] * turn, shares)
+def _unit_shares(problem: Problem, classes: Classes, mate: Ints, units: int) -> tuple[Ints, Floats, Floats]:
+    """Combos, instances and rates when each unit gets 1/units of every type, at most all of its time."""
+    own = problem.jobs.profile[classes.first]
+    raw = problem.counts[None, :] / (units * problem.profiles.workers[own][:, None])
+    share = _best_first(raw * (problem.type_rates[own] > 0), problem)[:, problem.column_type]
+    first = (mate >= np.arange(len(mate))).nonzero()[0]
+    second = mate[first]
+    rates = _paired_rates(problem, own[first], own[second])
+    fits = rates.any(axis=1)
+    pairs = np.where(first == second, classes.count[first] / 2, classes.count[first])
+    together = np.where(fits, np.minimum(share[first], share[second]), 0.0) * pairs[:, None]
+    same_type = problem.column_type[:, None] == problem.column_type
+    turn = np.ones_like(share)
+    turn[first] = turn[second] = np.where(fits @ same_type, 0.0, 0.5)
+    runs = problem.runnable[own].nonzero()[0]
+    alone = (share * turn * _best_placement(problem)[own] * classes.count[:, None])[runs]
+    alone_rates = np.stack([problem.rates[own], np.zeros_like(share)], axis=1)[runs]
+    combos = np.concatenate([[runs, np.full(len(runs), -1)], [first, second]], axis=1).T
+    return combos, np.concatenate([alone, together]), np.concatenate([alone_rates, rates])
+
+
+def _paired_rates(problem: Problem, first: Ints, second: Ints) -> Floats:
+    """By pair of profiles: (2, columns), the rate of either where sharing beats taking turns, 0 elsewhere."""
+    pairs = problem.pairs
+    worth = np.zeros((len(pairs), len(problem.columns)), dtype=bool)
+    worth[problem.worthwhile_pairs] = True
+    row_of = np.zeros((len(problem.rates),) * 2, dtype=np.intp)
+    row_of[pairs.first, pairs.second] = row_of[pairs.second, pairs.first] = np.arange(len(pairs))
+    row = row_of[first, second]
+    rates = np.where(worth[row][:, None, :], pairs.rates[row], 0.0)
+    return np.where((pairs.first[row] == first)[:, None, None], rates, rates[:, ::-1])
 
 
 def _best_first(parts: Floats, problem: Problem) -> Floats:

@@ -22,6 +22,8 @@ class Options:
     """Add up normalised throughputs instead of steps per second (max_throughput, min_cost, min_cost_slo)."""
     seed: int = 0
     """Of the random packing (gandiva)."""
+    bounded: bool = True
+    """Whether baselines shall find out how much better one could do, which takes longer than they do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,7 +102,7 @@ POLICIES: dict[str, Policy] = {
             "isolated",
             "Baseline: 1/n of every type for each of n jobs.",
             "smallest normalised throughput x workers / weight",
-            lambda p, _: baselines.isolated(p),
+            lambda p, o: baselines.isolated(p, bounded=o.bounded),
             score=lambda _: scores.fairness,
             baseline=True,
             knows_speeds=False,
@@ -111,7 +111,7 @@ POLICIES: dict[str, Policy] = {
             "gandiva",
             "Baseline: random pairs share accelerators, kept when that helps; equal shares of every type.",
             "smallest normalised throughput x workers / weight",
-            lambda p, o: baselines.gandiva(p, seed=o.seed),
+            lambda p, o: baselines.gandiva(p, seed=o.seed, bounded=o.bounded),
             score=lambda _: scores.fairness,
             baseline=True,
             knows_speeds=False,
@@ -151,7 +151,8 @@ def allocate(
 ) -> Allocation:
     """Solve a problem by the policy of that name.
 
-    With `compare`, the bound of an agnostic answer is what the aware policy reaches: one more solve.
+    With `compare`, the bound of an agnostic answer is what the aware policy reaches, and that of a baseline what
+    max-min fairness reaches: one more solve.
 
     >>> from gavel.core.cluster import AcceleratorType
     >>> from gavel.core.jobs import Job
@@ -164,7 +165,7 @@ def allocate(
     >>> {row.jobs[0]: round(row.shares["v100"], 2) for row in allocation.rows()}
     {'job0': 0.45, 'job1': 0.45, 'job2': 0.09}
     """
-    chosen, options = find_policy(policy), Options(normalised, seed)
+    chosen, options = find_policy(policy), Options(normalised, seed, compare)
     if normalised:
         check_adds_up(chosen)
     check_needs(chosen, problem)

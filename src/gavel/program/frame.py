@@ -61,6 +61,8 @@ class Frame:
     counts: Floats
     """Accelerators by type."""
     combos: Combos
+    best: Ints
+    """By class: the combo in which it is fastest alone."""
     gangs: tuple[Gangs, ...]
     places: Places
     """Of time rows, throughput rows and coupling rows; the last column is the level."""
@@ -114,6 +116,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools) -> Frame:
         workers / problem.equal_share_rates[profile],
         problem.counts,
         combos,
+        _best(fastest, combos),
         gangs,
         places,
         entries,
@@ -170,6 +173,13 @@ def _reach(fastest: Floats, c: Combos) -> Floats:
     np.maximum.at(reach, c.first[s], c.rate[s])
     np.maximum.at(reach, c.second[s], c.second_rate[s])
     return reach
+
+
+def _best(fastest: Floats, c: Combos) -> Ints:
+    fast = ((c.second < 0) & (c.rate >= fastest[c.first])).nonzero()[0][::-1]  # of several the first one stays
+    best = np.empty(len(fastest), dtype=np.intp)
+    best[c.first[fast]] = fast
+    return best
 
 
 def _gangs(problem: Problem, c: Combos, workers: Floats) -> list[Gangs]:

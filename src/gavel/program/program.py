@@ -140,6 +140,10 @@ class Program:
         """
         floors = np.zeros(len(self)) if floors is None else floors
         top = demand.ceiling(self.reach)
+        if self._unhindered is not None and demand.reached(self.reach) >= top:
+            asked = np.minimum(np.maximum(demand.at(top), floors), self.reach)
+            nothing = np.zeros(len(self)), np.zeros(len(self.problem.types))
+            return Level(top, top, asked, *nothing, self._start(self._unhindered, level=1.0))
         low, high, exact = -np.inf, top, False
         kept, given = floors * (1 - self._slack), floors
         for _ in range(LEVEL_STEPS):
@@ -172,6 +176,22 @@ class Program:
             checked.solution,
         )
 
+    @cached_property
+    def _unhindered(self) -> Floats | None:
+        """Amounts by which everyone has the most that it can reach, if there is room for that; None if not.
+
+        Where a cluster has more than its jobs need, as at night, this is all there is to solve.
+        """
+        if (self.reach > self.fastest).any() or (self.unit[self.frame.best] < self.count).any():
+            return None
+        x = np.zeros(len(self.combos) + 1)
+        x[self.frame.best] = 1.0
+        return x[:-1] if (self._matrix.times(x)[2 * len(self) :] <= 1.0).all() else None
+
+    def _start(self, amounts: Floats, *, level: float = 0.0) -> LpSolution:
+        """A point as if a program without any bottleneck had been solved."""
+        return LpSolution(np.append(amounts, level), np.zeros(len(self.frame.limits)))
+
     def _affordable(self, lp: Lp, bound: Bound) -> float:
         """The most that the weighted throughput can be: time and capacity at their prices, plus what is overpriced."""
         m = len(self)
@@ -198,6 +218,10 @@ class Program:
         value = self._worth(gain)
         if charge is not None:
             value = value - charge[c.column] * self.workers[c.first]
+        elif self._unhindered is not None and (gain >= 0).all():
+            most = float(value * self.unit @ self._unhindered)
+            nothing = np.zeros(len(self.problem.types))
+            return Solution(self._unhindered, most, most, nothing, self._start(self._unhindered))
         return self._best(value * self.unit, floors, start)
 
     def _worth(self, gain: Floats) -> Floats:
