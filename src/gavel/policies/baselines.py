@@ -7,16 +7,14 @@ what they leave on the table.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy import optimize, sparse
 
 from gavel.core.allocation import Allocation, Certificate
-from gavel.core.errors import SolverError
-from gavel.core.problem import Classes, Floats, Ints, Problem
+from gavel.core.problem import Bools, Classes, Floats, Ints, Problem
 from gavel.policies import scores
 from gavel.policies.finish import scored
+from gavel.program import transport
 from gavel.program.demand import Proportional
 from gavel.program.program import Program
 
@@ -185,10 +183,22 @@ def _match(program: Program) -> _Matching:
     """Match jobs to (type, place from the end): a job with k - 1 jobs behind it delays k jobs by its duration.
 
     The accelerators of a type are alike, so each place exists as often as the type does: a transportation problem,
-    whose vertices are whole.
+    whose vertices are whole. Where the last place of a line is not full, nobody wants to stand behind it, so lines
+    begin short.
     """
+    counts, n = program.problem.counts, len(program)
+    longest = np.where(counts > 0, -(-n // np.maximum(counts, 1)), 0).astype(np.intp)
+    depth = np.minimum(longest, 2 + 2 * n // max(int(counts.sum()), 1))
+    while True:
+        matching, full = _match_up_to(program, depth)
+        if matching is not None and not (full & (depth < longest)).any():
+            return matching
+        depth = np.minimum(longest, 2 * depth)
+
+
+def _match_up_to(program: Program, depth: Ints) -> tuple[_Matching | None, Bools]:
+    """Match with lines of these lengths, if they are long enough; and by type, whether the last place is full."""
     problem, n = program.problem, len(program)
-    depth = [-(-n // int(count)) if count else 0 for count in problem.counts]
     type_of = np.repeat(np.arange(len(depth)), depth)
     place = np.concatenate([np.arange(1, d + 1) for d in depth])
     available = problem.counts[type_of]
@@ -196,24 +206,18 @@ def _match(program: Program) -> _Matching:
     job, slot = np.nonzero(rates > 0)
     cost = place[slot] * program.steps[job] / rates[job, slot]
     size = float(cost.max())
-    ones, at = np.ones(len(job)), np.arange(len(job))
-    takes: Any = sparse.csr_array((ones, (slot, at)), shape=(len(place), len(job)))
-    serves: Any = sparse.csr_array((ones, (job, at)), shape=(n, len(job)))
-    result = optimize.linprog(cost / size, A_ub=takes, b_ub=available, A_eq=serves, b_eq=np.ones(n), method="highs-ds")
-    if result.status != 0:
-        raise SolverError(f"allox: the matching ended with {result.message!r}")
+    found = transport.solve(cost / size, job, slot, np.ones(n), available)
+    if found is None:
+        return None, np.ones(len(depth), dtype=bool)
+    chosen = found.x > 0.5
     age = float(problem.jobs.age[program.member].sum())
-    chosen = np.asarray(result.x) > 0.5
-    paid = np.asarray(result.ineqlin.marginals)
-    least = float(np.sum(result.eqlin.marginals) + paid @ available) * size
-    return _Matching(
-        job[chosen],
-        type_of[slot[chosen]],
-        place[slot[chosen]],
-        (age + float(cost[chosen].sum())) / n,
-        (age + least) / n,
-        np.maximum(-np.bincount(type_of, weights=paid, minlength=len(depth)) * size / n, 0.0),
-    )
+    least = float(found.demand_prices.sum() - found.supply_prices @ available) * size
+    worth = np.bincount(type_of, weights=found.supply_prices, minlength=len(depth)) * size / n
+    taken = np.bincount(slot[chosen], minlength=len(place))
+    full = np.zeros(len(depth), dtype=bool)
+    full[type_of] = taken >= available  # of several places the last one stays
+    average, bound = (age + float(cost[chosen].sum())) / n, (age + least) / n
+    return _Matching(job[chosen], type_of[slot[chosen]], place[slot[chosen]], average, bound, worth), full
 
 
 def _heads(matching: _Matching, program: Program) -> Floats:

@@ -27,7 +27,7 @@ SIFTING_ROUNDS = 200
 
 def solve(lp: Lp, method: Method, *, start: LpSolution | None = None) -> LpSolution:
     """Solve by HiGHS; raises SolverFailed unless it reports optimality."""
-    highs = _solver(method)
+    highs = reused(method)
     _pass(highs, lp)
     if start is not None and start.basis is not None:
         highs.setBasis(start.basis)
@@ -49,7 +49,7 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
     if start is not None:
         active |= start.x > 0
     columns = np.flatnonzero(active)
-    highs = _solver(method)
+    highs = reused(method)
     _pass(highs, lp, columns)
     for _ in range(SIFTING_ROUNDS):
         _run(highs, method)
@@ -90,9 +90,10 @@ class _Reused(threading.local):
 _reused = _Reused()
 
 
-def _solver(method: Method) -> highspy.Highs:
+def reused(method: Method) -> highspy.Highs:
+    """The HiGHS object of this thread for a method; the model that it is given replaces the last one."""
     if method in _reused.by_method:
-        known = _reused.by_method[method]  # the next model replaces the last one
+        known = _reused.by_method[method]
         # Its clock goes on from solve to solve, and the limit is on what the clock says.
         known.setOptionValue("time_limit", known.getRunTime() + TIME_LIMIT_SECONDS)
         return known
