@@ -206,11 +206,11 @@ class Credits:
         return bool(self._challengers(settled.free, settled.paid, settled.guests, waits, settled=True))
 
     def _all_close(self, settled: Settled) -> bool:
-        """Whether nobody is owed so much more than anyone who runs that somebody must yield or move."""
+        """Whether nobody is owed so much more than anyone who runs that somebody would move, where nobody waits."""
         standing = self.entries.credit - settled.paid
         most = standing.max(where=self.entries.target > 0, initial=-np.inf)
         least = standing.min(where=settled.paid > 0, initial=-self.patience if settled.guests else np.inf)
-        return bool(most - least <= self.patience)
+        return bool(most - least <= self.moving * self.patience)
 
     def _continue(self, question: Question) -> Draft:
         """Begin with everyone who ran and still can."""
@@ -250,7 +250,8 @@ class Credits:
         if settled and hopeful.any():
             of_class = self._weakest_of_class(paid, guests)
             served = waits.anyone[entries.first] | waits.anyone[entries.second]
-            hopeful &= served | (owed - np.minimum(of_class[entries.first], of_class[entries.second]) > self.patience)
+            weakest = np.minimum(of_class[entries.first], of_class[entries.second])
+            hopeful &= served | (owed - weakest > self.moving * self.patience)
         chosen = hopeful.nonzero()[0]
         ordered: list[int] = chosen[np.argsort(-urgency[chosen], kind="stable")].tolist()
         return ordered
