@@ -18,10 +18,13 @@ def alike(problem: Problem) -> Problem:
 
     It does not choose between placements either: one column stands for each type.
     """
-    home = _home_columns(problem)
-    rates = _averaged(problem, np.where(home, problem.rates, 0.0))
-    pairs = replace(problem.pairs, rates=_averaged(problem, problem.pairs.rates))
-    return replace(problem, profiles=replace(problem.profiles, rates=rates), pairs=pairs)
+    seen = problem.kept.get(alike)
+    if not isinstance(seen, Problem):
+        home = _home_columns(problem)
+        rates = _averaged(problem, np.where(home, problem.rates, 0.0))
+        pairs = replace(problem.pairs, rates=_averaged(problem, problem.pairs.rates))
+        seen = problem.kept[alike] = replace(problem, profiles=replace(problem.profiles, rates=rates), pairs=pairs)
+    return seen.with_jobs(problem.jobs)
 
 
 def _home_columns(problem: Problem) -> Bools:

@@ -61,8 +61,8 @@ class Frame:
     counts: Floats
     """Accelerators by type."""
     combos: Combos
-    best: Ints
-    """By class: the combo in which it is fastest alone."""
+    best: Floats
+    """By combo: the part of its time for a class to spend there that wants to be as fast as it can be alone."""
     gangs: tuple[Gangs, ...]
     places: Places
     """Of time rows, throughput rows and coupling rows; the last column is the level."""
@@ -116,7 +116,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools) -> Frame:
         workers / problem.equal_share_rates[profile],
         problem.counts,
         combos,
-        _best(fastest, combos),
+        _best(fastest, problem.counts, combos),
         gangs,
         places,
         entries,
@@ -175,11 +175,10 @@ def _reach(fastest: Floats, c: Combos) -> Floats:
     return reach
 
 
-def _best(fastest: Floats, c: Combos) -> Ints:
-    fast = ((c.second < 0) & (c.rate >= fastest[c.first])).nonzero()[0][::-1]  # of several the first one stays
-    best = np.empty(len(fastest), dtype=np.intp)
-    best[c.first[fast]] = fast
-    return best
+def _best(fastest: Floats, counts: Floats, c: Combos) -> Floats:
+    """All on the fastest column; of equally fast ones, more where there are more accelerators."""
+    best = ((c.second < 0) & (c.rate >= fastest[c.first])) * counts[c.kind]
+    return np.asarray(best / np.bincount(c.first, weights=best, minlength=len(fastest))[c.first])
 
 
 def _gangs(problem: Problem, c: Combos, workers: Floats) -> list[Gangs]:

@@ -14,7 +14,8 @@ Method = Literal["primal simplex", "dual simplex", "interior point"]
 
 _OPTIONS: dict[Method, dict[str, object]] = {
     # Doing nothing is feasible in most of our programs, so primal simplex starts at once and is by far the fastest.
-    "primal simplex": {"solver": "simplex", "simplex_strategy": 4, "presolve": "off"},
+    # They are scaled already.
+    "primal simplex": {"solver": "simplex", "simplex_strategy": 4, "simplex_scale_strategy": 0, "presolve": "off"},
     "dual simplex": {"solver": "simplex", "simplex_strategy": 1, "presolve": "on"},
     "interior point": {"solver": "ipm", "run_crossover": "on", "presolve": "on"},
 }

@@ -182,11 +182,11 @@ class Program:
 
         Where a cluster has more than its jobs need, as at night, this is all there is to solve.
         """
-        if (self.reach > self.fastest).any() or (self.unit[self.frame.best] < self.count).any():
+        amounts = self.frame.best * self.count[self.combos.first] / self.unit
+        if (self.reach > self.fastest).any() or (amounts > 1.0).any():
             return None
-        x = np.zeros(len(self.combos) + 1)
-        x[self.frame.best] = 1.0
-        return x[:-1] if (self._matrix.times(x)[2 * len(self) :] <= 1.0).all() else None
+        used = self._matrix.times(np.append(amounts, 0.0))[2 * len(self) :]
+        return amounts if (used <= 1.0).all() else None
 
     def _start(self, amounts: Floats, *, level: float = 0.0) -> LpSolution:
         """A point as if a program without any bottleneck had been solved."""

@@ -28,14 +28,9 @@ class Floor:
         self._free: dict[str, int] = {}
         self._with_free: dict[int, dict[str, None]] = {}
         """Servers by free accelerators, in order of arrival there; together they hold every server."""
-
-    @property
-    def capacity(self) -> int:
-        return sum(self._size.values())
-
-    @property
-    def free(self) -> int:
-        return sum(self._free.values())
+        self.capacity = 0
+        self.free = 0
+        """Accelerators of all servers, and those of them that are free."""
 
     @property
     def busy(self) -> int:
@@ -56,18 +51,23 @@ class Floor:
         """The floor that was written down."""
         floor = cls()
         floor._size = dict(state.sizes)
+        floor.capacity = sum(state.sizes.values())
         for count, names in state.with_free:
             floor._free |= dict.fromkeys(names, count)
             floor._with_free[count] = dict.fromkeys(names)
+            floor.free += count * len(names)
         return floor
 
     def join(self, server: Server) -> None:
         self._size[server.name] = server.accelerators
+        self.capacity += server.accelerators
         self._set(server.name, server.accelerators)
 
     def lose(self, name: str) -> None:
-        self._with_free[self._free.pop(name)].pop(name)
-        del self._size[name]
+        free = self._free.pop(name)
+        self._with_free[free].pop(name)
+        self.free -= free
+        self.capacity -= self._size.pop(name)
 
     def __contains__(self, name: str) -> bool:
         return name in self._size
@@ -107,6 +107,8 @@ class Floor:
     def _set(self, name: str, free: int) -> None:
         if name in self._free:
             self._with_free[self._free[name]].pop(name)
+            self.free -= self._free[name]
+        self.free += free
         self._free[name] = free
         self._with_free.setdefault(free, {})[name] = None
 

@@ -9,6 +9,9 @@ import numpy as np
 
 from gavel.core.problem import Floats, Ints
 
+ROUNDING_SECONDS = 1.0
+"""By how much less the end of a job cannot move because steps are counted in more or fewer parts."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgressState:
@@ -42,6 +45,10 @@ class Progress:
         self._left: Floats = np.zeros(0)
         self._unheard: Floats = np.zeros(0)
         """Steps that are counted, but that `count` has not told yet."""
+        self._counted = -np.inf
+        """Until when all steps are told; whoever begins later makes none before."""
+        self._soonest: float | None = None
+        """Nobody is done earlier, up to rounding; None if that is not known."""
 
     def dump(self) -> ProgressState:
         """All there is to know."""
@@ -66,6 +73,7 @@ class Progress:
         """A job starts at this rate."""
         if not self._spare:
             self._grow()
+        self._soonest = None
         at = self._place[job] = self._spare.pop()
         self._names[at] = job
         self._launches += 1
@@ -81,6 +89,9 @@ class Progress:
 
     def count(self, time: float) -> tuple[list[str], Floats]:
         """Whoever has made steps, and how many since this was last asked."""
+        if time == self._counted:
+            return [], np.zeros(0)
+        self._counted = time
         at = (self._since < time).nonzero()[0]
         done = np.minimum((time - self._since[at]) * self._rate[at], self._left[at])
         self._left[at] -= done
@@ -92,13 +103,17 @@ class Progress:
 
     def ends(self, until: float) -> list[tuple[float, str]]:
         """Whoever will be done by then, and when, in the order in which they were launched."""
+        if self._soonest is not None and self._soonest > until + ROUNDING_SECONDS:
+            return []  # time passes, but whoever goes on is done when it would have been
         with np.errstate(divide="ignore", invalid="ignore"):
             end = self._since + self._left / self._rate
+        self._soonest = float(end.min(where=self._rate > 0, initial=np.inf))
         due = ((end <= until) & (self._rate > 0)).nonzero()[0]
         return [(float(end[at]), self._names[at]) for at in due[self._launch[due].argsort()].tolist()]
 
     def change_rate(self, job: str, time: float, rate: float) -> float:
         """A job goes on at another rate; returns when it will be done."""
+        self._soonest = None
         at = self._place[job]
         if time > self._since[at]:
             done = min((time - self._since[at]) * self._rate[at], self._left[at])
