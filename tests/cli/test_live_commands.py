@@ -349,22 +349,19 @@ def test_logs_are_printed_as_they_are(fake: FakeScheduler, capfdbinary: pytest.C
     assert json.loads(capfdbinary.readouterr().out)["log"] == "one\ntw\ufffdo\nthree"
 
 
-def test_logs_follow_until_the_job_is_over(fake: FakeScheduler, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_logs_follow_until_the_job_is_over(fake: FakeScheduler) -> None:
     add(fake)
     fake.prints("1", b"one\n")
-
-    def work() -> None:
-        fake.await_streams(1)
+    with gavel("logs", "1", "-f", fake=fake, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"one\n"
         fake.prints("1", b"two\n")
         fake.restart()
+        assert process.stdout.readline() == b"two\n"
         fake.prints("1", b"three\n")
         fake.move("1", pb.COMPLETED)
-
-    worker = threading.Thread(target=work)
-    worker.start()
-    assert run(["logs", "1", "-f"]) == 0
-    worker.join()
-    assert capfdbinary.readouterr().out == b"one\ntwo\nthree\n"
+        assert process.stdout.read() == b"three\n"
+        assert process.wait() == 0
 
 
 def test_cancel_says_what_it_did(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:

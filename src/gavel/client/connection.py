@@ -110,6 +110,7 @@ class Connection:
             call = getattr(self._stub, method)(request, timeout=_remaining(until))
             try:
                 self._await_answer(call)
+                self._reached |= call.is_active()
                 for message in call:
                     self._reached = True
                     pauses = self._pauses()

@@ -63,6 +63,8 @@ class Frame:
     combos: Combos
     best: Floats
     """By combo: the part of its time for a class to spend there that wants to be as fast as it can be alone."""
+    best_load: Floats
+    """By class and type: the accelerators that a member then takes."""
     gangs: tuple[Gangs, ...]
     places: Places
     """Of time rows, throughput rows and coupling rows; the last column is the level."""
@@ -109,6 +111,9 @@ def _made(problem: Problem, profile: Ints, repeated: Bools) -> Frame:
     places = _places(combos, gangs, len(profile), len(problem.types))
     m, rows = len(profile), places.indices[: len(places.indices) - len(profile)]
     entries = ((rows >= m) & (rows < 2 * m)).nonzero()[0]
+    best = _best(fastest, problem.counts, combos)
+    best_load = np.zeros((m, len(problem.types)))
+    np.add.at(best_load, (combos.first, combos.kind), best * workers[combos.first])
     return Frame(
         workers,
         fastest,
@@ -116,7 +121,8 @@ def _made(problem: Problem, profile: Ints, repeated: Bools) -> Frame:
         workers / problem.equal_share_rates[profile],
         problem.counts,
         combos,
-        _best(fastest, problem.counts, combos),
+        best,
+        best_load,
         gangs,
         places,
         entries,

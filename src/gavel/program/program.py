@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy import optimize
 
 from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import SolverError
@@ -182,11 +181,11 @@ class Program:
 
         Where a cluster has more than its jobs need, as at night, this is all there is to solve.
         """
-        amounts = self.frame.best * self.count[self.combos.first] / self.unit
-        if (self.reach > self.fastest).any() or (amounts > 1.0).any():
+        if (self.count @ self.frame.best_load > self.problem.counts).any() or (self.reach > self.fastest).any():
             return None
+        amounts = self.frame.best * self.count[self.combos.first] / self.unit
         used = self._matrix.times(np.append(amounts, 0.0))[2 * len(self) :]
-        return amounts if (used <= 1.0).all() else None
+        return amounts if (used <= 1.0).all() and (amounts <= 1.0).all() else None
 
     def _start(self, amounts: Floats, *, level: float = 0.0) -> LpSolution:
         """A point as if a program without any bottleneck had been solved."""
@@ -364,4 +363,6 @@ def _meet(demand: Demand, pressure: Floats, affordable: float, low: float, high:
         raise SolverError("no level is feasible: some class gets nothing at all")
     if excess(low) >= 0:
         return low
-    return float(optimize.brentq(excess, low, high, xtol=1e-14 * max(abs(low), abs(high)), rtol=1e-14))
+    from scipy.optimize import brentq  # noqa: PLC0415 - takes longer to import than most programs to solve
+
+    return float(brentq(excess, low, high, xtol=1e-14 * max(abs(low), abs(high)), rtol=1e-14))
