@@ -1,42 +1,61 @@
-"""Put what `gavel reproduce all --quick` left into docs/reproduce.md: `python tools/reproduce_docs.py DIR`."""
+"""Put what `gavel reproduce` left into the docs: `python tools/reproduce_docs.py DIR [--full]`.
+
+A quick run goes to docs/reproduce.md, a full one to docs/reproduce-full.md, which also has the tables.
+"""
 
 from __future__ import annotations
 
 import csv
 import shutil
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from gavel.reproduce.report import CLAIMS
-from gavel.reproduce.study import all_studies
+from gavel.reproduce.study import Study, all_studies
 
 DOCS = Path(__file__).parents[1] / "docs"
 BEGIN, END = "<!-- reproduced -->\n", "<!-- end reproduced -->\n"
+SHOWN = ("claim", "paper", "ours", "wanted", "verdict")
 
 
 def main(arguments: list[str]) -> None:
-    """Copy the pictures, and write the claims as a table between the marks."""
-    source = Path(arguments[0])
-    pictures = DOCS / "reproduced"
-    pictures.mkdir(exist_ok=True)
+    """Copy the pictures, and write claims (and tables) between the marks of the page."""
+    source, full = Path(arguments[0]), "--full" in arguments
+    name = "reproduce-full" if full else "reproduce"
+    pictures = DOCS / ("reproduced/full" if full else "reproduced")
+    pictures.mkdir(exist_ok=True, parents=True)
     with (source / CLAIMS).open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     holds = sum(row["verdict"] == "holds" for row in rows)
     lines = [f"{holds} of {len(rows)} claims hold.", ""]
-    for name, study in all_studies().items():
-        mine = [row for row in rows if row["study"] == name]
-        lines += [f"### {study.title}", "", "| claim | paper | ours | wanted | verdict |", "|---|---|---|---|---|"]
-        lines += [
-            f"| {row['claim']} | {row['paper']} | {row['ours']} | {row['wanted']} | {_verdict(row['verdict'])} |"
-            for row in mine
-        ]
-        if (source / f"{name}.png").exists():
-            shutil.copyfile(source / f"{name}.png", pictures / f"{name}.png")
-            lines += ["", f"![{study.title}](reproduced/{name}.png)"]
-        lines.append("")
-    page = DOCS / "reproduce.md"
+    for study in all_studies().values():
+        mine = [row for row in rows if row["study"] == study.name]
+        if mine:
+            lines += _section(study, mine, source, pictures, tables=full)
+    page = DOCS / f"{name}.md"
     start, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
     page.write_text(start + BEGIN + "\n".join(lines) + END + rest.partition(END)[2], encoding="utf-8")
+
+
+def _section(
+    study: Study, claims: Sequence[dict[str, str]], source: Path, pictures: Path, *, tables: bool
+) -> Iterator[str]:
+    yield from (f"### {study.title}", "")
+    yield from _table(SHOWN, [[*(row[name] for name in SHOWN[:-1]), _verdict(row["verdict"])] for row in claims])
+    if (source / f"{study.name}.png").exists():
+        shutil.copyfile(source / f"{study.name}.png", pictures / f"{study.name}.png")
+        yield from (f"![{study.title}]({pictures.relative_to(DOCS).as_posix()}/{study.name}.png)", "")
+    for path in sorted(source.glob(f"{study.name}*.csv")) if tables else ():
+        if path.stem.removeprefix(study.name).strip("-0123456789") == "":  # not a study with a longer name
+            with path.open(encoding="utf-8") as file:
+                headings, *rows = csv.reader(file)
+            yield from _table(headings, rows)
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield from (f"| {' | '.join(cells)} |" for cells in (headings, ["---"] * len(headings), *rows))
+    yield ""
 
 
 def _verdict(verdict: str) -> str:

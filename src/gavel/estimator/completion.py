@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse.linalg import eigsh
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -75,6 +74,8 @@ def basis(rows: Floats, known: Bools, *, rank: int = RANK) -> Basis:
 def _largest(matrix: Floats, rank: int) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a symmetric matrix, and their vectors as columns."""
     if len(matrix) > MANY:
+        from scipy.sparse.linalg import eigsh  # noqa: PLC0415 - most have few references, and it takes long to import
+
         values, vectors = eigsh(matrix, rank, v0=np.ones(len(matrix)))  # the same start gives the same answer
     else:
         values, vectors = np.linalg.eigh(matrix)
