@@ -238,7 +238,7 @@ def test_the_rest_of_a_broken_gang_is_stopped_if_there_is_no_scheduler(tmp_path:
                 await session.ended("a", rank=1)
             await scheduler.vanish()
             flag.touch()
-            await until(lambda: any("rank 1" in sentence for sentence in said))
+            await until(lambda: any("ended job a, rank 1" in sentence for sentence in said))
             await scheduler.appear()
             session = await scheduler.session()
             end = await session.ended("a", rank=0)
