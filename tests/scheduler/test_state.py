@@ -105,6 +105,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
         "finishing",
         "thrifty",
         "_class_of",
+        "_calm",
     }
     plain = {"_combos", "_target", "_declined", "_turn", "_rounds", "_prices"}
     assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty"}

@@ -32,6 +32,10 @@ PATIENT_SECONDS = 2880.0
 """Nobody is asked for more patience than this, or than one round: with long rounds a restart is less of a waste."""
 
 
+LONG_CALM = 1000
+"""Rounds after which everyone is looked at even if nothing drifts."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class _Waits:
     """By class, the last being "no second class"."""
@@ -88,6 +92,8 @@ class Credits:
         self._entry_of: dict[Run, int] = {}
         """What ran in the last round."""
         self._settled: Settled | None = None
+        self._calm = 0
+        """For so many rounds like the last one nobody needs to be looked at: they cannot come to be owed enough."""
         self._prices: Floats | None = None
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
@@ -172,8 +178,14 @@ class Credits:
         self.patience = min(self.longest_patience, max(PATIENT_SECONDS / question.round_seconds, 1.0))
         self.entries.credit[:] += self.entries.target
         settled = self._settled
-        if settled is None or not settled.still_holds(question) or self._anyone_owed(settled, question):
+        if settled is None or not settled.still_holds(question):
             settled = self._settled = self._replan(question)
+        elif self._calm:
+            self._calm -= 1
+        elif self._anyone_owed(settled, question):
+            settled = self._settled = self._replan(question)
+        else:
+            self._calm = self._calm_rounds(settled)
         self.entries.credit[:] -= settled.paid
         self.lag += settled.pace
         return settled.runs
@@ -185,6 +197,7 @@ class Credits:
         self._seat_guests(current)
         self._rotate(current)
         self._entry_of = current.entry_of
+        self._calm = 0
         return Settled.of(current, self._pace(current))
 
     def _advance_all(self, current: Draft) -> int:
@@ -205,12 +218,27 @@ class Credits:
         waits = self._who_waits(question)
         return bool(self._challengers(settled.free, settled.paid, settled.guests, waits, settled=True))
 
+    def _calm_rounds(self, settled: Settled) -> int:
+        """For how many rounds like this one everyone stays close, at least: standings and lags drift steadily."""
+        if settled.waiting:
+            return 0
+        drift, pace = self.entries.target - settled.paid, settled.pace
+        apart, behind = self._distance(settled), float(np.ptp(self.lag)) if len(self.lag) else 0.0
+        quickest = float(np.ptp(np.append(drift, 0.0))), float(np.ptp(np.append(pace, 0.0)))
+        room = self.moving * self.patience - apart, self.rotation - behind
+        rounds = [slack / speed for slack, speed in zip(room, quickest, strict=True) if speed > 0]
+        return max(int(min([LONG_CALM, *rounds])) - 1, 0)
+
     def _all_close(self, settled: Settled) -> bool:
         """Whether nobody is owed so much more than anyone who runs that somebody would move, where nobody waits."""
+        return self._distance(settled) <= self.moving * self.patience
+
+    def _distance(self, settled: Settled) -> float:
+        """By how much whoever is owed most stands above whoever runs and is owed least."""
         standing = self.entries.credit - settled.paid
         most = standing.max(where=self.entries.target > 0, initial=-np.inf)
         least = standing.min(where=settled.paid > 0, initial=-self.patience if settled.guests else np.inf)
-        return bool(most - least <= self.moving * self.patience)
+        return float(most - least)
 
     def _continue(self, question: Question) -> Draft:
         """Begin with everyone who ran and still can."""
