@@ -12,6 +12,7 @@ import pytest
 
 from gavel.cli.app import run
 from gavel.policies.registry import POLICIES
+from gavel.version import __version__
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 THREE = str(EXAMPLES / "three-jobs.json")
@@ -196,3 +197,8 @@ def test_the_installed_command_reads_standard_input_and_has_no_traceback() -> No
     assert (bad.returncode, bad.stdout) == (2, "")
     assert bad.stderr.startswith("gavel: standard input: not valid JSON")
     assert gavel("--version", text="").stdout.startswith("gavel 0.")
+
+
+def test_the_package_is_the_command() -> None:
+    said = subprocess.run([sys.executable, "-m", "gavel", "--version"], capture_output=True, text=True, check=True)
+    assert said.stdout == f"gavel {__version__}\n"
