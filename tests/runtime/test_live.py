@@ -144,15 +144,16 @@ def test_the_ranks_of_a_gang_stop_at_the_same_step_when_they_are_preempted(restl
     live.start_agent("one", "v100=1")
     live.start_agent("two", "v100=1")
     with live.client() as client:
-        gang = live.counting("gang", steps=100, workers=2)
-        others = [live.counting(f"other{n}", steps=60) for n in range(3)]
-        views = client.wait(client.submit([gang, *others]), timeout=180)
+        trail = live.trail("gang")
+        gang = client.submit(live.counting("gang", steps=300, workers=2))
+        eventually(trail.steps, "it runs")
+        others = client.submit([live.counting(f"other{n}", steps=60) for n in range(3)])
+        views = client.wait([*gang, *others], timeout=180)
     assert completed(views), views
-    trail = live.trail("gang")
     assert views[0].attempts > 1, "it was never preempted"
     for attempt in {fields[0] for fields in trail.lines("begin")}:
         assert trail.steps(attempt, "0") == trail.steps(attempt, "1")
-    assert sorted(trail.steps()) == list(range(1, 101))
+    assert sorted(trail.steps()) == list(range(1, 301))
 
 
 def test_an_agent_that_freezes_and_comes_back_does_no_harm(live: LiveCluster) -> None:
