@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -146,6 +149,31 @@ def test_a_scheduler_that_never_answers_is_not_waited_for_longer_than_the_timeou
     with Client(fake.address, timeout=0.2) as client, pytest.raises(NotReachable, match=r"within 0.2 s"):
         client.cluster()
     silent.set()
+
+
+def test_a_scheduler_that_is_slow_to_greet_is_waited_for(fake: FakeScheduler) -> None:
+    """Busy schedulers accept connections late; that is not the same as nobody being there."""
+
+    def relay(listener: socket.socket) -> None:
+        here, _ = listener.accept()
+        time.sleep(1.0)
+        with here, socket.create_connection(("127.0.0.1", fake.port)) as there:
+            back = threading.Thread(target=pump, args=(there, here))
+            back.start()
+            pump(here, there)
+            back.join()
+
+    def pump(source: socket.socket, sink: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                sink.sendall(data)
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_WR)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=relay, args=(listener,), daemon=True).start()
+        with Client(f"127.0.0.1:{listener.getsockname()[1]}") as client:
+            assert client.jobs() == []
 
 
 def test_a_stream_that_is_never_taken_up_is_given_up(fake: FakeScheduler) -> None:

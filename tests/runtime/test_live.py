@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import mean
 
 import pytest
 from live_cluster import LiveCluster, alive, completed, eventually, signal_process, state_of
@@ -53,9 +55,13 @@ def test_more_jobs_than_accelerators_take_turns_and_all_complete(restless: LiveC
     assert any(view.attempts > 1 for view in views)
 
 
-def test_a_killed_scheduler_comes_back_and_running_jobs_have_not_noticed(live: LiveCluster) -> None:
-    live.start_agent("fast", "v100=2")
-    with live.client() as client:
+def test_a_killed_scheduler_comes_back_and_running_jobs_have_not_noticed(tmp_path: Path) -> None:
+    patient: dict[str, object] = {
+        "lease-slack-seconds": 40.0,
+        "agent-timeout-seconds": 20.0,
+    }  # however long a start takes here
+    with LiveCluster(tmp_path, patient) as live, live.client() as client:
+        live.start_agent("fast", "v100=2")
         ids = client.submit([live.counting(f"trail{n}", steps=120) for n in range(2)])
         eventually(lambda: live.trail("trail0").steps() and live.trail("trail1").steps(), "both run")
         live.kill_scheduler()
@@ -63,9 +69,9 @@ def test_a_killed_scheduler_comes_back_and_running_jobs_have_not_noticed(live: L
         eventually(lambda: len(live.trail("trail0").steps()) > before, "it goes on without a scheduler")
         live.start_scheduler()
         views = client.wait(ids, timeout=120)
-    assert completed(views), views
-    assert [view.attempts for view in views] == [1, 1]
-    assert live.trail("trail0").steps() == list(range(1, 121))
+        assert completed(views), views
+        assert [view.attempts for view in views] == [1, 1], live.everything()
+        assert live.trail("trail0").steps() == list(range(1, 121))
 
 
 def test_a_scheduler_that_stays_away_finds_jobs_stopped_at_a_checkpoint_and_they_go_on(live: LiveCluster) -> None:
@@ -291,14 +297,25 @@ def test_time_received_on_each_type_follows_the_allocation(tmp_path: Path) -> No
         live.start_agent("slow", "k80=1")
         templates = ("A3C", "Transformer (batch size 64)", "ResNet-50 (batch size 32)")
         ids = client.submit([live.counting(f"t{n}", steps=10**9, template=name) for n, name in enumerate(templates)])
-        total = 2 * rounds * seconds
-        eventually(lambda: _received(client, ids) >= total, "many rounds have passed", seconds=400)
+        meant: dict[tuple[str, str], list[float]] = {}
+
+        def many_rounds_have_passed() -> bool:
+            """Rates are learned, so shares change: what is received is compared with what they were on average."""
+            for job in map(client.job, ids):
+                for kind in ("v100", "k80"):
+                    meant.setdefault((job.job.id, kind), []).append(job.shares.get(kind, 0.0))
+            time.sleep(seconds)
+            return _received(client, ids) >= 2 * rounds * seconds
+
+        eventually(many_rounds_have_passed, "many rounds have passed", seconds=400)
         for job in map(client.job, ids):
             present = client.cluster().time - job.job.submitted
             for kind in ("v100", "k80"):
-                share = job.job.received.get(kind, 0.0) / present
-                # What is owed is at most some twenty rounds; rates are learned, and shares change, in the first ones.
-                assert share == pytest.approx(job.shares[kind], abs=24 / rounds), (job.job.id, kind)
+                share, target = job.job.received.get(kind, 0.0) / present, mean(meant[job.job.id, kind])
+                assert share == pytest.approx(target, abs=24 / rounds), (
+                    job.job.id,
+                    kind,
+                )  # some twenty rounds are owed
 
 
 def _received(client: Client, ids: list[str]) -> float:

@@ -25,7 +25,7 @@ _OPTIONS = (
     ("grpc.max_send_message_length", -1),
     # The library's own pauses grow to two minutes, too long for a scheduler that restarts in a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 10_000),  # what an attempt may take, where the other end is busy
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.enable_http_proxy", 0),  # schedulers are near; proxies are for what is far
 )
