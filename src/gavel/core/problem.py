@@ -75,6 +75,15 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.first)
 
+    def between(self, first: Ints, second: Ints) -> Floats:
+        """By two profiles, which must be a pair: (2, columns), the rate of either, in the order asked for."""
+        size = int(max(self.first.max(initial=0), self.second.max(initial=0))) + 1
+        row_of = np.zeros((size, size), dtype=np.intp)
+        row_of[self.first, self.second] = row_of[self.second, self.first] = np.arange(len(self))
+        row = row_of[first, second]
+        rates = self.rates[row]
+        return np.asarray(np.where((self.first[row] == first)[:, None, None], rates, rates[:, ::-1]))
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Classes:

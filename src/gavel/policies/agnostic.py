@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.problem import Bools, Floats, Ints, Problem
+from gavel.core.problem import Bools, Floats, Problem
 
 SCALINGS = 100
 
@@ -62,7 +62,7 @@ def at_true_rates(seen: Allocation, problem: Problem, *, spread: bool) -> Alloca
     alone = ends[:, 1] < 0
     rates = np.zeros_like(seen.rates)
     rates[alone, 0] = problem.rates[ends[alone, 0]]
-    rates[~alone] = _pair_rates(problem, ends[~alone])
+    rates[~alone] = problem.pairs.between(*ends[~alone].T)
     instances = seen.instances
     if spread:
         instances = _evenly(seen, problem, problem.profiles.workers[ends[:, 0]].astype(float))
@@ -106,14 +106,3 @@ def _limits(problem: Problem, workers: Floats) -> Iterator[tuple[Floats, float]]
                 limit = problem.types[column.type_index].gangs_on_one_server(size)
                 if limit is not None:
                     yield (workers >= size)[:, None] * (np.arange(len(problem.columns)) == index) * 1.0, float(limit)
-
-
-def _pair_rates(problem: Problem, ends: Ints) -> Floats:
-    """True rates of pairs of profiles, in the order of the pair."""
-    n = len(problem.rates)
-    number = np.full((n, n), -1)
-    number[problem.pairs.first, problem.pairs.second] = np.arange(len(problem.pairs))
-    forward = number[ends[:, 0], ends[:, 1]]
-    backward = number[ends[:, 1], ends[:, 0]]
-    rates = problem.pairs.rates[np.where(forward >= 0, forward, backward)]
-    return np.asarray(np.where((forward >= 0)[:, None, None], rates, rates[:, ::-1]))

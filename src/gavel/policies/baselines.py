@@ -6,7 +6,7 @@ what they leave on the table.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -130,14 +130,10 @@ def _unit_shares(problem: Problem, classes: Classes, mate: Ints, units: int) -> 
 
 def _paired_rates(problem: Problem, first: Ints, second: Ints) -> Floats:
     """By pair of profiles: (2, columns), the rate of either where sharing beats taking turns, 0 elsewhere."""
-    pairs = problem.pairs
-    worth = np.zeros((len(pairs), len(problem.columns)), dtype=bool)
-    worth[problem.worthwhile_pairs] = True
-    row_of = np.zeros((len(problem.rates),) * 2, dtype=np.intp)
-    row_of[pairs.first, pairs.second] = row_of[pairs.second, pairs.first] = np.arange(len(pairs))
-    row = row_of[first, second]
-    rates = np.where(worth[row][:, None, :], pairs.rates[row], 0.0)
-    return np.where((pairs.first[row] == first)[:, None, None], rates, rates[:, ::-1])
+    pair, column = problem.worthwhile_pairs
+    rates = np.zeros_like(problem.pairs.rates)
+    rates[pair, :, column] = problem.pairs.rates[pair, :, column]
+    return replace(problem.pairs, rates=rates).between(first, second)
 
 
 def _best_first(parts: Floats, problem: Problem) -> Floats:
