@@ -197,7 +197,9 @@ class _Point:
 
 def _pace(value: Floats | float, step: Floats | float) -> float:
     """How fast the quickest component runs towards 0, as a share of itself."""
-    return float(np.max(-np.asarray(step) / np.where(np.asarray(value) > 0, value, np.inf), initial=0.0))
+    if isinstance(value, float):
+        return max(-float(step) / value, 0.0) if value > 0 else 0.0
+    return float(np.maximum.reduce(-step / np.where(value > 0, value, np.inf), axis=None, initial=0.0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

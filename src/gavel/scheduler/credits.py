@@ -10,6 +10,7 @@ received differs from the target by a bounded number of rounds, for combos and f
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -205,7 +206,8 @@ class Credits:
         paid, waits = np.array(current.paid, dtype=np.intp), self._who_waits(current.question)
         began = len(current.begun)
         for entry in self._challengers(current.free, paid, current.guests, waits):
-            while self._advance(entry, current):
+            first = self.entries.keys[entry][0]
+            while self._has_candidate(first, self._standing(entry, current), current) and self._advance(entry, current):
                 pass
         return len(current.begun) - began
 
@@ -344,8 +346,7 @@ class Credits:
         chosen: list[Run] = []
         if needed <= 0:
             return chosen
-        standings = [(self._standing(entry, current), runs) for entry, runs in current.on_type(kind).items()]
-        for standing, runs in sorted(standings, key=itemgetter(0)):
+        for standing, runs in self._ranked(kind, current):
             if owed - standing <= self.patience:
                 break
             while runs and not current.may_yield(runs[0]):
@@ -358,6 +359,13 @@ class Credits:
                         return chosen
         return None
 
+    def _ranked(self, kind: int, current: Draft) -> list[tuple[float, deque[Run]]]:
+        """Who might yield on a type, by what they stand at."""
+        if kind not in current.ranked:
+            standings = [(self._standing(entry, current), runs) for entry, runs in current.on_type(kind).items()]
+            current.ranked[kind] = sorted(standings, key=itemgetter(0))
+        return current.ranked[kind]
+
     def _choose_members(self, classes: Sequence[int], owed: float, current: Draft) -> Members | None:
         """One job of each class: whoever waits and is furthest behind, else one that may move."""
         chosen: list[int] = []
@@ -368,15 +376,22 @@ class Credits:
             chosen.append(slot)
         return tuple(chosen)
 
+    def _has_candidate(self, number: int, owed: float, current: Draft) -> bool:
+        """Whether a class may have somebody to start: one that waits, or one that runs where much less is owed."""
+        if self._queues(current)[number]:
+            return True
+        # Every run that began since has lowered what an entry stands at by one at most.
+        return owed - current.weakest[number] + len(current.begun) > self.moving * self.patience
+
     def _candidate(self, number: int, owed: float, current: Draft, taken: list[int]) -> int | None:
         queue = self._queues(current)[number]
         while queue and queue[-1] in current.run_of:
             queue.pop()
         if queue and queue[-1] not in taken:
             return queue[-1]
+        if not self._has_candidate(number, owed, current):
+            return None
         margin = self.moving * self.patience
-        if owed - current.weakest[number] + len(current.begun) <= margin:
-            return None  # every run that began since has lowered what an entry stands at by one at most
         movable = [
             (self._standing(current.entry_of[run], current), slot)
             for slot in self._members[number]

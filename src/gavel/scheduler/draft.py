@@ -44,6 +44,8 @@ class Draft:
     """Runs that this round has started: nobody takes their place again before the next."""
     yielding: dict[int, dict[int, deque[Run]]] = field(default_factory=dict)
     """By type and entry: runs that may have to yield; some have already. Made when first needed."""
+    ranked: dict[int, list[tuple[float, deque[Run]]]] = field(default_factory=dict)
+    """The same in order: those who are owed least come first. Made anew when somebody has started or stopped."""
     ending: dict[int, set[int]] = field(default_factory=dict)
     """By type: the slots of those who would finish there soon. Made when first needed."""
     weakest: list[float] = field(default_factory=list)
@@ -52,6 +54,7 @@ class Draft:
     """By class: who waits, whoever comes first at the end. Made when first needed."""
 
     def stop(self, run: Run) -> None:
+        self.ranked.clear()
         entry = self.entry_of.pop(run)
         self.free[run.type_index] += run.workers
         if entry != GUEST:
@@ -65,6 +68,7 @@ class Draft:
         run, _ = self.stopped.pop((members, kind), (None, 0))
         run = run or Run(members, kind, int(self.question.workers[members[0]]))
         self.begun.add(run)
+        self.ranked.clear()
         self.seat(run, entry)
 
     def seat(self, run: Run, entry: int) -> None:
