@@ -32,6 +32,7 @@ from gavel.estimator.learned import LearnedTable
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
+from gavel.scheduler.placement import Floor
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
 from stories import Story, Teller, stories
@@ -158,6 +159,38 @@ def test_gangs_sit_on_one_server_even_if_single_workers_must_move() -> None:
     launched = {c.job: c for c in commands if isinstance(c, Launch)}
     assert len(launched["gang"].accelerators) == 1
     assert launched["gang"].consolidated
+
+
+def test_gangs_larger_than_a_server_sit_on_as_few_as_possible() -> None:
+    machine = scheduler()
+    for name in "abc":
+        machine.handle(ServerJoined(0.0, Server(name, "v100", 4)))
+    for number in range(4):
+        machine.handle(JobSubmitted(0.0, job(f"s{number}", "ResNet-50 (batch size 64)")))
+    settle(machine, RoundDue(0.0))
+    for index, run in enumerate(list(machine.placed)):
+        machine.floors[run.type_index].give_back(machine.placed[run])
+        machine.placed[run] = machine.floors[run.type_index].take_exactly({"aabc"[index]: 1})
+    check_invariants(machine)
+    machine.handle(JobSubmitted(1.0, job("gang", "LM (batch size 5)", workers=8)))
+    commands = settle(machine, RoundDue(360.0))
+    launched = {c.job: c for c in commands if isinstance(c, Launch)}
+    assert launched["gang"].accelerators == {"b": 4, "c": 4}
+    assert launched["gang"].consolidated
+
+
+def test_room_is_made_with_the_fewest_moves_and_only_if_there_is_somewhere_to_go() -> None:
+    floor = Floor()
+    for name in "abc":
+        floor.join(Server(name, "v100", 4))
+    floor.take_exactly({"a": 1, "b": 3, "c": 2})
+    singles = {"a": 1, "b": 3, "c": 2}
+    assert floor.cheapest_clearing(3, singles) == {}  # there is room as it is
+    assert floor.cheapest_clearing(4, singles) == {"a": 1}
+    assert floor.cheapest_clearing(4, {"b": 3, "c": 2}) == {"c": 2}
+    assert floor.cheapest_clearing(6, singles) == {"a": 1, "c": 0}  # four beside two
+    assert floor.cheapest_clearing(8, singles) == {}  # those of a and c would not fit on b
+    assert floor.cheapest_clearing(4, {}) == {}
 
 
 def test_an_unknown_template_is_refused_before_anything_changes() -> None:

@@ -29,7 +29,7 @@ from gavel.scheduler.rounds import Members, Question, Run, RunNumbers, offers, p
 NEWCOMERS = 8
 """At most one in so many accelerators goes to somebody new in a round: a long queue must not sweep all others away."""
 
-PATIENT_SECONDS = 2880.0
+PATIENT_SECONDS = 5040.0
 """Nobody is asked for more patience than this, or than one round: with long rounds a restart is less of a waste."""
 
 
@@ -68,7 +68,7 @@ class Credits:
     def __init__(
         self,
         *,
-        patience: float = 8.0,
+        patience: float = 14.0,
         rotation: float = 48.0,
         moving: float = 2.0,
         finishing: float = 2.0,
@@ -133,13 +133,16 @@ class Credits:
         return found
 
     def _carry_over(self, old: Entries, was: list[int]) -> None:
-        """What a class was owed it is still owed; `was` is each class's number before."""
+        """What a class was owed it is still owed; `was` is each class's number before.
+
+        Gangs that do not pack are owed ever more, all of them alike. Whoever is new begins where they are.
+        """
         was.append(NOBODY)  # no second class is still none
+        usual = old.usual_credit()
         for number, (first, second, kind) in enumerate(self.entries.keys):
             one, other = was[first], was[second]
             found = old.index.get((one, other, kind), old.index.get((other, one, kind)))
-            if found is not None:
-                self.entries.credit[number] = old.credit[found]
+            self.entries.credit[number] = usual.get(kind, 0.0) if found is None else old.credit[found]
 
     def leave(self, slot: int) -> None:
         self._settled = None
@@ -343,21 +346,16 @@ class Credits:
 
     def _victims(self, kind: int, needed: int, owed: float, current: Draft, *, spare: set[Run]) -> list[Run] | None:
         """Runs on a type that must yield to somebody who is owed this much; None if they are not enough."""
-        chosen: list[Run] = []
         if needed <= 0:
-            return chosen
+            return []
+        able: list[Run] = []
         for standing, runs in self._ranked(kind, current):
             if owed - standing <= self.patience:
                 break
             while runs and not current.may_yield(runs[0]):
                 runs.popleft()
-            for run in runs:
-                if current.may_yield(run) and run not in spare:
-                    chosen.append(run)
-                    needed -= run.workers
-                    if needed <= 0:
-                        return chosen
-        return None
+            able += [run for run in runs if current.may_yield(run) and run not in spare]
+        return fewest(able, needed)
 
     def _ranked(self, kind: int, current: Draft) -> list[tuple[float, deque[Run]]]:
         """Who might yield on a type, by what they stand at."""
@@ -482,6 +480,24 @@ class Credits:
                     made.append((steps or float(current.question.rates[slot, run.type_index])) / rate)
         pace[slots] -= made
         return pace
+
+
+def fewest(runs: list[Run], needed: int) -> list[Run] | None:
+    """As few runs as possible with so many workers, of equals those that come first; None if all are not enough."""
+    chosen: list[Run] = []
+    for run in sorted(runs, key=lambda run: -run.workers):
+        if run.workers <= needed:
+            chosen.append(run)
+            needed -= run.workers
+        if not needed:
+            return chosen
+    left = [run for run in runs if run.workers > needed and run not in chosen]
+    if not left:
+        return None
+    last = min(left, key=lambda run: run.workers)
+    while chosen and chosen[-1].workers <= last.workers - needed:
+        needed += chosen.pop().workers  # the last one makes room for both
+    return [*chosen, last]
 
 
 def _in_groups(slots: Ints, group: Ints, groups: int) -> list[list[int]]:

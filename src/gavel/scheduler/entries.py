@@ -44,6 +44,12 @@ class Entries:
         found = self.index.get(key)
         return self.index[key[1], key[0], key[2]] if found is None else found
 
+    def usual_credit(self) -> dict[int, float]:
+        """By type: what entries are owed on average, where that is more than nothing."""
+        meant = np.bincount(self.kind, weights=self.target)
+        owed = np.bincount(self.kind, weights=self.target * self.credit)
+        return {kind: owed[kind] / meant[kind] for kind in (owed > 0).nonzero()[0].tolist()}
+
     @classmethod
     def none(cls) -> Entries:
         ints, floats = np.empty(0, dtype=np.intp), np.empty(0)

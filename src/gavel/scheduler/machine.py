@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
@@ -460,21 +461,18 @@ class Scheduler:
         return [*commands, *stops, *self._launches(run, gathered, until)]
 
     def _make_room(self, run: Run, until: float) -> list[Command]:
-        """Move single workers within a type so that a gang that cares can sit on one server."""
+        """Move single workers within a type so that a gang that cares can sit together."""
         floor = self.floors[run.type_index]
         if run.workers == 1 or not self._cares(run):
             return []
-        singles: dict[str, list[Run]] = {}
+        singles: defaultdict[str, list[Run]] = defaultdict(list)
         for other, where in self.placed.items():
             if other.type_index == run.type_index and other.workers == 1:
-                singles.setdefault(next(iter(where)), []).append(other)
+                singles[next(iter(where))].append(other)
         clearing = floor.cheapest_clearing(run.workers, {name: len(runs) for name, runs in singles.items()})
-        if clearing is None:
-            return []
-        name, moves = clearing
         commands: list[Command] = []
-        for other in singles[name][:moves]:
-            where = floor.take_elsewhere(name)
+        for other in [run for name, moves in clearing.items() for run in singles[name][:moves]]:
+            where = floor.take_elsewhere(clearing)
             floor.give_back(self.placed[other])
             self.placed[other] = where
             commands += [Stop(self._name(slot)) for slot in other.members]

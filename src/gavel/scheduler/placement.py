@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gavel.core.cluster import Server
@@ -90,10 +90,10 @@ class Floor:
             self._claim(name, workers)
         return dict(where)
 
-    def take_elsewhere(self, avoid: str) -> dict[str, int]:
+    def take_elsewhere(self, avoid: Collection[str]) -> dict[str, int]:
         """One accelerator on any other server, the fullest that has one."""
-        counts = sorted(count for count, names in self._with_free.items() if count and set(names) - {avoid})
-        return self._claim(next(name for name in self._with_free[counts[0]] if name != avoid), 1)
+        count = min(count for count, names in self._with_free.items() if count and not names.keys() <= set(avoid))
+        return self._claim(next(name for name in self._with_free[count] if name not in avoid), 1)
 
     def _claim(self, name: str, workers: int) -> dict[str, int]:
         self._set(name, self._free[name] - workers)
@@ -112,20 +112,26 @@ class Floor:
         self._free[name] = free
         self._with_free.setdefault(free, {})[name] = None
 
-    def cheapest_clearing(self, workers: int, movable: Mapping[str, int]) -> tuple[str, int] | None:
-        """The server on which a gang could sit whole if the fewest single workers moved, and how many of them.
+    def cheapest_clearing(self, workers: int, movable: Mapping[str, int]) -> dict[str, int]:
+        """The servers on which a gang could sit together if the fewest single workers moved, and how many on each.
 
-        `movable` counts single workers by server. None if there is no such server, or none has to move.
+        `movable` counts single workers by server. Empty if there are no such servers, or nobody has to move.
         """
-        total, best = self.free, None
-        for name, size in self._size.items():
-            moves = workers - self._free[name]
-            possible = size >= workers and 0 < moves <= movable.get(name, 0) and total - self._free[name] >= moves
-            if moves <= 0 <= size - workers:
-                return None
-            if possible and (best is None or moves < best[1]):
-                best = name, moves
-        return best
+        chosen: dict[str, int] = {}
+        largest = max(self._size.values(), default=1)
+        while (rest := workers - len(chosen) * largest) > 0:
+            part = min(rest, largest)
+            needed = {
+                name: max(part - self._free[name], 0)
+                for name, size in self._size.items()
+                if size >= part and name not in chosen and part - self._free[name] <= movable.get(name, 0)
+            }
+            if not needed:
+                return {}
+            name = min(needed, key=needed.__getitem__)
+            chosen[name] = needed[name]
+        elsewhere = self.free - sum(self._free[name] for name in chosen)
+        return chosen if 0 < sum(chosen.values()) <= elsewhere else {}
 
     def is_consolidated(self, where: Where) -> bool:
         """Whether a gang sits on as few servers as its size allows."""
