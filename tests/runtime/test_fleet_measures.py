@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gavel.core.events import Event, Launch, RateMeasured
+from gavel.core.events import Event, JobsProgressed, Launch, RateMeasured
 from gavel.runtime.attempts import Attempt
 from gavel.runtime.book import Book, Note, Record, Transition
 from gavel.runtime.fleet import Fleet, FleetSettings
@@ -57,3 +57,16 @@ def test_what_was_measured_of_a_job_that_crashed_is_not_posted() -> None:
     crashed.crash = "exit code 1"
     made._settle(crashed)
     assert rates(posted) == []
+
+
+def test_steps_are_counted_once_although_the_book_hears_of_them_later() -> None:
+    """A round ends, and a moment later the job: both are counted before either is in the journal."""
+    job = running("1")
+    made, posted = fleet(job)
+    job.steps = 140.0
+    made.progress()
+    job.steps = job.saved_steps = 150.0
+    made._settle(job)
+    assert sum(event.steps.sum() for event in posted if isinstance(event, JobsProgressed)) == 150.0
+    made.closed("1")
+    assert not made.counted

@@ -118,6 +118,8 @@ class Fleet:
     """After a restart: agents that have not come back, and when they count as lost."""
     fences: dict[tuple[str, str], float] = field(default_factory=dict)
     """By job and agent: until when the job may still run at an agent that is lost."""
+    counted: dict[str, float] = field(default_factory=dict)
+    """By job: its steps once everything posted has taken effect; the book may not say so yet."""
     renewed_until: float = 0.0
     _safe: list[Callable[[], None]] = field(default_factory=list)
     """Acknowledgements of what will be in the journal once everything posted is."""
@@ -327,7 +329,7 @@ class Fleet:
             lease_seconds=max(attempt.lease_until - self.clock(), 0.0),
             beside=command.beside or "",
             consolidated=command.consolidated,
-            steps_done=record.steps_done,
+            steps_done=self.counted.get(record.id, record.steps_done),
         )
         if attempt.ports is not None:
             start.master_address = attempt.ports.master_address
@@ -344,6 +346,7 @@ class Fleet:
     def closed(self, job: str) -> None:
         """The scheduler has heard that a job is over: end what still runs of it, without a checkpoint."""
         self.waiting.pop(job, None)
+        self.counted.pop(job, None)
         self.finished.discard(job)
         if job in self.attempts:
             self.finished.add(job)
@@ -469,8 +472,10 @@ class Fleet:
         record, now = self.book[attempt.job], self.clock()
         # What no checkpoint holds is lost with the process.
         total = attempt.saved_steps if final and not attempt.done else attempt.steps
-        if total != record.steps_done:
-            self.post(JobsProgressed(now, (attempt.job,), np.array([total - record.steps_done])), {})
+        before = self.counted.get(attempt.job, record.steps_done)
+        if total != before:
+            self.counted[attempt.job] = total
+            self.post(JobsProgressed(now, (attempt.job,), np.array([total - before])), {})
         if attempt.crash is not None:
             return  # who knows how it ran
         if attempt.measured_seconds >= MEASURED_SECONDS and attempt.measured_steps > 0:
