@@ -142,18 +142,23 @@ def test_a_job_larger_than_every_type_waits_and_disturbs_nobody() -> None:
     assert {c.job for c in commands if isinstance(c, Launch)} == {"small"}
 
 
-def test_gangs_sit_on_one_server_even_if_single_workers_must_move() -> None:
+def with_singles_on(servers: str) -> Scheduler:
+    """Servers of four, and a single worker on each that is named, as if others had left."""
     machine = scheduler()
-    for name in ("a", "b"):
+    for name in sorted(set(servers)):
         machine.handle(ServerJoined(0.0, Server(name, "v100", 4)))
-    for number in range(4):
+    for number in range(len(servers)):
         machine.handle(JobSubmitted(0.0, job(f"s{number}", "ResNet-50 (batch size 64)")))
     settle(machine, RoundDue(0.0))
-    # Two of the four on each server, as if others had left.
-    for index, run in enumerate(list(machine.placed)):
+    for run, name in zip(list(machine.placed), servers, strict=True):
         machine.floors[run.type_index].give_back(machine.placed[run])
-        machine.placed[run] = machine.floors[run.type_index].take_exactly({"ab"[index % 2]: 1})
+        machine.placed[run] = machine.floors[run.type_index].take_exactly({name: 1})
     check_invariants(machine)
+    return machine
+
+
+def test_gangs_sit_on_one_server_even_if_single_workers_must_move() -> None:
+    machine = with_singles_on("abab")
     machine.handle(JobSubmitted(1.0, job("gang", "LM (batch size 5)", workers=4)))
     commands = settle(machine, RoundDue(360.0))
     launched = {c.job: c for c in commands if isinstance(c, Launch)}
@@ -162,16 +167,7 @@ def test_gangs_sit_on_one_server_even_if_single_workers_must_move() -> None:
 
 
 def test_gangs_larger_than_a_server_sit_on_as_few_as_possible() -> None:
-    machine = scheduler()
-    for name in "abc":
-        machine.handle(ServerJoined(0.0, Server(name, "v100", 4)))
-    for number in range(4):
-        machine.handle(JobSubmitted(0.0, job(f"s{number}", "ResNet-50 (batch size 64)")))
-    settle(machine, RoundDue(0.0))
-    for index, run in enumerate(list(machine.placed)):
-        machine.floors[run.type_index].give_back(machine.placed[run])
-        machine.placed[run] = machine.floors[run.type_index].take_exactly({"aabc"[index]: 1})
-    check_invariants(machine)
+    machine = with_singles_on("aabc")
     machine.handle(JobSubmitted(1.0, job("gang", "LM (batch size 5)", workers=8)))
     commands = settle(machine, RoundDue(360.0))
     launched = {c.job: c for c in commands if isinstance(c, Launch)}
