@@ -30,14 +30,20 @@ def isolated(problem: Problem, *, bounded: bool = True) -> Allocation:
     amounts = program.feasible(
         share * _best_placement(problem)[program.profile[c.first], c.column] / program.unit * program.count[c.first]
     )
-    return scored(program.allocation("isolated", amounts, _certificate(program, bounded=bounded)), scores.fairness)
+    certificate = _certificate(program) if bounded else _no_bound(problem)
+    return scored(program.allocation("isolated", amounts, certificate), scores.fairness)
 
 
-def _certificate(program: Program, *, bounded: bool) -> Certificate:
-    """How fair one could be, for a baseline that does not try; without a bound, as fair as it happens to be."""
+def _no_bound(problem: Problem) -> Certificate:
+    """Of a baseline that is as fair as it happens to be."""
+    return Certificate(
+        -np.inf, -np.inf, {kind.name: 0.0 for kind in problem.types}, notes=("nobody asked for a bound",)
+    )
+
+
+def _certificate(program: Program) -> Certificate:
+    """How fair one could be, for a baseline that does not try."""
     types = [kind.name for kind in program.problem.types]
-    if not bounded:
-        return Certificate(-np.inf, -np.inf, dict.fromkeys(types, 0.0), notes=("nobody asked for a bound",))
     level = program.max_level(Proportional(program.weight / program.normalised_gain))
     return Certificate(level.bound, level.bound, dict(zip(types, level.prices.tolist(), strict=True)))
 
@@ -63,7 +69,7 @@ def gandiva(problem: Problem, *, seed: int = 0, bounded: bool = True) -> Allocat
     mate = np.where(partner >= 0, classes.of_job[partner], -1)[classes.first]
     alone = int((scores.runnable_jobs(problem) & (partner < 0)).sum())
     shares = _unit_shares(problem, classes, mate, max(alone + int((partner >= 0).sum()) // 2, 1))
-    certificate = _certificate(Program(problem, "weight"), bounded=bounded)
+    certificate = _certificate(Program(problem, "weight")) if bounded else _no_bound(problem)
     return scored(Allocation(problem, "gandiva", classes, *shares, certificate), scores.fairness)
 
 

@@ -218,32 +218,46 @@ class Credits:
         """Whether a new plan could differ from the last one, given that the same jobs wait and run."""
         if (settled.waiting and any(settled.free)) or self._uneven_classes():
             return True
-        if not settled.waiting and self._all_close(settled):
-            return False
         waits = self._who_waits(question)
         return bool(self._challengers(settled.free, settled.paid, settled.guests, waits, settled=True))
 
     def _calm_rounds(self, settled: Settled) -> int:
-        """For how many rounds like this one everyone stays close, at least: standings and lags drift steadily."""
+        """For how many rounds like this one nobody moves or trades, at least: standings and lags drift steadily."""
         if settled.waiting:
             return 0
-        drift, pace = self.entries.target - settled.paid, settled.pace
-        apart, behind = self._distance(settled), float(np.ptp(self.lag)) if len(self.lag) else 0.0
-        quickest = float(np.ptp(np.append(drift, 0.0))), float(np.ptp(np.append(pace, 0.0)))
-        room = self.moving * self.patience - apart, self.rotation - behind
-        rounds = [slack / speed for slack, speed in zip(room, quickest, strict=True) if speed > 0]
-        return max(int(min([LONG_CALM, *rounds])) - 1, 0)
+        apart, parting = self._above_weakest(settled)
+        uneven, spreading = self._spread_in_classes(settled.pace)
+        room = np.concatenate([self.moving * self.patience - apart, self.rotation - uneven])
+        speed = np.concatenate([parting, spreading])
+        closing = speed > 0
+        rounds = (room[closing] / speed[closing]).min(initial=LONG_CALM)
+        return max(int(rounds) - 1, 0)
 
-    def _all_close(self, settled: Settled) -> bool:
-        """Whether nobody is owed so much more than anyone who runs that somebody would move, where nobody waits."""
-        return self._distance(settled) <= self.moving * self.patience
+    def _above_weakest(self, settled: Settled) -> tuple[Floats, Floats]:
+        """By entry with a target: how far it stands above the weakest of its classes, and by how much a round more."""
+        entries = self.entries
+        meant = entries.target > 0
+        standing, drift = entries.credit - settled.paid, entries.target - settled.paid
+        weakest = self._weakest_of_class(settled.paid, settled.guests)
+        sinking = self._least_of_class(drift, settled.paid)
+        if settled.guests:  # what they stand at stays
+            np.minimum.at(sinking, self._classes_of_guests(settled.guests), 0.0)
+        first, second = entries.first[meant], entries.second[meant]
+        apart = standing[meant] - np.minimum(weakest[first], weakest[second])
+        return apart, drift[meant] - np.minimum(sinking[first], sinking[second])
 
-    def _distance(self, settled: Settled) -> float:
-        """By how much whoever is owed most stands above whoever runs and is owed least."""
-        standing = self.entries.credit - settled.paid
-        most = standing.max(where=self.entries.target > 0, initial=-np.inf)
-        least = standing.min(where=settled.paid > 0, initial=-self.patience if settled.guests else np.inf)
-        return float(most - least)
+    def _spread_in_classes(self, pace: Floats) -> tuple[Floats, Floats]:
+        """By class: how far its members' lags lie apart, and by how much a round more."""
+        slots = np.flatnonzero(self._class_of != NOBODY)
+        numbers = self._class_of[slots]
+        return self._spread(self.lag[slots], numbers), self._spread(pace[slots], numbers)
+
+    def _spread(self, values: Floats, numbers: Ints) -> Floats:
+        """By class: the largest value less the smallest; -inf where it has no members."""
+        most, least = np.full(len(self._members), -np.inf), np.full(len(self._members), np.inf)
+        np.maximum.at(most, numbers, values)
+        np.minimum.at(least, numbers, values)
+        return most - least
 
     def _continue(self, question: Question) -> Draft:
         """Begin with everyone who ran and still can."""
@@ -308,14 +322,22 @@ class Credits:
 
     def _weakest_of_class(self, paid: Ints, guests: Sequence[Run]) -> Floats:
         """The least that anyone of a class who runs stands at; the last is "no second class"."""
-        weakest, runs = np.full(len(self._members) + 1, np.inf), paid > 0
-        standing = (self.entries.credit - paid)[runs]
-        np.minimum.at(weakest, self.entries.first[runs], standing)
-        np.minimum.at(weakest, self.entries.second[runs], standing)
+        weakest = self._least_of_class(self.entries.credit - paid, paid)
         if guests:
-            weakest[self._class_of[[slot for guest in guests for slot in guest.members]]] = -self.patience
-        weakest[NOBODY] = np.inf
+            weakest[self._classes_of_guests(guests)] = -self.patience
+            weakest[NOBODY] = np.inf
         return weakest
+
+    def _least_of_class(self, values: Floats, paid: Ints) -> Floats:
+        """The least value of a class's entries that run, infinite where none does; the last is "no second class"."""
+        least, runs = np.full(len(self._members) + 1, np.inf), paid > 0
+        np.minimum.at(least, self.entries.first[runs], values[runs])
+        np.minimum.at(least, self.entries.second[runs], values[runs])
+        least[NOBODY] = np.inf
+        return least
+
+    def _classes_of_guests(self, guests: Sequence[Run]) -> Ints:
+        return self._class_of[[slot for guest in guests for slot in guest.members]]
 
     def _standing(self, entry: int, current: Draft) -> float:
         """What an entry has left after paying for all of its runs; guests stand lowest."""
@@ -441,11 +463,7 @@ class Credits:
         if not len(self.lag) or float(self.lag.max() - self.lag.min()) <= self.rotation:
             return []
         slots = np.flatnonzero(self._class_of != NOBODY)
-        numbers = self._class_of[slots]
-        behind, ahead = np.full(len(self._members), -np.inf), np.full(len(self._members), np.inf)
-        np.maximum.at(behind, numbers, self.lag[slots])
-        np.minimum.at(ahead, numbers, self.lag[slots])
-        return np.flatnonzero(behind - ahead > self.rotation).tolist()
+        return np.flatnonzero(self._spread(self.lag[slots], self._class_of[slots]) > self.rotation).tolist()
 
     def _trade(self, ahead: int, behind: int, current: Draft) -> None:
         """Swap two jobs' runs, if the one that is ahead has the faster one and both run alone or not at all."""
