@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.problem import Bools, Floats, Problem
+from gavel.core.cluster import AcceleratorType
+from gavel.core.problem import Bools, Column, Floats, Problem, no_pairs
 
 SCALINGS = 100
 
@@ -25,6 +26,42 @@ def alike(problem: Problem) -> Problem:
         pairs = replace(problem.pairs, rates=_averaged(problem, problem.pairs.rates))
         seen = problem.kept[alike] = replace(problem, profiles=replace(problem.profiles, rates=rates), pairs=pairs)
     return seen.with_jobs(problem.jobs)
+
+
+def as_one_type(seen: Problem) -> Problem | None:
+    """The problem of types that are alike with all of them as one, which is much quicker to solve; None if some differ.
+
+    Every job must run on all of them, alone, and wherever there is room. Then what is decided for all together can be
+    dealt out in proportion to what there is of each.
+    """
+    if len(seen.pairs) or len(seen.types) < 2:
+        return None
+    if as_one_type not in seen.kept:
+        seen.kept[as_one_type] = _merged(seen)
+    merged = seen.kept[as_one_type]
+    return merged.with_jobs(seen.jobs) if isinstance(merged, Problem) else None
+
+
+def _merged(seen: Problem) -> Problem | None:
+    together = np.array([column.consolidated for column in seen.columns])
+    somewhere = (seen.type_rates > 0)[:, seen.counts > 0]
+    if seen.rates[:, together].any() or (somewhere.any(axis=1) != somewhere.all(axis=1)).any():
+        return None
+    every = AcceleratorType(" or ".join(kind.name for kind in seen.types), int(seen.counts.sum()))
+    profiles = replace(seen.profiles, rates=seen.fastest_rates[:, None])
+    return replace(seen, types=(every,), columns=(Column(0, consolidated=False),), profiles=profiles, pairs=no_pairs(1))
+
+
+def dealt_out(decided: Allocation, seen: Problem) -> Allocation:
+    """What was decided for all types as one, in proportion to what there is of each."""
+    profile = seen.jobs.profile[decided.classes.first[decided.combos[:, 0]]]
+    rates = np.zeros((len(decided.combos), 2, len(seen.columns)))
+    rates[:, 0] = seen.rates[profile]
+    part = seen.counts[seen.column_type] / seen.counts.sum()
+    instances = decided.instances * part * (rates[:, 0] > 0)
+    price = next(iter(decided.certificate.prices.values()))
+    certificate = replace(decided.certificate, prices={kind.name: price for kind in seen.types})
+    return replace(decided, problem=seen, instances=instances, rates=rates, certificate=certificate)
 
 
 def _home_columns(problem: Problem) -> Bools:

@@ -224,8 +224,8 @@ def check_needs(policy: Policy, problem: Problem) -> None:
 
 def _agnostic(policy: Policy, problem: Problem, options: Options, *, compare: bool) -> Allocation:
     """Decide as if all types were alike; objective and bound are those of the true rates."""
-    seen = policy.solve(agnostic.alike(problem), options)
-    placed = agnostic.at_true_rates(seen, problem, spread="price" not in policy.needs)
+    seen = _decided_alike(policy, agnostic.alike(problem), options)
+    placed = agnostic.at_true_rates(seen, problem, spread=not policy.thrifty)
     if policy.score is None or not compare:
         note = "decided as if all types were equally fast; objective, bound and prices are as the policy sees them"
         return replace(placed, certificate=replace(seen.certificate, notes=(*seen.certificate.notes, note)))
@@ -236,6 +236,12 @@ def _agnostic(policy: Policy, problem: Problem, options: Options, *, compare: bo
     unmet = cost.missed_deadlines(placed) if policy.name == "min_cost_slo" else ()
     note = "decided as if all types were equally fast; the gap is what that loses"
     return replace(placed, certificate=replace(aware, objective=objective, bound=bound, unmet=unmet, notes=(note,)))
+
+
+def _decided_alike(policy: Policy, seen: Problem, options: Options) -> Allocation:
+    """The policy's answer where types are alike; a policy of the user's own, or of prices, is shown them one by one."""
+    one = None if policy.thrifty or policy.name not in POLICIES else agnostic.as_one_type(seen)
+    return policy.solve(seen, options) if one is None else agnostic.dealt_out(policy.solve(one, options), seen)
 
 
 def _nothing_to_run(policy: Policy, problem: Problem) -> Allocation:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gavel.core.errors import SolverError
-from gavel.program import highs, interior
+from gavel.program import highs, interior, single
 from gavel.program.lp import Bound, Lp, LpSolution, SolverFailed
 
 TOLERANCE = 1e-6
@@ -59,6 +59,8 @@ def solve(
 
 def _attempts(lp: Lp, start: LpSolution | None, *, exact: bool) -> Iterator[Attempt]:
     structured = lp.grid is not None
+    if single.fits(lp):
+        yield lambda: single.solve(lp)
     if structured and lp.classes >= MANY_CLASSES:
         if not exact:
             yield lambda: interior.solve(lp)

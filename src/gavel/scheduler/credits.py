@@ -257,7 +257,7 @@ class Credits:
         most, least = np.full(len(self._members), -np.inf), np.full(len(self._members), np.inf)
         np.maximum.at(most, numbers, values)
         np.minimum.at(least, numbers, values)
-        return most - least
+        return np.asarray(most - least)
 
     def _continue(self, question: Question) -> Draft:
         """Begin with everyone who ran and still can."""

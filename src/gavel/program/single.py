@@ -1,0 +1,104 @@
+"""Programs whose classes have one way to run each, and share one row: a cluster of one type. Solved by sorting.
+
+    maximise  c.x + C L,   t x <= T,   g x >= f + d L,   a.x <= b,   by class, 0 <= L <= 1.
+
+The level can rise until the row is full, or until a class has all of its time. Without a level, whoever gains most for
+what it takes of the row comes first (a fractional knapsack).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from gavel.program.lp import Floats, Lp, LpSolution, SolverFailed
+
+SLIGHTLY = 1e-9
+"""Floors that ask for more than there is by at most this are rounding."""
+EQUALLY = 1e-9
+"""Whose gains differ relatively by less are equals."""
+
+
+def fits(lp: Lp) -> bool:
+    """Whether a program is of this kind."""
+    return lp.grid is not None and lp.matrix.shape == (2 * lp.classes + 1, lp.classes + 1)
+
+
+def solve(lp: Lp) -> LpSolution:
+    """Solve a program that fits."""
+    line = _Line.of(lp)
+    if (line.least > line.most + SLIGHTLY).any() or line.room < -SLIGHTLY:
+        raise SolverFailed("the floors ask for more than there is")
+    return line.raised() if lp.has_level else line.filled(lp.cost[:-1])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Line:
+    """By class, unless said otherwise."""
+
+    time: Floats
+    """Of a class, taken by one unit of its amount."""
+    gain: Floats
+    taken: Floats
+    """Of the row that all share, by one unit."""
+    floor: Floats
+    rise: Floats
+    """By how much the floor rises with the level."""
+    most: Floats
+    """The amount at which a class has all of its time."""
+    capacity: float
+    """Of the row."""
+
+    @classmethod
+    def of(cls, lp: Lp) -> _Line:
+        m = lp.classes
+        time, gain, taken = lp.matrix.data[: 3 * m].reshape(m, 3).T  # each way meets a row of each kind
+        return cls(time, -gain, taken, -lp.rhs[m : 2 * m], lp.matrix.data[3 * m :], lp.rhs[:m] / time, lp.rhs[2 * m])
+
+    @property
+    def least(self) -> Floats:
+        return self.floor / self.gain
+
+    @property
+    def room(self) -> float:
+        """What the floors leave of the row."""
+        return float(self.capacity - self.taken @ self.least)
+
+    def raised(self) -> LpSolution:
+        """The highest level."""
+        per_level = self.rise / self.gain
+        rising = per_level > 0
+        headroom = np.full(len(rising), np.inf)
+        headroom[rising] = (self.most - self.least)[rising] / per_level[rising]
+        taken = float(self.taken @ per_level)
+        affordable = self.room / taken if taken > 0 else np.inf
+        first = int(headroom.argmin())
+        level = max(min(1.0, affordable, float(headroom[first])), 0.0)
+        price, time_price, floor_price = 0.0, np.zeros(len(rising)), np.zeros(len(rising))
+        if affordable <= min(headroom[first], 1.0):
+            price = 1.0 / taken
+            floor_price = price * self.taken / self.gain
+        elif headroom[first] <= 1.0:
+            floor_price[first] = 1.0 / self.rise[first]
+            time_price[first] = self.gain[first] * floor_price[first] / self.time[first]
+        return _solution(self.least + per_level * level, level, (time_price, floor_price, price))
+
+    def filled(self, cost: Floats) -> LpSolution:
+        """The most that is worth its price, whoever gains most for its part of the row first; equals share."""
+        amount, worth = np.minimum(self.least, self.most), cost / self.taken
+        wanted, room = np.where(worth > 0, self.taken * (self.most - amount), 0.0), max(self.room, 0.0)
+        ranked = np.argsort(-worth, kind="stable")
+        short = (wanted[ranked].cumsum() > room).nonzero()[0]
+        price = float(worth[ranked[short[0]]]) if len(short) else 0.0
+        first, equal = worth > price * (1 + EQUALLY), np.abs(worth - price) <= price * EQUALLY
+        left = max(room - float(wanted[first].sum()), 0.0)
+        share = min(left / max(float(wanted[equal].sum()), 1e-300), 1.0)
+        amount += (first + equal * share) * wanted / self.taken
+        excess = cost - price * self.taken
+        floor_price = np.where((excess < 0) & (self.floor > 0), -excess / self.gain, 0.0)
+        return _solution(amount, 0.0, (np.maximum(excess, 0.0) / self.time, floor_price, price))
+
+
+def _solution(amount: Floats, level: float, prices: tuple[Floats, Floats, float]) -> LpSolution:
+    return LpSolution(np.append(amount, level), np.concatenate([*prices[:2], [prices[2]]]))
