@@ -7,7 +7,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.policies import scores
-from gavel.policies.finish import certified, hold_and_fill
+from gavel.policies.finish import certified
 from gavel.program.demand import FinishTime, Proportional
 from gavel.program.program import Program
 
@@ -15,12 +15,12 @@ from gavel.program.program import Program
 def makespan(problem: Problem) -> Allocation:
     """Minimise the time until the last job is done: max-min of throughput over steps, so no bisection."""
     program = Program(problem, "steps")
-    level = program.max_level(Proportional(program.steps))
-    return hold_and_fill(
+    level, amounts = program.raise_and_fill(Proportional(program.steps), program.normalised_gain)
+    return certified(
         program,
-        level,
-        policy="makespan",
-        score=scores.makespan,
+        amounts,
+        "makespan",
+        scores.makespan,
         bound=1.0 / level.bound,
         prices=level.prices / level.value**2,
         minimised=True,
@@ -33,12 +33,13 @@ def finish_time_fairness(problem: Problem) -> Allocation:
     isolated_seconds = (
         problem.jobs.isolated_age[program.member] + program.steps / problem.isolated_rates[program.profile]
     )
-    level = program.max_level(FinishTime(program.steps, problem.jobs.age[program.member], isolated_seconds))
-    return hold_and_fill(
+    demand = FinishTime(program.steps, problem.jobs.age[program.member], isolated_seconds)
+    level, amounts = program.raise_and_fill(demand, program.normalised_gain)
+    return certified(
         program,
-        level,
-        policy="finish_time_fairness",
-        score=scores.finish_time_fairness,
+        amounts,
+        "finish_time_fairness",
+        scores.finish_time_fairness,
         bound=-level.bound,
         prices=level.prices,
         minimised=True,

@@ -9,13 +9,11 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Problem
 from gavel.policies import scores
-from gavel.policies.finish import certified, hold_and_fill
+from gavel.policies.finish import certified
 from gavel.program.demand import Capped, Demand, Proportional
 from gavel.program.lp import LpSolution
-from gavel.program.program import Level, Program, Solution
+from gavel.program.program import STUCK, Level, Program, Solution
 
-STUCK = 1e-6
-"""A dual above this, relative to the largest, says that a class is stuck; below, it may be rounding."""
 IMPROVED = 1e-7
 """A gain below this, relative to the most that a class can reach, is rounding."""
 
@@ -23,10 +21,9 @@ IMPROVED = 1e-7
 def max_min_fairness(problem: Problem) -> Allocation:
     """Maximise the smallest weighted normalised throughput; ties broken for total normalised throughput."""
     program = Program(problem, "weight")
-    level = program.max_level(Proportional(program.weight / program.normalised_gain))
-    return hold_and_fill(
-        program, level, policy="max_min_fairness", score=scores.fairness, bound=level.bound, prices=level.prices
-    )
+    gain = program.normalised_gain
+    level, amounts = program.raise_and_fill(Proportional(program.weight / gain), gain)
+    return certified(program, amounts, "max_min_fairness", scores.fairness, bound=level.bound, prices=level.prices)
 
 
 def max_min_fairness_water_filling(problem: Problem) -> Allocation:

@@ -1,4 +1,4 @@
-"""How egalitarian policies end: hold the level, give away what is left, and state what was achieved."""
+"""How policies end: they state what was achieved, and check that it is not more than can be."""
 
 from __future__ import annotations
 
@@ -8,29 +8,10 @@ from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import SolverError
 from gavel.core.problem import Floats
 from gavel.policies.scores import Score
-from gavel.program.program import Level, Program
+from gavel.program.program import Program
 
 WRONG_SIDE = 1e-5
 """An objective that passes its bound by more than this, relatively, is not rounding but a mistake of ours."""
-
-
-def hold_and_fill(
-    program: Program,
-    level: Level,
-    *,
-    policy: str,
-    score: Score,
-    bound: float,
-    prices: Floats,
-    minimised: bool = False,
-) -> Allocation:
-    """Hold every class at the level, and maximise total normalised throughput with the rest.
-
-    The optimum of a max-min problem is hugely degenerate: a vertex of it leaves accelerators idle. With this second
-    program nobody can gain without another losing.
-    """
-    filled = program.maximise(program.normalised_gain, floors=level.needed, start=level.start)
-    return certified(program, filled.amounts, policy, score, bound=bound, prices=prices, minimised=minimised)
 
 
 def certified(

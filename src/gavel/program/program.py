@@ -27,6 +27,10 @@ an interior-point method needs more room. Half of it is what a class may lack wh
 less than the floors forgive, more than the solvers err."""
 LEVEL_TOLERANCE = 5e-8
 LEVEL_STEPS = 60
+STUCK = 1e-6
+"""A dual above this, relative to the largest, says that a class is stuck; below, it may be rounding."""
+FILLING = 1e-3
+"""What filling may gain, in parts of what raising everyone to the ceiling does, where one program does both."""
 RATIO_TOLERANCE = 1e-7
 LEAST_SHARE = 1e-11
 """Whoever is asked for a smaller part of its best throughput gets this much: solvers cannot tell less from nothing."""
@@ -57,8 +61,15 @@ class Level:
     pressure: Floats
     """By class: how much the level would rise if it needed less; positive means that it is bottlenecked."""
     prices: Floats
+    amounts: Floats
+    """A point at which everyone stands there."""
     start: LpSolution
     """Where a similar program may begin."""
+
+    @property
+    def binds_everyone(self) -> bool:
+        """Whether no class can have more than this level asks for, unless another has less."""
+        return bool((self.pressure > STUCK * float(self.pressure.max(initial=0.0))).all())
 
 
 class Program:
@@ -130,6 +141,44 @@ class Program:
             total += np.bincount(c.second[s], weights=(c.second_rate * self.unit * amounts)[s], minlength=len(self))
         return total / self.count
 
+    def raise_and_fill(self, demand: Demand, gain: Floats) -> tuple[Level, Floats]:
+        """The highest level, and the amounts that give away what is left so that the jobs together gain most.
+
+        The optimum of a max-min problem is hugely degenerate: a vertex of it leaves accelerators idle. With a second
+        program nobody can gain without another losing. Mostly one is enough: either somebody is as fast as can be, or
+        nothing is left.
+        """
+        start: LpSolution | None = None
+        if self._may_reach_ceiling:
+            start = self._filled_ceiling(demand, gain)
+            amounts = self.feasible(start.x[:-1])
+            if demand.reached(self.throughput(amounts) * (1 + self._slack / 2)) >= demand.ceiling(self.reach):
+                return self._at_ceiling(demand, np.zeros(len(self)), amounts, start), amounts
+        level = self.max_level(demand, start=start)
+        if level.binds_everyone:
+            return level, level.amounts
+        return level, self.maximise(gain, floors=level.needed, start=level.start).amounts
+
+    @property
+    def _may_reach_ceiling(self) -> bool:
+        """Whether there is something to solve, by simplex, and an accelerator for everyone."""
+        by_simplex = len(self) < min(MANY_CLASSES, len(self.combos))
+        enough = self.count @ self.workers <= self.problem.counts.sum()
+        return bool(by_simplex and enough and self._unhindered is None)
+
+    def _filled_ceiling(self, demand: Demand, gain: Floats) -> LpSolution:
+        """A point at the ceiling that gains most, if the ceiling can be reached: one program raises and fills."""
+        cost = self._worth(gain) * self.unit
+        small = FILLING / float(np.abs(cost).max())
+        lp, _ = self._lp(cost * small, np.zeros(len(self)), demand.at(demand.ceiling(self.reach)))
+        return solve(lp).solution
+
+    def _at_ceiling(self, demand: Demand, floors: Floats, amounts: Floats, start: LpSolution) -> Level:
+        """The level at which somebody is as fast as can be: no accelerator more would help."""
+        top = demand.ceiling(self.reach)
+        asked = np.minimum(np.maximum(demand.at(top), floors), self.reach)
+        return Level(top, top, asked, np.zeros(len(self)), np.zeros(len(self.problem.types)), amounts, start)
+
     def max_level(self, demand: Demand, *, floors: Floats | None = None, start: LpSolution | None = None) -> Level:
         """The highest level of `demand` that is feasible, each class keeping at least its floor.
 
@@ -140,20 +189,19 @@ class Program:
         floors = np.zeros(len(self)) if floors is None else floors
         top = demand.ceiling(self.reach)
         if self._unhindered is not None and demand.reached(self.reach) >= top:
-            asked = np.minimum(np.maximum(demand.at(top), floors), self.reach)
-            nothing = np.zeros(len(self)), np.zeros(len(self.problem.types))
-            return Level(top, top, asked, *nothing, self._start(self._unhindered, level=1.0))
+            return self._at_ceiling(demand, floors, self._unhindered, self._start(self._unhindered, level=1.0))
         low, high, exact = -np.inf, top, False
-        kept, given = floors * (1 - self._slack), floors
+        kept, given, point = floors * (1 - self._slack), floors, np.zeros(len(self.combos))
         for _ in range(LEVEL_STEPS):
             asked = demand.at(high)
             target = np.where(asked > floors, asked, kept)  # whoever does not rise has no way to go, not even a hair
             lp, scale = self._lp(None, kept, target)
             checked = solve(lp, start=start, exact=exact)
             start = checked.solution
-            got = self.throughput(self.feasible(checked.solution.x[:-1]))
+            amounts = self.feasible(checked.solution.x[:-1])
+            got = self.throughput(amounts)
             reached = min(demand.reached(got * (1 + self._slack / 2)), high)
-            low, given = (reached, got) if reached >= low else (low, given)
+            low, given, point = (reached, got, amounts) if reached >= low else (low, given, point)
             pressure = checked.bound.prices[len(self) : 2 * len(self)] * scale
             affordable = self._affordable(lp, checked.bound)
             before, high = high, _meet(demand, pressure, affordable, low, high)
@@ -172,6 +220,7 @@ class Program:
             np.minimum(np.maximum(demand.at(low), floors), given),
             pressure * self.fastest,
             prices,
+            point,
             checked.solution,
         )
 

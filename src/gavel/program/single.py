@@ -1,6 +1,6 @@
 """Programs whose classes have one way to run each, and share one row: a cluster of one type. Solved by sorting.
 
-    maximise  c.x + C L,   t x <= T,   g x >= f + d L,   a.x <= b,   by class, 0 <= L <= 1.
+    maximise  c.x or L,   t x <= T,   g x >= f + d L,   a.x <= b,   by class, 0 <= L <= 1.
 
 The level can rise until the row is full, or until a class has all of its time. Without a level, whoever gains most for
 what it takes of the row comes first (a fractional knapsack).
@@ -22,7 +22,8 @@ EQUALLY = 1e-9
 
 def fits(lp: Lp) -> bool:
     """Whether a program is of this kind."""
-    return lp.grid is not None and lp.matrix.shape == (2 * lp.classes + 1, lp.classes + 1)
+    raises_and_fills = lp.has_level and lp.cost[:-1].any()
+    return lp.grid is not None and lp.matrix.shape == (2 * lp.classes + 1, lp.classes + 1) and not raises_and_fills
 
 
 def solve(lp: Lp) -> LpSolution:
