@@ -5,11 +5,13 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from gavel.core.errors import InputError
+from gavel.reproduce import drawings
 from gavel.reproduce.drawings import published_table, sweep_table, with_drawings
 from gavel.reproduce.measured import Measured, checks
 from gavel.reproduce.measures import MEASURES
@@ -174,6 +176,24 @@ def test_ours_stands_beside_what_the_authors_published() -> None:
     assert found[1].rows == [["aware", "2", "5.00", "6.00", "1.20"]]
     assert sweep_table(measured)[1].rows == [["aware", "6.00"], ["agnostic", "2.00"]]
     assert len(with_drawings(measured, measured.study, compare=False).tables) == 1
+
+
+@pytest.mark.parametrize(
+    ("series", "axis", "said"),
+    [
+        ({2.0: 21600.0}, "x", ["6"]),
+        ({2.0: 21600.0, 4.0: 720000.0}, "y", []),
+        ({2.0: 720000.0}, "x", ["200"]),
+    ],
+    ids=["one load: bars", "two: lines", "large figures are whole"],
+)
+def test_a_figure_against_load_is_drawn(series: dict[float, float], axis: str, said: list[str]) -> None:
+    measured = Measured(Study.read("tiny", TINY), results(aware=series))
+    with patch.object(drawings, "png", return_value=b"a picture") as drawn:
+        assert drawings.sweep_plot(measured).png == b"a picture"
+    (axes,) = drawn.call_args.args[0].axes
+    assert getattr(axes, f"get_{axis}label")() == "average JCT (h)"
+    assert [text.get_text() for text in axes.texts] == said
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+from matplotlib.axes import Axes
 
+from gavel.core.problem import Floats
 from gavel.plots.figures import MARKERS, Plot, colour, dash, new_figure, png, styled
 from gavel.plots.page import NumberTable
 from gavel.reproduce.measured import Measured
-from gavel.reproduce.study import Study
+from gavel.reproduce.study import Contender, Study
 
 UNITS = {"seconds": ("h", 3600.0), "dollars": ("$", 1.0)}
 """How figures are shown, by the end of their name."""
@@ -20,39 +22,69 @@ def unit_of(figure: str) -> tuple[str, float]:
 
 
 def sweep_plot(measured: Measured) -> Plot:
-    """Lines over loads with deviations; contenders that are run at few loads are dots."""
+    """A figure by contender: lines over loads, or bars where there is one load; deviations over seeds."""
     study = measured.study
-    unit, divisor = unit_of(study.figure)
+    unit, _ = unit_of(study.figure)
+    label, several = f"{NAMES.get(study.figure, study.figure)} ({unit})", len(_loads(measured)) > 1
     with styled():
-        figure, (axis,) = new_figure(5.0)
-        for number, contender in enumerate(study.contenders):
-            series = measured.series(contender.key, study.figure)
-            if not series or (contender.loads is not None and len(series) < 3):
-                continue
-            spread = measured.deviations(contender.key, study.figure)
-            loads = np.array(list(series))
+        figure, (axis,) = new_figure(5.0 if several else 0.8 + 0.6 * len(study.contenders))
+        if several:
+            _lines(axis, measured)
+            axis.set_xlabel(f"load on the paper's cluster ({study.load_unit})")
+            axis.set_ylabel(label)
+        else:
+            _bars(axis, measured)
+            axis.set_xlabel(label)
+        return Plot(study.name, study.title, study.about, png(figure))
+
+
+def _loads(measured: Measured) -> list[float]:
+    return sorted({load for _, load in measured.results})
+
+
+def _lines(axis: Axes, measured: Measured) -> None:
+    """Contenders that are run at few loads are left to the table."""
+    study = measured.study
+    for number, contender in enumerate(study.contenders):
+        shown, spread = _shown(measured, contender)
+        if len(shown) and (contender.loads is None or len(shown) >= 3):
             axis.errorbar(
-                loads,
-                np.array(list(series.values())) / divisor,
-                yerr=np.array([spread[load] for load in loads]) / divisor,
+                list(measured.series(contender.key, study.figure)),
+                shown,
+                yerr=spread,
                 label=contender.label,
                 color=colour(number),
                 linestyle=dash(number),
                 marker=MARKERS[number % len(MARKERS)],
                 capsize=3,
             )
-        axis.set_xlabel(f"load on the paper's cluster ({study.load_unit})")
-        axis.set_ylabel(f"{NAMES.get(study.figure, study.figure)} ({unit})")
-        axis.set_ylim(bottom=0)
-        axis.legend()
-        return Plot(study.name, study.title, study.about, png(figure))
+    axis.set_ylim(bottom=0)
+    axis.legend()
+
+
+def _bars(axis: Axes, measured: Measured) -> None:
+    for number, contender in enumerate(measured.study.contenders):
+        shown, spread = _shown(measured, contender)
+        bars = axis.barh([contender.label] * len(shown), shown, xerr=spread, color=colour(number), height=0.6)
+        axis.bar_label(bars, [f"{value:,.0f}" if value >= 100 else f"{value:.3g}" for value in shown], padding=4)
+    axis.invert_yaxis()
+    axis.margins(x=0.12)
+    axis.grid(visible=False, axis="y")
+
+
+def _shown(measured: Measured, contender: Contender) -> tuple[Floats, Floats]:
+    """The study's figure by load as it is shown, and its deviations."""
+    figure = measured.study.figure
+    series, spread = measured.series(contender.key, figure), measured.deviations(contender.key, figure)
+    _, divisor = unit_of(figure)
+    return np.array(list(series.values())) / divisor, np.array([spread[load] for load in series]) / divisor
 
 
 def sweep_table(measured: Measured) -> tuple[str, NumberTable]:
     """The plotted figure by contender and load."""
     study = measured.study
     unit, divisor = unit_of(study.figure)
-    loads = sorted({load for _, load in measured.results})
+    loads = _loads(measured)
     rows = []
     for contender in study.contenders:
         series = measured.series(contender.key, study.figure)

@@ -10,7 +10,7 @@ from gavel.core.cluster import AcceleratorType
 from gavel.core.jobs import Entity, EntityPolicy, Job
 from gavel.core.problem import Floats, Problem
 from gavel.core.throughputs import ThroughputTable, find_table
-from gavel.plots.figures import Plot, colour, new_figure, png, styled
+from gavel.plots.figures import Plot, colour, legend_below, new_figure, png, styled
 from gavel.policies.registry import allocate
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
@@ -124,10 +124,12 @@ def _plot(study: Study, table: ThroughputTable, jobs: list[Job], inside: EntityP
         figure, (upper, lower) = new_figure(7.0, rows=2)
         shades = [colour(n // JOBS_OF_EACH) for n in range(len(jobs))]
         share = bands / bands.sum(axis=1, keepdims=True)
-        upper.stackplot(steps, share.T, colors=shades, edgecolor="white", linewidth=0.4)
+        names = [f"entity with weight {weight:g}, one band a job" for weight in WEIGHTS]
+        labels = [names[n // JOBS_OF_EACH] if n % JOBS_OF_EACH == 0 else "_no label" for n in range(len(jobs))]
+        upper.stackplot(steps, share.T, labels=labels, colors=shades, edgecolor="white", linewidth=0.4)
         upper.set_ylabel("share of total\nnormalised throughput")
         lower.plot(steps, bands.sum(axis=1), color="#222222")
         lower.set_ylabel("total normalised\nthroughput")
         lower.set_xlabel("time (a job comes every 4 steps)")
-        caption = f"{study.about} Colours: entities with weights 1 (blue), 2 (orange) and 3 (green); one band a job."
-        return Plot(study.name, study.title, caption, png(figure))
+        legend_below(figure, [upper], columns=len(WEIGHTS))
+        return Plot(study.name, study.title, study.about, png(figure))
