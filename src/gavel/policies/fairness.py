@@ -12,7 +12,7 @@ from gavel.policies import scores
 from gavel.policies.finish import certified
 from gavel.program.demand import Capped, Demand, Proportional
 from gavel.program.lp import LpSolution
-from gavel.program.program import STUCK, Level, Program, Solution
+from gavel.program.program import STUCK, Level, Program
 
 IMPROVED = 1e-7
 """A gain below this, relative to the most that a class can reach, is rounding."""
@@ -35,11 +35,11 @@ def max_min_fairness_water_filling(problem: Problem) -> Allocation:
         gain = program.normalised_gain
         return Capped(position / gain, np.where(active, program.weight, 0.0) / gain, cap / gain)
 
-    first, filled = water_fill(program, stage)
+    first, amounts = water_fill(program, stage)
     bound = min(first.bound, float(np.min(cap / program.weight)))
     return certified(
         program,
-        filled.amounts,
+        amounts,
         "max_min_fairness_water_filling",
         scores.fairness,
         bound=bound,
@@ -47,12 +47,12 @@ def max_min_fairness_water_filling(problem: Problem) -> Allocation:
     )
 
 
-def water_fill(program: Program, stage: Callable[[Floats, Bools], Demand]) -> tuple[Level, Solution]:
+def water_fill(program: Program, stage: Callable[[Floats, Bools], Demand]) -> tuple[Level, Floats]:
     """Raise all classes together, freeze those that are stuck, and go on with the rest.
 
     `stage` says how the active classes rise from a position (in normalised throughput). A class is stuck if it
     reached its cap, or if its floor has a positive dual at the highest level: then no allocation gives it more
-    without taking from another. Returns the first level and the final allocation.
+    without taking from another. Returns the first level and the final amounts.
     """
     gain = program.normalised_gain
     cap = program.reach * gain
@@ -66,12 +66,16 @@ def water_fill(program: Program, stage: Callable[[Floats, Bools], Demand]) -> tu
         position = level.needed * gain
         stuck = level.pressure > STUCK * float(level.pressure.max(initial=0.0))
         still = active & ~stuck & (position < cap * (1 - IMPROVED))
+        if level.binds_everyone:
+            return first, level.amounts
+        if not still.any():
+            return first, program.maximise(gain, floors=position / gain, start=level.start).amounts
         # What the active classes can still gain together; nothing at all means that everyone is stuck.
         rest = program.maximise(np.where(still, gain, 0.0), floors=position / gain, start=level.start)
         start = rest.start
         gained = (program.throughput(rest.amounts) * gain - position) / cap
         if not (gained[still] > IMPROVED).any():
-            return first, program.maximise(gain, floors=position / gain, start=start)
+            return first, program.maximise(gain, floors=position / gain, start=start).amounts
         if (still == active).all():  # the duals were too weak to tell: whoever gained least goes
             still[np.flatnonzero(active)[gained[active].argmin()]] = False
         active = still

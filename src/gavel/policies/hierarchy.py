@@ -30,11 +30,11 @@ def hierarchical(problem: Problem) -> Allocation:
         gain = program.normalised_gain
         return Path(position / gain, active, lambda still: tree.deal(still) / gain, cap / gain, affordable)
 
-    first, filled = water_fill(program, stage)
+    first, amounts = water_fill(program, stage)
     share = tree.deal(np.ones(len(program), dtype=bool))
     served = share > 0
     bound = min(first.bound, float(np.min(cap[served] / share[served])))
-    return certified(program, filled.amounts, "hierarchical", score, bound=bound, prices=first.prices)
+    return certified(program, amounts, "hierarchical", score, bound=bound, prices=first.prices)
 
 
 def score(allocation: Allocation) -> float:
