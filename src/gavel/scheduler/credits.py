@@ -377,7 +377,7 @@ class Credits:
             while runs and not current.may_yield(runs[0]):
                 runs.popleft()
             able += [run for run in runs if current.may_yield(run) and run not in spare]
-        return fewest(able, needed)
+        return fewest(able, needed) if able else None
 
     def _ranked(self, kind: int, current: Draft) -> list[tuple[float, deque[Run]]]:
         """Who might yield on a type, by what they stand at."""
