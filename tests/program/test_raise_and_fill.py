@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import PropertyMock, patch
 
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -22,8 +23,8 @@ EGALITARIAN = ["max_min_fairness", "makespan", "finish_time_fairness"]
 
 
 def by_two_programs(problem: Problem, policy: str) -> Allocation:
-    never = PropertyMock(return_value=False)
-    with patch.object(Program, "_may_reach_ceiling", never), patch.object(Level, "binds_everyone", never):
+    never, nobody = PropertyMock(return_value=False), PropertyMock(return_value=np.zeros(1, dtype=bool))
+    with patch.object(Program, "_may_reach_ceiling", never), patch.object(Level, "stuck", nobody):
         return allocate(problem, policy)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -141,3 +142,20 @@ def test_plain_and_credits_agree_on_what_an_uncontended_job_gets() -> None:
         )
         assert outcome.jobs["j"].seconds == pytest.approx(10_000.0, rel=0.01)
         assert np.argmax(outcome.jobs["j"].received) == builtin_table().types.index("v100")
+
+
+@pytest.mark.parametrize("agnostic", [False, True], ids=["aware", "agnostic"])
+def test_rounds_that_nobody_looks_at_change_nothing(agnostic: bool) -> None:
+    experiment = Experiment(
+        cluster="v100=3,p100=3,k80=3",
+        policy="max_min_fairness",
+        agnostic=agnostic,
+        jobs=60,
+        arrivals_per_hour=0.5,
+    )
+    ours = run(experiment).document()
+    with patch.object(Credits, "_calm_rounds", return_value=0) as looked:
+        looking = run(experiment).document()
+    assert looked.called
+    timed = {"solver_seconds", "wall_seconds"}
+    assert {k: v for k, v in ours.items() if k not in timed} == {k: v for k, v in looking.items() if k not in timed}

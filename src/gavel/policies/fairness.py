@@ -12,7 +12,7 @@ from gavel.policies import scores
 from gavel.policies.finish import certified
 from gavel.program.demand import Capped, Demand, Proportional
 from gavel.program.lp import LpSolution
-from gavel.program.program import STUCK, Level, Program
+from gavel.program.program import Level, Program
 
 IMPROVED = 1e-7
 """A gain below this, relative to the most that a class can reach, is rounding."""
@@ -64,10 +64,9 @@ def water_fill(program: Program, stage: Callable[[Floats, Bools], Demand]) -> tu
         level = program.max_level(stage(position, active), floors=position / gain, start=start)
         first = first or level
         position = level.needed * gain
-        stuck = level.pressure > STUCK * float(level.pressure.max(initial=0.0))
-        still = active & ~stuck & (position < cap * (1 - IMPROVED))
-        if level.binds_everyone:
+        if level.stuck.all():
             return first, level.amounts
+        still = active & ~level.stuck & (position < cap * (1 - IMPROVED))
         if not still.any():
             return first, program.maximise(gain, floors=position / gain, start=level.start).amounts
         # What the active classes can still gain together; nothing at all means that everyone is stuck.

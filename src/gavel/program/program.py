@@ -13,7 +13,7 @@ import numpy as np
 
 from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import SolverError
-from gavel.core.problem import Classes, Floats, Ints, JobField, Problem, grouped
+from gavel.core.problem import Bools, Classes, Floats, Ints, JobField, Problem, grouped
 from gavel.program.columns import Columns
 from gavel.program.demand import Demand
 from gavel.program.frame import Combos, Frame
@@ -67,9 +67,9 @@ class Level:
     """Where a similar program may begin."""
 
     @property
-    def binds_everyone(self) -> bool:
-        """Whether no class can have more than this level asks for, unless another has less."""
-        return bool((self.pressure > STUCK * float(self.pressure.max(initial=0.0))).all())
+    def stuck(self) -> Bools:
+        """By class: whether it cannot have more than this level asks for, unless another has less."""
+        return np.asarray(self.pressure > STUCK * float(self.pressure.max(initial=0.0)))
 
 
 class Program:
@@ -155,7 +155,7 @@ class Program:
             if demand.reached(self.throughput(amounts) * (1 + self._slack / 2)) >= demand.ceiling(self.reach):
                 return self._at_ceiling(demand, np.zeros(len(self)), amounts, start), amounts
         level = self.max_level(demand, start=start)
-        if level.binds_everyone:
+        if level.stuck.all():
             return level, level.amounts
         return level, self.maximise(gain, floors=level.needed, start=level.start).amounts
 

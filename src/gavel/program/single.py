@@ -102,4 +102,4 @@ class _Line:
 
 
 def _solution(amount: Floats, level: float, prices: tuple[Floats, Floats, float]) -> LpSolution:
-    return LpSolution(np.append(amount, level), np.concatenate([*prices[:2], [prices[2]]]))
+    return LpSolution(np.append(amount, level), np.hstack(prices))
