@@ -10,6 +10,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -54,7 +55,10 @@ class Gang:
         """Wait until a rank says this."""
         output = self.processes[rank].stdout
         assert output is not None
+        late = threading.Timer(PATIENCE, self.processes[rank].kill)
+        late.start()
         assert line.encode() in (said.rstrip(b"\n") for said in output)
+        late.cancel()
 
     def ends(self) -> list[str]:
         """Wait for all, and return the last line of each; nobody must have failed."""

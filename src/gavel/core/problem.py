@@ -238,6 +238,12 @@ class Problem:
         return self.type_rates @ (self.counts / total) if total > 0 else np.zeros(len(self.rates))
 
     @cached_property
+    def normalised_gains(self) -> Floats:
+        """By profile: what turns steps per second into normalised throughput; 0 for jobs that cannot run."""
+        equal = self.equal_share_rates
+        return np.divide(self.profiles.workers, equal, out=np.zeros(len(equal)), where=equal > 0)
+
+    @cached_property
     def fastest_rates(self) -> Floats:
         """By profile: the throughput on the fastest type."""
         return np.asarray(self.rates.max(axis=1, initial=0.0))
@@ -248,16 +254,30 @@ class Problem:
         return self.fastest_rates > 0
 
     @cached_property
-    def isolated_rates(self) -> Floats:
-        """By profile: the throughput of a job that owns 1/n of every type, n being the jobs that can run."""
-        return np.asarray((self.isolated_shares * self.type_rates).sum(axis=1))
+    def room(self) -> Floats:
+        """By profile and type: how many such jobs have room there at once."""
+        return np.asarray(self.counts[None, :] / self.profiles.workers[:, None] * (self.type_rates > 0))
+
+    @cached_property
+    def whole_cluster(self) -> tuple[Floats, Floats]:
+        """By profile: how many such jobs have room at once, and the steps per second that they make together."""
+        return self.room.sum(axis=1), (self.room * self.type_rates).sum(axis=1)
 
     @cached_property
     def isolated_shares(self) -> Floats:
-        """By profile and type: 1/n of the type's accelerators, divided by workers, at most all of the job's time."""
-        jobs = max(int(self.runnable[self.jobs.profile].sum()), 1)
-        shares = self.counts[None, :] / (jobs * self.profiles.workers[:, None]) * (self.type_rates > 0)
-        return np.asarray(shares / np.maximum(shares.sum(axis=1, keepdims=True), 1.0))
+        """By profile and type: 1/n of the room there, n being the jobs that can run; at most all of a job's time."""
+        jobs, _ = self.whole_cluster
+        return np.asarray(self.room / np.maximum(jobs, self._runnable_jobs)[:, None])
+
+    @cached_property
+    def isolated_rates(self) -> Floats:
+        """By profile: the throughput of a job that has its isolated shares."""
+        jobs, together = self.whole_cluster
+        return np.asarray(together / np.maximum(jobs, self._runnable_jobs))
+
+    @property
+    def _runnable_jobs(self) -> int:
+        return max(int(self.runnable[self.jobs.profile].sum()), 1)
 
     @cached_property
     def worthwhile_pairs(self) -> tuple[Ints, Ints]:
@@ -302,8 +322,11 @@ _KNOWN_BEFORE_JOBS = (
     "rates",
     "type_rates",
     "equal_share_rates",
+    "normalised_gains",
     "fastest_rates",
     "runnable",
+    "room",
+    "whole_cluster",
     "worthwhile_pairs",
     "kept",
 )

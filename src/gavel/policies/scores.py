@@ -22,9 +22,7 @@ def runnable_jobs(problem: Problem) -> Bools:
 
 def normalised(problem: Problem, throughput: Floats) -> Floats:
     """Throughput over that of an equal share of the cluster, times workers; 0 for jobs that cannot run."""
-    equal = problem.equal_share_rates[problem.jobs.profile]
-    workers = problem.profiles.workers[problem.jobs.profile]
-    return np.divide(throughput * workers, equal, out=np.zeros(len(throughput)), where=equal > 0)
+    return throughput * problem.normalised_gains[problem.jobs.profile]
 
 
 def fairness(allocation: Allocation) -> float:

@@ -118,7 +118,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools) -> Frame:
         workers,
         fastest,
         _reach(fastest, combos),
-        workers / problem.equal_share_rates[profile],
+        problem.normalised_gains[profile],
         problem.counts,
         combos,
         best,
