@@ -62,7 +62,7 @@ class FakeScheduler(stubs.GavelServicer):
         if server is not None:
             with self.changed:
                 self.changed.notify_all()
-            server.stop(0).wait()
+            assert server.stop(0).wait(60), "calls that nobody ends"
 
     def restart(self) -> None:
         self.stop()
@@ -143,7 +143,7 @@ class FakeScheduler(stubs.GavelServicer):
         server = self._opened()
         told: dict[str, bytes] = {}
         caught_up = False
-        while context.is_active() and self._server is server:
+        while context.is_active() and self._server is server is not None:
             with self.changed:
                 news = [job for job in self._matching(request) if told.get(job.id) != job.SerializeToString()]
                 if not news and caught_up:
@@ -162,7 +162,7 @@ class FakeScheduler(stubs.GavelServicer):
         server = self._opened()
         log = self.log.get((request.id, request.rank), b"")
         offset = max(self.dropped, request.offset, len(log) - request.tail if request.tail else 0)
-        while context.is_active() and self._server is server:
+        while context.is_active() and self._server is server is not None:
             with self.changed:
                 log = self.log.get((request.id, request.rank), b"")
                 over = self.jobs[request.id].state in OVER

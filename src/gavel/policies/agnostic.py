@@ -115,22 +115,27 @@ def _evenly(seen: Allocation, problem: Problem, workers: Floats) -> Floats:
     """
     runs = (seen.rates > 0).any(axis=1) * 1.0
     total = seen.instances.sum(axis=1, keepdims=True)
-    columns = (problem.column_type[:, None] == np.arange(len(problem.types))) * 1.0
-    lean = np.ones(len(problem.types))
-    for _ in range(SCALINGS):
-        weight = runs * lean[problem.column_type]
-        mixed = total * weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
-        asked = workers @ mixed @ columns
-        over = asked / np.maximum(problem.counts, 1e-300)
-        if (over <= 1.0).all():
-            break
-        lean = lean / np.maximum(over, 1.0)
+    by_type = runs @ (problem.column_type[:, None] == np.arange(len(problem.types)))
+    weight = runs * _leaning(workers * total[:, 0], by_type, problem.counts)[problem.column_type]
+    mixed = total * weight / np.maximum(weight.sum(axis=1, keepdims=True), 1e-300)
     blend = 1.0
     for used, limit in _limits(problem, workers):
         asked_here, placed = float((used * mixed).sum()), float((used * seen.instances).sum())
         if asked_here > limit and asked_here > placed:
             blend = min(blend, max((limit - placed) / (asked_here - placed), 0.0))
     return np.asarray(blend * mixed + (1 - blend) * seen.instances)
+
+
+def _leaning(workers: Floats, ways: Floats, counts: Floats) -> Floats:
+    """By type: the weight with which so many workers of each combo fit there, by the ways that it has to run there."""
+    lean = np.ones(len(counts))
+    for _ in range(SCALINGS):
+        asked = (workers / np.maximum(ways @ lean, 1e-300)) @ ways * lean
+        over = asked / np.maximum(counts, 1e-300)
+        if (over <= 1.0).all():
+            break
+        lean = lean / np.maximum(over, 1.0)
+    return lean
 
 
 def _limits(problem: Problem, workers: Floats) -> Iterator[tuple[Floats, float]]:
