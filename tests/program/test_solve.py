@@ -94,8 +94,21 @@ def test_sifting_ends_where_simplex_on_all_columns_does() -> None:
 
 def test_the_time_limit_is_of_one_solve_and_not_of_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler runs for months, and a simulation for hours."""
-    monkeypatch.setattr(highs, "TIME_LIMIT_SECONDS", 0.2)
+    monkeypatch.setattr(highs, "SECONDS", 0.1)
+    monkeypatch.setattr(highs, "SECONDS_EACH", 0.0)
     monkeypatch.setattr(highs, "_reused", highs._Reused())
     highs.solve(LP, "primal simplex")
-    while highs._reused.by_method["primal simplex"].getRunTime() < 0.3:
+    while highs._reused.by_method["primal simplex"].highs.getRunTime() < 0.3:
         highs.solve(LP, "primal simplex")
+
+
+def test_a_method_that_does_not_come_to_an_end_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(generated_problem(60, seed=3))
+    lp, _ = program._lp(np.zeros(len(program.combos)), np.zeros(len(program)), program.fastest)
+    monkeypatch.setattr(highs, "_reused", highs._Reused())
+    monkeypatch.setattr(highs, "ITERATIONS", 1)
+    monkeypatch.setattr(highs, "ITERATIONS_EACH", 0)
+    with pytest.raises(SolverFailed, match="Iteration limit"):
+        highs.solve(lp, "primal simplex")
+    monkeypatch.undo()
+    assert solve(lp).bound.value == pytest.approx(float(lp.cost @ highs.solve(lp, "primal simplex").x), rel=1e-9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import dataclass
 from typing import Literal
 
 import highspy
@@ -21,14 +22,17 @@ _OPTIONS: dict[Method, dict[str, object]] = {
 }
 
 
-TIME_LIMIT_SECONDS = 600.0
+SECONDS, SECONDS_EACH = 30.0, 0.01
+"""What a solve may take: so much, and so much for each row and column. Most take a few milliseconds."""
+ITERATIONS, ITERATIONS_EACH = 1000, 20
+"""The same for steps of a simplex method. Our programs take less than one for each row and column."""
 SIFTING_BATCH = 250
 SIFTING_ROUNDS = 200
 
 
 def solve(lp: Lp, method: Method, *, start: LpSolution | None = None) -> LpSolution:
     """Solve by HiGHS; raises SolverFailed unless it reports optimality."""
-    highs = reused(method)
+    highs = reused(method, sum(lp.matrix.shape))
     _pass(highs, lp)
     if start is not None and start.basis is not None:
         highs.setBasis(start.basis)
@@ -50,7 +54,7 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
     if start is not None:
         active |= start.x > 0
     columns = np.flatnonzero(active)
-    highs = reused(method)
+    highs = reused(method, sum(lp.matrix.shape))
     _pass(highs, lp, columns)
     for _ in range(SIFTING_ROUNDS):
         _run(highs, method)
@@ -81,36 +85,50 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
     raise SolverFailed(f"sifting: no end after {SIFTING_ROUNDS} rounds")
 
 
+@dataclass(slots=True)
+class _Kept:
+    """A HiGHS object, and the limits that it was last given."""
+
+    highs: highspy.Highs
+    seconds: float = 0.0
+    """What its clock may come to: it goes on from solve to solve."""
+    iterations: int = 0
+
+
 class _Reused(threading.local):
     """One HiGHS object for each method and thread: making one costs as much as solving a small program."""
 
     def __init__(self) -> None:
-        self.by_method: dict[Method, highspy.Highs] = {}
-        self.limit: dict[Method, float] = {}
-        """What the clock of each may come to."""
+        self.by_method: dict[Method, _Kept] = {}
 
 
 _reused = _Reused()
 
 
-def reused(method: Method) -> highspy.Highs:
-    """The HiGHS object of this thread for a method; the model that it is given replaces the last one."""
-    if method in _reused.by_method:
-        known, clock = _reused.by_method[method], _reused.by_method[method].getRunTime()
-        # Its clock goes on from solve to solve, and the limit is on what the clock says; setting it takes a while.
-        if clock + TIME_LIMIT_SECONDS > _reused.limit[method]:
-            _reused.limit[method] = clock + 2 * TIME_LIMIT_SECONDS
-            known.setOptionValue("time_limit", _reused.limit[method])
-        return known
-    highs = _reused.by_method[method] = highspy.Highs()
-    _reused.limit[method] = TIME_LIMIT_SECONDS
+def reused(method: Method, size: int) -> highspy.Highs:
+    """The HiGHS object of this thread for a method; the model that it is given replaces the last one.
+
+    `size` is how many rows and columns that has. A method that goes round in circles ends, and another may be tried.
+    """
+    kept = _reused.by_method.get(method)
+    if kept is None:
+        kept = _reused.by_method[method] = _Kept(_made(method))
+    clock = kept.highs.getRunTime()
+    seconds, iterations = SECONDS + SECONDS_EACH * size, ITERATIONS + ITERATIONS_EACH * size
+    # Setting an option takes as long as a few iterations, so what is about right stays.
+    if not seconds <= kept.seconds - clock <= 2 * seconds:
+        kept.seconds = clock + 2 * seconds
+        kept.highs.setOptionValue("time_limit", kept.seconds)
+    if not iterations <= kept.iterations <= 4 * iterations:
+        kept.iterations = 2 * iterations
+        kept.highs.setOptionValue("simplex_iteration_limit", kept.iterations)
+    return kept.highs
+
+
+def _made(method: Method) -> highspy.Highs:
+    highs = highspy.Highs()
     highs.silent()
-    options = {
-        "threads": 1,
-        "time_limit": TIME_LIMIT_SECONDS,
-        "primal_feasibility_tolerance": 1e-10,
-        "dual_feasibility_tolerance": 1e-10,
-    }
+    options = {"threads": 1, "primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
     for name, value in (options | _OPTIONS[method]).items():
         highs.setOptionValue(name, value)
     return highs

@@ -31,7 +31,8 @@ def solve(cost: Floats, to: Ints, origin: Ints, demand: Floats, supply: Floats) 
     >>> found.x.round().astype(int).tolist()
     [1, 0, 0, 1]
     """
-    solver, rows, columns = highs.reused("primal simplex"), len(demand) + len(supply), len(cost)
+    rows, columns = len(demand) + len(supply), len(cost)
+    solver = highs.reused("primal simplex", rows + columns)
     index = np.empty(2 * columns, dtype=np.int32)
     index[0::2], index[1::2] = to, len(demand) + origin
     solver.passModel(
@@ -55,6 +56,9 @@ def solve(cost: Floats, to: Ints, origin: Ints, demand: Floats, supply: Floats) 
     if begin is not None:
         solver.setBasis(_basis(begin, len(demand), len(supply)))
     solver.run()
+    if solver.getModelStatus() not in _ANSWERS:
+        solver.clearSolver()  # another way may lead there
+        solver.run()
     status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
         return None
@@ -63,6 +67,9 @@ def solve(cost: Floats, to: Ints, origin: Ints, demand: Floats, supply: Floats) 
     solution = solver.getSolution()
     prices = np.array(solution.row_dual)
     return Transport(np.array(solution.col_value), prices[: len(demand)], np.maximum(-prices[len(demand) :], 0.0))
+
+
+_ANSWERS = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
 
 
 def _greedy(cost: Floats, to: Ints, origin: Ints, demand: Floats, supply: Floats) -> Bools | None:
