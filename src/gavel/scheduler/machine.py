@@ -166,8 +166,10 @@ class Scheduler:
 
     def _progressed(self, event: JobsProgressed) -> list[Command]:
         slot_of, steps = self.roster.slot_of, event.steps
-        slots = [slot_of[job] for job in event.jobs if job in slot_of]
-        if len(slots) < len(event.jobs):  # some have left meanwhile
+        try:
+            slots = [slot_of[job] for job in event.jobs]
+        except KeyError:  # some have left meanwhile
+            slots = [slot_of[job] for job in event.jobs if job in slot_of]
             steps = steps[[job in slot_of for job in event.jobs]]
         self.roster.steps[slots] -= steps
         return []
@@ -411,12 +413,12 @@ class Scheduler:
         if not runs and not self.placed:
             return self._sleep()
         self._round_ends = until = time + self.settings.round_seconds
+        unchanged = len(runs) == len(self.placed) and all(map(self.placed.__contains__, runs))
+        if unchanged and not self._scattered:
+            self._accounted_until = time
+            return [Renew(until), WakeAt(until)]
         kept = set(runs)
         commands: list[Command] = []
-        if kept == self.placed.keys():
-            self._accounted_until = time
-            if not self._scattered:
-                return [Renew(until), WakeAt(until)]
         for run in [run for run in self.placed if run not in kept]:
             self.floors[run.type_index].give_back(self._clear(run))
             commands += [Stop(self._name(slot)) for slot in run.members]
@@ -435,13 +437,11 @@ class Scheduler:
 
     def _seat(self, run: Run, where: Where) -> None:
         self.placed[run] = where
-        for slot in run.members:
-            self.roster.running_on[slot] = run.type_index + 1
+        self.roster.starts(run.members, run.type_index)
 
     def _clear(self, run: Run) -> Where:
         """Take a run off its accelerators, and say which they were."""
-        for slot in run.members:
-            self.roster.running_on[slot] = 0
+        self.roster.stops(run.members)
         return self.placed.pop(run)
 
     def _gather(self, run: Run, until: float) -> list[Command]:
@@ -533,8 +533,7 @@ class Scheduler:
         """Write down the accelerator time that everyone who runs has received."""
         elapsed = time - self._accounted_until
         if elapsed > 0 and self.placed:
-            slots = self.roster.running_on.nonzero()[0]
-            self.roster.received[slots, self.roster.running_on[slots] - 1] += elapsed
+            self.roster.receive(elapsed)
             self.accelerator_seconds += [elapsed * floor.busy for floor in self.floors]
         self._accounted_until = max(time, self._accounted_until)
 

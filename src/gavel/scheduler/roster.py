@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, get_type_hints
@@ -46,6 +46,8 @@ class Roster:
     received: Floats = field(default_factory=lambda: np.empty((0, 0)))
     """Seconds by slot and type."""
     _active: Ints | None = None
+    _receiving: Ints | None = None
+    """Where `received` grows while nobody starts or stops."""
 
     def __len__(self) -> int:
         return len(self.slot_of)
@@ -82,12 +84,32 @@ class Roster:
         self.rates[slot], self.received[slot] = rates, 0.0
         return slot
 
+    def starts(self, slots: Iterable[int], kind: int) -> None:
+        """These jobs run on a type from now on."""
+        for slot in slots:
+            self.running_on[slot] = kind + 1
+        self._receiving = None
+
+    def stops(self, slots: Iterable[int]) -> None:
+        """These jobs no longer run."""
+        for slot in slots:
+            self.running_on[slot] = 0
+        self._receiving = None
+
+    def receive(self, seconds: float) -> None:
+        """Everyone who runs has received so much more."""
+        if self._receiving is None:
+            slots = self.running_on.nonzero()[0]
+            self._receiving = slots * self.types + self.running_on[slots] - 1
+        self.received.reshape(-1)[self._receiving] += seconds
+
     def add_type(self) -> None:
         """One more type, on which nobody has been yet."""
         before, empty = (len(self.ids), self.types), np.zeros((len(self.ids), 1))
         self.rates = np.hstack([self.rates.reshape(before), empty])
         self.received = np.hstack([self.received.reshape(before), empty])
         self.types += 1
+        self._receiving = None
 
     def remove(self, job: str) -> int:
         """Drop a job and return the slot that it had."""
