@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -10,10 +11,11 @@ from hypothesis import strategies as st
 
 from gavel.bench.generate import generated_problem
 from gavel.core.cluster import AcceleratorType
-from gavel.core.errors import InputError
+from gavel.core.errors import InputError, SolverError
 from gavel.core.jobs import Job, Pair
 from gavel.core.problem import Problem
 from gavel.policies.registry import allocate
+from gavel.program import transport
 from strategies import Case, cases
 
 V100, K80 = AcceleratorType("v100", 1), AcceleratorType("k80", 1)
@@ -110,3 +112,8 @@ def test_allox_runs_no_job_on_two_accelerators_at_once_and_leaves_none_idle_that
     for row in allocation.rows():
         assert sorted(row.shares.values(), reverse=True)[:1] in ([0.0], [1.0])
         assert sum(row.shares.values()) in (0.0, 1.0)
+
+
+def test_allox_does_not_ask_for_ever_where_its_solver_finds_no_matching() -> None:
+    with patch.object(transport, "solve", return_value=None), pytest.raises(SolverError, match="a place for each"):
+        allocate(generated_problem(20, seed=1), "allox")

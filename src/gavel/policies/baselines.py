@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gavel.core.allocation import Allocation, Certificate
+from gavel.core.errors import SolverError
 from gavel.core.problem import Bools, Classes, Floats, Ints, Problem
 from gavel.policies import scores
 from gavel.policies.finish import scored
@@ -195,6 +196,8 @@ def _match(program: Program) -> _Matching:
         matching, full = _match_up_to(program, depth)
         if matching is not None and not (full & (depth < longest)).any():
             return matching
+        if (depth == longest).all():
+            raise SolverError("jobs were not matched to accelerators, though there is a place for each")
         depth = np.minimum(longest, 2 * depth)
 
 

@@ -56,10 +56,11 @@ def solve(cost: Floats, to: Ints, origin: Ints, demand: Floats, supply: Floats) 
     if begin is not None:
         solver.setBasis(_basis(begin, len(demand), len(supply)))
     solver.run()
-    if solver.getModelStatus() not in _ANSWERS:
-        solver.clearSolver()  # another way may lead there
-        solver.run()
     status = solver.getModelStatus()
+    if status != highspy.HighsModelStatus.kOptimal and begin is not None:
+        solver.clearSolver()  # what is there suffices, so another way must lead to the end
+        solver.run()
+        status = solver.getModelStatus()
     if status == highspy.HighsModelStatus.kInfeasible:
         return None
     if status != highspy.HighsModelStatus.kOptimal:
@@ -67,9 +68,6 @@ def solve(cost: Floats, to: Ints, origin: Ints, demand: Floats, supply: Floats) 
     solution = solver.getSolution()
     prices = np.array(solution.row_dual)
     return Transport(np.array(solution.col_value), prices[: len(demand)], np.maximum(-prices[len(demand) :], 0.0))
-
-
-_ANSWERS = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kInfeasible)
 
 
 def _greedy(cost: Floats, to: Ints, origin: Ints, demand: Floats, supply: Floats) -> Bools | None:
