@@ -11,6 +11,9 @@ from pathlib import Path
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.server import Running, ServeSettings, serving
 
+JOINING_SECONDS = 60.0
+"""How long servers on this machine may take to join."""
+
 EMULATED_PROGRAM = '''
 """Stands for a training: counts its steps, at the pace of the accelerator that is emulated."""
 from gavel import GavelIterator
@@ -33,7 +36,10 @@ print(f"ends at step {steps.step}, {'to go on later' if steps.preempted else 'do
 async def local_cluster(
     settings: ServeSettings, servers: Mapping[str, str], folder: Path, *, time_scale: float = 1.0
 ) -> AsyncIterator[Running]:
-    """A scheduler and emulated servers, by name and as in "v100=2,k80=2"; everything is gone at the end."""
+    """A scheduler and emulated servers, by name and as in "v100=2,k80=2"; everything is gone at the end.
+
+    It begins when all servers are there: the first job should not go to whichever comes first.
+    """
     async with AsyncExitStack() as stack:
         here = replace(settings, listen="127.0.0.1:0", folder=folder / "scheduler")
         running = await stack.enter_async_context(serving(here))
@@ -52,7 +58,14 @@ async def local_cluster(
             work = asyncio.create_task(agent.run())
             stack.push_async_callback(_ended, work)
             stack.push_async_callback(agent.stop, at_once=True)
+        await _whole(running, len(servers))
         yield running
+
+
+async def _whole(running: Running, servers: int) -> None:
+    async with asyncio.timeout(JOINING_SECONDS):
+        while len(running.engine.here.servers()) < servers:  # noqa: ASYNC110 - the engine does not tell us
+            await asyncio.sleep(0.02)
 
 
 async def _ended(work: asyncio.Task[None]) -> None:
