@@ -376,7 +376,11 @@ class Credits:
                 break
             while runs and not current.may_yield(runs[0]):
                 runs.popleft()
-            able += [run for run in runs if current.may_yield(run) and run not in spare]
+            for run in runs:
+                if current.may_yield(run) and run not in spare:
+                    if run.workers == needed:
+                        return [run]  # no fewer would do, and nobody before it fits as well
+                    able.append(run)
         return fewest(able, needed) if able else None
 
     def _ranked(self, kind: int, current: Draft) -> list[tuple[float, deque[Run]]]:
