@@ -57,8 +57,10 @@ class Gang:
         assert output is not None
         late = threading.Timer(PATIENCE, self.processes[rank].kill)
         late.start()
-        assert line.encode() in (said.rstrip(b"\n") for said in output)
-        late.cancel()
+        try:
+            assert line.encode() in (said.rstrip(b"\n") for said in output)
+        finally:
+            late.cancel()
 
     def ends(self) -> list[str]:
         """Wait for all, and return the last line of each; nobody must have failed."""

@@ -166,10 +166,8 @@ class Scheduler:
 
     def _progressed(self, event: JobsProgressed) -> list[Command]:
         slot_of, steps = self.roster.slot_of, event.steps
-        try:
-            slots = [slot_of[job] for job in event.jobs]
-        except KeyError:  # some have left meanwhile
-            slots = [slot_of[job] for job in event.jobs if job in slot_of]
+        slots = [slot_of[job] for job in event.jobs if job in slot_of]
+        if len(slots) < len(event.jobs):  # some have left meanwhile
             steps = steps[[job in slot_of for job in event.jobs]]
         self.roster.steps[slots] -= steps
         return []
