@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import product
 from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,8 @@ from gavel.bench.generate import generated_problem
 from gavel.core.cluster import AcceleratorType
 from gavel.core.errors import InputError, SolverError
 from gavel.core.jobs import Job, Pair
-from gavel.core.problem import Problem
+from gavel.core.problem import Floats, Ints, Problem
+from gavel.policies import baselines
 from gavel.policies.registry import allocate
 from gavel.program import transport
 from strategies import Case, cases
@@ -114,6 +116,20 @@ def test_allox_runs_no_job_on_two_accelerators_at_once_and_leaves_none_idle_that
         assert sum(row.shares.values()) in (0.0, 1.0)
 
 
-def test_allox_does_not_ask_for_ever_where_its_solver_finds_no_matching() -> None:
-    with patch.object(transport, "solve", return_value=None), pytest.raises(SolverError, match="a place for each"):
-        allocate(generated_problem(20, seed=1), "allox")
+def test_a_matching_without_enough_places_is_an_error_and_not_an_answer() -> None:
+    ways, both = np.ones(2), np.array([True, True])
+    with pytest.raises(SolverError, match="Infeasible"):
+        transport.solve(ways, np.array([0, 1]), np.array([0, 0]), np.ones(2), np.ones(1), both)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_allox_finds_lines_that_are_longer_than_it_thought(seed: int) -> None:
+    problem = generated_problem(60, seed=seed)
+    found = allocate(problem, "allox").certificate.objective
+    with patch.object(baselines, "_in_turn", _all_on_the_first_type):
+        assert allocate(problem, "allox").certificate.objective == pytest.approx(found, rel=1e-9)
+
+
+def _all_on_the_first_type(seconds: Floats, counts: Floats) -> tuple[Ints, Ints]:
+    jobs = np.arange(len(seconds))
+    return np.zeros_like(jobs), jobs // int(counts[0]) + 1

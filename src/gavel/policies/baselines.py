@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from gavel.core.allocation import Allocation, Certificate
-from gavel.core.errors import SolverError
 from gavel.core.problem import Bools, Classes, Floats, Ints, Problem
 from gavel.policies import scores
 from gavel.policies.finish import scored
@@ -187,33 +186,56 @@ def _match(program: Program) -> _Matching:
 
     The accelerators of a type are alike, so each place exists as often as the type does: a transportation problem,
     whose vertices are whole. Where the last place of a line is not full, nobody wants to stand behind it, so lines
-    begin short.
+    begin little longer than they need to be.
     """
-    counts, n = program.problem.counts, len(program)
-    longest = np.where(counts > 0, -(-n // np.maximum(counts, 1)), 0).astype(np.intp)
-    depth = np.minimum(longest, 2 + 2 * n // max(int(counts.sum()), 1))
+    problem, n = program.problem, len(program)
+    with np.errstate(divide="ignore"):
+        seconds = program.steps[:, None] / problem.type_rates[program.profile]
+    guess = _in_turn(np.where(problem.counts > 0, seconds, np.inf), problem.counts)
+    longest = np.where(problem.counts > 0, -(-n // np.maximum(problem.counts, 1)), 0).astype(np.intp)
+    depth = np.zeros(len(longest), dtype=np.intp)
+    np.maximum.at(depth, guess[0], guess[1])
+    depth = np.minimum(longest, depth + 1)
     while True:
-        matching, full = _match_up_to(program, depth)
-        if matching is not None and not (full & (depth < longest)).any():
+        matching, full = _match_up_to(program, seconds, depth, guess)
+        if not (full & (depth < longest)).any():
             return matching
-        if (depth == longest).all():
-            raise SolverError("jobs were not matched to accelerators, though there is a place for each")
         depth = np.minimum(longest, 2 * depth)
 
 
-def _match_up_to(program: Program, depth: Ints) -> tuple[_Matching | None, Bools]:
-    """Match with lines of these lengths, if they are long enough; and by type, whether the last place is full."""
+def _in_turn(seconds: Floats, counts: Floats) -> tuple[Ints, Ints]:
+    """By job, a type and a place from the end of a line there: whoever takes longest chooses first, what costs least.
+
+    Not the best matching, but not far from it.
+    """
+    longest_first = np.argsort(-seconds.min(axis=1, initial=np.inf), kind="stable")
+    type_of, place = np.zeros((2, len(seconds)), dtype=np.intp)
+    size, places = counts.astype(int).tolist(), [1] * len(counts)
+    room, kinds, chosen = list(size), [], []
+    for row in seconds[longest_first].tolist():
+        costs = [k * s for k, s in zip(places, row, strict=True)]
+        kind = costs.index(min(costs))
+        kinds.append(kind)
+        chosen.append(places[kind])
+        room[kind] -= 1
+        if not room[kind]:
+            room[kind] = size[kind]
+            places[kind] += 1
+    type_of[longest_first], place[longest_first] = kinds, chosen
+    return type_of, place
+
+
+def _match_up_to(program: Program, seconds: Floats, depth: Ints, guess: tuple[Ints, Ints]) -> tuple[_Matching, Bools]:
+    """Match with lines of these lengths; and by type, whether the last place is full."""
     problem, n = program.problem, len(program)
     type_of = np.repeat(np.arange(len(depth)), depth)
     place = np.concatenate([np.arange(1, d + 1) for d in depth])
     available = problem.counts[type_of]
-    rates = problem.type_rates[program.profile][:, type_of]
-    job, slot = np.nonzero(rates > 0)
-    cost = place[slot] * program.steps[job] / rates[job, slot]
+    job, slot = np.nonzero(np.isfinite(seconds)[:, type_of])
+    cost = place[slot] * seconds[job, type_of[slot]]
     size = float(cost.max())
-    found = transport.solve(cost / size, job, slot, np.ones(n), available)
-    if found is None:
-        return None, np.ones(len(depth), dtype=bool)
+    begin = (type_of[slot] == guess[0][job]) & (place[slot] == guess[1][job])
+    found = transport.solve(cost / size, job, slot, np.ones(n), available, begin)
     chosen = found.x > 0.5
     age = float(problem.jobs.age[program.member].sum())
     least = float(found.demand_prices.sum() - found.supply_prices @ available) * size
