@@ -179,22 +179,31 @@ class Allocation:
         return self.problem.jobs.profile[self.classes.first]
 
     def rows(self) -> Iterator[Row]:
-        """Every combo of jobs with its shares; a job alone is always listed, a pair only if it has a share.
+        """Every combo of jobs with its shares; a job alone is always listed, a pair only if it has a share."""
+        combos, shares = self.job_combos()
+        for jobs, each in zip(combos, shares, strict=True):
+            yield self._row(jobs, each)
+
+    def job_combos(self) -> tuple[list[tuple[int, ...]], Floats]:
+        """The same by number: jobs in the problem's order, all of them alone and then pairs, and shares by column.
 
         The members of a class are equals. Where two classes share accelerators, members are paired off in order, so
         that each gets its due with as few pairs as possible.
         """
-        members = np.split(np.argsort(self.classes.of_job, kind="stable"), np.cumsum(self.classes.count)[:-1])
         alone = np.zeros((len(self.classes), len(self.problem.columns)))
         single = self.combos[:, 1] < 0
         np.add.at(alone, self.combos[single, 0], self.instances[single])
         alone /= self.classes.count[:, None]
-        for job, index in enumerate(self.classes.of_job.tolist()):
-            yield self._row((job,), alone[index])
-        for (a, b), amounts in zip(self.combos[~single].tolist(), self.instances[~single], strict=True):
-            if amounts.any():
-                for one, other, part in pair_off(members[a], members[b]):
-                    yield self._row((min(one, other), max(one, other)), amounts * part)
+        jobs: list[tuple[int, ...]] = [(job,) for job in range(len(self.classes.of_job))]
+        shares = [alone[self.classes.of_job]]
+        sharing = (~single & self.instances.any(axis=1)).nonzero()[0]
+        if len(sharing):
+            members = np.split(np.argsort(self.classes.of_job, kind="stable"), np.cumsum(self.classes.count)[:-1])
+            for (a, b), amounts in zip(self.combos[sharing].tolist(), self.instances[sharing], strict=True):
+                pairs = list(pair_off(members[a], members[b]))
+                jobs += [(min(one, other), max(one, other)) for one, other, _ in pairs]
+                shares.append(amounts * np.array([[part] for _, _, part in pairs]))
+        return jobs, np.concatenate(shares)
 
     def _row(self, jobs: tuple[int, ...], shares: Floats) -> Row:
         names = [t.name for t in self.problem.types]

@@ -42,6 +42,19 @@ def solve(lp: Lp, method: Method, *, start: LpSolution | None = None) -> LpSolut
     return LpSolution(np.array(solution.col_value), -np.array(solution.row_dual), highs.getBasis())
 
 
+def whole_time(lp: Lp, columns: Ints) -> LpSolution:
+    """Where a simplex method may begin: every class spends all of its time in one of these columns, fitting or not."""
+    basic, lower = highspy.HighsBasisStatus.kBasic, highspy.HighsBasisStatus.kLower
+    rows, count = lp.matrix.shape
+    x = np.zeros(count)
+    x[columns] = 1.0
+    basis = highspy.HighsBasis()
+    basis.col_status = [basic if used else lower for used in x.tolist()]
+    basis.row_status = [highspy.HighsBasisStatus.kUpper] * lp.classes + [basic] * (rows - lp.classes)
+    basis.valid = True
+    return LpSolution(x, np.zeros(rows), basis)
+
+
 def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
     """Primal simplex on a few columns, to which those that would improve the answer are added until none does.
 

@@ -14,6 +14,7 @@ import numpy as np
 from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import SolverError
 from gavel.core.problem import Bools, Classes, Floats, Ints, JobField, Problem, grouped
+from gavel.program import highs
 from gavel.program.columns import Columns
 from gavel.program.demand import Demand
 from gavel.program.frame import Combos, Frame
@@ -167,11 +168,18 @@ class Program:
         return bool(by_simplex and enough and self._unhindered is None)
 
     def _filled_ceiling(self, demand: Demand, gain: Floats) -> LpSolution:
-        """A point at the ceiling that gains most, if the ceiling can be reached: one program raises and fills."""
+        """A point at the ceiling that gains most, if the ceiling can be reached: one program raises and fills.
+
+        It begins where everyone has what is best for it, which a third of the usual steps makes fit.
+        """
         cost = self._worth(gain) * self.unit
         small = FILLING / float(np.abs(cost).max())
         lp, _ = self._lp(cost * small, np.zeros(len(self)), demand.at(demand.ceiling(self.reach)))
-        return solve(lp).solution
+        if len(self.combos.shared):
+            return solve(lp).solution
+        used = self.frame.best.nonzero()[0]
+        each = used[np.unique(self.combos.first[used], return_index=True)[1]]
+        return solve(lp, start=highs.whole_time(lp, each)).solution
 
     def _at_ceiling(self, demand: Demand, floors: Floats, amounts: Floats, start: LpSolution) -> Level:
         """The level at which somebody is as fast as can be: no accelerator more would help."""

@@ -55,20 +55,19 @@ class Priorities:
         """Rounds received by combo and type since the last allocation; starts at one half."""
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
-        problem = allocation.problem
-        by_type: list[Floats] = []
-        self._combos = []
-        number = {name: int(slot) for name, slot in zip(problem.jobs.ids, slots.tolist(), strict=True)}
-        for row in allocation.rows():
-            shares = np.fromiter(row.shares.values(), dtype=float, count=len(row.shares))
-            members = tuple(number[name] for name in row.jobs)
-            if shares.any() and min(members) >= 0:  # others left while the solver worked
-                self._combos.append(members)
-                by_type.append(shares)
+        problem, slot_of = allocation.problem, slots.tolist()
+        jobs, shares = allocation.job_combos()
+        by_type = np.zeros((len(jobs), len(problem.types)))
+        for column, kind in enumerate(problem.column_type.tolist()):
+            by_type[:, kind] += shares[:, column]
+        combos = [tuple([slot_of[job] for job in members]) for members in jobs]
+        meant = by_type.any(axis=1).tolist()
+        keep = [at for at, members in enumerate(combos) if meant[at] and min(members) >= 0]  # others have left since
+        self._combos = [combos[at] for at in keep]
         self._prices = prices(problem) if self.thrifty else None
-        known = () if self.thrifty else number.values()
+        known = () if self.thrifty else slot_of
         self._declined = {slot for slot in known if slot >= 0}.difference(*self._combos)
-        self._target = np.array(by_type).reshape(len(by_type), len(problem.types))
+        self._target = by_type[keep]
         self._rounds = np.full(self._target.shape, 0.5)
 
     def leave(self, slot: int) -> None:
@@ -90,13 +89,13 @@ class Priorities:
         self._declined, self._turn, self._rounds = set(state.declined), state.turn, state.rounds
 
     def plan(self, question: Question) -> list[Run]:
-        free = list(question.capacity)
+        free, workers_of = list(question.capacity), question.workers.tolist()
         taken: set[int] = set()
         known = {(run.members, run.type_index): run for run in question.running}
         chosen: list[Run] = []
 
         def start(members: Members, kind: int) -> bool:
-            workers = int(question.workers[members[0]])
+            workers = workers_of[members[0]]
             if workers > free[kind] or not taken.isdisjoint(members):
                 return False
             free[kind] -= workers
@@ -105,7 +104,7 @@ class Priorities:
             return True
 
         for combo, kind in self._by_priority(question):
-            if start(self._combos[combo], kind):
+            if free[kind] and start(self._combos[combo], kind):
                 self._rounds[combo, kind] += 1.0
         for slot, kind in offers(question, free, taken | self._declined, self._prices):
             start((slot,), kind)
