@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gavel.core.errors import SolverError
-from gavel.program import highs, interior, single
+from gavel.program import highs, interior, shortlist, single
 from gavel.program.lp import Bound, Lp, LpSolution, SolverFailed
 
 TOLERANCE = 1e-6
@@ -61,6 +61,8 @@ def _attempts(lp: Lp, start: LpSolution | None, *, exact: bool) -> Iterator[Atte
     structured = lp.grid is not None
     if single.fits(lp):
         yield lambda: single.solve(lp)
+    if shortlist.fits(lp):
+        yield lambda: shortlist.solve(lp)
     if structured and lp.classes >= MANY_CLASSES:
         if not exact:
             yield lambda: interior.solve(lp)

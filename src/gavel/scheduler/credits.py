@@ -460,8 +460,10 @@ class Credits:
     def _rotate(self, current: Draft) -> None:
         """Let the members of a class trade places when one is too far ahead of another."""
         for number in self._uneven_classes():
-            members = sorted(self._members[number], key=lambda slot: float(self.lag[slot]))
-            self._trade(members[0], members[-1], current)
+            members = self._members[number]
+            lag = self.lag[members]
+            last_behind = len(members) - 1 - int(lag[::-1].argmax())
+            self._trade(members[int(lag.argmin())], members[last_behind], current)
 
     def _uneven_classes(self) -> list[int]:
         if not len(self.lag) or float(self.lag.max() - self.lag.min()) <= self.rotation:
