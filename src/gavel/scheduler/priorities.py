@@ -61,7 +61,7 @@ class Priorities:
         for column, kind in enumerate(problem.column_type.tolist()):
             by_type[:, kind] += shares[:, column]
         combos = [tuple([slot_of[job] for job in members]) for members in jobs]
-        meant = by_type.any(axis=1).nonzero()[0].tolist()
+        meant = np.flatnonzero(by_type.any(axis=1)).tolist()
         keep = [at for at in meant if min(combos[at]) >= 0]  # others have left since
         self._combos = [combos[at] for at in keep]
         self._prices = prices(problem) if self.thrifty else None
