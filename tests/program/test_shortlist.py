@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gavel.bench.generate import generated_problem
 from gavel.core.cluster import AcceleratorType
 from gavel.core.jobs import Job, PlacedRate
 from gavel.core.problem import Problem
@@ -45,11 +46,10 @@ def linear(seed: int, jobs: int) -> Lp:
 
 
 @settings(deadline=None)
-@given(seed=st.integers(0, 10_000), length=st.integers(1, 40))
-def test_the_answer_and_its_bound_are_those_of_the_whole_program(seed: int, length: int) -> None:
+@given(seed=st.integers(0, 10_000), filling=st.sampled_from([0.01, 0.3, 1.5]))
+def test_the_answer_and_its_bound_are_those_of_the_whole_program(seed: int, filling: float) -> None:
     lp = linear(seed, 60)
-    with patch.multiple(shortlist, LENGTH=length, ROUNDS=60):
-        assert shortlist.fits(lp)
+    with patch.multiple(shortlist, FILLING=filling):
         found = shortlist.solve(lp)
     value = float(lp.cost @ found.x)
     assert lp.violation(found.x) <= 1e-9
@@ -69,7 +69,7 @@ def test_a_long_queue_is_served_in_order_without_asking_for_all_of_it() -> None:
 
 def test_a_list_that_does_not_end_is_given_up_and_all_are_asked_for() -> None:
     problem = queue(4, 400)
-    with patch.multiple(shortlist, LENGTH=2, ROUNDS=1):
+    with patch.multiple(shortlist, FILLING=0.01, ROUNDS=1):
         program = Program(problem, rank=np.arange(400))
         lp, _ = program._lp(program.combos.rate / program.combos.rate.max(), np.zeros(len(program)), None)
         with pytest.raises(SolverFailed, match="still grows after 1 rounds"):
@@ -78,10 +78,15 @@ def test_a_list_that_does_not_end_is_given_up_and_all_are_asked_for() -> None:
     assert allocation.certificate.gap <= 1e-6
 
 
-def test_programs_with_floors_a_level_or_few_classes_are_not_of_this_kind() -> None:
+def test_programs_with_floors_or_a_level_or_few_classes_are_not_of_this_kind() -> None:
     program = Program(queue(5, 200), rank=np.arange(200))
     cost, nothing = program.combos.rate, np.zeros(len(program))
     assert shortlist.fits(program._lp(cost, nothing, None)[0])
     assert not shortlist.fits(program._lp(cost, program.fastest * 1e-3, None)[0])
     assert not shortlist.fits(program._lp(None, nothing, program.fastest)[0])
     assert not shortlist.fits(linear(5, 60))
+
+
+def test_where_there_is_room_for_most_no_list_is_made() -> None:
+    program = Program(generated_problem(400, distinct=True), rank=np.arange(400))
+    assert not shortlist.fits(program._lp(program.combos.rate, np.zeros(len(program)), None)[0])

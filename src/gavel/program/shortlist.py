@@ -12,27 +12,30 @@ from gavel.program import highs
 from gavel.program.columns import Columns
 from gavel.program.lp import Bools, Floats, Ints, Lp, LpSolution, SolverFailed
 
-LENGTH = 150
-"""How many are on the list at first, and join at once at most."""
+FEWEST_CLASSES = 150
+"""With fewer, simplex on all of them is as fast."""
+LONGEST = 300
+"""Where more would have to be listed at first, the interior-point method on all of them is faster."""
+FILLING = 1.5
+"""How often those who are listed first would fill the cluster."""
 ROUNDS = 20
-MOST_CLASSES = 5000
-"""Beyond this lists grow long, and the interior-point method is faster."""
 PAYS = 1e-9
 """Who would gain less than this by joining, in parts of the largest cost, gains by rounding only."""
 
 
 def fits(lp: Lp) -> bool:
-    """Whether a program is of this kind: nobody has a floor, and one class runs in each column."""
-    asked = lp.rhs[lp.classes : 2 * lp.classes]
-    return lp.grid is not None and not lp.has_level and LENGTH < lp.classes <= MOST_CLASSES and not asked.any()
+    """Whether a program is of this kind: one class runs in each column, nobody has a floor, and most get nothing."""
+    if lp.grid is None or lp.has_level or lp.classes < FEWEST_CLASSES or lp.rhs[lp.classes : 2 * lp.classes].any():
+        return False
+    return len(_first(lp)) <= min(LONGEST, lp.classes - 1)
 
 
 def solve(lp: Lp) -> LpSolution:
     """Solve a program that fits."""
     m, owner, cost = lp.classes, _owner(lp), lp.cost[:-1]
-    time, load = _entries(lp)
+    time, _, _ = _entries(lp)
     listed = np.zeros(m, dtype=bool)
-    listed[_most(cost / load, owner, m).argsort(kind="stable")[-LENGTH:]] = True
+    listed[_first(lp)] = True
     for _ in range(ROUNDS):
         columns = np.append(listed[owner].nonzero()[0], len(owner))
         found = highs.solve(_part(lp, listed, columns), "primal simplex")
@@ -47,8 +50,19 @@ def solve(lp: Lp) -> LpSolution:
             x = np.zeros(len(lp.cost))
             x[columns] = found.x
             return LpSolution(x, prices)
-        listed[joining[np.argsort(-others[joining], kind="stable")[:LENGTH]]] = True
+        listed[joining[np.argsort(-others[joining], kind="stable")[:count]]] = True
     raise SolverFailed(f"the shortlist still grows after {ROUNDS} rounds")
+
+
+def _first(lp: Lp) -> Ints:
+    """The classes that gain most for what they take, as many as would fill the cluster and half of it again."""
+    m, owner = lp.classes, _owner(lp)
+    time, load, kind = _entries(lp)
+    at_once = np.zeros((m, int(kind.max(initial=0)) + 1))
+    np.maximum.at(at_once, (owner, kind), time / load)  # how many would fit on a type
+    ranked = np.argsort(-_most(lp.cost[:-1] / load, owner, m), kind="stable")
+    filled = (1.0 / np.maximum(at_once.sum(axis=1), 1e-12))[ranked].cumsum()
+    return ranked[: int(np.searchsorted(filled, FILLING)) + 1]
 
 
 def _owner(lp: Lp) -> Ints:
@@ -57,14 +71,11 @@ def _owner(lp: Lp) -> Ints:
     return lp.grid[0]
 
 
-def _entries(lp: Lp) -> tuple[Floats, Floats]:
-    """By column but the level: what it takes of its class's time, and of the coupling row that it fills most."""
-    places, columns = lp.matrix.places, lp.matrix.shape[1] - 1
-    time, load = np.ones(columns), np.full(columns, 1e-12)
-    timed, coupled = places.indices < lp.classes, places.indices >= 2 * lp.classes
-    time[places.column[timed]] = lp.matrix.data[timed]
-    np.maximum.at(load, places.column[coupled], lp.matrix.data[coupled])
-    return time, load
+def _entries(lp: Lp) -> tuple[Floats, Floats, Ints]:
+    """By column but the level: what it takes of its class's time and of its type, and which type that is."""
+    places = lp.matrix.places
+    begin = places.indptr[:-2]  # the rows of a column are its time, its floor, its type, and perhaps others
+    return lp.matrix.data[begin], lp.matrix.data[begin + 2], places.indices[begin + 2] - 2 * lp.classes
 
 
 def _most(values: Floats, owner: Ints, classes: int) -> Floats:
