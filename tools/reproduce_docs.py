@@ -1,6 +1,7 @@
 """Put what `gavel reproduce` left into the docs: `python tools/reproduce_docs.py DIR [--full]`.
 
-A quick run goes to docs/reproduce.md, a full one to docs/reproduce-full.md, which also has the tables.
+A quick run goes to docs/reproduce.md, a full one to docs/reproduce-full.md, which also has the tables. Studies that were
+not run again stay as they are on the page.
 """
 
 from __future__ import annotations
@@ -27,15 +28,24 @@ def main(arguments: list[str]) -> None:
     pictures.mkdir(exist_ok=True, parents=True)
     with (source / CLAIMS).open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    holds = sum(row["verdict"] == "holds" for row in rows)
-    lines = [f"{holds} of {len(rows)} claims hold.", ""]
-    for study in all_studies().values():
-        mine = [row for row in rows if row["study"] == study.name]
-        if mine:
-            lines += _section(study, mine, source, pictures, tables=full)
     page = DOCS / f"{name}.md"
     start, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(start + BEGIN + "\n".join(lines) + END + rest.partition(END)[2], encoding="utf-8")
+    before, _, after = rest.partition(END)
+    kept, sections = _sections(before), []
+    for study in all_studies().values():
+        mine = [row for row in rows if row["study"] == study.name]
+        sections.append(
+            "\n".join(_section(study, mine, source, pictures, tables=full)) if mine else kept.get(study.title)
+        )
+    text = "\n".join(filter(None, sections))
+    holds, fails = text.count("| holds |\n"), text.count("| **FAILS** |\n")
+    page.write_text(f"{start}{BEGIN}{holds} of {holds + fails} claims hold.\n\n{text}{END}{after}", encoding="utf-8")
+
+
+def _sections(text: str) -> dict[str, str]:
+    """What the page says of each study, by its title: those that were not run again stay."""
+    parts = text.split("### ")[1:]
+    return {part.partition("\n")[0]: f"### {part}" for part in parts}
 
 
 def _section(

@@ -33,6 +33,17 @@ class Measured:
         found = self._values(contender, figure)
         return {load: float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for load, values in found.items()}
 
+    def job_by_job(self, contender: str, other: str) -> dict[float, float]:
+        """By load: how many times longer a job takes than with another contender, averaged over jobs and seeds."""
+        found = {}
+        for (key, load), mine in sorted(self.results.items()):
+            its = self.results.get((other, load), ())
+            if key == contender and len(mine) == len(its):  # of the same seeds
+                times = [(one.completion_seconds, two.completion_seconds) for one, two in zip(mine, its, strict=True)]
+                if all(len(one) == len(two) > 0 for one, two in times):  # and of the same jobs
+                    found[load] = float(np.mean([np.mean(np.divide(one, two)) for one, two in times]))
+        return found
+
     def _values(self, contender: str, figure: str) -> dict[float, list[float]]:
         """By load, of every seed that has the figure."""
         found = {
@@ -96,10 +107,13 @@ def _answer(claim: Claim, measured: Measured) -> float | None:
         return measured.values.get(claim.value)
     assert claim.of is not None  # noqa: S101 - a study is checked when it is read
     figure = claim.figure or measured.study.figure
-    series = measured.series(claim.of, figure)
-    if claim.to is not None:
-        other = measured.series(claim.to, figure)
-        series = {load: series[load] / other[load] for load in series if other.get(load)}
+    if claim.to is None:
+        series = measured.series(claim.of, figure)
+    elif claim.job_by_job:
+        series = measured.job_by_job(claim.of, claim.to)
+    else:
+        mine, other = measured.series(claim.of, figure), measured.series(claim.to, figure)
+        series = {load: mine[load] / other[load] for load in mine if other.get(load)}
     return _picked(claim, {load: value for load, value in series.items() if load >= claim.from_load})
 
 

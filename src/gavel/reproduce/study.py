@@ -57,6 +57,11 @@ class Claim:
     figure: str | None = None
     of: str | None = None
     to: str | None = None
+    job_by_job: bool = False
+    """Instead of a figure: how many times longer a job takes with `of` than with `to`, averaged over jobs.
+
+    Whatever a job's time is measured against is the same for both, and cancels.
+    """
     pick: Pick | float = "most"
     from_load: float = 0.0
     at_least: float | None = None
@@ -133,6 +138,10 @@ class Study:
             unknown = {claim.of, claim.to} - known - {None}
             if unknown:
                 raise InputError(f"study {self.name}: the claim {claim.says!r} names {unknown}, which is no contender")
+            if claim.job_by_job and (claim.of is None or claim.to is None or claim.figure is not None):
+                raise InputError(
+                    f"study {self.name}: the claim {claim.says!r} is job by job: give of and to, no figure"
+                )
             if claim.at_least is None and claim.at_most is None:
                 raise InputError(f"study {self.name}: the claim {claim.says!r} cannot fail; give at_least or at_most")
 
