@@ -1,7 +1,7 @@
 """Put what `gavel reproduce` left into the docs: `python tools/reproduce_docs.py DIR [--full]`.
 
-A quick run goes to docs/reproduce.md, a full one to docs/reproduce-full.md, which also has the tables. Studies that were
-not run again stay as they are on the page.
+A quick run goes to docs/reproduce.md, a full one to docs/reproduce-full.md, which also has the tables. Of studies that
+were not run again the page keeps what it says.
 """
 
 from __future__ import annotations
