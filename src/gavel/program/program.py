@@ -19,7 +19,7 @@ from gavel.program.columns import Columns
 from gavel.program.demand import Demand
 from gavel.program.frame import Combos, Frame
 from gavel.program.lp import Bound, Lp, LpSolution
-from gavel.program.solve import MANY_CLASSES, TOLERANCE, solve
+from gavel.program.solve import TOLERANCE, is_large, solve
 
 FLOOR_SLACK = 1e-9
 INTERIOR_FLOOR_SLACK = 4e-8
@@ -132,7 +132,11 @@ class Program:
 
     @cached_property
     def _slack(self) -> float:
-        return INTERIOR_FLOOR_SLACK if len(self) >= MANY_CLASSES and not len(self.combos.shared) else FLOOR_SLACK
+        return INTERIOR_FLOOR_SLACK if self._is_large and not len(self.combos.shared) else FLOOR_SLACK
+
+    @property
+    def _is_large(self) -> bool:
+        return is_large(len(self), len(self.combos))
 
     def throughput(self, amounts: Floats) -> Floats:
         """Steps per second of a member of each class."""
@@ -163,7 +167,7 @@ class Program:
     @property
     def _may_reach_ceiling(self) -> bool:
         """Whether there is something to solve, by simplex, and an accelerator for everyone."""
-        by_simplex = len(self) < min(MANY_CLASSES, len(self.combos))
+        by_simplex = len(self) < len(self.combos) and not self._is_large
         enough = self.count @ self.workers <= self.problem.counts.sum()
         return bool(by_simplex and enough and self._unhindered is None)
 

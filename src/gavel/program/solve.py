@@ -17,8 +17,9 @@ LEVEL_ROUNDING = 1e-12
 """The same for a level, which may be small but means something."""
 ROW_TOLERANCE = 1e-6
 """Largest accepted violation of a (scaled) row; the answer is made feasible afterwards."""
-MANY_CLASSES = 150
-"""From here on the structured interior-point method is faster than simplex."""
+MANY_CLASSES, MANY_WIDE_CLASSES, WIDE = 300, 600, 4
+"""From here on the structured interior-point method is faster than simplex; where classes have more than four columns
+each, as gangs that care where they sit, later."""
 MANY_COLUMNS = 500
 """From here on sifting is faster than simplex on all columns at once."""
 
@@ -32,6 +33,15 @@ class Checked:
 
 
 Attempt = Callable[[], LpSolution]
+
+
+def is_large(classes: int, columns: int) -> bool:
+    """Whether a program of so many classes and columns, the level aside, is one for the interior-point method.
+
+    >>> is_large(299, 897), is_large(300, 900), is_large(300, 1800), is_large(600, 3600)
+    (False, True, False, True)
+    """
+    return classes >= (MANY_CLASSES if columns <= WIDE * classes else MANY_WIDE_CLASSES)
 
 
 def solve(
@@ -59,11 +69,12 @@ def solve(
 
 def _attempts(lp: Lp, start: LpSolution | None, *, exact: bool) -> Iterator[Attempt]:
     structured = lp.grid is not None
+    large = structured and is_large(lp.classes, lp.matrix.shape[1] - 1)
     if single.fits(lp):
         yield lambda: single.solve(lp)
     if shortlist.fits(lp):
         yield lambda: shortlist.solve(lp)
-    if structured and lp.classes >= MANY_CLASSES:
+    if large:
         if not exact:
             yield lambda: interior.solve(lp)
         yield lambda: highs.solve(lp, "interior point")
@@ -73,6 +84,6 @@ def _attempts(lp: Lp, start: LpSolution | None, *, exact: bool) -> Iterator[Atte
     if start is not None:
         yield lambda: highs.solve(lp, "primal simplex")
     yield lambda: highs.solve(lp, "dual simplex")
-    if not structured or lp.classes < MANY_CLASSES:
+    if not large:
         yield lambda: highs.solve(lp, "interior point")
         yield lambda: interior.solve(lp)
