@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,8 +37,17 @@ ROUND_SECONDS = 360.0
 """Of the trace. Longer rounds are less patient, which those of compressed time, never long, would not be."""
 START_SECONDS = 0.5
 """What it takes to stop a process at a checkpoint and to start another one here, as the simulator is told."""
-POLICY = "max_min_fairness"
-COLUMNS = ("aware", "agnostic")
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A policy, and what the paper measured with it: on real accelerators, and in simulation."""
+
+    label: str
+    policy: str
+    paper: tuple[str, str]
+    agnostic: bool = False
+    space_sharing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,52 +60,105 @@ class Plan:
     limit_seconds: float = 600.0
 
 
-QUICK, FULL = Plan(36, 150.0), Plan(48, 60.0, 3600.0)
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One trace, run by two contenders: how much better is the first?"""
+
+    figure: str
+    contenders: tuple[Contender, Contender]
+    quick: Plan
+    full: Plan
+    static: bool = False
+    """Whether all jobs are there at the start, and the last of them counts; otherwise they arrive, and all do."""
+
+    def hours(self, seconds: Sequence[float]) -> float:
+        """The figure, from the completion times."""
+        return float(np.max(seconds) if self.static else np.mean(seconds)) / 3600
+
+
+CONTINUOUS = Trial(
+    "average JCT (h)",
+    (
+        Contender("LAS", "max_min_fairness", ("3.6", "3.4")),
+        Contender("LAS, agnostic", "max_min_fairness", ("5.0", "5.2"), agnostic=True),
+    ),
+    Plan(36, 150.0),
+    Plan(48, 60.0, 3600.0),
+)
+STATIC = Trial(
+    "makespan (h)",
+    (
+        Contender("makespan", "makespan", ("17.7", "17.9")),
+        Contender("Gandiva's packing", "gandiva", ("21.3", "21.9"), space_sharing=True),
+    ),
+    Plan(100, 400.0),
+    Plan(100, 150.0, 3600.0),
+    static=True,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Completion times by contender, live and simulated."""
+
+    trial: Trial
+    live: list[list[float]]
+    simulated: list[list[float]]
+
+    @property
+    def hours(self) -> list[tuple[float, float]]:
+        """The figure by contender, live and simulated."""
+        pairs = zip(self.live, self.simulated, strict=True)
+        return [(self.trial.hours(live), self.trial.hours(simulated)) for live, simulated in pairs]
+
+    @property
+    def differences(self) -> list[float]:
+        return [abs(simulated / live - 1.0) for live, simulated in self.hours]
+
+    def values(self, name: str) -> dict[str, float]:
+        """What claims are about."""
+        (live, simulated), (worse_live, worse_simulated) = self.hours
+        return {
+            f"{name}_difference": max(self.differences),
+            f"{name}_live_gain": worse_live / live,
+            f"{name}_simulated_gain": worse_simulated / simulated,
+        }
+
+    def table(self) -> NumberTable:
+        rows = [
+            [contender.label, *contender.paper, f"{live:.2f}", f"{simulated:.2f}", f"{difference:.1%}"]
+            for contender, (live, simulated), difference in zip(
+                self.trial.contenders, self.hours, self.differences, strict=True
+            )
+        ]
+        sides = ["paper, real", "paper, simulated", "ours, live", "ours, simulated", "difference"]
+        return NumberTable([self.trial.figure, *sides], rows)
 
 
 def measure(study: Study, scope: Scope) -> Measured:
-    """Run the trace with the aware and with the agnostic policy, live and simulated."""
-    plan = FULL if scope.full else QUICK
-    trace = _trace(builtin_table(), plan)
-    live = dict(zip(COLUMNS, asyncio.run(_side_by_side(trace, plan)), strict=True))
-    simulated = {name: _simulated(trace, plan, agnostic=name == "agnostic") for name in COLUMNS}
-    hours = {
-        (how, name): float(np.mean(side[name])) / 3600
-        for how, side in (("live", live), ("simulated", simulated))
-        for name in COLUMNS
-    }
-    difference = {name: abs(hours["simulated", name] / hours["live", name] - 1.0) for name in COLUMNS}
-    values = {
-        "largest_difference": max(difference.values()),
-        "live_gain": hours["live", "agnostic"] / hours["live", "aware"],
-        "simulated_gain": hours["simulated", "agnostic"] / hours["simulated", "aware"],
-    }
-    paper = {"aware": ("3.6", "3.4"), "agnostic": ("5.0", "5.2")}
-    labels = {"aware": "LAS", "agnostic": "LAS, agnostic"}
-    rows = [
-        [
-            labels[name],
-            *paper[name],
-            f"{hours['live', name]:.2f}",
-            f"{hours['simulated', name]:.2f}",
-            f"{difference[name]:.1%}",
-        ]
-        for name in COLUMNS
+    """Run both trials, live and simulated."""
+    continuous, static = (_run(trial, trial.full if scope.full else trial.quick) for trial in (CONTINUOUS, STATIC))
+    titles = [
+        f"{len(outcome.live[0])} jobs on {CLUSTER}, {'all at the start' if outcome.trial.static else 'arriving'}"
+        for outcome in (continuous, static)
     ]
-    headings = ["average JCT (h)", "paper, real", "paper, simulated", "ours, live", "ours, simulated", "difference"]
     return Measured(
         study,
-        values=values,
-        tables=[
-            (f"{len(trace.jobs)} jobs on {CLUSTER}, {plan.time_scale:g} times as fast", NumberTable(headings, rows))
-        ],
-        plots=[_plot(study, live, simulated)],
-        notes=["The paper's trace and cluster are larger: compare ratios, not hours."],
+        values=continuous.values("jct") | static.values("makespan"),
+        tables=list(zip(titles, (continuous.table(), static.table()), strict=True)),
+        plots=[_plot(study, continuous)],
+        notes=["The paper's traces and cluster are larger: compare ratios, not hours."],
     )
 
 
-def _trace(table: ThroughputTable, plan: Plan) -> Trace:
-    """Single workers that arrive over some hours and last between half an hour and two on a V100."""
+def _run(trial: Trial, plan: Plan) -> Outcome:
+    trace = _trace(builtin_table(), plan, static=trial.static)
+    live = asyncio.run(_side_by_side(trial, trace, plan))
+    return Outcome(trial, live, [_simulated(trace, plan, contender) for contender in trial.contenders])
+
+
+def _trace(table: ThroughputTable, plan: Plan, *, static: bool) -> Trace:
+    """Single workers that arrive over some hours, or at once, and last between half an hour and two on a V100."""
     rng = np.random.default_rng(0)
     arrivals = np.cumsum(rng.exponential(150.0, size=plan.jobs))
     names = [name for name in table.templates if (table.rates([(name, 1)], table.types)[0, :, 0] > 0).all()]
@@ -104,29 +167,30 @@ def _trace(table: ThroughputTable, plan: Plan) -> Trace:
         template = names[int(rng.integers(len(names)))]
         rate = float(table.rates([(template, 1)], ["v100"])[0, 0, 0])
         seconds = 1800.0 * 4.0 ** float(rng.uniform())
-        arrival = float(arrivals[number] - arrivals[0])
+        arrival = 0.0 if static else float(arrivals[number] - arrivals[0])
         jobs.append(TraceJob(f"job{number}", template, 1, max(round(seconds * rate), 1), arrival=arrival))
     return Trace.of(jobs)
 
 
-async def _side_by_side(trace: Trace, plan: Plan) -> list[list[float]]:
-    """Both policies, on a cluster each: most of the time everyone waits.
+async def _side_by_side(trial: Trial, trace: Trace, plan: Plan) -> list[list[float]]:
+    """Both contenders, on a cluster each: most of the time everyone waits.
 
     Processes start where rounds begin; half a round apart, those of one do not keep the others waiting.
     """
 
-    async def later(number: int, name: str) -> list[float]:
-        await asyncio.sleep(number / len(COLUMNS) * ROUND_SECONDS / plan.time_scale)
-        return await _live(trace, plan, agnostic=name == "agnostic")
+    async def later(number: int, contender: Contender) -> list[float]:
+        await asyncio.sleep(number / len(trial.contenders) * ROUND_SECONDS / plan.time_scale)
+        return await _live(trace, plan, contender)
 
-    return await asyncio.gather(*(later(number, name) for number, name in enumerate(COLUMNS)))
+    return await asyncio.gather(*(later(number, contender) for number, contender in enumerate(trial.contenders)))
 
 
-async def _live(trace: Trace, plan: Plan, *, agnostic: bool) -> list[float]:
+async def _live(trace: Trace, plan: Plan, contender: Contender) -> list[float]:
     """Completion times in seconds of the trace."""
     settings = ServeSettings(
-        policy=POLICY,
-        agnostic=agnostic,
+        policy=contender.policy,
+        agnostic=contender.agnostic,
+        space_sharing=contender.space_sharing,
         round_seconds=ROUND_SECONDS / plan.time_scale,
         fleet=FleetSettings(heartbeat_seconds=0.5, checkpoint_grace_seconds=10.0, terminate_grace_seconds=2.0),
     )
@@ -169,27 +233,28 @@ async def _all_over(running: Running, ids: list[str], plan: Plan) -> list[pb.Job
     return views
 
 
-def _simulated(trace: Trace, plan: Plan, *, agnostic: bool) -> list[float]:
+def _simulated(trace: Trace, plan: Plan, contender: Contender) -> list[float]:
     outcome = simulate(
         trace,
         parse_cluster(",".join(f"{kind}={count}" for kind, count in CLUSTER.items())),
         builtin_table(),
-        lambda problem: allocate(problem, POLICY, heterogeneity_agnostic=agnostic),
+        lambda problem: allocate(problem, contender.policy, heterogeneity_agnostic=contender.agnostic),
         Credits(),
-        Settings(round_seconds=ROUND_SECONDS),
+        Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing),
         restart_seconds=START_SECONDS * plan.time_scale,
     )
     return [outcome.jobs[job.id].seconds for job in trace.jobs]
 
 
-def _plot(study: Study, live: dict[str, list[float]], simulated: dict[str, list[float]]) -> Plot:
+def _plot(study: Study, outcome: Outcome) -> Plot:
     with styled():
         figure, (axis,) = new_figure(4.5)
-        for number, name in enumerate(COLUMNS):
+        sides = zip(outcome.trial.contenders, outcome.live, outcome.simulated, strict=True)
+        for number, (contender, live, simulated) in enumerate(sides):
             axis.plot(
-                np.array(live[name]) / 3600, np.array(simulated[name]) / 3600, "o", color=colour(number), label=name
+                np.array(live) / 3600, np.array(simulated) / 3600, "o", color=colour(number), label=contender.label
             )
-        most = max(max(side[name]) for side in (live, simulated) for name in COLUMNS) / 3600
+        most = max(map(max, outcome.live + outcome.simulated)) / 3600
         axis.plot([0, most], [0, most], color="#888888", linewidth=1)
         axis.set_xlabel("completion time, live (h of the trace)")
         axis.set_ylabel("simulated (h)")
