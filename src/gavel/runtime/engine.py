@@ -29,7 +29,7 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.problem import Problem
-from gavel.runtime.book import Book, Note
+from gavel.runtime.book import Book, Note, Record
 from gavel.runtime.fleet import Fleet, FleetSettings
 from gavel.runtime.journal import Journal
 from gavel.scheduler import state
@@ -309,6 +309,13 @@ class Engine:
                 self.fleet.launch(command)
             case Stop():
                 self.fleet.stop(command.job)
+
+    def record(self, job: str) -> Record | None:
+        """What is known of a job, also of one that is over and no longer in the book; None if there was never one."""
+        if job in self.book:
+            return self.book[job]
+        found = self.journal.find(int(job)) if job.isdecimal() else None
+        return Record.of(found) if found is not None else None
 
     def round_due(self) -> None:
         """A round is over: count what everyone has done, then plan."""

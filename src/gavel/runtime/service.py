@@ -134,7 +134,7 @@ class Service(stubs.GavelServicer):
                 due, wanted = sorted(changed, key=int), set(request.ids)
                 changed.clear()
                 for job in due:
-                    found = self._record(job) if not wanted or job in wanted else None
+                    found = self._engine.record(job) if not wanted or job in wanted else None
                     if found is not None:
                         told[job] = steps_done(self._engine, found)
                         yield pb.JobUpdate(job=job_view(self._engine, found))
@@ -155,7 +155,7 @@ class Service(stubs.GavelServicer):
         await context.send_initial_metadata(())
         offset, tail = request.offset, request.tail
         while True:
-            record = self._record(request.id)
+            record = self._engine.record(request.id)
             over = record is None or record.over
             begin, data = self._logs.read(request.id, request.rank, offset=offset, tail=tail)
             for start in range(0, len(data), CHUNK):
@@ -176,14 +176,8 @@ class Service(stubs.GavelServicer):
         except RefusedError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
 
-    def _record(self, job: str) -> Record | None:
-        if job in self._engine.book:
-            return self._engine.book[job]
-        found = self._engine.journal.find(int(job)) if job.isdecimal() else None
-        return Record.of(found) if found is not None else None
-
     async def _find(self, job: str, context: Context) -> Record:
-        record = self._record(job)
+        record = self._engine.record(job)
         if record is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no job {job!r}; `gavel jobs --all` lists them")
         return record
@@ -192,7 +186,7 @@ class Service(stubs.GavelServicer):
         """Oldest first; of those that are over and no longer in the book, the journal knows."""
         engine = self._engine
         if query.ids:
-            found: Iterable[Record] = filter(None, map(self._record, query.ids))
+            found: Iterable[Record] = filter(None, map(engine.record, query.ids))
         else:
             found = list(engine.book.records.values())
             if not query.states or set(query.states) & set(OVER):
