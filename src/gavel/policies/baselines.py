@@ -75,11 +75,13 @@ def gandiva(problem: Problem, *, seed: int = 0, bounded: bool = True) -> Allocat
 
 def _random_packing(problem: Problem, rng: np.random.Generator) -> Ints:
     """The partner of each job, or -1: random pairs of equally many workers, kept if they help on average over types."""
-    helps = _helpful_pairs(problem)
     profile, workers = problem.jobs.profile, problem.profiles.workers[problem.jobs.profile]
     partner = np.full(len(profile), -1, dtype=np.intp)
-    by_name = np.argsort(np.asarray(problem.jobs.ids, dtype=str))
     excess = float(workers[scores.runnable_jobs(problem)].sum() - problem.counts.sum())
+    if excess <= 0:
+        return partner
+    helps = _helpful_pairs(problem)
+    by_name = np.argsort(np.asarray(problem.jobs.ids, dtype=str))
     for _ in range(PACKING_ROUNDS):
         alone = by_name[(partner[by_name] < 0) & problem.runnable[profile[by_name]]]
         shuffled = alone[rng.permutation(len(alone))]
@@ -191,7 +193,12 @@ def _match(program: Program) -> _Matching:
     problem, n = program.problem, len(program)
     with np.errstate(divide="ignore"):
         seconds = program.steps[:, None] / problem.type_rates[program.profile]
-    guess = _in_turn(np.where(problem.counts > 0, seconds, np.inf), problem.counts)
+    open_seconds = np.where(problem.counts > 0, seconds, np.inf)
+    guess = _in_turn(open_seconds, problem.counts)
+    least = open_seconds.min(axis=1, initial=np.inf)
+    if (guess[1] == 1).all() and (open_seconds[np.arange(n), guess[0]] <= least).all():
+        average = (float(problem.jobs.age[program.member].sum()) + float(least.sum())) / n
+        return _Matching(np.arange(n), *guess, average, average, np.zeros(len(problem.counts)))  # nobody waits
     longest = np.where(problem.counts > 0, -(-n // np.maximum(problem.counts, 1)), 0).astype(np.intp)
     depth = np.zeros(len(longest), dtype=np.intp)
     np.maximum.at(depth, guess[0], guess[1])

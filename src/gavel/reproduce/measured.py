@@ -111,10 +111,16 @@ def _answer(claim: Claim, measured: Measured) -> float | None:
         series = measured.series(claim.of, figure)
     elif claim.job_by_job:
         series = measured.job_by_job(claim.of, claim.to)
+    elif claim.yardstick is not None:
+        series = _ratios(*(measured.job_by_job(key, claim.yardstick) for key in (claim.of, claim.to)))
     else:
-        mine, other = measured.series(claim.of, figure), measured.series(claim.to, figure)
-        series = {load: mine[load] / other[load] for load in mine if other.get(load)}
+        series = _ratios(*(measured.series(key, figure) for key in (claim.of, claim.to)))
     return _picked(claim, {load: value for load, value in series.items() if load >= claim.from_load})
+
+
+def _ratios(mine: Mapping[float, float], other: Mapping[float, float]) -> dict[float, float]:
+    """By load, where both are known."""
+    return {load: mine[load] / other[load] for load in mine if other.get(load)}
 
 
 def _picked(claim: Claim, series: Mapping[float, float]) -> float | None:

@@ -62,6 +62,8 @@ class Claim:
 
     Whatever a job's time is measured against is the same for both, and cancels.
     """
+    yardstick: str | None = None
+    """Instead of a figure: every job's time is divided by its time with this contender, and then averaged over jobs."""
     pick: Pick | float = "most"
     from_load: float = 0.0
     at_least: float | None = None
@@ -135,12 +137,13 @@ class Study:
         """Refuse claims about what is not measured."""
         known = {contender.key for contender in self.contenders}
         for claim in self.claims:
-            unknown = {claim.of, claim.to} - known - {None}
+            unknown = {claim.of, claim.to, claim.yardstick} - known - {None}
             if unknown:
                 raise InputError(f"study {self.name}: the claim {claim.says!r} names {unknown}, which is no contender")
-            if claim.job_by_job and (claim.of is None or claim.to is None or claim.figure is not None):
+            by_job = claim.job_by_job or claim.yardstick is not None
+            if by_job and (claim.of is None or claim.to is None or claim.figure is not None):
                 raise InputError(
-                    f"study {self.name}: the claim {claim.says!r} is job by job: give of and to, no figure"
+                    f"study {self.name}: the claim {claim.says!r} is about jobs one by one: give of and to, no figure"
                 )
             if claim.at_least is None and claim.at_most is None:
                 raise InputError(f"study {self.name}: the claim {claim.says!r} cannot fail; give at_least or at_most")
