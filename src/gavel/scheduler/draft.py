@@ -94,19 +94,26 @@ class Draft:
 
     def is_ending(self, run: Run) -> bool:
         """Whether one of its jobs is about to finish."""
-        ending = self.ending.get(run.type_index)
+        return not self._ending_on(run.type_index).isdisjoint(run.members)
+
+    def _ending_on(self, kind: int) -> set[int]:
+        ending = self.ending.get(kind)
         if ending is None:
-            left = self.question.rounds_left(run.type_index)
-            ending = self.ending[run.type_index] = set((left <= self.finishing).nonzero()[0].tolist())
-        return not ending.isdisjoint(run.members)
+            left = self.question.rounds_left(kind)
+            ending = self.ending[kind] = set((left <= self.finishing).nonzero()[0].tolist())
+        return ending
 
     def on_type(self, kind: int) -> dict[int, deque[Run]]:
         """Runs of the last round on a type, by entry, except those that are about to end."""
         if kind not in self.yielding:
             found = self.yielding[kind] = {}
+            goes_on = self._ending_on(kind).isdisjoint
             for run, entry in self.continued:
-                if run.type_index == kind and not self.is_ending(run):
-                    found.setdefault(entry, deque()).append(run)
+                if run.type_index == kind and goes_on(run.members):
+                    if entry in found:
+                        found[entry].append(run)
+                    else:
+                        found[entry] = deque((run,))
         return self.yielding[kind]
 
 
