@@ -53,9 +53,10 @@ def _section(
 ) -> Iterator[str]:
     yield from (f"### {study.title}", "")
     yield from _table(SHOWN, [[*(row[name] for name in SHOWN[:-1]), _verdict(row["verdict"])] for row in claims])
-    if (source / f"{study.name}.png").exists():
-        shutil.copyfile(source / f"{study.name}.png", pictures / f"{study.name}.png")
-        yield from (f"![{study.title}]({pictures.relative_to(DOCS).as_posix()}/{study.name}.png)", "")
+    for name in (f"{study.name}.png", f"{study.name}-cdf.png"):
+        if (source / name).exists():
+            shutil.copyfile(source / name, pictures / name)
+            yield from (f"![{study.title}]({pictures.relative_to(DOCS).as_posix()}/{name})", "")
     for path in sorted(source.glob(f"{study.name}*.csv")) if tables else ():
         if path.stem.removeprefix(study.name).strip("-0123456789") == "":  # not a study with a longer name
             with path.open(encoding="utf-8") as file:

@@ -107,15 +107,16 @@ def test_a_claim_is_about_the_loads_that_it_picks(pick: str, from_load: float, e
     assert check.passed is (expected >= 2.0)
 
 
-def test_a_claim_job_by_job_averages_what_each_job_gains() -> None:
-    claim = Claim("x", of="agnostic", to="aware", job_by_job=True, at_least=2.0)
+def test_a_claim_with_a_yardstick_averages_over_jobs_what_each_takes_relative_to_it() -> None:
+    claim = Claim("x", of="agnostic", to="aware", yardstick="filling", at_least=2.0)
     study = replace(STUDIES["las-single"], claims=(claim,))
-    times = {("agnostic", 1.0): [10.0, 90.0], ("aware", 1.0): [10.0, 30.0], ("agnostic", 2.0): [99.0]}
-    times |= {("agnostic", 3.0): [9.0, 9.0], ("aware", 3.0): [1.0]}  # a job is missing: they cannot be compared
+    times = {("agnostic", 1.0): [10.0, 90.0], ("aware", 1.0): [5.0, 30.0], ("filling", 1.0): [10.0, 30.0]}
+    times |= {("agnostic", 2.0): [99.0], ("aware", 2.0): [1.0]}  # no yardstick
+    times |= {("agnostic", 3.0): [9.0, 9.0], ("aware", 3.0): [1.0], ("filling", 3.0): [1.0]}  # a job is missing
     measured = Measured(study, {key: [Result(dict.fromkeys(FIGURES), seconds)] for key, seconds in times.items()})
+    assert measured.against("agnostic", "filling") == {1.0: pytest.approx(2.0)}  # of 1 and 3; not 100 over 40
     (check,) = checks(measured, FULL)
-    assert check.ours == pytest.approx(2.0)  # of 1 and 3; not 100 over 40
-    assert measured.job_by_job("agnostic", "aware").keys() == {1.0}
+    assert check.ours == pytest.approx(2.0 / 0.75)
 
 
 def test_what_was_not_measured_neither_holds_nor_fails() -> None:
@@ -137,7 +138,8 @@ def test_quick_runs_ask_for_less() -> None:
         (("agnostic = true", "agnostik = true"), "'agnostik' is no setting"),
         (("scale = 2", "scale = 2\nloads = 3"), "study tiny"),
         (("[[claims]]", "[[claims]]\nsay = 1"), "say"),
-        (("paper = 2.0", 'job_by_job = true\nfigure = "cost_dollars"'), "give of and to, no figure"),
+        (("paper = 2.0", 'yardstick = "aware"\nfigure = "cost_dollars"'), "give of and to, no figure"),
+        (("paper = 2.0", 'yardstick = "nobody"'), "no contender"),
     ],
 )
 def test_a_study_with_a_mistake_is_refused(change: tuple[str, str], sentence: str) -> None:

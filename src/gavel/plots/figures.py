@@ -9,9 +9,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import matplotlib as mpl
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from gavel.core.problem import Floats
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 """Okabe and Ito's, which stay apart for the colour-blind; yellow, which is pale on white, is replaced by brown."""
@@ -80,6 +84,22 @@ def colour(index: int) -> str:
 def dash(index: int) -> str:
     """The dash of the n-th line."""
     return DASHES[index // len(COLOURS) % len(DASHES)]
+
+
+def distribution(axes: Axes, values: Floats, number: int, label: str) -> None:
+    """The share of values that are no larger, as the n-th line."""
+    share = np.arange(1, len(values) + 1) / len(values)
+    line = dash(number)
+    axes.step(np.sort(values), share, where="post", linewidth=1.8, color=colour(number), linestyle=line, label=label)
+
+
+def share_of_jobs(axes: Axes, what: str) -> None:
+    """Axes for distributions over jobs, of something that spans decades."""
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.set_ylim(0, 1.01)
+    axes.set_xlabel(what)
+    axes.set_ylabel("share of jobs")
 
 
 def legend_below(figure: Figure, axes: Sequence[Axes], *, columns: int) -> None:

@@ -11,7 +11,18 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
 from gavel.core.problem import Floats, Ints
-from gavel.plots.figures import COLOURS, MUTED, Plot, colour, legend_below, new_figure, png, styled
+from gavel.plots.figures import (
+    COLOURS,
+    MUTED,
+    Plot,
+    colour,
+    distribution,
+    legend_below,
+    new_figure,
+    png,
+    share_of_jobs,
+    styled,
+)
 from gavel.plots.recorder import Recorder, Stretch
 from gavel.sim.experiment import Report
 
@@ -73,18 +84,14 @@ def _utilisation(recorder: Recorder, present: Ints) -> Plot:
 def _cdf(seconds: Floats) -> Plot:
     figure, (axes,) = new_figure(4.6)
     title = "How long jobs take"
-    axes.step(seconds / 3600, np.arange(1, len(seconds) + 1) / len(seconds), where="post", color=colour(0), linewidth=2)
+    distribution(axes, seconds / 3600, 0, "")
     for value, name, at in ((float(np.median(seconds)), "median", 0.5), (float(seconds.mean()), "average", None)):
         height = np.searchsorted(seconds, value, side="right") / len(seconds) if at is None else at
         axes.plot(value / 3600, height, "o", color=colour(1))
         text = f"{name} {value / 3600:.3g} h"
         axes.annotate(text, (value / 3600, height), xytext=(10, -10), textcoords="offset points", va="top")
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_ylim(0, 1.01)
+    share_of_jobs(axes, "job completion time (hours)")
     axes.set_title(title)
-    axes.set_xlabel("job completion time (hours)")
-    axes.set_ylabel("share of jobs")
     return Plot("cdf", title, "The share of jobs done within a time, from arrival to the last step.", png(figure))
 
 

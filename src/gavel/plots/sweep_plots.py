@@ -11,7 +11,18 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator
 
 from gavel.core.problem import Floats
-from gavel.plots.figures import MARKERS, Plot, colour, dash, legend_below, new_figure, png, styled
+from gavel.plots.figures import (
+    MARKERS,
+    Plot,
+    colour,
+    dash,
+    distribution,
+    legend_below,
+    new_figure,
+    png,
+    share_of_jobs,
+    styled,
+)
 from gavel.sim.sweep import Contender, SweepOutcome
 
 MOST_PANELS = 6
@@ -166,18 +177,10 @@ def _cdf(outcome: SweepOutcome) -> Plot:
     longest = max(float(cell.completion_seconds[-1]) for cell in shown) / 3600
     for axes, load in zip(panels, loads, strict=False):
         for cell in (cell for cell in shown if cell.load == load):
-            number = numbers[cell.contender]
-            hours = cell.completion_seconds / 3600
-            share = np.arange(1, len(hours) + 1) / len(hours)
-            label, line = cell.contender.label, dash(number)
-            axes.step(hours, share, where="post", linewidth=1.8, color=colour(number), linestyle=line, label=label)
-        axes.set_xscale("log")
+            distribution(axes, cell.completion_seconds / 3600, numbers[cell.contender], cell.contender.label)
+        share_of_jobs(axes, "job completion time (hours)")
         axes.set_xlim(shortest * 0.9, longest * 1.1)
-        axes.set_ylim(0, 1.01)
-        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         axes.set_title(f"{load:g} {outcome.sweep.load_unit}", fontsize=11)
-        axes.set_xlabel("job completion time (hours)")
-        axes.set_ylabel("share of jobs")
     for axes in panels[len(loads) :]:
         axes.set_visible(False)
     title = "How long jobs take"

@@ -1,15 +1,28 @@
-"""Pictures and tables of studies that are sweeps: a figure against load, and ours beside what the authors published."""
+"""Pictures and tables of studies that are sweeps: figures by load, times of jobs, ours beside what was published."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from gavel.core.problem import Floats
-from gavel.plots.figures import MARKERS, Plot, colour, dash, new_figure, png, styled
+from gavel.plots.figures import (
+    MARKERS,
+    Plot,
+    colour,
+    dash,
+    distribution,
+    legend_below,
+    new_figure,
+    png,
+    share_of_jobs,
+    styled,
+)
 from gavel.plots.page import NumberTable
 from gavel.reproduce.measured import Measured
-from gavel.reproduce.study import Contender, Study
+from gavel.reproduce.study import Claim, Contender, Study
 
 UNITS = {"seconds": ("h", 3600.0), "dollars": ("$", 1.0)}
 """How figures are shown, by the end of their name."""
@@ -43,23 +56,31 @@ def _loads(measured: Measured) -> list[float]:
 
 
 def _lines(axis: Axes, measured: Measured) -> None:
-    """Contenders that are run at few loads are left to the table."""
     study = measured.study
-    for number, contender in enumerate(study.contenders):
+    for number, contender in _drawn(measured):
         shown, spread = _shown(measured, contender)
-        if len(shown) and (contender.loads is None or len(shown) >= 3):
-            axis.errorbar(
-                list(measured.series(contender.key, study.figure)),
-                shown,
-                yerr=spread,
-                label=contender.label,
-                color=colour(number),
-                linestyle=dash(number),
-                marker=MARKERS[number % len(MARKERS)],
-                capsize=3,
-            )
+        axis.errorbar(
+            list(measured.series(contender.key, study.figure)),
+            shown,
+            yerr=spread,
+            label=contender.label,
+            color=colour(number),
+            linestyle=dash(number),
+            marker=MARKERS[number % len(MARKERS)],
+            capsize=3,
+        )
     axis.set_ylim(bottom=0)
     axis.legend()
+
+
+def _drawn(measured: Measured) -> list[tuple[int, Contender]]:
+    """Contenders with their numbers; those that are run at few loads are left to the table."""
+    found = []
+    for number, contender in enumerate(measured.study.contenders):
+        loads = measured.series(contender.key, measured.study.figure)
+        if loads and (contender.loads is None or len(loads) >= 3):
+            found.append((number, contender))
+    return found
 
 
 def _bars(axis: Axes, measured: Measured) -> None:
@@ -70,6 +91,51 @@ def _bars(axis: Axes, measured: Measured) -> None:
     axis.invert_yaxis()
     axis.margins(x=0.12)
     axis.grid(visible=False, axis="y")
+
+
+def distribution_plot(measured: Measured) -> Plot | None:
+    """How the times of jobs are distributed at the highest load that all were run at; and relative to yardsticks."""
+    study, drawn = measured.study, _drawn(measured)
+    load = _highest([{load for key, load in measured.results if key == contender.key} for _, contender in drawn])
+    relative = [claim for claim in study.claims if claim.yardstick is not None]
+    if load is None:
+        return None
+    with styled():
+        figure, panels = new_figure(4.6, 1, 3 if relative else 2)
+        hours = {number: measured.times(contender.key, load) / 3600 for number, contender in drawn}
+        for number, contender in drawn:
+            for axis in panels[:2]:
+                distribution(axis, hours[number], number, contender.label)
+        for axis, title in zip(panels, (f"{load:g} {study.load_unit}", "the slowest fifth"), strict=False):
+            share_of_jobs(axis, "completion time (h)")
+            axis.set_title(title, fontsize=11)
+        panels[1].set_ylim(0.8, 1.002)
+        panels[1].set_xlim(left=min(float(np.quantile(times, 0.8)) for times in hours.values()))
+        if relative:
+            _relative(panels[2], measured, relative)
+        legend_below(figure, panels, columns=2 if relative else 3)
+        caption = "The share of jobs done within a time, all seeds together."
+        return Plot(f"{study.name}-cdf", f"{study.title}: all jobs", caption, png(figure))
+
+
+def _relative(axis: Axes, measured: Measured, claims: Sequence[Claim]) -> None:
+    """What jobs take over what the same take with a yardstick, as claims compare them."""
+    numbers = {contender.key: number for number, contender in enumerate(measured.study.contenders)}
+    labels = {contender.key: contender.label for contender in measured.study.contenders}
+    for claim in claims:
+        keys = [key for key in (claim.of, claim.to, claim.yardstick) if key is not None]
+        load = _highest([{at for key, at in measured.results if key == one} for one in keys])
+        if load is not None:
+            yardstick = measured.times(keys[-1], load)
+            for key in keys[:-1]:
+                distribution(axis, measured.times(key, load) / yardstick, numbers[key], labels[key])
+            axis.set_title(f"relative to 1/n, {load:g} {measured.study.load_unit}", fontsize=11)
+    share_of_jobs(axis, "finish-time fairness")
+
+
+def _highest(loads: Sequence[set[float]]) -> float | None:
+    """The highest load that all have."""
+    return max(set.intersection(*loads), default=None) if loads else None
 
 
 def _shown(measured: Measured, contender: Contender) -> tuple[Floats, Floats]:
@@ -118,4 +184,6 @@ def with_drawings(measured: Measured, study: Study, *, compare: bool) -> Measure
         return measured
     published = published_table(measured) if compare else None
     tables = [sweep_table(measured), *([published] if published else [])]
-    return Measured(study, measured.results, measured.values, tables, [sweep_plot(measured)], measured.notes)
+    distributions = distribution_plot(measured) if study.distributions else None
+    plots = [sweep_plot(measured), *([distributions] if distributions else [])]
+    return Measured(study, measured.results, measured.values, tables, plots, measured.notes)

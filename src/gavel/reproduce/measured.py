@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from gavel.core.problem import Floats
 from gavel.plots.figures import Plot
 from gavel.plots.page import NumberTable
 from gavel.reproduce.study import Claim, Point, Scope, Study
@@ -33,11 +34,15 @@ class Measured:
         found = self._values(contender, figure)
         return {load: float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for load, values in found.items()}
 
-    def job_by_job(self, contender: str, other: str) -> dict[float, float]:
+    def times(self, contender: str, load: float) -> Floats:
+        """Completion times in seconds at a load, all seeds one after the other."""
+        return np.concatenate([result.completion_seconds for result in self.results[contender, load]])
+
+    def against(self, contender: str, yardstick: str) -> dict[float, float]:
         """By load: how many times longer a job takes than with another contender, averaged over jobs and seeds."""
         found = {}
         for (key, load), mine in sorted(self.results.items()):
-            its = self.results.get((other, load), ())
+            its = self.results.get((yardstick, load), ())
             if key == contender and len(mine) == len(its):  # of the same seeds
                 times = [(one.completion_seconds, two.completion_seconds) for one, two in zip(mine, its, strict=True)]
                 if all(len(one) == len(two) > 0 for one, two in times):  # and of the same jobs
@@ -109,10 +114,8 @@ def _answer(claim: Claim, measured: Measured) -> float | None:
     figure = claim.figure or measured.study.figure
     if claim.to is None:
         series = measured.series(claim.of, figure)
-    elif claim.job_by_job:
-        series = measured.job_by_job(claim.of, claim.to)
     elif claim.yardstick is not None:
-        series = _ratios(*(measured.job_by_job(key, claim.yardstick) for key in (claim.of, claim.to)))
+        series = _ratios(*(measured.against(key, claim.yardstick) for key in (claim.of, claim.to)))
     else:
         series = _ratios(*(measured.series(key, figure) for key in (claim.of, claim.to)))
     return _picked(claim, {load: value for load, value in series.items() if load >= claim.from_load})

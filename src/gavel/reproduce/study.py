@@ -57,13 +57,8 @@ class Claim:
     figure: str | None = None
     of: str | None = None
     to: str | None = None
-    job_by_job: bool = False
-    """Instead of a figure: how many times longer a job takes with `of` than with `to`, averaged over jobs.
-
-    Whatever a job's time is measured against is the same for both, and cancels.
-    """
     yardstick: str | None = None
-    """Instead of a figure: every job's time is divided by its time with this contender, and then averaged over jobs."""
+    """Instead of a figure: what a job takes over what the same job takes with this contender, averaged over jobs."""
     pick: Pick | float = "most"
     from_load: float = 0.0
     at_least: float | None = None
@@ -111,6 +106,8 @@ class Study:
     kind: str = "sweep"
     figure: str = "average_jct_seconds"
     """What is plotted against load."""
+    distributions: bool = False
+    """Whether to show how the times of jobs are distributed too."""
     static: bool = False
     cluster: Mapping[str, int] | None = None
     settings: Mapping[str, Any] | None = None
@@ -140,10 +137,9 @@ class Study:
             unknown = {claim.of, claim.to, claim.yardstick} - known - {None}
             if unknown:
                 raise InputError(f"study {self.name}: the claim {claim.says!r} names {unknown}, which is no contender")
-            by_job = claim.job_by_job or claim.yardstick is not None
-            if by_job and (claim.of is None or claim.to is None or claim.figure is not None):
+            if claim.yardstick and (claim.of is None or claim.to is None or claim.figure is not None):
                 raise InputError(
-                    f"study {self.name}: the claim {claim.says!r} is about jobs one by one: give of and to, no figure"
+                    f"study {self.name}: the claim {claim.says!r} has a yardstick: give of and to, no figure"
                 )
             if claim.at_least is None and claim.at_most is None:
                 raise InputError(f"study {self.name}: the claim {claim.says!r} cannot fail; give at_least or at_most")
