@@ -361,3 +361,27 @@ def test_a_thrifty_policy_has_idle_accelerators_used_where_a_step_is_cheapest(
     assert shares(allocation).sum(axis=1)[1:].max() == 0.0
     assert play(mechanism(thrifty=True), allocation, 10).received[1:, 0].sum() == 0.0
     assert play(mechanism(thrifty=True), allocation, 10).received[1:, 1].sum() == 20.0
+
+
+class Forgetful(Priorities):
+    """Looks at every round anew."""
+
+    def plan(self, question: Question) -> list[Run]:
+        self._steady = None
+        return super().plan(question)
+
+
+@given(problems())
+def test_rounds_in_which_everyone_runs_are_those_that_looking_at_each_would_give(problem: Problem) -> None:
+    allocation = allocate(problem, "max_min_fairness")
+    quick, slow = (play(kind(), allocation, 12).received for kind in (Priorities, Forgetful))
+    np.testing.assert_array_equal(quick, slow)
+
+
+def test_where_everyone_runs_all_the_time_the_plan_is_kept() -> None:
+    types = [AcceleratorType("v100", 2), AcceleratorType("k80", 2)]
+    allocation = allocate(Problem.of(types, [Job(f"j{n}", {"v100": 4.0, "k80": 1.0}) for n in range(2)]), "fifo")
+    mechanism = Priorities()
+    played = play(mechanism, allocation, 5)
+    assert mechanism._steady is not None
+    assert played.received.tolist() == [[5.0, 0.0], [5.0, 0.0]]

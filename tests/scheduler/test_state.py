@@ -108,7 +108,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
         "_calm",
     }
     plain = {"_combos", "_target", "_declined", "_turn", "_rounds", "_prices"}
-    assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty"}
+    assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty", "_steady"}
     assert vars(Floor()).keys() == {"_size", "_with_free", "_free"} | {"capacity", "free"}
 
 

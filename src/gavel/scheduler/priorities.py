@@ -16,6 +16,9 @@ from gavel.scheduler.rounds import Members, Question, Run, RunNumbers, offers, p
 EQUAL = 4
 """Priorities whose logarithms agree to so many decimals are equal: solvers say no more."""
 
+MEANT = 1e-9
+"""Smaller shares are what a solver leaves by rounding."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _State:
@@ -53,6 +56,8 @@ class Priorities:
         self._turn = 0
         self._rounds: Floats = np.empty((0, 0))
         """Rounds received by combo and type since the last allocation; starts at one half."""
+        self._steady: list[Run] | None = None
+        """All runs of the last round, if everyone runs, and would in whatever order they were served."""
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         problem, slot_of = allocation.problem, slots.tolist()
@@ -69,8 +74,10 @@ class Priorities:
         self._declined = {slot for slot in known if slot >= 0}.difference(*self._combos)
         self._target = by_type[keep]
         self._rounds = np.full(self._target.shape, 0.5)
+        self._steady = None
 
     def leave(self, slot: int) -> None:
+        self._steady = None
         self._declined.discard(slot)
         keep = [index for index, members in enumerate(self._combos) if slot not in members]
         self._combos = [self._combos[index] for index in keep]
@@ -89,6 +96,17 @@ class Priorities:
         self._declined, self._turn, self._rounds = set(state.declined), state.turn, state.rounds
 
     def plan(self, question: Question) -> list[Run]:
+        if self._steady is not None and question.running == self._steady and not len(question.waiting):
+            self._turn += 1
+            self._rounds[self._target > MEANT] += 1.0
+            return self._steady
+        runs, served = self._served(question)
+        once = int((self._target > MEANT).sum()) == served == len(self._combos)  # nobody has a choice of types
+        self._steady = list(question.running) if once and set(runs) == set(question.running) else None
+        return runs
+
+    def _served(self, question: Question) -> tuple[list[Run], int]:
+        """What runs in the next round, and how many of it by a share of their own."""
         free, workers_of = list(question.capacity), question.workers.tolist()
         taken: set[int] = set()
         known = {(run.members, run.type_index): run for run in question.running}
@@ -106,9 +124,10 @@ class Priorities:
         for combo, kind in self._by_priority(question):
             if free[kind] and start(self._combos[combo], kind):
                 self._rounds[combo, kind] += 1.0
+        by_share = len(chosen)
         for slot, kind in offers(question, free, taken | self._declined, self._prices):
             start((slot,), kind)
-        return chosen
+        return chosen, by_share
 
     def _by_priority(self, question: Question) -> list[tuple[int, int]]:
         self._turn += 1
@@ -116,7 +135,7 @@ class Priorities:
             return []
         received = self._rounds / self._rounds.sum(axis=0, keepdims=True)
         priority = self._target / received
-        combo, kind = np.nonzero(self._target > 1e-9)
+        combo, kind = np.nonzero(self._target > MEANT)
         # Nobody may always come first among equals, least of all where a new allocation comes after a few rounds.
         equals = np.round(np.log(priority[combo, kind]), EQUAL)
         rng = np.random.default_rng(self._turn)
