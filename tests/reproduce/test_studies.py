@@ -210,6 +210,25 @@ def test_a_figure_against_load_is_drawn(series: dict[float, float], axis: str, s
     assert [text.get_text() for text in axes.texts] == said
 
 
+def test_the_times_of_all_jobs_are_drawn_at_the_highest_load_that_all_were_run_at() -> None:
+    times = {("aware", 1.0): [1.0], ("aware", 2.0): [3600.0, 7200.0], ("agnostic", 2.0): [7200.0, 36000.0]}
+    times |= {("aware", 3.0): [9.0]}
+    known = {key: [Result({**dict.fromkeys(FIGURES), "average_jct_seconds": 1.0}, ran)] for key, ran in times.items()}
+    claim = Claim("x", of="agnostic", to="aware", yardstick="aware", at_least=1.0)
+    for claims, panels in (((), 2), ((claim,), 3)):
+        study = replace(Study.read("tiny", TINY), claims=claims)
+        with patch.object(drawings, "png", return_value=b"a picture") as drawn:
+            assert drawings.distribution_plot(Measured(study, known)) is not None
+        axes = drawn.call_args.args[0].axes
+        assert [line.get_xdata().tolist() for line in axes[0].lines] == [[1.0, 2.0], [2.0, 10.0]]
+        assert axes[0].get_title(loc="left") == "2 jobs/hour"
+        assert len(axes) == panels
+    assert [line.get_xdata().tolist() for line in axes[2].lines] == [[2.0, 5.0], [1.0, 1.0]]  # relative to aware
+    alone = {key: ran for key, ran in known.items() if key[0] == "agnostic"}
+    assert drawings.distribution_plot(Measured(Study.read("tiny", TINY), alone)) is not None
+    assert drawings.distribution_plot(Measured(Study.read("tiny", TINY))) is None
+
+
 @pytest.mark.parametrize(
     "name",
     ["worked-examples", "heterogeneity-bars", "colocation-heatmap", "hierarchical-fairness", "hierarchical-fifo"],

@@ -17,6 +17,7 @@ from gavel.cli.options import AsJson, Workers
 from gavel.cli.progress import steps
 from gavel.cli.render import console, print_json, table
 from gavel.core.errors import InputError
+from gavel.core.throughputs import find_table
 from gavel.reproduce.measured import Check, Measured, checks
 from gavel.reproduce.report import write_reproduction
 from gavel.reproduce.run import Step, open_steps, run_studies
@@ -57,6 +58,7 @@ def reproduce_command(
         raise InputError("--quick and --full exclude each other; give one")
     scope = Scope(full, throughputs)
     chosen = _chosen(names, known)
+    find_table(throughputs)  # a file that cannot be read is refused before hours of work
     try:
         with ResultsFiles(out) as files:
             found = _run(chosen, scope, files, workers or len(os.sched_getaffinity(0)))

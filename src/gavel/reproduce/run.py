@@ -19,7 +19,7 @@ from gavel.reproduce.measures import MEASURES
 from gavel.reproduce.study import Point, Scope, Study
 from gavel.sim.keeper import replace_file
 from gavel.sim.pool import answers
-from gavel.sim.results import Result, ResultsFiles, settings_of
+from gavel.sim.results import Result, ResultsFiles, digest, settings_of
 from gavel.version import __version__
 
 
@@ -87,7 +87,8 @@ def _simulate(
 
 def _kept(study: Study, scope: Scope, directory: Path) -> Path:
     """Where a study that measures by itself leaves its numbers."""
-    table = "builtin" if scope.throughputs == "builtin" else Path(scope.throughputs).stem
+    file = scope.throughputs
+    table = file if file == "builtin" else f"{Path(file).stem}-{digest(file)}"
     return directory / "measured" / f"{study.name}-{scope.name}-{table}-{__version__}.json"
 
 

@@ -53,7 +53,7 @@ def settings_of(experiment: Experiment) -> dict[str, str]:
     """The identity of a point, as its line spells it."""
     named = {field.name: getattr(experiment, field.name) for field in fields(experiment)}
     files = experiment.files()
-    digests = {f"{name}_sha256": _digest(files[name]) if name in files else "" for name in READ}
+    digests = {f"{name}_sha256": digest(files[name]) if name in files else "" for name in READ}
     return {name: _cell(value) for name, value in {"gavel_version": __version__, **named, **digests}.items()}
 
 
@@ -64,7 +64,7 @@ def point_of(settings: Mapping[str, str]) -> str:
 
 
 @cache
-def _digest(file: str) -> str:
+def digest(file: str) -> str:
     """Of a file's content: one that changes makes other points. The built-in table comes with the version."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
