@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> None:
 def _sections(text: str) -> dict[str, str]:
     """What the page says of each study, by its title: those that were not run again stay."""
     parts = text.split("### ")[1:]
-    return {part.partition("\n")[0]: f"### {part}" for part in parts}
+    return {part.partition("\n")[0]: f"### {part.rstrip()}\n" for part in parts}
 
 
 def _section(
