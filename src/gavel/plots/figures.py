@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from gavel.core.problem import Floats
 
@@ -96,7 +96,9 @@ def distribution(axes: Axes, values: Floats, number: int, label: str) -> None:
 def share_of_jobs(axes: Axes, what: str) -> None:
     """Axes for distributions over jobs, of something that spans decades."""
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))  # enough of them within a decade too
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_ylim(0, 1.01)
     axes.set_xlabel(what)
     axes.set_ylabel("share of jobs")
