@@ -15,7 +15,7 @@ from gavel.core.jobs import Job
 from gavel.core.problem import Problem
 from gavel.policies.registry import allocate, find_policy
 from gavel.sim.experiment import Experiment
-from gavel.sim.results import _digest, point_of, settings_of
+from gavel.sim.results import digest, point_of, settings_of
 
 PROBLEM = Problem.of([AcceleratorType("v100", 1)], [Job("a", {"v100": 2.0}), Job("b", {"v100": 1.0})])
 WRAPPER = """
@@ -95,5 +95,5 @@ def test_a_policy_that_was_changed_makes_another_point(write: Write) -> None:
     assert not settings_of(replace(theirs, policy="fifo"))["policy_sha256"]
     before = point_of(settings_of(theirs))
     write("return None")
-    _digest.cache_clear()  # as in a new process
+    digest.cache_clear()  # as in a new process
     assert point_of(settings_of(theirs)) != before
