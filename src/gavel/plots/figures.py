@@ -99,6 +99,7 @@ def share_of_jobs(axes: Axes, what: str) -> None:
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))  # enough of them within a decade too
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.tick_params(axis="x", labelsize=9)  # three panels side by side have room for these
     axes.set_ylim(0, 1.01)
     axes.set_xlabel(what)
     axes.set_ylabel("share of jobs")
