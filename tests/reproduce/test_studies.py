@@ -224,9 +224,15 @@ def test_the_times_of_all_jobs_are_drawn_at_the_highest_load_that_all_were_run_a
         assert axes[0].get_title(loc="left") == "2 jobs/hour"
         assert len(axes) == panels
     assert [line.get_xdata().tolist() for line in axes[2].lines] == [[2.0, 5.0], [1.0, 1.0]]  # relative to aware
+    lacking = known | {("agnostic", 2.0): known["agnostic", 2.0] * 2}  # one more seed: they cannot be compared
+    with patch.object(drawings, "png", return_value=b"a picture") as drawn:
+        assert drawings.distribution_plot(Measured(study, lacking)) is not None
+    assert not drawn.call_args.args[0].axes[2].lines
     alone = {key: ran for key, ran in known.items() if key[0] == "agnostic"}
     assert drawings.distribution_plot(Measured(Study.read("tiny", TINY), alone)) is not None
     assert drawings.distribution_plot(Measured(Study.read("tiny", TINY))) is None
+    nobody = {key: [Result(result.figures, []) for result in ran] for key, ran in known.items()}
+    assert drawings.distribution_plot(Measured(Study.read("tiny", TINY), nobody)) is None
 
 
 @pytest.mark.parametrize(

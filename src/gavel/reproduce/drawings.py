@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -96,13 +96,14 @@ def _bars(axis: Axes, measured: Measured) -> None:
 def distribution_plot(measured: Measured) -> Plot | None:
     """How the times of jobs are distributed at the highest load that all were run at; and relative to yardsticks."""
     study, drawn = measured.study, _drawn(measured)
-    load = _highest([{load for key, load in measured.results if key == contender.key} for _, contender in drawn])
+    times = {number: measured.times(contender.key) for number, contender in drawn}
+    load = _highest(times.values())
     relative = [claim for claim in study.claims if claim.yardstick is not None]
     if load is None:
         return None
     with styled():
         figure, panels = new_figure(4.6, 1, 3 if relative else 2)
-        hours = {number: measured.times(contender.key, load) / 3600 for number, contender in drawn}
+        hours = {number: by_load[load] / 3600 for number, by_load in times.items()}
         for number, contender in drawn:
             for axis in panels[:2]:
                 distribution(axis, hours[number], number, contender.label)
@@ -110,7 +111,7 @@ def distribution_plot(measured: Measured) -> Plot | None:
             share_of_jobs(axis, "completion time (h)")
             axis.set_title(title, fontsize=11)
         panels[1].set_ylim(0.8, 1.002)
-        panels[1].set_xlim(left=min(float(np.quantile(times, 0.8)) for times in hours.values()))
+        panels[1].set_xlim(left=min(float(np.quantile(taken, 0.8)) for taken in hours.values()))
         if relative:
             _relative(panels[2], measured, relative)
         legend_below(figure, panels, columns=2 if relative else 3)
@@ -123,18 +124,18 @@ def _relative(axis: Axes, measured: Measured, claims: Sequence[Claim]) -> None:
     numbers = {contender.key: number for number, contender in enumerate(measured.study.contenders)}
     labels = {contender.key: contender.label for contender in measured.study.contenders}
     for claim in claims:
-        keys = [key for key in (claim.of, claim.to, claim.yardstick) if key is not None]
-        load = _highest([{at for key, at in measured.results if key == one} for one in keys])
+        ratios = {key: measured.relative(key, claim.yardstick or "") for key in (claim.of, claim.to) if key is not None}
+        load = _highest(ratios.values())
         if load is not None:
-            yardstick = measured.times(keys[-1], load)
-            for key in keys[:-1]:
-                distribution(axis, measured.times(key, load) / yardstick, numbers[key], labels[key])
+            for key, by_load in ratios.items():
+                distribution(axis, np.concatenate(by_load[load]), numbers[key], labels[key])
             axis.set_title(f"relative to 1/n, {load:g} {measured.study.load_unit}", fontsize=11)
     share_of_jobs(axis, "finish-time fairness")
 
 
-def _highest(loads: Sequence[set[float]]) -> float | None:
+def _highest(by_load: Iterable[Iterable[float]]) -> float | None:
     """The highest load that all have."""
+    loads = [set(one) for one in by_load]
     return max(set.intersection(*loads), default=None) if loads else None
 
 

@@ -34,20 +34,34 @@ class Measured:
         found = self._values(contender, figure)
         return {load: float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for load, values in found.items()}
 
-    def times(self, contender: str, load: float) -> Floats:
-        """Completion times in seconds at a load, all seeds one after the other."""
-        return np.concatenate([result.completion_seconds for result in self.results[contender, load]])
+    def times(self, contender: str) -> dict[float, Floats]:
+        """Completion times in seconds by load, those of all seeds together; loads without any are left out."""
+        found = {
+            load: np.concatenate([result.completion_seconds for result in results])
+            for (key, load), results in self.results.items()
+            if key == contender
+        }
+        return {load: times for load, times in found.items() if len(times)}
 
-    def against(self, contender: str, yardstick: str) -> dict[float, float]:
-        """By load: how many times longer a job takes than with another contender, averaged over jobs and seeds."""
+    def relative(self, contender: str, yardstick: str) -> dict[float, list[Floats]]:
+        """By load, for each seed: what every job takes over what it takes with another contender.
+
+        Loads at which some seed or job is known of one of them only are left out.
+        """
         found = {}
         for (key, load), mine in sorted(self.results.items()):
             its = self.results.get((yardstick, load), ())
             if key == contender and len(mine) == len(its):  # of the same seeds
                 times = [(one.completion_seconds, two.completion_seconds) for one, two in zip(mine, its, strict=True)]
                 if all(len(one) == len(two) > 0 for one, two in times):  # and of the same jobs
-                    found[load] = float(np.mean([np.mean(np.divide(one, two)) for one, two in times]))
+                    found[load] = [np.divide(one, two) for one, two in times]
         return found
+
+    def against(self, contender: str, yardstick: str) -> dict[float, float]:
+        """By load: how many times longer a job takes than with another contender, averaged over jobs and seeds."""
+        return {
+            load: float(np.mean(list(map(np.mean, by)))) for load, by in self.relative(contender, yardstick).items()
+        }
 
     def _values(self, contender: str, figure: str) -> dict[float, list[float]]:
         """By load, of every seed that has the figure."""
