@@ -129,8 +129,10 @@ def _relative(axis: Axes, measured: Measured, claims: Sequence[Claim]) -> None:
         if load is not None:
             for key, by_load in ratios.items():
                 distribution(axis, np.concatenate(by_load[load]), numbers[key], labels[key])
-            axis.set_title(f"relative to 1/n, {load:g} {measured.study.load_unit}", fontsize=11)
-    share_of_jobs(axis, "finish-time fairness")
+            axis.set_title(f"relative, {load:g} {measured.study.load_unit}", fontsize=11)
+    yardsticks = [labels[claim.yardstick] for claim in claims if claim.yardstick is not None]
+    share_of_jobs(axis, f"relative to {min(yardsticks, key=len)}")
+    axis.xaxis.label.set_size(9)  # the names of contenders are long
 
 
 def _highest(by_load: Iterable[Iterable[float]]) -> float | None:

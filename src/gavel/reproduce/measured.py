@@ -59,9 +59,8 @@ class Measured:
 
     def against(self, contender: str, yardstick: str) -> dict[float, float]:
         """By load: how many times longer a job takes than with another contender, averaged over jobs and seeds."""
-        return {
-            load: float(np.mean(list(map(np.mean, by)))) for load, by in self.relative(contender, yardstick).items()
-        }
+        ratios = self.relative(contender, yardstick)
+        return {load: float(np.mean([seed.mean() for seed in seeds])) for load, seeds in ratios.items()}
 
     def _values(self, contender: str, figure: str) -> dict[float, list[float]]:
         """By load, of every seed that has the figure."""

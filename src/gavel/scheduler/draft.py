@@ -110,10 +110,7 @@ class Draft:
             goes_on = self._ending_on(kind).isdisjoint
             for run, entry in self.continued:
                 if run.type_index == kind and goes_on(run.members):
-                    if entry in found:
-                        found[entry].append(run)
-                    else:
-                        found[entry] = deque((run,))
+                    found.setdefault(entry, deque()).append(run)
         return self.yielding[kind]
 
 
