@@ -132,7 +132,7 @@ def _relative(axis: Axes, measured: Measured, claims: Sequence[Claim]) -> None:
             axis.set_title(f"relative, {load:g} {measured.study.load_unit}", fontsize=11)
     yardsticks = [labels[claim.yardstick] for claim in claims if claim.yardstick is not None]
     share_of_jobs(axis, f"relative to {min(yardsticks, key=len)}")
-    axis.xaxis.label.set_size(9)  # the names of contenders are long
+    axis.xaxis.label.set_fontsize(9)  # the names of contenders are long
 
 
 def _highest(by_load: Iterable[Iterable[float]]) -> float | None:
