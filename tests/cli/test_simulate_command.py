@@ -217,6 +217,9 @@ def test_a_trace_that_cannot_be_read_is_refused_with_the_place_and_the_value(
         ("v100=4,,k80=4", "'' is not of the form type=count"),
         ("v100=4,v100=4", "type 'v100' is given twice"),
         ("v100=0,k80=0", "the cluster has no accelerators"),
+        ("v100=0x8,k80=4", "'0x8' has no accelerators; leave it out, or give 1 or more of each"),
+        ("v100=4x8+2,k80=4", "'v100=4x8+2': '2' is not of the form servers x size, for example 4x8"),
+        ("v100=1000x1001", "is more than 1,000,000 accelerators"),
         ("v100=99999999999999", "is more than 1,000,000 accelerators"),
         ("V100=4", "no throughput is known for 'V100', a type of the cluster; did you mean 'v100'?"),
         ("tpu=4", "a type of the cluster; known: v100, p100, k80"),
@@ -248,6 +251,12 @@ def test_numbers_and_names_that_make_no_sense_are_refused(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said in refusal(capsys, *SMALL, *arguments)
+
+
+def test_servers_may_have_different_sizes(capsys: pytest.CaptureFixture[str]) -> None:
+    figures = answer(capsys, "simulate", "--cluster", "v100=1x2+2x4,k80=6,p100=3x1", "--static", "3")
+    offered = sum(figures[f"{part}_accelerator_hours"] for part in ("busy", "restart", "idle"))
+    assert offered == pytest.approx((10 + 6 + 3) * figures["simulated_seconds"] / 3600.0)
 
 
 def test_spaces_in_a_cluster_do_no_harm(capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,9 +76,15 @@ Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0, met
 
 ClusterText = Annotated[
     str,
-    typer.Option(help="Accelerators, for example v100=36,p100=36,k80=36.", metavar="TYPE=N,…"),
+    typer.Option(
+        help="Accelerators, for example v100=36,p100=36,k80=36, or servers of given sizes, for example v100=4x8+2x4.",
+        metavar="TYPE=N,…",
+    ),
 ]
-PerServer = Annotated[int, typer.Option(help="Accelerators in each server.", min=1, metavar="N")]
+PerServer = Annotated[
+    int,
+    typer.Option(help="Accelerators in each server, for types without sizes of their own.", min=1, metavar="N"),
+]
 Prices = Annotated[
     str,
     typer.Option(help="Dollars an hour, where list prices are unknown or wrong.", metavar="TYPE=D,…"),

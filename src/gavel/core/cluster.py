@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gavel.core.errors import InputError
 
@@ -30,22 +31,35 @@ class AcceleratorType:
     count: int
     price: float | None = None
     servers: tuple[int, ...] = ()
+    _of_size: Mapping[int, int] = field(init=False, repr=False, compare=False)
+    """Servers by size: clusters have thousands of servers of very few sizes."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_of_size", Counter(self.servers))
 
     @classmethod
     def uniform(cls, name: str, *, count: int, per_server: int, price: float | None = None) -> AcceleratorType:
         """Servers of one size, the last one holding the rest."""
-        whole, rest = divmod(count, per_server)
-        return cls(name, count, price, (per_server,) * whole + ((rest,) if rest else ()))
+        return cls(name, count, price, _even_sizes(count, per_server))
 
     def gangs_on_one_server(self, workers: int) -> int | None:
         """How many gangs of this size fit at once with each on one server; None if placement does not limit them.
 
+        Gangs larger than every server count if each is on as few servers as its size allows.
+
         >>> AcceleratorType("v100", 8, servers=(4, 4)).gangs_on_one_server(3)
         2
+        >>> AcceleratorType("v100", 14, servers=(4, 4, 2, 2, 2)).gangs_on_one_server(8)
+        1
         """
-        if workers == 1 or not self.servers or workers > max(self.servers):
+        if workers == 1 or not self._of_size:
             return None
-        return sum(size // workers for size in self.servers)
+        largest = max(self._of_size)
+        if workers <= largest:
+            return sum(size // workers * number for size, number in self._of_size.items())
+        # On as few servers as possible no part of a gang is smaller than this: all others fill the largest servers.
+        least = workers % largest or largest
+        return sum(size * number for size, number in self._of_size.items() if size >= least) // workers
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,28 +85,68 @@ class Cluster:
 
 
 def parse_cluster(text: str, *, per_server: int = 4) -> Cluster:
-    """Read a cluster from "type=count,type=count".
+    """Read a cluster from "type=accelerators" or "type=servers x size + ...", one for each type.
 
-    >>> [(t.name, t.count) for t in parse_cluster("v100=2,k80=6").types()]
-    [('v100', 2), ('k80', 6)]
+    A number of accelerators sits in servers of `per_server`.
+
+    >>> [(kind.name, kind.count, kind.servers) for kind in parse_cluster("v100=2x8+1x4,k80=6").types()]
+    [('v100', 20, (8, 8, 4)), ('k80', 6, (4, 2))]
     """
-    counts: dict[str, int] = {}
+    sizes: dict[str, tuple[int, ...]] = {}
     for part in text.split(","):
-        name, separator, number = (piece.strip() for piece in part.partition("="))
-        if not (name and separator and number.isascii() and number.isdigit()):
-            raise InputError(f"cluster {text!r}: {part.strip()!r} is not of the form type=count, for example v100=4")
-        if name in counts:
+        name, _, amount = (piece.strip() for piece in part.partition("="))
+        where = f"cluster {text!r}: {part.strip()!r}"
+        count = _number(amount)
+        if not name or (count is None and "x" not in amount):
+            raise InputError(
+                f"{where} is not of the form type=count, for example v100=4, or type=servers x size, for example "
+                "v100=4x8+2x4"
+            )
+        if name in sizes:
             raise InputError(f"cluster {text!r}: type {name!r} is given twice; add the counts up")
-        if len(number) > len(str(MOST)) or int(number) > MOST:
-            raise InputError(f"cluster {text!r}: {part.strip()!r} is more than {MOST:,} accelerators; give fewer")
-        counts[name] = int(number)
-    return Cluster(tuple(_servers(counts.items(), per_server)))
+        if count is not None:
+            _check_total(count, where)
+        sizes[name] = parse_servers(amount, where) if count is None else _even_sizes(count, per_server)
+    servers = ((name, index, size) for name, each in sizes.items() for index, size in enumerate(each))
+    return Cluster(tuple(Server(f"{name}-{index}", name, size) for name, index, size in servers))
 
 
-def _servers(counts: Iterable[tuple[str, int]], per_server: int) -> Iterable[Server]:
-    for name, count in counts:
-        sizes = AcceleratorType.uniform(name, count=count, per_server=per_server).servers
-        yield from (Server(f"{name}-{index}", name, size) for index, size in enumerate(sizes))
+def parse_servers(text: str, where: str = "servers") -> tuple[int, ...]:
+    """Read the size of each server from "servers x size + servers x size"; `where` begins an error's sentence.
+
+    >>> parse_servers("2x8+3x4")
+    (8, 8, 4, 4, 4)
+    """
+    groups = [_group(term, where) for term in text.split("+")]
+    _check_total(sum(number * size for number, size in groups), where)
+    return tuple(size for number, size in groups for _ in range(number))
+
+
+def _group(text: str, where: str) -> tuple[int, int]:
+    """One term: how many servers of which size."""
+    number, size = (_number(piece.strip()) for piece in text.partition("x")[::2])
+    if number is None or size is None:
+        raise InputError(f"{where}: {text.strip()!r} is not of the form servers x size, for example 4x8")
+    if not number or not size:
+        raise InputError(f"{where}: {text.strip()!r} has no accelerators; leave it out, or give 1 or more of each")
+    return number, size
+
+
+def _even_sizes(count: int, per_server: int) -> tuple[int, ...]:
+    whole, rest = divmod(count, per_server)
+    return (per_server,) * whole + ((rest,) if rest else ())
+
+
+def _number(text: str) -> int | None:
+    """A whole number that is written in plain digits; None if it is anything else. Beyond MOST all are alike."""
+    if not (text.isascii() and text.isdigit()):
+        return None
+    return int(text) if len(text) <= len(str(MOST)) else MOST + 1
+
+
+def _check_total(accelerators: int, where: str) -> None:
+    if accelerators > MOST:
+        raise InputError(f"{where} is more than {MOST:,} accelerators; give fewer")
 
 
 def parse_prices(text: str) -> dict[str, float]:

@@ -1,0 +1,114 @@
+"""Clusters as they are written on a command line, and how many gangs their servers hold."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gavel.core.cluster import AcceleratorType, parse_cluster
+from gavel.core.errors import InputError
+
+
+@pytest.mark.parametrize(
+    ("text", "sizes"),
+    [
+        ("v100=2x8", {"v100": (8, 8)}),
+        ("v100=10", {"v100": (4, 4, 2)}),
+        ("v100=4x8+2x4,p100=6,k80=3x1", {"v100": (8, 8, 8, 8, 4, 4), "p100": (4, 2), "k80": (1, 1, 1)}),
+        (" v100 = 1x2 + 1 x 4 , k80 = 1", {"v100": (2, 4), "k80": (1,)}),
+        ("v100=1000000x1", {"v100": (1,) * 1_000_000}),
+    ],
+)
+def test_a_type_is_a_number_of_accelerators_or_servers_of_given_sizes(
+    text: str, sizes: dict[str, tuple[int, ...]]
+) -> None:
+    cluster = parse_cluster(text)
+    assert {kind.name: kind.servers for kind in cluster.types()} == sizes
+    assert {kind.name: kind.count for kind in cluster.types()} == {name: sum(each) for name, each in sizes.items()}
+
+
+def test_servers_are_numbered_through_whatever_their_sizes() -> None:
+    names = [server.name for server in parse_cluster("v100=1x8+2x4,k80=1x1").servers]
+    assert names == ["v100-0", "v100-1", "v100-2", "k80-0"]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("v100", "'v100' is not of the form type=count, for example v100=4, or type=servers x size, for example "),
+        ("v100=", "'v100=' is not of the form type=count"),
+        ("=4", "'=4' is not of the form"),
+        ("v100=-1", "'v100=-1' is not of the form"),
+        ("v100=4x8,v100=2", "type 'v100' is given twice"),
+        ("v100=4x", "'v100=4x': '4x' is not of the form servers x size, for example 4x8"),
+        ("v100=x8", "'x8' is not of the form servers x size"),
+        ("v100=4x8x2", "'4x8x2' is not of the form servers x size"),
+        ("v100=4x8+", "'' is not of the form servers x size"),
+        ("v100=4x8+16", "'16' is not of the form servers x size"),
+        ("v100=4x-8", "'4x-8' is not of the form servers x size"),
+        ("v100=٤x8", "'٤x8' is not of the form servers x size"),
+        ("v100=0x8", "'0x8' has no accelerators; leave it out, or give 1 or more of each"),
+        ("v100=2x4+4x0", "'4x0' has no accelerators"),
+        ("v100=1000001", "'v100=1000001' is more than 1,000,000 accelerators; give fewer"),
+        ("v100=1000x1000+1x1", "is more than 1,000,000 accelerators; give fewer"),
+        (f"v100={'9' * 5000}x1", "is more than 1,000,000 accelerators; give fewer"),
+    ],
+)
+def test_what_is_no_cluster_is_refused_with_the_part_that_is_wrong(text: str, problem: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_cluster(text)
+    assert str(refused.value).startswith(f"cluster {text!r}: ")
+    assert problem in str(refused.value)
+
+
+def most_that_fit(left: tuple[int, ...], workers: int, few: int) -> int:
+    """The most gangs at once, each on this many servers that have so much room left; tries everything."""
+    best = 0
+    for chosen in itertools.combinations(range(len(left)), few):
+        for part in splits(tuple(left[at] for at in chosen), workers):
+            after = list(left)
+            for at, taken in zip(chosen, part, strict=True):
+                after[at] -= taken
+            best = max(best, 1 + most_that_fit(tuple(after), workers, few))
+    return best
+
+
+def splits(room: tuple[int, ...], workers: int) -> list[tuple[int, ...]]:
+    """The ways to take so many accelerators from servers that have this much room."""
+    if len(room) == 1:
+        return [(workers,)] if 0 < workers <= room[0] else []
+    return [
+        (first, *rest) for first in range(1, min(room[0], workers) + 1) for rest in splits(room[1:], workers - first)
+    ]
+
+
+@given(servers=st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple), workers=st.integers(2, 9))
+def test_no_more_gangs_fit_together_than_the_limit_says(servers: tuple[int, ...], workers: int) -> None:
+    limit = AcceleratorType("t", sum(servers), servers=servers).gangs_on_one_server(workers)
+    assert limit is not None
+    fit = most_that_fit(servers, workers, few=-(-workers // max(servers)))
+    assert fit <= limit
+    if workers <= max(servers) or (len(set(servers)) == 1 and workers % servers[0] == 0):
+        assert fit == limit
+
+
+@pytest.mark.parametrize(
+    ("servers", "workers", "gangs"),
+    [
+        ((8, 4, 4, 2), 8, 1),
+        ((8, 4, 4, 2), 4, 4),
+        ((8, 4, 4, 2), 2, 9),
+        ((4, 2, 2, 2, 2), 8, 0),  # as few servers as possible are two of four, and there is one
+        ((4, 4, 4, 2, 2), 8, 1),
+        ((4, 4, 2, 2), 6, 2),
+        ((4,), 1, None),
+        ((), 4, None),
+    ],
+)
+def test_gangs_that_sit_on_as_few_servers_as_possible(
+    servers: tuple[int, ...], workers: int, gangs: int | None
+) -> None:
+    assert AcceleratorType("t", sum(servers), servers=servers).gangs_on_one_server(workers) == gangs
