@@ -9,7 +9,8 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import AcceleratorType
-from gavel.core.problem import Bools, Column, Floats, Problem, no_pairs
+from gavel.core.problem import Column, Floats, Problem, no_pairs
+from gavel.policies.seating import seated
 
 SCALINGS = 100
 
@@ -21,8 +22,7 @@ def alike(problem: Problem) -> Problem:
     """
     seen = problem.kept.get(alike)
     if not isinstance(seen, Problem):
-        home = _home_columns(problem)
-        rates = _averaged(problem, np.where(home, problem.rates, 0.0))
+        rates = _averaged(problem, _in_one_column(problem))
         pairs = replace(problem.pairs, rates=_averaged(problem, problem.pairs.rates))
         seen = problem.kept[alike] = replace(problem, profiles=replace(problem.profiles, rates=rates), pairs=pairs)
     return seen.with_jobs(problem.jobs)
@@ -64,19 +64,20 @@ def dealt_out(decided: Allocation, seen: Problem) -> Allocation:
     return replace(decided, problem=seen, instances=instances, rates=rates, certificate=certificate)
 
 
-def _home_columns(problem: Problem) -> Bools:
-    """By profile and column: the placement that is taken for granted.
+def _in_one_column(problem: Problem) -> Floats:
+    """Rates by profile and column with one column for each type: any placement there, at the rate of the best one.
 
-    Together where no server is known to be too small for it, or where a job runs in no other way.
+    Only a job that does not run apart keeps the column of gangs that sit together.
     """
-    home = np.ones(problem.rates.shape, dtype=bool)
+    rates = problem.rates.copy()
     for index, column in enumerate(problem.columns):
         if column.consolidated:
-            apart = problem.rates[:, index - 1]  # the column before is the same type, anywhere
-            free = not problem.types[column.type_index].servers
-            together = (problem.rates[:, index] > 0) & (free | (apart == 0))
-            home[:, index], home[:, index - 1] = together, ~together
-    return home
+            close, apart = rates[:, index], rates[:, index - 1]  # the column before is the same type, anywhere
+            rates[:, index], rates[:, index - 1] = (
+                np.where(apart > 0, 0.0, close),
+                np.where(apart > 0, np.maximum(close, apart), 0.0),
+            )
+    return rates
 
 
 def _averaged(problem: Problem, rates: Floats) -> Floats:
@@ -100,10 +101,9 @@ def at_true_rates(seen: Allocation, problem: Problem, *, spread: bool) -> Alloca
     rates = np.zeros_like(seen.rates)
     rates[alone, 0] = problem.rates[ends[alone, 0]]
     rates[~alone] = problem.pairs.between(*ends[~alone].T)
-    instances = seen.instances
-    if spread:
-        instances = _evenly(seen, problem, problem.profiles.workers[ends[:, 0]].astype(float))
-    return replace(seen, problem=problem, instances=instances, rates=rates)
+    workers = problem.profiles.workers[ends[:, 0]]
+    instances = _evenly(seen, problem, workers.astype(float)) if spread else seen.instances
+    return replace(seen, problem=problem, instances=seated(problem, workers, rates[:, 0], instances), rates=rates)
 
 
 def _evenly(seen: Allocation, problem: Problem, workers: Floats) -> Floats:

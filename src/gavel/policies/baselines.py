@@ -14,6 +14,7 @@ from gavel.core.allocation import Allocation, Certificate
 from gavel.core.problem import Bools, Classes, Floats, Ints, Problem
 from gavel.policies import scores
 from gavel.policies.finish import scored
+from gavel.policies.seating import seated
 from gavel.program import transport
 from gavel.program.demand import Proportional
 from gavel.program.program import Program
@@ -26,10 +27,10 @@ def isolated(problem: Problem, *, bounded: bool = True) -> Allocation:
     """Give each of n jobs 1/n of every type, and nothing more."""
     program = Program(problem.without_pairs(), "weight")
     c = program.combos
-    share = problem.isolated_shares[program.profile[c.first], problem.column_type[c.column]]
-    amounts = program.feasible(
-        share * _best_placement(problem)[program.profile[c.first], c.column] / program.unit * program.count[c.first]
-    )
+    own = program.profile
+    share = problem.isolated_shares[own][:, problem.column_type] * _best_placement(problem)[own]
+    instances = seated(problem, problem.profiles.workers[own], problem.rates[own], share * program.count[:, None])
+    amounts = program.feasible(instances[c.first, c.column] / program.unit)
     certificate = _certificate(program) if bounded else _no_bound(problem)
     return scored(program.allocation("isolated", amounts, certificate), scores.fairness)
 
@@ -130,7 +131,8 @@ def _unit_shares(problem: Problem, classes: Classes, mate: Ints, units: int) -> 
     turn = np.ones_like(share)
     turn[first] = turn[second] = np.where(fits @ same_type, 0.0, 0.5)
     runs = problem.runnable[own].nonzero()[0]
-    alone = (share * turn * _best_placement(problem)[own] * classes.count[:, None])[runs]
+    alone = share * turn * _best_placement(problem)[own] * classes.count[:, None]
+    alone = seated(problem, problem.profiles.workers[own], problem.rates[own], alone)[runs]
     alone_rates = np.stack([problem.rates[own], np.zeros_like(share)], axis=1)[runs]
     combos = np.concatenate([[runs, np.full(len(runs), -1)], [first, second]], axis=1).T
     return combos, np.concatenate([alone, together]), np.concatenate([alone_rates, rates])
