@@ -36,14 +36,14 @@ def gain_lp(program: Program, rng: np.random.Generator) -> Lp:
     """Maximise a weighted sum, some classes having floors that half of an equal split meets."""
     share = 1.0 / (2.0 * len(program) * program.workers)
     floors = np.where(rng.random(len(program)) > 0.5, program.fastest * share, 0.0)
-    cost = rng.random(len(program.combos))
-    lp, _ = program._lp(cost / cost.max(), floors, None)
+    cost = rng.random(len(program.polytope.combos))
+    lp, _ = program.polytope.lp(cost / cost.max(), floors, None)
     return lp
 
 
 def level_lp(program: Program, rng: np.random.Generator, decades: float) -> Lp:
     target = program.fastest * 10 ** rng.uniform(-decades, 0.0, size=len(program))
-    lp, _ = program._lp(np.zeros(len(program.combos)), np.zeros(len(program)), target)
+    lp, _ = program.polytope.lp(np.zeros(len(program.polytope.combos)), np.zeros(len(program)), target)
     return lp
 
 
@@ -93,12 +93,12 @@ def test_whatever_the_scale_some_solver_is_certified(seed: int, decades: float) 
 def test_a_thousand_distinct_jobs_are_solved_to_the_same_objective(seed: int) -> None:
     program = Program(generated_problem(1000, distinct=True, seed=seed), "steps")
     target = program.steps * float((program.fastest / program.steps).min())
-    lp, _ = program._lp(np.zeros(len(program.combos)), np.zeros(len(program)), target)
+    lp, _ = program.polytope.lp(np.zeros(len(program.polytope.combos)), np.zeros(len(program)), target)
     assert assert_agrees(lp)
 
 
 def test_columns_that_run_two_classes_are_declined() -> None:
     program = Program(generated_problem(30, space_sharing=True))
-    lp, _ = program._lp(np.zeros(len(program.combos)), np.zeros(len(program)), program.fastest)
+    lp, _ = program.polytope.lp(np.zeros(len(program.polytope.combos)), np.zeros(len(program)), program.fastest)
     with pytest.raises(SolverFailed, match="two classes"):
         interior.solve(lp)

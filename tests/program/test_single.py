@@ -74,7 +74,7 @@ def test_equals_share_what_is_left() -> None:
 
 def test_a_program_that_asks_for_too_much_is_left_to_others() -> None:
     program = Program(crowded())
-    lp, _ = program._lp(np.zeros(len(program)), program.fastest, None)
+    lp, _ = program.polytope.lp(np.zeros(len(program)), program.fastest, None)
     assert single.fits(lp)
     with pytest.raises(SolverFailed, match="more than there is"):
         single.solve(lp)
@@ -83,7 +83,7 @@ def test_a_program_that_asks_for_too_much_is_left_to_others() -> None:
 def test_two_types_do_not_fit() -> None:
     types = [AcceleratorType("left", 1), AcceleratorType("right", 1)]
     program = Program(Problem.of(types, [Job("a", {"left": 1.0, "right": 2.0})]))
-    lp, _ = program._lp(None, np.zeros(1), program.fastest)
+    lp, _ = program.polytope.lp(None, np.zeros(1), program.fastest)
     assert not single.fits(lp)
 
 
@@ -135,7 +135,7 @@ def test_a_job_that_is_too_wide_for_every_type_is_too_wide_for_all_as_one() -> N
 
 def test_the_level_and_its_prices_prove_each_other() -> None:
     program = Program(crowded(), "steps")
-    lp, _ = program._lp(None, np.zeros(len(program)), program.fastest)
+    lp, _ = program.polytope.lp(None, np.zeros(len(program)), program.fastest)
     found: LpSolution = single.solve(lp)
     assert lp.bound(found.duals).value == pytest.approx(float(lp.cost @ found.x), rel=1e-12)
     assert lp.violation(found.x) <= 1e-12

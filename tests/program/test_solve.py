@@ -18,7 +18,7 @@ from gavel.program.solve import Attempt, solve
 
 def level_lp() -> Lp:
     program = Program(generated_problem(30, distinct=True, seed=3))
-    lp, _ = program._lp(np.zeros(len(program.combos)), np.zeros(len(program)), program.fastest)
+    lp, _ = program.polytope.lp(np.zeros(len(program.polytope.combos)), np.zeros(len(program)), program.fastest)
     return lp
 
 
@@ -86,7 +86,7 @@ def test_a_model_that_has_no_answer_is_a_failure_not_an_answer() -> None:
 
 def test_sifting_ends_where_simplex_on_all_columns_does() -> None:
     program = Program(generated_problem(300, space_sharing=True, seed=3))
-    lp, _ = program._lp(np.zeros(len(program.combos)), np.zeros(len(program)), program.fastest)
+    lp, _ = program.polytope.lp(np.zeros(len(program.polytope.combos)), np.zeros(len(program)), program.fastest)
     sifted, whole = highs.sift(lp), highs.solve(lp, "primal simplex")
     assert sifted.x @ lp.cost == pytest.approx(whole.x @ lp.cost, rel=1e-9)
     assert lp.violation(sifted.x) <= 1e-9
@@ -104,7 +104,7 @@ def test_the_time_limit_is_of_one_solve_and_not_of_all_together(monkeypatch: pyt
 
 def test_a_method_that_does_not_come_to_an_end_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
     program = Program(generated_problem(60, seed=3))
-    lp, _ = program._lp(np.zeros(len(program.combos)), np.zeros(len(program)), program.fastest)
+    lp, _ = program.polytope.lp(np.zeros(len(program.polytope.combos)), np.zeros(len(program)), program.fastest)
     monkeypatch.setattr(highs, "_reused", highs._Reused())
     monkeypatch.setattr(highs, "ITERATIONS", 1)
     monkeypatch.setattr(highs, "ITERATIONS_EACH", 0)

@@ -37,6 +37,44 @@ class Limit:
                 return "the policy gains nothing by running it more"
 
 
+StageKind = Literal["level", "total", "ratio", "charge"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stage:
+    """One optimum on the way to an allocation, and the duals that prove it by weak duality.
+
+    For every job of w workers that runs on a type alone: worth x rate <= time + w x price of the type (plus that of any
+    limit that it counts towards), with equality where it has a share. Hence no valid allocation has throughputs that,
+    each at its worth, come to more than all resources do at their prices.
+    """
+
+    kind: StageKind
+    """What was optimised: a level that all stand at, a total, a ratio of total to charge, or the least charge."""
+    value: float
+    bound: float
+    prices: Mapping[str, float]
+    """Of one more of each coupling row: accelerators of a type, or gangs that sit on one server each."""
+    worth: Floats
+    """By class: of one step per second of one member."""
+    time: Floats
+    """By class: of all the time of one member."""
+    stopped: Ints
+    """The classes that gain nothing more after this stage."""
+
+    @property
+    def gap(self) -> float:
+        """Relative distance between value and bound."""
+        return abs(self.bound - self.value) / max(abs(self.value), abs(self.bound), 1e-300)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Stage):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in Stage.__slots__)
+
+    __hash__ = None  # type: ignore[assignment] # arrays have no hash
+
+
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """How good an allocation is, by weak duality: nobody can do better than `bound`."""
@@ -49,6 +87,8 @@ class Certificate:
     unmet: tuple[str, ...] = ()
     """Jobs whose deadline cannot be met."""
     notes: tuple[str, ...] = field(default=())
+    stages: tuple[Stage, ...] = field(default=())
+    """One for each optimum that was taken in turn; together they prove the bound."""
 
     @property
     def gap(self) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gavel.core.allocation import Allocation, Certificate
+from gavel.core.allocation import Allocation, Certificate, Stage
 from gavel.core.problem import Bools, Classes, Floats, Ints, Problem
 from gavel.policies import scores
 from gavel.policies.finish import scored
@@ -26,13 +26,11 @@ PACKING_ROUNDS = 10
 def isolated(problem: Problem, *, bounded: bool = True) -> Allocation:
     """Give each of n jobs 1/n of every type, and nothing more."""
     program = Program(problem.without_pairs(), "weight")
-    c = program.combos
     own = program.profile
     share = problem.isolated_shares[own][:, problem.column_type] * _best_placement(problem)[own]
     instances = seated(problem, problem.profiles.workers[own], problem.rates[own], share * program.count[:, None])
-    amounts = program.feasible(instances[c.first, c.column] / program.unit)
     certificate = _certificate(program) if bounded else _no_bound(problem)
-    return scored(program.allocation("isolated", amounts, certificate), scores.fairness)
+    return scored(program.allocation("isolated", program.point(instances), certificate), scores.fairness)
 
 
 def _no_bound(problem: Problem) -> Certificate:
@@ -46,7 +44,8 @@ def _certificate(program: Program) -> Certificate:
     """How fair one could be, for a baseline that does not try."""
     types = [kind.name for kind in program.problem.types]
     level = program.max_level(Proportional(program.weight / program.normalised_gain))
-    return Certificate(level.bound, level.bound, dict(zip(types, level.prices.tolist(), strict=True)))
+    prices = dict(zip(types, level.prices.tolist(), strict=True))
+    return Certificate(level.bound, level.bound, prices, stages=level.stages)
 
 
 def _best_placement(problem: Problem) -> Floats:
@@ -66,12 +65,21 @@ def gandiva(problem: Problem, *, seed: int = 0, bounded: bool = True) -> Allocat
     run alike and have partners that run alike are one class.
     """
     partner = _random_packing(problem, np.random.default_rng(seed))
-    classes = problem.classes(rank=np.where(partner >= 0, problem.jobs.profile[partner] + 1, 0))
+    alike = problem.classes("weight")
+    classes = problem.classes("weight", rank=np.where(partner >= 0, alike.of_job[partner] + 1, 0))
     mate = np.where(partner >= 0, classes.of_job[partner], -1)[classes.first]
     alone = int((scores.runnable_jobs(problem) & (partner < 0)).sum())
     shares = _unit_shares(problem, classes, mate, max(alone + int((partner >= 0).sum()) // 2, 1))
     certificate = _certificate(Program(problem, "weight")) if bounded else _no_bound(problem)
+    certificate = replace(certificate, stages=tuple(_by(classes, stage, alike) for stage in certificate.stages))
     return scored(Allocation(problem, "gandiva", classes, *shares, certificate), scores.fairness)
+
+
+def _by(classes: Classes, stage: Stage, coarser: Classes) -> Stage:
+    """A stage by classes that divide those it was made for."""
+    part_of = coarser.of_job[classes.first]
+    stopped = np.isin(part_of, stage.stopped).nonzero()[0]
+    return replace(stage, worth=stage.worth[part_of], time=stage.time[part_of], stopped=stopped)
 
 
 def _random_packing(problem: Problem, rng: np.random.Generator) -> Ints:
@@ -167,10 +175,9 @@ def allox(problem: Problem) -> Allocation:
         {t.name: float(p) for t, p in zip(problem.types, matching.prices, strict=True)},
         minimised=True,
     )
-    c = program.combos
-    first_in_line = _heads(matching, program)[c.first, problem.column_type[c.column]]
-    best = _best_placement(problem)[program.profile[c.first], c.column]
-    return program.allocation("allox", first_in_line * best / program.unit, certificate)
+    first_in_line = _heads(matching, program)[:, problem.column_type]
+    point = program.point(first_in_line * _best_placement(problem)[program.profile])
+    return program.allocation("allox", point, certificate)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

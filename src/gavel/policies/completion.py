@@ -15,15 +15,16 @@ from gavel.program.program import Program
 def makespan(problem: Problem) -> Allocation:
     """Minimise the time until the last job is done: max-min of throughput over steps, so no bisection."""
     program = Program(problem, "steps")
-    level, amounts = program.raise_and_fill(Proportional(program.steps), program.normalised_gain)
+    level, point = program.raise_and_fill(Proportional(program.steps), program.normalised_gain)
     return certified(
         program,
-        amounts,
+        point,
         "makespan",
         scores.makespan,
         bound=1.0 / level.bound,
         prices=level.prices / level.value**2,
         minimised=True,
+        stages=level.stages,
     )
 
 
@@ -34,15 +35,16 @@ def finish_time_fairness(problem: Problem) -> Allocation:
         problem.jobs.isolated_age[program.member] + program.steps / problem.isolated_rates[program.profile]
     )
     demand = FinishTime(program.steps, problem.jobs.age[program.member], isolated_seconds)
-    level, amounts = program.raise_and_fill(demand, program.normalised_gain)
+    level, point = program.raise_and_fill(demand, program.normalised_gain)
     return certified(
         program,
-        amounts,
+        point,
         "finish_time_fairness",
         scores.finish_time_fairness,
         bound=-level.bound,
         prices=level.prices,
         minimised=True,
+        stages=level.stages,
     )
 
 
@@ -51,7 +53,7 @@ def fifo(problem: Problem) -> Allocation:
     order = scores.arrival_order(problem)
     program = Program(problem, rank=scores.places(order))
     best = program.maximise(_in_order(program, order))
-    return certified(program, best.amounts, "fifo", scores.fifo, bound=best.bound, prices=best.prices)
+    return certified(program, best.point, "fifo", scores.fifo, bound=best.bound, prices=best.prices, stages=best.stages)
 
 
 def shortest_job_first(problem: Problem) -> Allocation:
@@ -65,12 +67,13 @@ def shortest_job_first(problem: Problem) -> Allocation:
     best = program.maximise(_in_order(program, order), floors=floors)
     return certified(
         program,
-        best.amounts,
+        best.point,
         "shortest_job_first",
         scores.shortest_duration,
         bound=float(durations[shortest]),
         prices=np.zeros(len(problem.types)),
         minimised=True,
+        stages=best.stages,
     )
 
 

@@ -17,7 +17,7 @@ from gavel.policies import scores
 from gavel.policies.finish import certified
 from gavel.policies.scores import Score
 from gavel.program.demand import Proportional
-from gavel.program.program import Program, Solution
+from gavel.program.program import Program, Ratio
 
 MET = 1.0 - 1e-6
 """The part of a deadline's throughput that counts as meeting it: solvers round."""
@@ -27,7 +27,10 @@ def max_throughput(problem: Problem, *, normalised: bool = False) -> Allocation:
     """Maximise the sum of throughputs."""
     program = Program(problem)
     best = program.maximise(_gain(program, normalised))
-    return certified(program, best.amounts, "max_throughput", total(normalised), bound=best.bound, prices=best.prices)
+    score = total(normalised)
+    return certified(
+        program, best.point, "max_throughput", score, bound=best.bound, prices=best.prices, stages=best.stages
+    )
 
 
 def min_cost(problem: Problem, *, normalised: bool = False) -> Allocation:
@@ -59,10 +62,12 @@ def missed_deadlines(allocation: Allocation) -> tuple[str, ...]:
 
 
 def _per_dollar(
-    program: Program, best: Solution, policy: str, normalised: bool, unmet: tuple[str, ...] = ()
+    program: Program, best: Ratio, policy: str, normalised: bool, unmet: tuple[str, ...] = ()
 ) -> Allocation:
     score = total_per_dollar(normalised)
-    return certified(program, best.amounts, policy, score, bound=best.bound, prices=best.prices, unmet=unmet)
+    return certified(
+        program, best.point, policy, score, bound=best.bound, prices=best.prices, unmet=unmet, stages=best.stages
+    )
 
 
 def total(normalised: bool) -> Score:

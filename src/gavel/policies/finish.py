@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gavel.core.allocation import Allocation, Certificate
+from gavel.core.allocation import Allocation, Certificate, Stage
 from gavel.core.errors import SolverError
 from gavel.core.problem import Floats
 from gavel.policies.scores import Score
-from gavel.program.program import Program
+from gavel.program.program import Point, Program
 
 WRONG_SIDE = 1e-5
 """An objective that passes its bound by more than this, relatively, is not rounding but a mistake of ours."""
@@ -16,7 +16,7 @@ WRONG_SIDE = 1e-5
 
 def certified(
     program: Program,
-    amounts: Floats,
+    point: Point,
     policy: str,
     score: Score,
     *,
@@ -24,11 +24,12 @@ def certified(
     prices: Floats,
     minimised: bool = False,
     unmet: tuple[str, ...] = (),
+    stages: tuple[Stage, ...] = (),
 ) -> Allocation:
-    """The allocation of these amounts, with the score as its objective."""
+    """The allocation at this point, with the score as its objective."""
     by_type = {t.name: price for t, price in zip(program.problem.types, prices.tolist(), strict=True)}
-    unscored = Certificate(bound, bound, by_type, minimised, unmet)
-    return scored(program.allocation(policy, amounts, unscored), score)
+    unscored = Certificate(bound, bound, by_type, minimised, unmet, stages=stages)
+    return scored(program.allocation(policy, point, unscored), score)
 
 
 def scored(allocation: Allocation, score: Score) -> Allocation:

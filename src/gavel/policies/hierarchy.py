@@ -10,31 +10,37 @@ from gavel.core.allocation import Allocation
 from gavel.core.jobs import Entity
 from gavel.core.problem import Bools, Floats, Ints, Problem
 from gavel.policies import scores
-from gavel.policies.fairness import water_fill
 from gavel.policies.finish import certified
 from gavel.program.demand import Demand, Path
+from gavel.program.filling import Rise, water_fill
 from gavel.program.program import Program
 
 
 def hierarchical(problem: Problem) -> Allocation:
-    """Water filling where each entity's weight goes to its jobs, anew whenever one of them is stuck."""
+    """Water filling where each entity's weight goes to its jobs, dealt again whenever one of them stops."""
     program = _program(problem)
     tree = Tree.of(program)
-    cap = program.reach * program.normalised_gain
-    jobs_at_once = problem.counts.sum() * (2.0 if len(problem.pairs) else 1.0)
+    filled = water_fill(program, rise(program, tree))
+    share = tree.deal(np.ones(len(program), dtype=bool)) / program.normalised_gain
+    served = share > 0
+    bound = min(filled.stages[0].bound, float(np.min(program.reach[served] / share[served])))
+    return certified(
+        program, filled.point, "hierarchical", score, bound=bound, prices=filled.prices, stages=filled.stages
+    )
+
+
+def rise(program: Program, tree: Tree) -> Rise:
+    """How classes rise: each at the weight that the tree passes down to it."""
+    gain = program.normalised_gain
+    jobs_at_once = program.problem.counts.sum() * (2.0 if len(program.problem.pairs) else 1.0)
 
     def affordable(throughput: Floats) -> bool:
         return bool((program.count * program.workers * throughput / program.reach).sum() <= jobs_at_once * (1 + 1e-6))
 
-    def stage(position: Floats, active: Bools) -> Demand:
-        gain = program.normalised_gain
-        return Path(position / gain, active, lambda still: tree.deal(still) / gain, cap / gain, affordable)
+    def demand(position: Floats, active: Bools) -> Demand:
+        return Path(position, active, lambda still: tree.deal(still) / gain, program.reach, affordable)
 
-    first, amounts = water_fill(program, stage)
-    share = tree.deal(np.ones(len(program), dtype=bool))
-    served = share > 0
-    bound = min(first.bound, float(np.min(cap[served] / share[served])))
-    return certified(program, amounts, "hierarchical", score, bound=bound, prices=first.prices)
+    return demand
 
 
 def score(allocation: Allocation) -> float:

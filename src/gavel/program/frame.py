@@ -1,6 +1,11 @@
 """What programs of the same profiles have in common, however many jobs there are of each: combos, rows and places.
 
 In a running cluster jobs come and go all the time, and new profiles rarely: a frame serves for many programs.
+
+Two profiles that may share accelerators are written in one of two ways. If one of them is a single class, each class of
+the other has a column for the pair. If both are several classes, a job of either does not care with *which* job of the
+other it is paired. Each class then has one column, the time that it spends beside the other profile, in a *pool* of the
+two, and a balance row says that both sides spend equally much time there. Any such times can be spelled out as pairs.
 """
 
 from __future__ import annotations
@@ -13,12 +18,18 @@ import numpy as np
 from gavel.core.errors import InputError
 from gavel.core.problem import Bools, Floats, Ints, Problem
 from gavel.program.columns import Columns, Places
+from gavel.program.rows import Rows
 
 MOST_COMBOS = 20_000_000
 """Beyond this the columns alone take gigabytes."""
 KEPT_CLASSES = 150
-"""Larger frames are made anew for every program: they take much memory, and hardly ever serve twice."""
+"""Larger frames are built for every program: they take much memory and are hardly ever used twice."""
 KEPT_FRAMES = 16
+SMALL_POOL = 6
+"""In a pool of one profile with more classes than this, no class is likely to need half of the time of all."""
+
+Cuts = frozenset[tuple[int, int]]
+"""Columns of the problem and classes: who would share accelerators with itself there unless a row forbids it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,7 +38,7 @@ class Combos:
 
     first: Ints
     second: Ints
-    """-1 where one class runs alone."""
+    """-1 where one class runs alone, or in a pool."""
     column: Ints
     kind: Ints
     """The type of the column."""
@@ -35,29 +46,35 @@ class Combos:
     second_rate: Floats
     shared: Ints
     """Those that run two classes."""
+    pool: Ints
+    """The pool in which a class shares accelerators; -1 for those that do not."""
+    side: Floats
+    """In a pool of two profiles, 1 for the classes of one and -1 for those of the other; elsewhere 0."""
+    load: Floats
+    """The part of its workers' accelerators that a class takes: half of them in a pool."""
 
     def __len__(self) -> int:
         return len(self.first)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Gangs:
-    """Combos of which at most this many sit on one server each."""
+class Limit:
+    """A coupling row with a name: at most this many instances of some combos at once."""
 
+    name: str
     combos: Ints
-    limit: int
+    most: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
     """Classes by their profiles, and all that follows from those."""
 
+    rows: Rows
     workers: Floats
     fastest: Floats
     reach: Floats
     """By class: the throughput of a member with the cluster to itself; measured pairs may beat running alone."""
-    normalised_gain: Floats
-    """Turns steps/s into the paper's normalised throughput: per equal share, times workers."""
     counts: Floats
     """Accelerators by type."""
     combos: Combos
@@ -65,69 +82,105 @@ class Frame:
     """By combo: the part of its time for a class to spend there that wants to be as fast as it can be alone."""
     best_load: Floats
     """By class and type: the accelerators that a member then takes."""
-    gangs: tuple[Gangs, ...]
+    limits: tuple[Limit, ...]
+    partners: tuple[tuple[int, Ints], ...]
+    """For each partner row, the combo that it holds back and all combos of the pool."""
     places: Places
-    """Of time rows, throughput rows and coupling rows; the last column is the level."""
+    """Of all rows; the last column is the level."""
     throughput_entries: Ints
     """Where the values of the throughput rows are, without the level's."""
     throughput_classes: Ints
     """Of which class each of them is."""
-    limits: Floats
+    most: Floats
     """What rows allow, in units; of throughput rows each program says."""
 
     @classmethod
-    def of(cls, problem: Problem, profile: Ints, repeated: Bools) -> Frame:
+    def of(cls, problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts = frozenset()) -> Frame:
         """The frame of classes of these profiles, perhaps one that was made before.
 
         Members of a class may share accelerators with each other where it is `repeated`: has more than one.
         """
         if len(profile) >= KEPT_CLASSES:
-            return _made(problem, profile, repeated)
-        key = profile.tobytes(), repeated.tobytes() if len(problem.pairs) else b""
+            return _made(problem, profile, repeated, cuts)
+        key = profile.tobytes(), repeated.tobytes() if len(problem.pairs) else b"", cuts
         frame = problem.kept.get(key)
         if not isinstance(frame, Frame):
             if len(problem.kept) >= KEPT_FRAMES:
                 problem.kept.clear()
-            frame = problem.kept[key] = _made(problem, profile, repeated)
+            frame = problem.kept[key] = _made(problem, profile, repeated, cuts)
         return frame
 
+    def unit(self, count: Floats) -> Floats:
+        """By combo: the instances at once that stand for 1 in a program, as many as members or accelerators allow."""
+        c = self.combos
+        room = self.counts[c.kind] / self.workers[c.first]
+        pooled = c.pool >= 0
+        if pooled.any():
+            room[pooled & (c.side == 0)] *= 2.0
+        unit = np.minimum(count[c.first], room)
+        if len(c.shared):
+            s = c.shared
+            unit[s] = np.minimum(unit[s], count[c.second[s]])
+            itself = c.first == c.second
+            unit[itself] = np.minimum(unit[itself], count[c.first[itself]] / 2)
+        return np.asarray(unit)
+
     def matrix(self, unit: Floats, count: Floats) -> Columns:
-        """The rows in units, for classes of so many members; the level's values are 0."""
+        """The rows in units, for classes of this many members; the level's values are 0."""
         c = self.combos
         share = unit / count[c.first]
-        values = [_interleaved(share, c.rate * share, self.workers[c.first] * unit / self.counts[c.kind])]
+        used = self.workers[c.first] * unit / self.counts[c.kind]
+        values = [_interleaved(share, c.rate * share, used * c.load)]
         if len(c.shared):
             share = unit[c.shared] / count[c.second[c.shared]]
             values += [share, c.second_rate[c.shared] * share]
-        values += [unit[gangs.combos] / max(gangs.limit, 1e-9) for gangs in self.gangs]
+        values += [unit[limit.combos] / max(limit.most, 1e-9) for limit in self.limits]
+        if self.rows.balances:
+            balanced = c.side.nonzero()[0]
+            values.append((c.side * used)[balanced])
+        for held, pool in self.partners:
+            values.append(np.where(pool == held, used[pool], -used[pool]))
         values.append(np.zeros(len(count)))
         return self.places.holding(np.concatenate(values))
 
 
-def _made(problem: Problem, profile: Ints, repeated: Bools) -> Frame:
+def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> Frame:
     workers, fastest = problem.profiles.workers[profile].astype(float), problem.fastest_rates[profile]
     combos = _combos(problem, profile, repeated)
-    gangs = tuple(_gangs(problem, combos, workers))
-    places = _places(combos, gangs, len(profile), len(problem.types))
-    m, rows = len(profile), places.indices[: len(places.indices) - len(profile)]
-    entries = ((rows >= m) & (rows < 2 * m)).nonzero()[0]
+    limits = tuple(_gang_limits(problem, combos, workers))
+    partners = tuple(_partners(combos, repeated, cuts))
+    rows = Rows(
+        len(profile),
+        tuple(kind.name for kind in problem.types),
+        tuple(limit.name for limit in limits),
+        len(np.unique(combos.pool[combos.side != 0])),
+        len(partners),
+    )
+    places = _places(combos, rows, limits, partners)
+    m = len(profile)
+    at = places.indices[: len(places.indices) - m]
+    entries = ((at >= rows.floors.start) & (at < rows.floors.stop)).nonzero()[0]
     best = _best(fastest, problem.counts, combos)
     best_load = np.zeros((m, len(problem.types)))
     np.add.at(best_load, (combos.first, combos.kind), best * workers[combos.first])
+    most = np.ones(rows.count)
+    most[rows.limits] = [1.0 if limit.most else 0.0 for limit in limits]
+    most[rows.balances_at], most[rows.partners_at] = 0.0, 0.0
     return Frame(
+        rows,
         workers,
         fastest,
         _reach(fastest, combos),
-        problem.normalised_gains[profile],
         problem.counts,
         combos,
         best,
         best_load,
-        gangs,
+        limits,
+        partners,
         places,
         entries,
-        rows[entries] - m,
-        np.concatenate([np.ones(2 * m + len(problem.types)), [1.0 if group.limit else 0.0 for group in gangs]]),
+        at[entries] - m,
+        most,
     )
 
 
@@ -135,82 +188,164 @@ def _combos(problem: Problem, profile: Ints, repeated: Bools) -> Combos:
     """Every combo worth considering, in every column where it runs."""
     rates = problem.rates[profile]
     first, column = (rates > 0).nonzero()
-    second, rate, second_rate = np.full(len(first), -1), rates[first, column], np.zeros(len(first))
+    alone = len(first)
+    second, rate, second_rate = np.full(alone, -1), rates[first, column], np.zeros(alone)
+    pool, side = np.full(alone, -1), np.zeros(alone)
     if len(problem.pairs):
-        alone = first, second, column, rate, second_rate
-        parts = zip(alone, _paired(problem, profile, repeated), strict=True)
-        first, second, column, rate, second_rate = (np.concatenate(part) for part in parts)
-    return Combos(first, second, column, problem.column_type[column], rate, second_rate, (second >= 0).nonzero()[0])
+        parts = [(first, second, column, rate, second_rate, pool, side)]
+        parts += _sharing(problem, profile, repeated)
+        first, second, column, rate, second_rate, pool, side = map(np.concatenate, zip(*parts, strict=True))
+    return Combos(
+        first,
+        second,
+        column,
+        problem.column_type[column],
+        rate,
+        second_rate,
+        (second >= 0).nonzero()[0],
+        pool,
+        side,
+        np.where(pool >= 0, 0.5, 1.0),
+    )
 
 
-def _paired(problem: Problem, profile: Ints, repeated: Bools) -> tuple[Ints, Ints, Ints, Floats, Floats]:
-    """Pairs of classes, where sharing beats taking turns: first, second, column, and the rate of either."""
+_Part = tuple[Ints, Ints, Ints, Floats, Floats, Ints, Floats]
+
+
+def _sharing(problem: Problem, profile: Ints, repeated: Bools) -> list[_Part]:
+    """Pairs of classes and pools of profiles, where sharing beats taking turns."""
     pairs, (row, column) = problem.pairs, problem.worthwhile_pairs
-    first, second, source = _class_pairs(profile, len(problem.rates), pairs.first[row], pairs.second[row])
-    keep = (first < second) | (pairs.first[row] != pairs.second[row])[source]
-    keep |= (first == second) & repeated[first]
-    first, second, source = first[keep], second[keep], source[keep]
-    rates = pairs.rates[row[source], :, column[source]]
-    return first, second, column[source], rates[:, 0], rates[:, 1]
+    one, other = pairs.first[row], pairs.second[row]
+    count = np.bincount(profile, minlength=len(problem.rates))
+    fewer = np.minimum(count[one], count[other])
+    row, column, one, other, fewer = (part[fewer > 0] for part in (row, column, one, other, fewer))
+    rates = pairs.rates[row, :, column]
+    paired, pooled = (fewer == 1), (fewer > 1)
+    itself = one == other
+    _check_size(profile, int(np.where(paired, count[one] * count[other], count[one] + count[other]).sum()))
+    number = np.cumsum(pooled) - 1
+    # Pools of two profiles come first, in the order of their balance rows.
+    number[pooled & ~itself] = np.arange(int((pooled & ~itself).sum()))
+    number[pooled & itself] = int((pooled & ~itself).sum()) + np.arange(int((pooled & itself).sum()))
+    members = np.argsort(profile, kind="stable"), count, np.cumsum(count) - count
+    first, second, source = _class_pairs(members, one[paired], other[paired])
+    keep = (first != second) | repeated[first]
+    first, second, source = first[keep], second[keep], paired.nonzero()[0][source[keep]]
+    nothing = np.full(len(first), -1)
+    parts: list[_Part] = [
+        (first, second, column[source], rates[source, 0], rates[source, 1], nothing, np.zeros(len(first)))
+    ]
+    for end, side in ((0, 1.0), (1, -1.0)):
+        within = (pooled if end == 0 else pooled & ~itself).nonzero()[0]
+        first, source = _class_list(members, (one, other)[end][within])
+        source = within[source]
+        nothing = np.full(len(first), -1)
+        sides = np.where(itself[source], 0.0, side)
+        parts.append((first, nothing, column[source], rates[source, end], np.zeros(len(first)), number[source], sides))
+    return parts
 
 
-def _class_pairs(profile: Ints, profiles: int, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
-    """Every class of each first profile with every class of its second, and which entry a pair comes from."""
-    by_profile = np.argsort(profile, kind="stable")
-    count = np.bincount(profile, minlength=profiles)
-    begin = np.cumsum(count) - count
-    size = count[first] * count[second]
-    if size.sum() > MOST_COMBOS:
+def _check_size(profile: Ints, combos: int) -> None:
+    if combos > MOST_COMBOS:
         raise InputError(
-            f"space sharing among {len(profile):,} different jobs makes {int(size.sum()):,} combos, more than "
+            f"space sharing among {len(profile):,} different jobs makes {combos:,} combos, more than "
             f"{MOST_COMBOS:,}; leave out --space-sharing, or use a policy that tells fewer jobs apart"
         )
+
+
+_Members = tuple[Ints, Ints, Ints]
+"""Classes by profile, how many each profile has, and where they begin."""
+
+
+def _class_list(members: _Members, profile: Ints) -> tuple[Ints, Ints]:
+    """Every class of each of these profiles, and which entry it comes from."""
+    ordered, count, begin = members
+    size = count[profile]
+    source = np.repeat(np.arange(len(profile)), size)
+    within = np.arange(len(source)) - np.repeat(np.cumsum(size) - size, size)
+    return ordered[begin[profile[source]] + within], source
+
+
+def _class_pairs(members: _Members, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
+    """Every class of each first profile with every class of its second, and which entry a pair comes from."""
+    ordered, count, begin = members
+    size = count[first] * count[second]
     source = np.repeat(np.arange(len(first)), size)
     within = np.arange(len(source)) - np.repeat(np.cumsum(size) - size, size)
-    one = by_profile[begin[first[source]] + within // count[second[source]]]
-    other = by_profile[begin[second[source]] + within % count[second[source]]]
+    one = ordered[begin[first[source]] + within // count[second[source]]]
+    other = ordered[begin[second[source]] + within % count[second[source]]]
     return one, other, source
 
 
 def _reach(fastest: Floats, c: Combos) -> Floats:
-    if not len(c.shared):
+    if not len(c.shared) and not (c.pool >= 0).any():
         return fastest
     reach, s = fastest.copy(), c.shared
-    np.maximum.at(reach, c.first[s], c.rate[s])
+    np.maximum.at(reach, c.first, c.rate)
     np.maximum.at(reach, c.second[s], c.second_rate[s])
     return reach
 
 
 def _best(fastest: Floats, counts: Floats, c: Combos) -> Floats:
     """All on the fastest column; of equally fast ones, more where there are more accelerators."""
-    best = ((c.second < 0) & (c.rate >= fastest[c.first])) * counts[c.kind]
+    best = ((c.second < 0) & (c.pool < 0) & (c.rate >= fastest[c.first])) * counts[c.kind]
     return np.asarray(best / np.bincount(c.first, weights=best, minlength=len(fastest))[c.first])
 
 
-def _gangs(problem: Problem, c: Combos, workers: Floats) -> list[Gangs]:
-    """By column and size: at most so many gangs of at least this size sit on one server each."""
+def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[Limit]:
+    """By column and size: at most this many gangs of at least this size sit on one server each."""
     found = []
     for index, column in enumerate(problem.columns):
         if column.consolidated:
             here = c.column == index
+            kind = problem.types[column.type_index]
             for size in np.unique(workers[c.first[here]]).astype(int).tolist():
-                limit = problem.types[column.type_index].gangs_on_one_server(size)
-                if limit is not None:
-                    found.append(Gangs((here & (workers[c.first] >= size)).nonzero()[0], limit))
+                most = kind.gangs_on_one_server(size)
+                if most is not None:
+                    combos = (here & (workers[c.first] >= size)).nonzero()[0]
+                    found.append(Limit(gang_row(kind.name, size), combos, most))
     return found
 
 
-def _places(c: Combos, gangs: tuple[Gangs, ...], m: int, types: int) -> Places:
-    """Entries column by column as far as that goes, so that without pairs and gangs nothing has to be sorted."""
-    second = c.second[c.shared]
-    rows = [_interleaved(c.first, m + c.first, 2 * m + c.kind), second, m + second]
+def gang_row(kind: str, workers: int) -> str:
+    """The name of the row that limits gangs of this size or larger on one server each.
+
+    >>> gang_row("v100", 4)
+    'v100: gangs of 4'
+    """
+    return f"{kind}: gangs of {workers}"
+
+
+def _partners(c: Combos, repeated: Bools, cuts: Cuts) -> list[tuple[int, Ints]]:
+    """Single jobs in pools of one profile, for which a row says that they do not pair with themselves."""
+    found = []
+    alike = ((c.pool >= 0) & (c.side == 0)).nonzero()[0]
+    for number in np.unique(c.pool[alike]).tolist():
+        pool = alike[c.pool[alike] == number]
+        single = pool[~repeated[c.first[pool]]].tolist()
+        small = len(pool) <= SMALL_POOL
+        found += [(combo, pool) for combo in single if small or (int(c.column[combo]), int(c.first[combo])) in cuts]
+    return found
+
+
+def _places(c: Combos, rows: Rows, limits: tuple[Limit, ...], partners: tuple[tuple[int, Ints], ...]) -> Places:
+    """Entries column by column as far as that goes, so that without pairs and limits nothing has to be sorted."""
+    m, second = rows.classes, c.second[c.shared]
+    at = [_interleaved(c.first, m + c.first, rows.types.start + c.kind), second, m + second]
     columns = [np.arange(len(c)).repeat(3), c.shared, c.shared]
-    for number, group in enumerate(gangs):
-        rows.append(np.full(len(group.combos), 2 * m + types + number))
-        columns.append(group.combos)
-    rows.append(np.arange(m, 2 * m))
+    for number, limit in enumerate(limits):
+        at.append(np.full(len(limit.combos), rows.limits.start + number))
+        columns.append(limit.combos)
+    if rows.balances:
+        balanced = c.side.nonzero()[0]
+        at.append(rows.balances_at.start + c.pool[balanced])
+        columns.append(balanced)
+    for number, (_, pool) in enumerate(partners):
+        at.append(np.full(len(pool), rows.partners_at.start + number))
+        columns.append(pool)
+    at.append(np.arange(m, 2 * m))
     columns.append(np.full(m, len(c)))
-    return Places.of(np.concatenate(rows), np.concatenate(columns), (2 * m + types + len(gangs), len(c) + 1))
+    return Places.of(np.concatenate(at), np.concatenate(columns), (rows.count, len(c) + 1))
 
 
 Numbers = TypeVar("Numbers", Ints, Floats)

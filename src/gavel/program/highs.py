@@ -9,7 +9,8 @@ from typing import Literal
 import highspy
 import numpy as np
 
-from gavel.program.lp import Ints, Lp, LpSolution, SolverFailed
+from gavel.program.lp import Bools, Floats, Ints, Lp, LpSolution, SolverFailed
+from gavel.program.rows import Rows
 
 Method = Literal["primal simplex", "dual simplex", "interior point"]
 
@@ -42,17 +43,33 @@ def solve(lp: Lp, method: Method, *, start: LpSolution | None = None) -> LpSolut
     return LpSolution(np.array(solution.col_value), -np.array(solution.row_dual), highs.getBasis())
 
 
-def whole_time(lp: Lp, columns: Ints) -> LpSolution:
+def vertex(lp: Lp, near: LpSolution) -> LpSolution:
+    """The optimal vertex close to what an interior-point method found, whose duals are exact.
+
+    What is far from its bound there is basic at the vertex, with hardly ever an exception; simplex sees to those.
+    """
+    bound = lp.bound(near.duals)
+    size = float(lp.classes) if lp.has_level else 1.0 / max(float(np.abs(lp.cost).max(initial=0.0)), 1e-300)
+    columns = near.x > np.maximum(bound.charges - lp.cost, 0.0) * size
+    rows = lp.rhs - lp.matrix.times(near.x) > bound.prices * size
+    basic, lower, upper = (getattr(highspy.HighsBasisStatus, name) for name in ("kBasic", "kLower", "kUpper"))
+    basis = highspy.HighsBasis()
+    basis.col_status = [basic if used else lower for used in columns.tolist()]
+    basis.row_status = [basic if free else upper for free in rows.tolist()]
+    basis.valid = basis.alien = True
+    return solve(lp, "primal simplex", start=LpSolution(near.x, near.duals, basis))
+
+
+def whole_time(rows: Rows, count: int, columns: Ints) -> LpSolution:
     """Where a simplex method may begin: every class spends all of its time in one of these columns, fitting or not."""
     basic, lower = highspy.HighsBasisStatus.kBasic, highspy.HighsBasisStatus.kLower
-    rows, count = lp.matrix.shape
     x = np.zeros(count)
     x[columns] = 1.0
     basis = highspy.HighsBasis()
     basis.col_status = [basic if used else lower for used in x.tolist()]
-    basis.row_status = [highspy.HighsBasisStatus.kUpper] * lp.classes + [basic] * (rows - lp.classes)
+    basis.row_status = [highspy.HighsBasisStatus.kUpper] * rows.classes + [basic] * (rows.count - rows.classes)
     basis.valid = True
-    return LpSolution(x, np.zeros(rows), basis)
+    return LpSolution(x, np.zeros(rows.count), basis)
 
 
 def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
@@ -60,19 +77,20 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
 
     With space sharing most columns are pairs that no optimum uses. Pricing all of them at once is one product.
     """
+    if lp.sharing is None:
+        raise SolverFailed("sifting: no column shares accelerators")
     method: Method = "primal simplex"
-    places = lp.matrix.places
-    classes_of = np.bincount(places.column[places.indices < lp.classes], minlength=places.shape[1])
-    active = classes_of < 2  # whoever runs alone, and the level
+    active = np.append(lp.sharing.alone, True)  # jobs alone, and the level
     if start is not None:
         active |= start.x > 0
     columns = np.flatnonzero(active)
     highs = reused(method, sum(lp.matrix.shape))
     _pass(highs, lp, columns)
+    batch = max(SIFTING_BATCH, lp.classes // 4)
     for _ in range(SIFTING_ROUNDS):
         _run(highs, method)
         solution = highs.getSolution()
-        duals = -np.array(solution.row_dual)
+        duals = _completed(lp, -np.array(solution.row_dual), active)
         reduced = lp.cost - lp.matrix.transposed_times(duals)
         reduced[active] = 0.0
         better = np.flatnonzero(reduced > 1e-10)
@@ -80,7 +98,7 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
             x = np.zeros(lp.matrix.shape[1])
             x[columns] = solution.col_value
             return LpSolution(x, duals)
-        best = better[np.argsort(-reduced[better], kind="stable")[:SIFTING_BATCH]]
+        best = better[np.argsort(-reduced[better], kind="stable")[:batch]]
         part = lp.matrix.select(best)
         unbounded = np.full(len(best), np.inf)
         highs.addCols(
@@ -96,6 +114,29 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
         active[best] = True
         columns = np.concatenate([columns, best])
     raise SolverFailed(f"sifting: no end after {SIFTING_ROUNDS} rounds")
+
+
+def _completed(lp: Lp, duals: Floats, active: Bools) -> Floats:
+    """The duals, with prices for the balance rows of pools that nobody has entered yet.
+
+    Any price is as good as another while a pool is empty. Half-way between what either side would pay, a column of some
+    pool looks worthwhile only if its side and the other together gain by entering.
+    """
+    rows, sharing = lp.rows, lp.sharing
+    if sharing is None or not rows.balances:
+        return duals
+    entered = np.zeros(rows.balances, dtype=bool)
+    inside = sharing.balance >= 0
+    entered[sharing.balance[inside & active[:-1]]] = True
+    duals[rows.balances_at] = np.where(entered, duals[rows.balances_at], 0.0)
+    column = np.flatnonzero(inside)
+    weight = lp.matrix.of_row_range(rows.balances_at)[column]
+    gain = (lp.cost - lp.matrix.transposed_times(duals))[column] / np.abs(weight)
+    most = np.full((2, rows.balances), -np.inf)
+    for end, side in enumerate((weight > 0, weight < 0)):
+        np.maximum.at(most[end], sharing.balance[column[side]], gain[side])
+    duals[rows.balances_at] += np.where(entered, 0.0, (most[0] - most[1]) / 2)
+    return duals
 
 
 @dataclass(slots=True)
@@ -174,7 +215,7 @@ def _pass(highs: highspy.Highs, lp: Lp, chosen: Ints | None = None) -> None:
         -cost,
         np.zeros(columns),
         upper,
-        np.full(rows, -np.inf),
+        lp.lower,
         lp.rhs,
         *matrix.places.narrow,
         matrix.data,

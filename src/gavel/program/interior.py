@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gavel.program.lp import Floats, Ints, Lp, LpSolution, SolverFailed
+from gavel.program.rows import Rows
 
 ITERATIONS = 100
 TOLERANCE = 1e-8
@@ -49,7 +50,7 @@ def solve(lp: Lp) -> LpSolution:
                 break
     if best_error > GOOD_ENOUGH:
         raise SolverFailed(f"the interior-point method stopped at a relative error of {best_error:.1e}")
-    return LpSolution(blocks.unpad(best), best.y / blocks.cost_scale)
+    return LpSolution(blocks.unpad(best), best.y / blocks.cost_scale, vertex=False)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +73,7 @@ class _Blocks:
     """Throughput, with the sign it has in the floor row: minus."""
     coupling: tuple[_Coupling, ...]
     rhs: Floats
+    rows: Rows
     real: NDArray[np.bool_]
     level: Floats | None
     """The level's coefficient in each floor row."""
@@ -91,14 +93,16 @@ class _Blocks:
         row, column, data = places.indices[structural], places.column[structural], lp.matrix.data[structural]
         dense: dict[tuple[int, int], Floats] = {}
         time, floor = np.zeros((width, m)), np.zeros((width, m))
-        for target, chosen in ((time, row < m), (floor, (row >= m) & (row < 2 * m))):
+        for target, part in ((time, lp.rows.times), (floor, lp.rows.floors)):
+            chosen = (row >= part.start) & (row < part.stop)
             target[position[column[chosen]], owner[column[chosen]]] = data[chosen]
         for at in range(width):
-            chosen = (row >= 2 * m) & (position[column] == at)
+            chosen = (row >= lp.rows.coupling.start) & (position[column] == at)
             for coupled in np.unique(row[chosen]):
                 here = chosen & (row == coupled)
-                dense[int(coupled) - 2 * m, at] = np.zeros(m)
-                dense[int(coupled) - 2 * m, at][owner[column[here]]] = data[here]
+                number = int(coupled) - lp.rows.coupling.start
+                dense[number, at] = np.zeros(m)
+                dense[number, at][owner[column[here]]] = data[here]
         real = np.zeros((width, m), dtype=bool)
         real[position, owner] = True
         # With a level, its one unit of cost is shared by m floors: scaled so that their duals are of the order of 1.
@@ -112,6 +116,7 @@ class _Blocks:
             floor,
             tuple(_Coupling(r, at, values) for (r, at), values in dense.items()),
             lp.rhs,
+            lp.rows,
             real,
             lp.matrix.data[~structural] if lp.has_level else None,
             float(lp.cost[-1]) * scale if lp.has_level else 0.0,
@@ -123,7 +128,7 @@ class _Blocks:
 
     def coupled(self, x: Floats) -> Floats:
         """The coupling rows of A x."""
-        total = np.zeros(len(self.rhs) - 2 * x.shape[1])
+        total = np.zeros(len(self.rhs[self.rows.coupling]))
         for c in self.coupling:
             total[c.row] += c.coefficient @ x[c.position]
         return total
@@ -144,9 +149,9 @@ class _Blocks:
 
     def transposed_times(self, y: Floats) -> tuple[Floats, float]:
         """A'y, and its entry for the level."""
-        m = self.cost.shape[1]
-        grid = self.time * y[:m] + self.floor * y[m : 2 * m] + self.priced(y[2 * m :])
-        return grid, 0.0 if self.level is None else float(self.level @ y[m : 2 * m])
+        rows = self.rows
+        grid = self.time * y[rows.times] + self.floor * y[rows.floors] + self.priced(y[rows.coupling])
+        return grid, 0.0 if self.level is None else float(self.level @ y[rows.floors])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -272,14 +277,14 @@ class _System:
 
     @classmethod
     def of(cls, blocks: _Blocks, p: _Point) -> _System:
-        m = blocks.cost.shape[1]
+        at = blocks.rows
         slack = p.w / p.y
         theta = np.where(blocks.real, p.x / p.z, 0.0)
-        classes = _eliminate(blocks.time, blocks.floor, theta, slack[:m], slack[m : 2 * m])
-        rows = len(blocks.rhs) - 2 * m
+        classes = _eliminate(blocks.time, blocks.floor, theta, slack[at.times], slack[at.floors])
+        rows = len(slack[at.coupling])
         size = rows + (blocks.level is not None)
         small = np.zeros((size, size))
-        small[:rows, :rows] = np.diag(slack[2 * m :])
+        small[:rows, :rows] = np.diag(slack[at.coupling])
         for a in blocks.coupling:
             for b in blocks.coupling:
                 meeting = a.coefficient @ (b.coefficient * classes.response[a.position, b.position])
@@ -296,19 +301,19 @@ class _System:
     def direction(self, r: _Residual, change: _Products) -> _Point:
         """The step that makes both residuals vanish and changes the products by the given amounts."""
         blocks, p = self.blocks, self.point
-        m, level = blocks.cost.shape[1], blocks.level
+        rows, level = blocks.rows, blocks.level
         pull = np.where(blocks.real, r.dual + change.xz / np.where(p.x > 0, p.x, 1.0), 0.0)
         rest = change.wy / p.y - r.primal
-        time, floor = rest[:m], rest[m : 2 * m]
+        time, floor = rest[rows.times], rest[rows.floors]
         if level is not None:
             cap_pull = (change.cap - p.cap_y * r.cap) / p.cap_w
             shift = (change.level / p.level + r.level_dual - cap_pull) / self.stiffness
             floor = floor + level * shift
-        right = blocks.coupled(self.classes.columns(pull, time, floor)) + rest[2 * m :]
+        right = blocks.coupled(self.classes.columns(pull, time, floor)) + rest[rows.coupling]
         if level is not None:
             right = np.append(right, -(level @ self.classes.rows(pull, time, floor)[1]))
         solved = np.asarray(np.linalg.solve(self.small, right), dtype=np.float64)
-        duals = solved[: len(blocks.rhs) - 2 * m]
+        duals = solved[: len(rest[rows.coupling])]
         if level is not None:
             floor = floor - level * solved[-1]
         pull = pull - blocks.priced(duals)

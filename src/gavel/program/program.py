@@ -6,49 +6,106 @@ class is the optimum by job, with or without space sharing, so identical jobs co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from gavel.core.allocation import Allocation, Certificate
+from gavel.core.allocation import Allocation, Certificate, Stage, StageKind
 from gavel.core.errors import SolverError
 from gavel.core.problem import Bools, Classes, Floats, Ints, JobField, Problem, grouped
 from gavel.program import highs
-from gavel.program.columns import Columns
 from gavel.program.demand import Demand
-from gavel.program.frame import Combos, Frame
-from gavel.program.lp import Bound, Lp, LpSolution
-from gavel.program.solve import TOLERANCE, is_large, solve
+from gavel.program.frame import Cuts
+from gavel.program.grouping import Entries, Grouping
+from gavel.program.lp import LpSolution
+from gavel.program.polytope import Duals, Polytope
+from gavel.program.solve import TOLERANCE, Checked, solve
 
-FLOOR_SLACK = 1e-9
-INTERIOR_FLOOR_SLACK = 4e-8
-"""Floors that a solution has just met are asked for again with this much less, so that rounding leaves them feasible;
-an interior-point method needs more room. Half of it is what a class may lack where it counts as having reached a level:
-less than the floors forgive, more than the solvers err."""
 LEVEL_TOLERANCE = 5e-8
 LEVEL_STEPS = 60
 STUCK = 1e-6
-"""A dual above this, relative to the largest, says that a class is stuck; below, it may be rounding."""
+"""A class that is proven unable to rise by more than this part of its reach counts as stuck."""
 FILLING = 1e-3
-"""What filling may gain, in parts of what raising everyone to the ceiling does, where one program does both."""
+"""What filling may gain, in parts of what raising every class to the ceiling does, where one program does both."""
 RATIO_TOLERANCE = 1e-7
-LEAST_SHARE = 1e-11
-"""Whoever is asked for a smaller part of its best throughput gets this much: solvers cannot tell less from nothing."""
+REFINEMENTS = 60
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Point:
+    """A valid allocation: what groups of classes get of each combo, and so what each class gets."""
+
+    grouping: Grouping
+    amounts: Floats
+    """By combo of the groups, in units."""
+    throughput: Floats
+    """By class: steps per second of a member."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """Where a similar program may begin."""
+
+    grouping: Grouping
+    solution: LpSolution
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Proof:
+    """An inequality that every valid allocation satisfies, by weak duality.
+
+    The throughputs of all classes, each times its worth, come to no more than all resources do at their prices. Where
+    an allocation comes to exactly that, a class of positive worth gains only if another loses.
+    """
+
+    worth: Floats
+    """By class: of one step per second of a member, times its members."""
+    time: Floats
+    """By class: of all the time of a member, times its members."""
+    prices: Floats
+    """By named coupling row."""
+    affordable: float
+
+    def headroom(self, throughput: Floats) -> Floats:
+        """By class: how much more a member could have at most while no other class falls below this throughput."""
+        left = max(self.affordable - float(self.worth @ throughput), 0.0)
+        return np.asarray(np.divide(left, self.worth, out=np.full(len(self.worth), np.inf), where=self.worth > 0))
+
+    def times(self, factor: float) -> Proof:
+        """The same inequality, multiplied."""
+        return Proof(self.worth * factor, self.time * factor, self.prices * factor, self.affordable * factor)
+
+    def plus(self, other: Proof) -> Proof:
+        """The sum of two inequalities, which holds too."""
+        return Proof(
+            self.worth + other.worth,
+            self.time + other.time,
+            self.prices + other.prices,
+            self.affordable + other.affordable,
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solution:
     """A feasible point and what its duals say."""
 
-    amounts: Floats
-    """By combo, in units."""
+    point: Point
     value: float
     bound: float
-    prices: Floats
-    """By type: by how much the value would rise with one more accelerator."""
-    start: LpSolution
-    """Where a similar program may begin."""
+    proof: Proof
+    start: Start
+    program: Program
+
+    @property
+    def prices(self) -> Floats:
+        """By type: by how much the value would rise with one more accelerator."""
+        return self.proof.prices[: len(self.program.problem.types)]
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        return (self.program.stage("total", self.value, self.bound, self.proof, self.program.everyone),)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,18 +116,43 @@ class Level:
     bound: float
     needed: Floats
     """The throughput of each class at this level, at most what a point that was found gives it: together feasible."""
-    pressure: Floats
-    """By class: how much the level would rise if it needed less; positive means that it is bottlenecked."""
-    prices: Floats
-    amounts: Floats
-    """A point at which everyone stands there."""
-    start: LpSolution
-    """Where a similar program may begin."""
+    proof: Proof
+    """That no level is higher; prices and worths are in levels."""
+    point: Point
+    """A point at which every class stands there."""
+    start: Start
+    program: Program
+    filled: Solution | None = None
+    """What was given away beyond the level, if that took a program of its own."""
+
+    @property
+    def prices(self) -> Floats:
+        """By type: by how much the level would rise with one more accelerator."""
+        return self.proof.prices[: len(self.program.problem.types)]
 
     @property
     def stuck(self) -> Bools:
-        """By class: whether it cannot have more than this level asks for, unless another has less."""
-        return np.asarray(self.pressure > STUCK * float(self.pressure.max(initial=0.0)))
+        """By class: whether it is proven that it cannot have more than this level asks for unless another has less."""
+        return np.asarray(self.proof.headroom(self.needed) <= STUCK * self.program.reach)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        program, filled = self.program, self.filled
+        if filled is None:
+            return (program.stage("level", self.value, self.bound, self.proof, program.everyone),)
+        stuck = self.stuck
+        level = program.stage("level", self.value, self.bound, self.proof, stuck.nonzero()[0])
+        return level, program.stage("total", filled.value, filled.bound, filled.proof, (~stuck).nonzero()[0])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Solved:
+    """A linear program of groups that was solved, and what its classes get."""
+
+    checked: Checked
+    duals: Duals
+    point: Point
+    start: Start
 
 
 class Program:
@@ -87,182 +169,245 @@ class Program:
         self.member: Ints = self.classes.first[self.live]
         self.profile: Ints = profile[self.live]
         self.count: Floats = self.classes.count[self.live].astype(float)
-        self.frame: Frame = Frame.of(problem, self.profile, self.count > 1)
         self.weight: Floats = problem.jobs.weight[self.member]
         self.steps: Floats = problem.jobs.steps[self.member]
+        self.workers: Floats = problem.profiles.workers[self.profile].astype(float)
+        self.fastest: Floats = problem.fastest_rates[self.profile]
+        self.normalised_gain: Floats = problem.normalised_gains[self.profile]
+        """Turns steps/s into the paper's normalised throughput: per equal share, times workers."""
+        self._apart: Bools = np.zeros(len(self.live), dtype=bool)
+        """Classes that are solved by themselves, though others run alike."""
+        self._cuts: set[tuple[int, int]] = set()
+        """Columns and classes of one job that must be kept from sharing with themselves."""
+        self._groupings: dict[bytes, Grouping] = {}
 
     def __len__(self) -> int:
         return len(self.live)
 
     @property
-    def combos(self) -> Combos:
-        return self.frame.combos
+    def everyone(self) -> Ints:
+        """All classes, by number."""
+        return np.arange(len(self))
 
-    @property
-    def workers(self) -> Floats:
-        return self.frame.workers
-
-    @property
-    def fastest(self) -> Floats:
-        return self.frame.fastest
-
-    @property
+    @cached_property
     def reach(self) -> Floats:
-        return self.frame.reach
+        """By class: the throughput of a member with the cluster to itself; measured pairs may beat running alone."""
+        grouping = self._grouping(None)
+        return grouping.each(grouping.polytope.frame.reach)
 
     @property
-    def normalised_gain(self) -> Floats:
-        return self.frame.normalised_gain
+    def polytope(self) -> Polytope:
+        """The valid allocations of groups of classes that run alike."""
+        return self._grouping(None).polytope
 
     @cached_property
-    def unit(self) -> Floats:
-        """By combo: the instances at once that stand for 1 in the program, as many as members or accelerators allow."""
-        c, s = self.combos, self.combos.shared
-        unit = np.minimum(self.count[c.first], self.problem.counts[c.kind] / self.workers[c.first])
-        if len(s):
-            unit[s] = np.minimum(unit[s], self.count[c.second[s]])
-            itself = c.first == c.second
-            unit[itself] = np.minimum(unit[itself], self.count[c.first[itself]] / 2)
-        return np.asarray(unit)
+    def _mergeable(self) -> bool:
+        """Whether classes that run alike are worth merging: with space sharing, where pairs make programs large."""
+        return len(self.problem.pairs) > 0 and len(np.unique(self.profile)) < len(self)
 
-    @cached_property
-    def _matrix(self) -> Columns:
-        """Time rows, throughput rows and coupling rows, in units; each program sets the last column, the level."""
-        return self.frame.matrix(self.unit, self.count)
+    def _grouping(self, gain: Floats | None) -> Grouping:
+        """Classes that run alike, and to which a step is worth the same, as one; those set apart by themselves."""
+        label, key = self.everyone, b""
+        if self._mergeable:
+            code = self.profile
+            if gain is not None:
+                _, number = np.unique(gain, return_inverse=True)
+                code = code * (len(number) + 1) + number
+            code = np.where(self._apart, int(code.max()) + 1 + self.everyone, code)
+            label = np.unique(code, return_inverse=True)[1].astype(np.intp)
+            key = label.tobytes()
+        found = self._groupings.get(key)
+        if found is None:
+            single = np.bincount(label)[label] == 1
+            cuts: Cuts = frozenset((column, int(label[c])) for column, c in self._cuts if single[c])
+            found = Grouping.of(self.problem, self.profile, self.count, label, cuts)
+            self._groupings[key] = found
+        return found
 
-    @cached_property
-    def _slack(self) -> float:
-        return INTERIOR_FLOOR_SLACK if self._is_large and not len(self.combos.shared) else FLOOR_SLACK
+    def _solve(
+        self,
+        cost: Callable[[Grouping], Floats] | None,
+        floors: Floats,
+        target: Floats | None,
+        *,
+        gain: Floats | None = None,
+        start: Start | None = None,
+        exact: bool = False,
+    ) -> _Solved:
+        """Solve a program by group, refining the groups until every class gets what it needs."""
+        for _ in range(REFINEMENTS):
+            grouping = self._grouping(gain)
+            polytope = grouping.polytope
+            kept = floors * (1 - polytope.slack)
+            # A class that does not rise has no way to go, not even the slack of its floor.
+            goal = None if target is None else np.where(target > floors, target, kept)
+            lp, scale = polytope.lp(
+                None if cost is None else cost(grouping),
+                grouping.mean(kept),
+                None if goal is None else grouping.mean(goal),
+            )
+            begin = start.solution if start is not None and start.grouping is grouping else None
+            checked = solve(lp, start=begin, exact=exact)
+            amounts = polytope.feasible(checked.solution.x[:-1])
+            least = kept if goal is None else kept + float(checked.solution.x[-1]) * np.maximum(goal - kept, 0.0)
+            if not self._refined(grouping, amounts, least):
+                point = Point(grouping, amounts, grouping.dealt(amounts, least))
+                duals = polytope.duals(lp, checked.bound, scale)
+                return _Solved(checked, duals, point, Start(grouping, checked.solution))
+        raise SolverError("groups of jobs that run alike were refined without end; please report the problem file")
 
-    @property
-    def _is_large(self) -> bool:
-        return is_large(len(self), len(self.combos))
+    def _refined(self, grouping: Grouping, amounts: Floats, least: Floats) -> bool:
+        """Set classes apart that their group does not serve, and say whether there were any."""
+        if not self._mergeable:
+            return False
+        late = grouping.needing_more(amounts, least)
+        class_of = np.zeros(len(grouping.polytope), dtype=np.intp)
+        class_of[grouping.of_class] = self.everyone
+        cuts = {(column, int(class_of[group])) for column, group in grouping.cuts(amounts)} - self._cuts
+        if late.any() or cuts:
+            self._apart |= late
+            self._cuts |= cuts
+            self._groupings.clear()
+        return bool(late.any() or cuts)
 
-    def throughput(self, amounts: Floats) -> Floats:
-        """Steps per second of a member of each class."""
-        c, s = self.combos, self.combos.shared
-        total = np.bincount(c.first, weights=c.rate * self.unit * amounts, minlength=len(self))
-        if len(s):
-            total += np.bincount(c.second[s], weights=(c.second_rate * self.unit * amounts)[s], minlength=len(self))
-        return total / self.count
+    def _proof(self, solved: _Solved, gain: Floats | None = None, size: float = 1.0) -> Proof:
+        """What the duals of a program prove, its cost having been divided by `size`."""
+        grouping, duals = solved.point.grouping, solved.duals
+        worth = grouping.parts(duals.worth) * size
+        if gain is not None:
+            worth = worth + gain * self.count
+        return Proof(worth, grouping.parts(duals.time) * size, duals.prices * size, duals.affordable * size)
 
-    def raise_and_fill(self, demand: Demand, gain: Floats) -> tuple[Level, Floats]:
-        """The highest level, and the amounts that give away what is left so that the jobs together gain most.
+    def stage(self, kind: StageKind, value: float, bound: float, proof: Proof, stopped: Ints) -> Stage:
+        """One stage of a certificate, by class of the problem; worths are those of one job."""
+        worth, time = np.zeros((2, len(self.classes)))
+        worth[self.live], time[self.live] = proof.worth / self.count, proof.time / self.count
+        names = self.polytope.frame.rows.names
+        prices = dict(zip(names, proof.prices.tolist(), strict=True))
+        return Stage(kind, value, bound, prices, worth, time, self.live[stopped])
+
+    def raise_and_fill(self, demand: Demand, gain: Floats) -> tuple[Level, Point]:
+        """The highest level, and the point that gives away what is left so that the jobs together gain most.
 
         The optimum of a max-min problem is hugely degenerate: a vertex of it leaves accelerators idle. With a second
-        program nobody can gain without another losing. Mostly one is enough: either somebody is as fast as can be, or
-        nothing is left.
+        program no job can gain without another losing. Mostly one is enough: either some class is as fast as it can be,
+        or nothing is left.
         """
-        start: LpSolution | None = None
+        start: Start | None = None
         if self._may_reach_ceiling:
-            start = self._filled_ceiling(demand, gain)
-            amounts = self.feasible(start.x[:-1])
-            if demand.reached(self.throughput(amounts) * (1 + self._slack / 2)) >= demand.ceiling(self.reach):
-                return self._at_ceiling(demand, np.zeros(len(self)), amounts, start), amounts
+            filled = self._filled_ceiling(demand, gain)
+            start = filled.start
+            reached = demand.reached(filled.point.throughput * (1 + filled.point.grouping.polytope.slack / 2))
+            if reached >= demand.ceiling(self.reach):
+                return self._at_ceiling(demand, np.zeros(len(self)), filled.point, start, filled), filled.point
         level = self.max_level(demand, start=start)
         if level.stuck.all():
-            return level, level.amounts
-        return level, self.maximise(gain, floors=level.needed, start=level.start).amounts
+            return level, level.point
+        filled = self.maximise(gain, floors=level.needed, start=level.start)
+        return replace(level, filled=filled), filled.point
 
     @property
     def _may_reach_ceiling(self) -> bool:
-        """Whether there is something to solve, by simplex, and an accelerator for everyone."""
-        by_simplex = len(self) < len(self.combos) and not self._is_large
+        """Whether there is something to solve, by simplex, and an accelerator for every job."""
+        polytope = self.polytope
+        by_simplex = len(polytope) < len(polytope.combos) and not polytope.is_large
         enough = self.count @ self.workers <= self.problem.counts.sum()
-        return bool(by_simplex and enough and self._unhindered is None)
+        return bool(by_simplex and enough and polytope.unhindered is None)
 
-    def _filled_ceiling(self, demand: Demand, gain: Floats) -> LpSolution:
+    def _filled_ceiling(self, demand: Demand, gain: Floats) -> Solution:
         """A point at the ceiling that gains most, if the ceiling can be reached: one program raises and fills.
 
-        It begins where everyone has what is best for it, which a third of the usual steps makes fit.
+        It begins where every class has what is best for it, which a third of the usual steps makes fit.
         """
-        cost = self._worth(gain) * self.unit
-        small = FILLING / float(np.abs(cost).max())
-        lp, _ = self._lp(cost * small, np.zeros(len(self)), demand.at(demand.ceiling(self.reach)))
-        if len(self.combos.shared):
-            return solve(lp).solution
-        used = self.frame.best.nonzero()[0]
-        each = used[np.unique(self.combos.first[used], return_index=True)[1]]
-        return solve(lp, start=highs.whole_time(lp, each)).solution
 
-    def _at_ceiling(self, demand: Demand, floors: Floats, amounts: Floats, start: LpSolution) -> Level:
-        """The level at which somebody is as fast as can be: no accelerator more would help."""
+        def cost(grouping: Grouping) -> Floats:
+            return grouping.polytope.worth(grouping.mean(gain)) * grouping.polytope.unit
+
+        grouping = self._grouping(gain)
+        size = float(np.abs(cost(grouping)).max()) / FILLING
+        start = None
+        if not grouping.polytope.shares:
+            used = grouping.polytope.frame.best.nonzero()[0]
+            first = grouping.polytope.combos.first
+            each = used[np.unique(first[used], return_index=True)[1]]
+            start = Start(grouping, highs.whole_time(grouping.polytope.frame.rows, len(first) + 1, each))
+        solved = self._solve(
+            lambda grouping: cost(grouping) / size,
+            np.zeros(len(self)),
+            demand.at(demand.ceiling(self.reach)),
+            gain=gain,
+            start=start,
+        )
+        grouping = solved.point.grouping
+        value = float(cost(grouping) @ solved.point.amounts)
+        proof = self._proof(solved, gain, size)
+        bound = proof.affordable - float((proof.worth - gain * self.count) @ demand.at(demand.ceiling(self.reach)))
+        return Solution(solved.point, value, max(bound, value), proof, solved.start, self)
+
+    def _at_ceiling(
+        self, demand: Demand, floors: Floats, point: Point, start: Start, filled: Solution | None = None
+    ) -> Level:
+        """The level at which some class is as fast as it can be: no accelerator more would help."""
         top = demand.ceiling(self.reach)
         asked = np.minimum(np.maximum(demand.at(top), floors), self.reach)
-        return Level(top, top, asked, np.zeros(len(self)), np.zeros(len(self.problem.types)), amounts, start)
+        worth = np.zeros(len(self))
+        if len(self):
+            fastest = int(np.argmax(demand.at(top) / self.reach))
+            slope = float(demand.slope(top)[fastest])
+            worth[fastest] = 1.0 / slope if slope > 0 else 1.0 / self.reach[fastest]
+        names = len(self.polytope.frame.rows.names)
+        proof = Proof(worth, worth * self.reach, np.zeros(names), float(worth @ self.reach))
+        return Level(top, top, asked, proof, point, start, self, filled)
 
-    def max_level(self, demand: Demand, *, floors: Floats | None = None, start: LpSolution | None = None) -> Level:
+    def max_level(
+        self, demand: Demand, *, floors: Floats | None = None, start: Start | None = None, exact: bool = False
+    ) -> Level:
         """The highest level of `demand` that is feasible, each class keeping at least its floor.
 
         From a level that is too high, a program asks how much of the way from the floors to the demand can be gone.
         Its duals weigh the classes; the level at which the weighted demand equals what those duals can pay for is
-        again an upper bound, and much closer (Newton's method). A proportional demand needs one program.
+        again an upper bound, and much closer (Newton's method). A proportional demand needs one program. `exact` asks
+        for the duals of a vertex, which tell apart who is stuck and who is not.
         """
         floors = np.zeros(len(self)) if floors is None else floors
         top = demand.ceiling(self.reach)
-        if self._unhindered is not None and demand.reached(self.reach) >= top:
-            return self._at_ceiling(demand, floors, self._unhindered, self._start(self._unhindered, level=1.0))
-        low, high, exact = -np.inf, top, False
-        kept, given, point = floors * (1 - self._slack), floors, np.zeros(len(self.combos))
+        unhindered = self._unhindered
+        if unhindered is not None and demand.reached(self.reach) >= top:
+            grouping = unhindered.grouping
+            begin = Start(grouping, grouping.polytope.start(unhindered.amounts, level=1.0))
+            return self._at_ceiling(demand, floors, unhindered, begin)
+        low, high, sharp = -np.inf, top, False
+        asked, given, point = high, floors, None
         for _ in range(LEVEL_STEPS):
-            asked = demand.at(high)
-            target = np.where(asked > floors, asked, kept)  # whoever does not rise has no way to go, not even a hair
-            lp, scale = self._lp(None, kept, target)
-            checked = solve(lp, start=start, exact=exact)
-            start = checked.solution
-            amounts = self.feasible(checked.solution.x[:-1])
-            got = self.throughput(amounts)
-            reached = min(demand.reached(got * (1 + self._slack / 2)), high)
-            low, given, point = (reached, got, amounts) if reached >= low else (low, given, point)
-            pressure = checked.bound.prices[len(self) : 2 * len(self)] * scale
-            affordable = self._affordable(lp, checked.bound)
-            before, high = high, _meet(demand, pressure, affordable, low, high)
-            if high - low <= LEVEL_TOLERANCE * max(abs(high), 1e-3 * abs(top)) or (exact and high >= before):
+            solved = self._solve(None, floors, demand.at(asked), start=start, exact=sharp)
+            start, got = solved.start, solved.point.throughput
+            slack = solved.point.grouping.polytope.slack
+            reached = min(demand.reached(got * (1 + slack / 2)), high)
+            if reached >= low or point is None:
+                low, given, point = reached, got, solved.point
+            proof = self._proof(solved)
+            before, high = high, _meet(demand, proof.worth, proof.affordable, low, high)
+            close = high - low <= LEVEL_TOLERANCE * max(abs(high), 1e-3 * abs(top))
+            if (close and (not exact or solved.checked.solution.vertex)) or (sharp and high >= before):
                 break
-            exact = high >= before  # what was said is too coarse to go on
-        if high - low > TOLERANCE * max(abs(high), 1e-3 * abs(top)):
+            # What was said may be too coarse to continue with: then the same is asked for more exactly.
+            sharp = sharp or close or high >= before
+            asked, start = (asked, start) if close else (high, start if solved.checked.solution.vertex else None)
+        if point is None or start is None or high - low > TOLERANCE * max(abs(high), 1e-3 * abs(top)):
             raise SolverError(
                 f"the highest level is between {low:.9g} and {high:.9g}, and no solver could tell more closely"
             )
-        slope = float(pressure @ demand.slope(low))
-        prices = self._type_prices(checked.bound) / slope if slope > 0 else np.zeros(len(self.problem.types))
-        return Level(
-            low,
-            max(high, low),
-            np.minimum(np.maximum(demand.at(low), floors), given),
-            pressure * self.fastest,
-            prices,
-            point,
-            checked.solution,
-        )
+        slope = float(proof.worth @ demand.slope(low))
+        proof = proof.times(1.0 / slope) if slope > 0 else proof.times(0.0)
+        needed = np.minimum(np.maximum(demand.at(low), floors), given)
+        return Level(low, max(high, low), needed, proof, point, start, self)
 
-    @cached_property
-    def _unhindered(self) -> Floats | None:
-        """Amounts by which everyone has the most that it can reach, if there is room for that; None if not.
-
-        Where a cluster has more than its jobs need, as at night, this is all there is to solve.
-        """
-        if (self.count @ self.frame.best_load > self.problem.counts).any() or (self.reach > self.fastest).any():
-            return None
-        amounts = self.frame.best * self.count[self.combos.first] / self.unit
-        used = self._matrix.times(np.append(amounts, 0.0))[2 * len(self) :]
-        return amounts if (used <= 1.0).all() and (amounts <= 1.0).all() else None
-
-    def _start(self, amounts: Floats, *, level: float = 0.0) -> LpSolution:
-        """A point as if a program without any bottleneck had been solved."""
-        return LpSolution(np.append(amounts, level), np.zeros(len(self.frame.limits)))
-
-    def _affordable(self, lp: Lp, bound: Bound) -> float:
-        """The most that the weighted throughput can be: time and capacity at their prices, plus what is overpriced."""
-        m = len(self)
-        rhs, prices = (np.concatenate([rows[:m], rows[2 * m :]]) for rows in (lp.rhs, bound.prices))
-        shortfall = np.maximum(-bound.charges[:-1], 0.0)
-        return float(rhs @ prices + shortfall.sum())
-
-    def _type_prices(self, bound: Bound) -> Floats:
-        """The worth of one more accelerator of each type, in the terms of the program that was solved."""
-        duals = bound.prices[2 * len(self) :][: len(self.problem.types)]
-        return np.asarray(duals / np.maximum(self.problem.counts, 1.0))
+    @property
+    def _unhindered(self) -> Point | None:
+        """The point at which every class has the most that it can reach, if there is room for that."""
+        grouping = self._grouping(None)
+        amounts = grouping.polytope.unhindered
+        return None if amounts is None else Point(grouping, amounts, self.fastest)
 
     def maximise(
         self,
@@ -270,144 +415,160 @@ class Program:
         *,
         floors: Floats | None = None,
         charge: Floats | None = None,
-        start: LpSolution | None = None,
+        start: Start | None = None,
+        exact: bool = False,
     ) -> Solution:
         """Maximise the sum over jobs of gain x throughput, less `charge` by column for each busy accelerator."""
         floors = np.zeros(len(self)) if floors is None else floors
-        c = self.combos
-        value = self._worth(gain)
-        if charge is not None:
-            value = value - charge[c.column] * self.workers[c.first]
-        elif self._unhindered is not None and (gain >= 0).all():
-            most = float(value * self.unit @ self._unhindered)
-            nothing = np.zeros(len(self.problem.types))
-            return Solution(self._unhindered, most, most, nothing, self._start(self._unhindered))
-        return self._best(value * self.unit, floors, start)
+        unhindered = self._unhindered
+        if charge is None and unhindered is not None and (gain >= 0).all():
+            grouping = unhindered.grouping
+            most = float(gain * self.count @ self.fastest)
+            worth = gain * self.count
+            names = len(grouping.polytope.frame.rows.names)
+            proof = Proof(worth, worth * self.fastest, np.zeros(names), most)
+            begin = Start(grouping, grouping.polytope.start(unhindered.amounts))
+            return Solution(unhindered, most, most, proof, begin, self)
 
-    def _worth(self, gain: Floats) -> Floats:
-        """By combo: what one instance gains."""
-        c, s = self.combos, self.combos.shared
-        worth = gain[c.first] * c.rate
-        if len(s):
-            worth[s] += gain[c.second[s]] * c.second_rate[s]
-        return np.asarray(worth)
+        def value(grouping: Grouping) -> Floats:
+            worth = grouping.polytope.worth(grouping.mean(gain))
+            return worth if charge is None else worth - grouping.polytope.charged(charge)
 
-    def _best(self, cost: Floats, floors: Floats, start: LpSolution | None = None) -> Solution:
-        """Maximise a cost by combo, in units."""
-        size = float(np.abs(cost).max(initial=0.0)) or 1.0
-        lp, _ = self._lp(cost / size, floors * (1 - self._slack), None)
-        checked = solve(lp, start=start)
-        amounts = self.feasible(checked.solution.x[:-1])
-        prices = self._type_prices(checked.bound) * size
-        return Solution(amounts, float(cost @ amounts), checked.bound.value * size, prices, checked.solution)
+        return self._best(value, gain, floors, start, exact=exact)
 
-    def max_ratio(self, gain: Floats, charge: Floats, *, floors: Floats | None = None) -> Solution:
+    def _best(
+        self,
+        value: Callable[[Grouping], Floats],
+        gain: Floats,
+        floors: Floats,
+        start: Start | None = None,
+        *,
+        exact: bool = False,
+    ) -> Solution:
+        """Maximise a value by combo."""
+        first = self._grouping(gain)
+        size = float(np.abs(value(first) * first.polytope.unit).max(initial=0.0)) or 1.0
+        solved = self._solve(
+            lambda grouping: value(grouping) * grouping.polytope.unit / size,
+            floors,
+            None,
+            gain=gain,
+            start=start,
+            exact=exact,
+        )
+        grouping, amounts = solved.point.grouping, solved.point.amounts
+        total = float(value(grouping) * grouping.polytope.unit @ amounts)
+        proof = self._proof(solved, gain, size)
+        return Solution(solved.point, total, solved.checked.bound.value * size, proof, solved.start, self)
+
+    def max_ratio(self, gain: Floats, charge: Floats, *, floors: Floats | None = None) -> Ratio:
         """Maximise gain per charge (Dinkelbach's method); of the best ratios, the one that does most.
 
-        The charge of nothing is 0, so the last program asks for a hair less than the best ratio: it then runs
+        The charge of nothing is 0, so the last program asks for slightly less than the best ratio: it then runs
         everything that reaches it.
         """
-        c = self.combos
-        worth = self._worth(gain)
-        each = charge[c.column] * self.workers[c.first]
-        best_single = float(np.max(worth / each, initial=0.0))
+        first = self._grouping(gain).polytope
+        best_single = float(np.max(first.worth(self._grouping(gain).mean(gain)) / first.charged(charge), initial=0.0))
         if floors is None or not floors.any():
             # The best combos alone reach the best ratio, so nothing else may run, and prices cannot help either.
-            among_best = worth >= best_single * each * (1 - RATIO_TOLERANCE)
-            last = self._best(np.where(among_best, worth, -worth) * self.unit, np.zeros(len(self)))
-            last = replace(last, prices=np.zeros_like(last.prices))
-            return self._ratio_solution(last, worth, each, best_single)
+            def among_best(grouping: Grouping) -> Floats:
+                worth, each = grouping.polytope.worth(grouping.mean(gain)), grouping.polytope.charged(charge)
+                return np.where(worth >= best_single * each * (1 - RATIO_TOLERANCE), worth, -worth)
+
+            last = self._best(among_best, gain, np.zeros(len(self)))
+            return self._ratio(replace(last, proof=last.proof.times(0.0)), gain, charge, best_single, least=None)
         cheapest = self.maximise(np.zeros(len(self)), charge=charge, floors=floors)
-        least_charge = max(-cheapest.bound, 0.0)
-        ratio, solution = _ratio(cheapest.amounts * self.unit, worth, each), cheapest
+        ratio, solution = self._ratio_at(cheapest.point, gain, charge), cheapest
         for _ in range(LEVEL_STEPS):
             solution = self.maximise(gain, charge=charge * ratio, floors=floors, start=solution.start)
-            better = _ratio(solution.amounts * self.unit, worth, each)
+            better = self._ratio_at(solution.point, gain, charge)
             if better <= ratio * (1 + 1e-9):
                 break
             ratio = better
-        bound = min(best_single, ratio + max(solution.bound, 0.0) / max(least_charge, 1e-12))
+        bound = min(best_single, ratio + max(solution.bound, 0.0) / max(-cheapest.bound, 1e-12))
         last = self.maximise(gain, charge=charge * ratio * (1 - RATIO_TOLERANCE), floors=floors)
-        if _ratio(last.amounts * self.unit, worth, each) < ratio * (1 - 2 * RATIO_TOLERANCE):
-            last = solution  # charges of very different size: what the hair buys is lost in rounding
-        return self._ratio_solution(last, worth, each, bound)
+        if self._ratio_at(last.point, gain, charge) < ratio * (1 - 2 * RATIO_TOLERANCE):
+            last = solution  # charges of very different size: what the tolerance buys is lost in rounding
+        found = self._ratio(last, gain, charge, bound, least=cheapest)
+        return replace(found, at=solution, ratio=ratio)
 
-    def _ratio_solution(self, last: Solution, worth: Floats, each: Floats, bound: float) -> Solution:
+    def _ratio_at(self, point: Point, gain: Floats, charge: Floats) -> float:
+        polytope = point.grouping.polytope
+        spent = float(polytope.charged(charge) * polytope.unit @ point.amounts)
+        return float(gain * self.count @ point.throughput) / spent if spent > 0 else 0.0
+
+    def _ratio(self, last: Solution, gain: Floats, charge: Floats, bound: float, *, least: Solution | None) -> Ratio:
         """The same point with the ratio as its value; a price is what it adds to the ratio at this charge."""
-        amounts = last.amounts * self.unit
-        spent = float(each @ amounts)
-        ratio = _ratio(amounts, worth, each)
+        polytope = last.point.grouping.polytope
+        spent = float(polytope.charged(charge) * polytope.unit @ last.point.amounts)
+        ratio = self._ratio_at(last.point, gain, charge)
         prices = last.prices / spent if spent > 0 else np.zeros_like(last.prices)
-        # Asking for a hair less than the best ratio puts a hair of a price on what is merely full.
+        # Asking for slightly less than the best ratio puts a tiny price on what is merely full.
         prices = np.where(prices * self.problem.counts > 2 * RATIO_TOLERANCE * ratio, prices, 0.0)
-        return replace(last, value=ratio, bound=max(bound, ratio), prices=prices)
+        return Ratio(last.point, ratio, max(bound, ratio), prices, self, last, ratio, least)
 
-    def _lp(self, cost: Floats | None, floors: Floats, target: Floats | None) -> tuple[Lp, Floats]:
-        """The program with the given cost; with a target, the level goes from the floors (0) to the target (1).
+    def point(self, instances: Floats) -> Point:
+        """The point at which this many jobs of each class run alone in each column."""
+        grouping = self._grouping(None)
+        c = grouping.polytope.combos
+        alone = (c.second < 0) & (c.pool < 0)
+        amounts = np.where(alone, instances[c.first, c.column], 0.0) / grouping.polytope.unit
+        return Point(grouping, amounts, grouping.polytope.throughput(amounts))
 
-        Floor rows are scaled by what they ask for, so that a job with few steps is served as exactly as one with many.
-        """
-        m, base = len(self), self._matrix
-        floors = self._at_least(floors)
-        target = None if target is None else self._at_least(np.maximum(target, floors))
-        asked = floors if target is None else target
-        scale = 1.0 / np.where(asked > 0, asked, self.fastest)
-        data = base.data.copy()
-        data[self.frame.throughput_entries] *= -scale[self.frame.throughput_classes]
-        if target is not None:
-            data[len(data) - m :] = (target - floors) * scale
-        rhs = self.frame.limits.copy()
-        rhs[m : 2 * m] = -floors * scale
-        c = self.combos
-        gain = np.zeros(len(c) + 1)
-        if cost is not None:
-            gain[:-1] = cost
-        gain[-1] = 0.0 if target is None else 1.0
-        grid = None if len(c.shared) else (c.first, c.column)
-        return Lp(gain, Columns(base.places, data), rhs, m, target is not None, grid), scale
-
-    def _at_least(self, asked: Floats) -> Floats:
-        return np.where(asked > 0, np.maximum(asked, self._least), 0.0)
-
-    @cached_property
-    def _least(self) -> Floats:
-        return LEAST_SHARE * self.fastest
-
-    def feasible(self, amounts: Floats) -> Floats:
-        """The same amounts with rounding taken off: nothing negative, no time or capacity exceeded."""
-        c, m = self.combos, len(self)
-        x = np.zeros(len(c) + 1)  # the level is nothing that anyone gets
-        x[:-1] = np.where(amounts < 1e-13, 0.0, amounts)
-        over = 1.0 / np.maximum(self._matrix.times(x)[:m], 1.0)
-        factor, s = over[c.first], c.shared
-        if len(s):
-            factor[s] = np.minimum(factor[s], over[c.second[s]])
-        x[:-1] *= factor
-        used = self._matrix.times(x)[2 * m :]
-        x = x[:-1] / np.maximum(used[: len(self.problem.types)], 1.0)[c.kind]
-        for number, gangs in enumerate(self.frame.gangs):
-            x[gangs.combos] /= max(used[len(self.problem.types) + number], 1.0)
-        return x
-
-    def allocation(self, policy: str, amounts: Floats, certificate: Certificate) -> Allocation:
-        """Spell a solution out as an allocation of the problem."""
-        c, combo, columns = self.combos, self.combos.first, len(self.problem.columns)
+    def allocation(self, policy: str, point: Point, certificate: Certificate) -> Allocation:
+        """Spell a point out as an allocation of the problem."""
+        e, columns = self._entries(point), len(self.problem.columns)
+        combo = e.first
         combos = np.full((len(self), 2), -1)
         combos[:, 0] = self.live
-        if len(c.shared):
-            index, combo, _ = grouped(c.first * (len(self) + 1) + c.second + 1)
-            second = c.second[index]
-            combos = np.stack([self.live[c.first[index]], np.where(second >= 0, self.live[second], -1)], axis=1)
+        if len(self.problem.pairs):
+            index, combo, _ = grouped(e.first * (len(self) + 1) + e.second + 1)
+            second = e.second[index]
+            combos = np.stack([self.live[e.first[index]], np.where(second >= 0, self.live[second], -1)], axis=1)
         instances, rates = np.zeros((len(combos), columns)), np.zeros((len(combos), 2, columns))
-        instances[combo, c.column] = amounts * self.unit
-        rates[combo, 0, c.column] = c.rate
-        rates[combo, 1, c.column] = c.second_rate
+        np.add.at(instances, (combo, e.column), e.instances)
+        rates[combo, 0, e.column] = e.rate
+        rates[combo, 1, e.column] = e.second_rate
         return Allocation(self.problem, policy, self.classes, combos, instances, rates, certificate)
 
+    def _entries(self, point: Point) -> Entries:
+        """What runs where, by class; every class is listed alone wherever it can run."""
+        grouping = point.grouping
+        c = grouping.polytope.combos
+        if not grouping.merged and not (c.pool >= 0).any():
+            return Entries(c.first, c.second, c.column, point.amounts * grouping.polytope.unit, c.rate, c.second_rate)
+        spelled = grouping.spelled(point.amounts, point.throughput)
+        rates = self.problem.rates[self.profile]
+        who, where = (rates > 0).nonzero()
+        nothing = np.zeros(len(who))
+        idle = Entries(who, np.full(len(who), -1), where, nothing, rates[who, where], nothing)
+        return Entries(*(np.concatenate([getattr(e, name) for e in (spelled, idle)]) for name in Entries.__slots__))
 
-def _ratio(amounts: Floats, worth: Floats, each: Floats) -> float:
-    spent = float(each @ amounts)
-    return float(worth @ amounts) / spent if spent > 0 else 0.0
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ratio:
+    """The best ratio of gain to charge, and what proves it."""
+
+    point: Point
+    value: float
+    bound: float
+    prices: Floats
+    """By type."""
+    program: Program
+    at: Solution
+    """Of gain less charge at `ratio`: with what it cannot pass, no ratio is better."""
+    ratio: float
+    least: Solution | None
+    """The least that all must be charged, where there are floors."""
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        program = self.program
+        best = program.stage("ratio", self.ratio, self.bound, self.at.proof, program.everyone)
+        if self.least is None:
+            return (best,)
+        charge = program.stage("charge", -self.least.value, -self.least.bound, self.least.proof, program.everyone[:0])
+        return charge, best
 
 
 def _meet(demand: Demand, pressure: Floats, affordable: float, low: float, high: float) -> float:

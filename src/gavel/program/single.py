@@ -23,7 +23,8 @@ EQUALLY = 1e-9
 def fits(lp: Lp) -> bool:
     """Whether a program is of this kind."""
     raises_and_fills = lp.has_level and lp.cost[:-1].any()
-    return lp.grid is not None and lp.matrix.shape == (2 * lp.classes + 1, lp.classes + 1) and not raises_and_fills
+    one_way_each = lp.grid is not None and lp.matrix.shape[1] == lp.classes + 1
+    return one_way_each and len(lp.rows.names) == 1 and not raises_and_fills
 
 
 def solve(lp: Lp) -> LpSolution:
@@ -55,7 +56,9 @@ class _Line:
     def of(cls, lp: Lp) -> _Line:
         m = lp.classes
         time, gain, taken = lp.matrix.data[: 3 * m].reshape(m, 3).T  # each way meets a row of each kind
-        return cls(time, -gain, taken, -lp.rhs[m : 2 * m], lp.matrix.data[3 * m :], lp.rhs[:m] / time, lp.rhs[2 * m])
+        rows, rhs = lp.rows, lp.rhs
+        most, capacity = rhs[rows.times] / time, float(rhs[rows.types.start])
+        return cls(time, -gain, taken, -rhs[rows.floors], lp.matrix.data[3 * m :], most, capacity)
 
     @property
     def least(self) -> Floats:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gavel.core.errors import SolverError
-from gavel.program import highs, interior, shortlist, single
+from gavel.program import highs, interior, single
 from gavel.program.lp import Bound, Lp, LpSolution, SolverFailed
 
 TOLERANCE = 1e-6
@@ -47,7 +47,10 @@ def is_large(classes: int, columns: int) -> bool:
 def solve(
     lp: Lp, *, start: LpSolution | None = None, exact: bool = False, attempts: Iterator[Attempt] | None = None
 ) -> Checked:
-    """Solve a program; raises SolverError if no solver's answer passes the check. `exact` asks for a vertex."""
+    """Solve a program; raises SolverError if no solver's answer passes the check.
+
+    `exact` asks for a vertex. A start that is none must be a solution of this very program, close to the vertex.
+    """
     failures: list[str] = []
     for attempt in attempts or _attempts(lp, start, exact=exact):
         try:
@@ -72,10 +75,10 @@ def _attempts(lp: Lp, start: LpSolution | None, *, exact: bool) -> Iterator[Atte
     large = structured and is_large(lp.classes, lp.matrix.shape[1] - 1)
     if single.fits(lp):
         yield lambda: single.solve(lp)
-    if shortlist.fits(lp):
-        yield lambda: shortlist.solve(lp)
     if large:
-        if not exact:
+        if exact:
+            yield lambda: highs.vertex(lp, interior.solve(lp) if start is None or start.vertex else start)
+        else:
             yield lambda: interior.solve(lp)
         yield lambda: highs.solve(lp, "interior point")
     if not structured and lp.matrix.shape[1] >= MANY_COLUMNS:

@@ -1,0 +1,117 @@
+"""Water filling: raise all classes together, stop those that cannot rise, and continue with the rest.
+
+What comes out is lexicographically optimal, because a class is stopped only where a proof says that it cannot have more
+unless another falls below where it stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from gavel.core.allocation import Stage
+from gavel.core.errors import SolverError
+from gavel.core.problem import Bools, Floats
+from gavel.program.demand import Demand
+from gavel.program.program import STUCK, Level, Point, Program, Proof, Start
+
+SAME_LEVEL = 1e-9
+"""A stage that rises by less than this, relative to all stages so far, only finds more classes that are stuck."""
+LOOSEST = 1e-3
+"""Beyond this tolerance something other than rounding is wrong."""
+
+Rise = Callable[[Floats, Bools], Demand]
+"""From the throughput at which classes stand, and the classes that may rise, to how they do."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Filled:
+    """Where water filling ended, and the stages on the way, lowest level first."""
+
+    point: Point
+    stages: tuple[Stage, ...]
+    prices: Floats
+    """By type, in terms of the first level."""
+
+
+@dataclass(slots=True)
+class _Step:
+    """A stage in the making: positions that one inequality proves to be the limit of all that it stops."""
+
+    level: float
+    bound: float
+    proof: Proof
+    stopped: Bools
+
+
+def water_fill(program: Program, rise: Rise) -> Filled:
+    """Raise the classes by stages until all are stopped."""
+    position = np.zeros(len(program))
+    active = np.ones(len(program), dtype=bool)
+    steps: list[_Step] = []
+    start: Start | None = None
+    point: Point | None = None
+    while active.any():
+        demand = rise(position, active)
+        level = program.max_level(demand, floors=position, start=start, exact=True)
+        position, start, point = level.needed, level.start, level.point
+        saturated = active & (position >= program.reach * (1 - STUCK))
+        proven = active & level.stuck
+        proof = level.proof
+        if not proven.any() and not saturated.any():
+            proof, proven, start = _search(program, position, active, start)
+            proof = _per_level(proof, demand.slope(level.value))
+        _record(steps, level, proof, proven | saturated)
+        active &= ~(proven | saturated)
+    if point is None:
+        raise SolverError("there is no class to raise")
+    first = steps[0].proof.prices[: len(program.problem.types)]
+    stages = tuple(
+        program.stage("level", step.level, step.bound, step.proof, step.stopped.nonzero()[0]) for step in steps
+    )
+    return Filled(point, stages, first)
+
+
+def _per_level(proof: Proof, slope: Floats) -> Proof:
+    """The same inequality with worths and prices in levels."""
+    total = float(proof.worth @ slope)
+    return proof.times(1.0 / total) if total > 0 else proof
+
+
+def _record(steps: list[_Step], level: Level, proof: Proof, stopped: Bools) -> None:
+    """Add a stage, or add to the last one where the level has not risen since."""
+    reached = steps[-1].level if steps else 0.0
+    total = reached + level.value
+    if steps and level.value <= SAME_LEVEL * max(total, 1e-300):
+        last = steps[-1]
+        steps[-1] = _Step(last.level, last.bound, last.proof.plus(proof), last.stopped | stopped)
+        return
+    steps.append(_Step(total, reached + max(level.bound, level.value), proof, stopped))
+
+
+def _search(
+    program: Program, position: Floats, active: Bools, start: Start | None
+) -> tuple[Proof, Bools, Start | None]:
+    """Find the classes that cannot rise although the duals of the level name none.
+
+    Maximise the sum of gains of the classes in question, all classes keeping where they stand. Those that gain are not
+    stuck, and the rest is asked again. When nothing more is to be gained, all of the rest are stuck at once, and the
+    last program proves it: classes that could each rise could all rise a little together.
+    """
+    gain = program.normalised_gain
+    tolerance = STUCK
+    while tolerance <= LOOSEST:
+        asked = active.copy()
+        while asked.any():
+            rest = program.maximise(np.where(asked, gain, 0.0), floors=position, start=start, exact=True)
+            start = rest.start
+            headroom = rest.proof.headroom(position)
+            if (headroom[asked] <= tolerance * program.reach[asked]).all():
+                return rest.proof, asked, start
+            gained = (rest.point.throughput - position) * gain * program.count
+            average = float(gained[asked].sum()) / float(asked.sum())
+            asked &= ~(gained > max(average / 2, 0.0))
+        tolerance *= 10
+    raise SolverError("the level stopped rising, and no class could be proven stuck; please report the problem file")

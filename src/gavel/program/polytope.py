@@ -1,0 +1,205 @@
+"""The polytope of valid allocations for some classes, as the linear programs over it that solvers take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from gavel.core.problem import Floats, Ints, Problem
+from gavel.program.columns import Columns
+from gavel.program.frame import Combos, Cuts, Frame
+from gavel.program.lp import Bound, Lp, LpSolution, Sharing
+from gavel.program.solve import is_large
+
+FLOOR_SLACK = 1e-9
+INTERIOR_FLOOR_SLACK = 4e-8
+"""Floors that a solution has just met are asked for again with this much less, so that rounding leaves them feasible;
+an interior-point method needs more room. Half of it is what a class may lack where it counts as having reached a level:
+less than the floors forgive, more than the solvers err."""
+LEAST_SHARE = 1e-11
+"""A class that is asked for a smaller part of its best throughput gets this much: solvers cannot tell less from 0."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Duals:
+    """What the rows of a program are worth, in terms of the problem."""
+
+    worth: Floats
+    """By class: of one step per second of a member, times its members."""
+    time: Floats
+    """By class: of all the time of a member, times its members."""
+    prices: Floats
+    """By named coupling row: of one accelerator, or one more of what the row counts."""
+    affordable: float
+    """No valid allocation has more steps per second than this, each at its worth."""
+
+
+class Polytope:
+    """The valid allocations of classes that have one profile and a number of members each."""
+
+    def __init__(self, problem: Problem, profile: Ints, count: Floats, cuts: Cuts = frozenset()) -> None:
+        self.problem = problem
+        self.profile = profile
+        self.count = count
+        self.frame = Frame.of(problem, profile, count > 1, cuts)
+
+    def __len__(self) -> int:
+        return len(self.count)
+
+    @property
+    def combos(self) -> Combos:
+        return self.frame.combos
+
+    @cached_property
+    def unit(self) -> Floats:
+        """By combo: the instances at once that stand for 1 in the program."""
+        return self.frame.unit(self.count)
+
+    @cached_property
+    def matrix(self) -> Columns:
+        """All rows in units; each program sets the last column, the level."""
+        return self.frame.matrix(self.unit, self.count)
+
+    @cached_property
+    def shares(self) -> bool:
+        """Whether some combo runs two classes, or one beside others."""
+        return len(self.combos.shared) > 0 or bool((self.combos.pool >= 0).any())
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the interior-point method solves these programs fastest."""
+        return not self.shares and is_large(len(self), len(self.combos))
+
+    @cached_property
+    def slack(self) -> float:
+        return INTERIOR_FLOOR_SLACK if self.is_large else FLOOR_SLACK
+
+    def lp(self, cost: Floats | None, floors: Floats, target: Floats | None) -> tuple[Lp, Floats]:
+        """The program with the given cost; with a target, the level goes from the floors (0) to the target (1).
+
+        Floor rows are scaled by what they ask for, so that a job with few steps is served as exactly as one with many.
+        The scale of each is returned too.
+        """
+        frame, m, base = self.frame, len(self), self.matrix
+        floors = self._at_least(floors)
+        target = None if target is None else self._at_least(np.maximum(target, floors))
+        asked = floors if target is None else target
+        scale = 1.0 / np.where(asked > 0, asked, frame.fastest)
+        data = base.data.copy()
+        data[frame.throughput_entries] *= -scale[frame.throughput_classes]
+        if target is not None:
+            data[len(data) - m :] = (target - floors) * scale
+        rhs = frame.most.copy()
+        rhs[frame.rows.floors] = -floors * scale
+        c = self.combos
+        gain = np.zeros(len(c) + 1)
+        if cost is not None:
+            gain[:-1] = cost
+        gain[-1] = 0.0 if target is None else 1.0
+        grid = None if self.shares else (c.first, c.column)
+        return Lp(gain, Columns(base.places, data), rhs, frame.rows, target is not None, grid, self._sharing), scale
+
+    @cached_property
+    def _sharing(self) -> Sharing | None:
+        c = self.combos
+        if not self.shares:
+            return None
+        return Sharing((c.second < 0) & (c.pool < 0), np.where(c.side == 0, -1, c.pool))
+
+    def _at_least(self, asked: Floats) -> Floats:
+        return np.where(asked > 0, np.maximum(asked, LEAST_SHARE * self.frame.fastest), 0.0)
+
+    def duals(self, lp: Lp, bound: Bound, scale: Floats) -> Duals:
+        """What a bound says, in terms of the problem."""
+        rows, prices = lp.rows, bound.prices
+        # What a column gains beyond its prices counts as income: it is the bound's allowance for rounding.
+        shortfall = np.maximum(lp.cost - bound.charges, 0.0)
+        if lp.has_level:
+            shortfall = shortfall[:-1]
+        coupled = lp.rhs[rows.coupling] @ prices[rows.coupling]
+        size = np.concatenate([np.maximum(self.frame.counts, 1.0), [max(row.most, 1.0) for row in self.frame.limits]])
+        return Duals(
+            prices[rows.floors] * scale,
+            prices[rows.times],
+            prices[rows.named] / size,
+            float(lp.rhs[rows.times] @ prices[rows.times] + coupled + shortfall.sum()),
+        )
+
+    def throughput(self, amounts: Floats) -> Floats:
+        """Steps per second of a member of each class."""
+        c, s = self.combos, self.combos.shared
+        total = np.bincount(c.first, weights=c.rate * self.unit * amounts, minlength=len(self))
+        if len(s):
+            total += np.bincount(c.second[s], weights=(c.second_rate * self.unit * amounts)[s], minlength=len(self))
+        return total / self.count
+
+    def time(self, amounts: Floats) -> Floats:
+        """The share of its time that a member of each class runs."""
+        return self.matrix.times(np.append(amounts, 0.0))[self.frame.rows.times]
+
+    def worth(self, gain: Floats) -> Floats:
+        """By combo: what one instance gains, `gain` being that of a step by class."""
+        c, s = self.combos, self.combos.shared
+        worth = gain[c.first] * c.rate
+        if len(s):
+            worth[s] += gain[c.second[s]] * c.second_rate[s]
+        return np.asarray(worth)
+
+    def charged(self, charge: Floats) -> Floats:
+        """By combo: what one instance is charged, `charge` being that of an accelerator by column."""
+        c = self.combos
+        return charge[c.column] * self.frame.workers[c.first] * c.load
+
+    @cached_property
+    def unhindered(self) -> Floats | None:
+        """Amounts by which every class has the most that it can reach, if there is room for that; None if not.
+
+        Where a cluster has more than its jobs need, as at night, this is all there is to solve.
+        """
+        frame = self.frame
+        if (self.count @ frame.best_load > self.problem.counts).any() or (frame.reach > frame.fastest).any():
+            return None
+        amounts = frame.best * self.count[self.combos.first] / self.unit
+        used = self.matrix.times(np.append(amounts, 0.0))[frame.rows.named]
+        return amounts if (used <= 1.0).all() and (amounts <= 1.0).all() else None
+
+    def start(self, amounts: Floats, *, level: float = 0.0) -> LpSolution:
+        """A point as if a program without any bottleneck had been solved."""
+        return LpSolution(np.append(amounts, level), np.zeros(self.frame.rows.count))
+
+    def feasible(self, amounts: Floats) -> Floats:
+        """The same amounts with rounding taken off: nothing negative, no time or capacity exceeded, pools balanced."""
+        c, rows = self.combos, self.frame.rows
+        x = np.zeros(len(c) + 1)  # the level is nothing that a job gets
+        x[:-1] = np.where(amounts < 1e-13, 0.0, amounts)
+        over = 1.0 / np.maximum(self.matrix.times(x)[rows.times], 1.0)
+        factor, s = over[c.first], c.shared
+        if len(s):
+            factor[s] = np.minimum(factor[s], over[c.second[s]])
+        x[:-1] *= factor
+        if (c.pool >= 0).any():
+            x[:-1] = self._balanced(x[:-1])
+        used = self.matrix.times(x)
+        x = x[:-1] / np.maximum(used[rows.types], 1.0)[c.kind]
+        for limit, taken in zip(self.frame.limits, used[rows.limits].tolist(), strict=True):
+            x[limit.combos] /= max(taken, 1.0)
+        return x
+
+    def _balanced(self, x: Floats) -> Floats:
+        """Take from the side of a pool that has more, and from a job that would share with itself."""
+        c = self.combos
+        pools = int(c.pool.max()) + 1
+        instances = x * self.unit
+        one, other = (
+            np.bincount(c.pool[here], weights=instances[here], minlength=pools) for here in (c.side > 0, c.side < 0)
+        )
+        common = np.minimum(one, other)
+        for side, total in ((c.side > 0, one), (c.side < 0, other)):
+            keep = np.divide(common, total, out=np.ones(pools), where=total > 0)
+            x = np.where(side, x * keep[c.pool], x)
+        for held, pool in self.frame.partners:
+            others = float((x * self.unit)[pool[pool != held]].sum())
+            x[held] = min(x[held], others / self.unit[held])
+        return x
