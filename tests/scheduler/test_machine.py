@@ -27,6 +27,7 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.jobs import JobSpec
+from gavel.core.problem import Problem
 from gavel.core.throughputs import builtin_table
 from gavel.estimator.learned import LearnedTable
 from gavel.policies.registry import allocate
@@ -180,13 +181,77 @@ def test_room_is_made_with_the_fewest_moves_and_only_if_there_is_somewhere_to_go
     for name in "abc":
         floor.join(Server(name, "v100", 4))
     floor.take_exactly({"a": 1, "b": 3, "c": 2})
-    singles = {"a": 1, "b": 3, "c": 2}
+    singles = {"a": [1], "b": [1, 1, 1], "c": [1, 1]}
     assert floor.cheapest_clearing(3, singles) == {}  # there is room as it is
-    assert floor.cheapest_clearing(4, singles) == {"a": 1}
-    assert floor.cheapest_clearing(4, {"b": 3, "c": 2}) == {"c": 2}
-    assert floor.cheapest_clearing(6, singles) == {"a": 1, "c": 0}  # four beside two
+    assert floor.cheapest_clearing(4, singles) == {"a": [0]}
+    assert floor.cheapest_clearing(4, {"b": [1, 1, 1], "c": [1, 1]}) == {"c": [0, 1]}
+    assert floor.cheapest_clearing(6, singles) == {"a": [0], "c": []}  # four beside two
     assert floor.cheapest_clearing(8, singles) == {}  # those of a and c would not fit on b
     assert floor.cheapest_clearing(4, {}) == {}
+
+
+def test_gangs_make_room_only_where_each_fits_on_one_server() -> None:
+    floor = Floor()
+    for name, size in {"large": 8, "middle": 4, "small": 2, "other": 2}.items():
+        floor.join(Server(name, "v100", size))
+    floor.take_exactly({"large": 7, "middle": 2})
+    assert floor.cheapest_clearing(8, {"large": [1, 4, 2]}) == {}  # the gang of four would be torn apart
+    floor.give_back({"middle": 2})
+    assert floor.cheapest_clearing(8, {"large": [1, 4, 2]}) == {"large": [0, 2, 1]}
+    assert floor.cheapest_clearing(5, {"large": [1, 4, 2]}) == {"large": [1]}  # without the others it is enough
+    assert floor.take_elsewhere(2, {"large", "small"}) == {"other": 2}
+    assert floor.take_elsewhere(2, {"large", "small"}) == {"middle": 2}
+
+
+def test_smaller_gangs_move_for_one_that_only_a_large_server_holds() -> None:
+    machine = scheduler()
+    machine.handle(ServerJoined(0.0, Server("large", "v100", 8)))
+    for number in range(2):
+        machine.handle(JobSubmitted(0.0, job(f"four{number}", "LM (batch size 5)", workers=4)))
+    settle(machine, RoundDue(0.0))
+    for name in ("a", "b"):
+        machine.handle(ServerJoined(1.0, Server(name, "v100", 4)))
+    machine.handle(JobSubmitted(1.0, job("eight", "LM (batch size 5)", workers=8)))
+    commands = settle(machine, RoundDue(360.0))
+    launched = {c.job: c for c in commands if isinstance(c, Launch)}
+    assert launched["eight"].accelerators == {"large": 8}
+    assert sorted(str(launched[name].accelerators) for name in ("four0", "four1")) == ["{'a': 4}", "{'b': 4}"]
+    assert all(launch.consolidated for launch in launched.values())
+    assert [c.job for c in commands if isinstance(c, Stop)] == ["four0", "four1"]
+
+
+def sizes(problem: Problem) -> dict[str, tuple[int, ...]]:
+    return {kind.name: kind.servers for kind in problem.types if kind.count}
+
+
+def test_the_problem_knows_the_servers_as_they_join_and_leave() -> None:
+    machine = scheduler()
+    machine.handle(JobSubmitted(0.0, job("gang", "LM (batch size 5)", workers=4)))
+    for name, kind, size in (("a", "v100", 2), ("b", "v100", 8), ("c", "k80", 4), ("d", "v100", 4)):
+        machine.handle(ServerJoined(0.0, Server(name, kind, size)))
+    [asked, _] = machine.handle(RoundDue(0.0))
+    assert isinstance(asked, Solve)
+    assert sizes(asked.problem) == {"v100": (8, 4, 2), "k80": (4,)}
+    machine.handle(answer(asked, 0.0))
+    machine.handle(ServerLost(1.0, "b"))
+    assert sizes(machine.problem(1.0)) == {"v100": (4, 2), "k80": (4,)}
+    machine.handle(ServerLost(2.0, "c"))
+    machine.handle(ServerJoined(3.0, Server("e", "v100", 1)))
+    again = machine.problem(3.0)
+    assert sizes(again) == {"v100": (4, 2, 1)}
+    assert again.types[0].count == 7
+    assert machine.problem(4.0).types is again.types  # worked out only when servers change
+
+
+def test_gangs_are_not_granted_more_time_together_than_servers_have_room_for() -> None:
+    machine = scheduler()
+    for name, size in (("a", 4), ("b", 2), ("c", 2)):
+        machine.handle(ServerJoined(0.0, Server(name, "v100", size)))
+    for number in range(2):
+        machine.handle(JobSubmitted(0.0, job(f"gang{number}", "LM (batch size 5)", workers=4)))
+    rows = list(allocate(machine.problem(0.0)).rows())
+    assert sum(row.consolidated.get("v100", 0.0) for row in rows) == pytest.approx(1.0)
+    assert sum(row.shares["v100"] for row in rows) == pytest.approx(2.0)
 
 
 def test_an_unknown_template_is_refused_before_anything_changes() -> None:
@@ -212,6 +277,8 @@ def test_no_order_of_events_breaks_the_invariants(
         check_invariants(machine)
         teller.hear(commands)
         assert {c.job for c in commands if isinstance(c, Launch | Stop)} <= before
+        launched = [c.job for c in commands if isinstance(c, Launch)]
+        assert len(set(launched)) == len(launched)
     assert len(machine.roster) <= teller.submitted
 
 

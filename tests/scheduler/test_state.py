@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from gavel.core.cluster import Server
 from gavel.core.codec import encode_command
 from gavel.core.errors import InputError
-from gavel.core.events import JobSubmitted, RoundDue, ServerJoined, Solve, SolveFailed
+from gavel.core.events import AllocationReady, JobSubmitted, RoundDue, ServerJoined, Solve, SolveFailed
 from gavel.core.jobs import Entity, JobSpec
 from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.estimator.learned import LearnedTable
+from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
 from gavel.scheduler.placement import Floor
@@ -146,6 +147,25 @@ def test_entities_that_were_described_since_do_not_confuse_jobs() -> None:
     assert more.entities[more.roster.entity[more.roster.slot_of["j"]]] == "lab"
     with pytest.raises(InputError, match="jobs belong to lab, and no such entity is described any more"):
         restore(written, TABLE, Credits(), Settings(), entities={"club": Entity()})
+
+
+def test_a_state_that_does_not_know_the_servers_is_read_and_the_next_question_knows_them() -> None:
+    """As earlier versions wrote it, in the base problem, in a question and in an allocation."""
+    scheduler, solve = asked()
+    scheduler.handle(AllocationReady(0.5, solve.number, allocate(solve.problem)))
+    scheduler.handle(JobSubmitted(1.0, JobSpec("k", "A3C", 1, 1e6)))
+    assert isinstance(scheduler.handle(RoundDue(360.0))[0], Solve)
+    written = through_json(dump(scheduler))
+    problems = [written["base"], written["allocation"]["problem"], written["unanswered"]["problem"]]
+    for kind in [kind for problem in problems for kind in problem["types"]]:
+        assert kind.pop("servers", None) == ([2] if kind["name"] == "v100" else None)
+    again = restore(written, TABLE, Credits(), Settings(), entities={"lab": Entity()})
+    assert again.unanswered is not None
+    assert again.unanswered.problem.types[0].servers == ()
+    answer = AllocationReady(360.5, again.unanswered.number, allocate(again.unanswered.problem))
+    assert [*map(encode_command, again.handle(answer))] == [*map(encode_command, scheduler.handle(answer))]
+    assert again.problem(361.0).types == scheduler.problem(361.0).types
+    assert again.problem(361.0).types[0].servers == (2,)
 
 
 def test_what_cannot_be_restored_is_refused_with_a_reason() -> None:

@@ -415,23 +415,29 @@ class Scheduler:
         if unchanged and not self._scattered:
             self._accounted_until = time
             return [Renew(until), WakeAt(until)]
-        kept = set(runs)
-        commands: list[Command] = []
+        kept, before = set(runs), dict(self.placed)
         for run in [run for run in self.placed if run not in kept]:
             self.floors[run.type_index].give_back(self._clear(run))
-            commands += [Stop(self._name(slot)) for slot in run.members]
         fresh = [run for run in runs if run not in self.placed]
         scattered = [run for run, where in self.placed.items() if len(where) > 1 and self._cares(run)]
         self._scattered = bool(scattered) or any(run.workers > 1 for run in fresh)
         for run in sorted(scattered, key=lambda run: -run.workers):
-            commands += self._gather(run, until)
+            self._gather(run)
         for run in sorted(fresh, key=lambda run: -run.workers):
-            commands += self._make_room(run, until)
-            where = self.floors[run.type_index].take(run.workers)
-            self._seat(run, where)
-            commands += self._launches(run, where, until)
+            self._make_room(run)
+            self._seat(run, self.floors[run.type_index].take(run.workers))
         self._accounted_until = time
-        return [*commands, Renew(until), WakeAt(until)]
+        return [*self._moves(before, until), Renew(until), WakeAt(until)]
+
+    def _moves(self, before: Mapping[Run, Where], until: float) -> list[Command]:
+        """Stop all that ran elsewhere or is not to run any more, then launch what begins; each once."""
+        placed = self.placed
+        ended = [run for run, where in before.items() if placed.get(run) != where]
+        begun = [run for run, where in placed.items() if before.get(run) != where]
+        commands: list[Command] = [Stop(self._name(slot)) for run in ended for slot in run.members]
+        for run in begun:
+            commands += self._launches(run, placed[run], until)
+        return commands
 
     def _seat(self, run: Run, where: Where) -> None:
         self.placed[run] = where
@@ -442,40 +448,36 @@ class Scheduler:
         self.roster.stops(run.members)
         return self.placed.pop(run)
 
-    def _gather(self, run: Run, until: float) -> list[Command]:
+    def _gather(self, run: Run) -> None:
         """Bring a scattered gang together if that is possible now."""
         floor, where = self.floors[run.type_index], self.placed[run]
         if floor.is_consolidated(where):
-            return []
+            return
         floor.give_back(where)
-        commands = self._make_room(run, until)
+        self._make_room(run)
         gathered = floor.take(run.workers)
-        if not floor.is_consolidated(gathered):
+        if floor.is_consolidated(gathered):
+            self.placed[run] = gathered
+        else:
             floor.give_back(gathered)
             floor.take_exactly(where)
-            return commands
-        self.placed[run] = gathered
-        stops: list[Command] = [Stop(self._name(slot)) for slot in run.members]
-        return [*commands, *stops, *self._launches(run, gathered, until)]
 
-    def _make_room(self, run: Run, until: float) -> list[Command]:
-        """Move single workers within a type so that a gang that cares can sit together."""
+    def _make_room(self, run: Run) -> None:
+        """Move smaller runs within a type, each to one server, so that a gang that cares can sit together."""
         floor = self.floors[run.type_index]
-        if run.workers == 1 or not self._cares(run):
-            return []
-        singles: defaultdict[str, list[Run]] = defaultdict(list)
+        if run.workers == 1 or floor.holds(run.workers) or not self._cares(run):
+            return
+        movable: defaultdict[str, list[Run]] = defaultdict(list)
         for other, where in self.placed.items():
-            if other.type_index == run.type_index and other.workers == 1:
-                singles[next(iter(where))].append(other)
-        clearing = floor.cheapest_clearing(run.workers, {name: len(runs) for name, runs in singles.items()})
-        commands: list[Command] = []
-        for other in [run for name, moves in clearing.items() for run in singles[name][:moves]]:
-            where = floor.take_elsewhere(clearing)
+            if other.type_index == run.type_index and other.workers < run.workers and len(where) == 1:
+                movable[next(iter(where))].append(other)
+        sizes = {name: [other.workers for other in runs] for name, runs in movable.items()}
+        clearing = floor.cheapest_clearing(run.workers, sizes)
+        leaving = [movable[name][at] for name, positions in clearing.items() for at in positions]
+        for other in sorted(leaving, key=lambda other: -other.workers):
+            where = floor.take_elsewhere(other.workers, clearing)
             floor.give_back(self.placed[other])
             self.placed[other] = where
-            commands += [Stop(self._name(slot)) for slot in other.members]
-            commands += self._launches(other, where, until)
-        return commands
 
     def _cares(self, run: Run) -> bool:
         """Whether a gang runs faster when it sits together."""
@@ -540,7 +542,7 @@ class Scheduler:
         """The problem of the current types and profiles, without jobs; made anew only when those change."""
         if self._problem_base is None:
             types = [
-                AcceleratorType(name, floor.capacity, self.prices.get(name))
+                AcceleratorType(name, floor.capacity, self.prices.get(name), floor.sizes())
                 for name, floor in zip(self.types, self.floors, strict=True)
             ]
             nobody = Jobs((), *(np.empty(0) for _ in range(8)))  # type: ignore[arg-type]

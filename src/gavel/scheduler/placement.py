@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from gavel.core.cluster import Server
 
 Where = Mapping[str, int]
 """Accelerators by server."""
+
+MOST_TRIED = 16
+"""Servers that are tried when room is made: where the cheapest ones cannot be cleared, others seldom can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +45,10 @@ class Floor:
         """Name, accelerators and how many of them are free, of every server."""
         for name, size in self._size.items():
             yield name, size, self._free[name]
+
+    def sizes(self) -> tuple[int, ...]:
+        """Accelerators of every server, the largest first: the same however the servers came."""
+        return tuple(sorted(self._size.values(), reverse=True))
 
     def dump(self) -> FloorState:
         """All there is to know."""
@@ -90,10 +99,11 @@ class Floor:
             self._claim(name, workers)
         return dict(where)
 
-    def take_elsewhere(self, avoid: Collection[str]) -> dict[str, int]:
-        """One accelerator on any other server, the fullest that has one."""
-        count = min(count for count, names in self._with_free.items() if count and not names.keys() <= set(avoid))
-        return self._claim(next(name for name in self._with_free[count] if name not in avoid), 1)
+    def take_elsewhere(self, workers: int, avoid: Collection[str]) -> dict[str, int]:
+        """Accelerators on any one other server, the fullest that has as many."""
+        enough = [count for count in self._with_free if count >= workers]
+        count = min(count for count in enough if not self._with_free[count].keys() <= set(avoid))
+        return self._claim(next(name for name in self._with_free[count] if name not in avoid), workers)
 
     def _claim(self, name: str, workers: int) -> dict[str, int]:
         self._set(name, self._free[name] - workers)
@@ -112,26 +122,53 @@ class Floor:
         self._free[name] = free
         self._with_free.setdefault(free, {})[name] = None
 
-    def cheapest_clearing(self, workers: int, movable: Mapping[str, int]) -> dict[str, int]:
-        """The servers on which a gang could sit together if the fewest single workers moved, and how many on each.
+    def holds(self, workers: int) -> bool:
+        """Whether a gang fits on one server as things are."""
+        return any(names for count, names in self._with_free.items() if count >= workers)
 
-        `movable` counts single workers by server. Empty if there are no such servers, or nobody has to move.
+    def cheapest_clearing(self, workers: int, movable: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
+        """The servers on which a gang could sit together if the fewest workers moved, and who leaves each.
+
+        `movable` has the workers of every run that may move, by server; the answer has their positions there. Runs
+        that move must fit on other servers, each whole. Empty if there are no such servers, or nothing has to move.
         """
-        chosen: dict[str, int] = {}
+        chosen: dict[str, list[int]] = {}
         largest = max(self._size.values(), default=1)
         while (rest := workers - len(chosen) * largest) > 0:
-            part = min(rest, largest)
-            needed = {
-                name: max(part - self._free[name], 0)
-                for name, size in self._size.items()
-                if size >= part and name not in chosen and part - self._free[name] <= movable.get(name, 0)
-            }
-            if not needed:
+            for name, leaving in self._options(min(rest, largest), movable, chosen)[:MOST_TRIED]:
+                if self._fit_elsewhere(moved := {**chosen, name: leaving}, movable):
+                    chosen = moved
+                    break
+            else:
                 return {}
-            name = min(needed, key=needed.__getitem__)
-            chosen[name] = needed[name]
-        elsewhere = self.free - sum(self._free[name] for name in chosen)
-        return chosen if 0 < sum(chosen.values()) <= elsewhere else {}
+        return chosen if any(chosen.values()) else {}
+
+    def _options(
+        self, part: int, movable: Mapping[str, Sequence[int]], avoid: Collection[str]
+    ) -> list[tuple[str, list[int]]]:
+        """Servers that could hold a part of a gang, and who would have to leave, the fewest workers first."""
+        options: list[tuple[int, str, list[int]]] = []
+        for name, size in self._size.items():
+            if size >= part and name not in avoid:
+                runs = movable.get(name, ())
+                leaving = _who_leaves(runs, part - self._free[name])
+                if leaving is not None:
+                    options.append((sum(runs[at] for at in leaving), name, leaving))
+        options.sort(key=itemgetter(0))
+        return [(name, leaving) for _, name, leaving in options]
+
+    def _fit_elsewhere(self, clearing: Mapping[str, Sequence[int]], movable: Mapping[str, Sequence[int]]) -> bool:
+        """Whether those who leave fit on other servers, each whole, if the largest are seated first."""
+        room = Counter({count: len(names) for count, names in self._with_free.items()})
+        room.subtract(self._free[name] for name in clearing)
+        moving = [movable[name][at] for name, leaving in clearing.items() for at in leaving]
+        for workers in sorted(moving, reverse=True):
+            count = min((count for count, names in room.items() if count >= workers and names), default=None)
+            if count is None:
+                return False
+            room[count] -= 1
+            room[count - workers] += 1
+        return True
 
     def is_consolidated(self, where: Where) -> bool:
         """Whether a gang sits on as few servers as its size allows."""
@@ -139,3 +176,19 @@ class Floor:
             return True
         workers, largest = sum(where.values()), max(self._size.values(), default=1)
         return len(where) <= -(-workers // largest)
+
+
+def _who_leaves(runs: Sequence[int], needed: int) -> list[int] | None:
+    """Positions of runs with so many workers in all and hardly more, the smallest first; None if all are too few."""
+    if needed <= 0:
+        return []
+    chosen: list[int] = []
+    for at in sorted(range(len(runs)), key=runs.__getitem__):
+        if needed > 0:
+            chosen.append(at)
+            needed -= runs[at]
+    for at in tuple(chosen):
+        if runs[at] <= -needed:  # those that came later are enough without it
+            chosen.remove(at)
+            needed += runs[at]
+    return None if needed > 0 else chosen

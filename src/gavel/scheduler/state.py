@@ -7,7 +7,7 @@ that has learned with what it has learned.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ def restore(
     scheduler.roster = Roster.restored(state.roster, len(table.types))
     scheduler.floors = [Floor.restored(floor) for floor in state.floors]
     scheduler._profiles = {profile: number for number, profile in enumerate(state.profiles)}
-    scheduler._rates, scheduler._problem_base = list(state.rates), state.base
+    scheduler._rates, scheduler._problem_base = list(state.rates), _with_servers(state.base, scheduler.floors)
     scheduler._held = dict(state.held)
     here = scheduler.roster.active
     if tuple(scheduler.entities) != state.entities:
@@ -132,6 +132,14 @@ def _read(document: Any, table: Throughputs) -> _State:
             f"{', '.join(table.types)}; give the table that it was made with"
         )
     return state
+
+
+def _with_servers(base: Problem | None, floors: list[Floor]) -> Problem | None:
+    """The problem with the sizes of the servers, which states of earlier versions lack."""
+    if base is None or all(kind.servers or not kind.count for kind in base.types):
+        return base
+    kinds = zip(base.types, floors, strict=True)
+    return replace(base, types=tuple(replace(kind, servers=floor.sizes()) for kind, floor in kinds))
 
 
 def _renumbered(numbers: Ints, before: tuple[str, ...], now: list[str]) -> Ints:
