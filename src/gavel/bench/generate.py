@@ -19,10 +19,19 @@ DISTINCT_PAIRS = 1_000
 """More jobs than this with rates of their own have too many pairs to write down."""
 
 
-def generated_problem(jobs: int, *, distinct: bool = False, space_sharing: bool = False, seed: int = 0) -> Problem:
-    """Single-worker jobs of random templates on jobs/4 accelerators of each type.
+def generated_problem(
+    jobs: int,
+    *,
+    distinct: bool = False,
+    space_sharing: bool = False,
+    own_rates: bool | None = None,
+    accelerators: int | None = None,
+    seed: int = 0,
+) -> Problem:
+    """Single-worker jobs of random templates on so many accelerators of each type, or a quarter as many as jobs.
 
-    Jobs of a template are identical; with `distinct` every job's rates, steps and ages are its own.
+    Jobs of a template are identical. With `distinct` every job has its own steps, arrival, age and deadline, and with
+    `own_rates` its own rates too: by default unless jobs share accelerators, which is measured by template.
 
     >>> problem = generated_problem(1000)
     >>> len(problem.jobs), len(problem.classes()), [t.count for t in problem.types]
@@ -32,7 +41,8 @@ def generated_problem(jobs: int, *, distinct: bool = False, space_sharing: bool 
         raise InputError(f"a generated problem needs at least one job, not {jobs}; give --jobs a positive number")
     rng = np.random.default_rng(seed)
     table = builtin_table()
-    types = [AcceleratorType(name, max(jobs // 4, 1), LIST_PRICES[name]) for name in table.types]
+    count = max(jobs // 4, 1) if accelerators is None else accelerators
+    types = [AcceleratorType(name, count, LIST_PRICES[name]) for name in table.types]
     profiles = [(template, 1) for template in table.templates]
     template = rng.integers(len(profiles), size=jobs)
     fastest = table.rates(profiles, table.types)[..., 0].max(axis=1)
@@ -52,7 +62,7 @@ def generated_problem(jobs: int, *, distinct: bool = False, space_sharing: bool 
         entity=entity,
     )
     problem = Problem.from_table(types, table, profiles, arrays, entities=entities)
-    if distinct:
+    if not space_sharing if own_rates is None and distinct else own_rates:
         problem = _with_own_rates(problem, rng.uniform(0.8, 1.25, size=(jobs, len(types))), space_sharing)
     return problem if space_sharing else problem.without_pairs()
 
@@ -66,8 +76,8 @@ def _with_own_rates(problem: Problem, factor: Floats, space_sharing: bool) -> Pr
     if space_sharing:
         if len(jobs) > DISTINCT_PAIRS:
             raise InputError(
-                f"{len(jobs)} distinct jobs make {len(jobs) ** 2 // 2:,} pairs; with --space-sharing and --distinct "
-                f"use --jobs up to {DISTINCT_PAIRS}"
+                f"{len(jobs)} jobs with rates of their own make {len(jobs) ** 2 // 2:,} pairs; with --space-sharing and "
+                f"--own-rates use --jobs up to {DISTINCT_PAIRS}"
             )
         pairs = _pairs_of_jobs(problem, template, factor)
     return Problem(problem.types, problem.columns, profiles, own, pairs, problem.entities)

@@ -20,6 +20,11 @@ ROUNDING = 2e-10
 """A member that needs so little more than its group's average rate, relatively, makes do with that rate."""
 
 
+NEARLY = 0.98
+"""Where some members need more than the average rate, those that need nearly as much are set apart with them: once the
+first have left, the average is lower."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Entries:
     """Time that classes spend in combos: `second` is -1 where a class is alone."""
@@ -45,13 +50,15 @@ class Grouping:
 
     @classmethod
     def of(cls, problem: Problem, profile: Ints, count: Floats, label: Ints, cuts: Cuts) -> Grouping:
-        """Merge the classes that have one label; labels are 0, 1, 2 …"""
+        """Merge the classes that have one label; labels are 0, 1, 2 … Cuts name classes."""
         groups = int(label.max(initial=-1)) + 1
         if groups == len(label):
             return cls(Polytope(problem, profile, count, cuts), np.arange(len(label)), count, merged=False)
         of_group = np.zeros(groups, dtype=np.intp)
         of_group[label] = profile
         total = np.asarray(np.bincount(label, weights=count, minlength=groups), dtype=np.float64)
+        single = np.bincount(label) == 1
+        cuts = frozenset((column, int(label[one])) for column, one in cuts if single[label[one]])
         return cls(Polytope(problem, of_group, total, cuts), label, count, merged=True)
 
     def mean(self, values: Floats) -> Floats:
@@ -109,6 +116,8 @@ class Grouping:
         rate = self.each(self._rate(amounts, throughput))
         merged = ~self._alone
         late = merged & (least > rate * (1 + ROUNDING))
+        if late.any():
+            late = merged & (least > rate * NEARLY)
         c = self.polytope.combos
         used = (amounts > 0) & ((c.first == c.second) | ((c.pool >= 0) & (c.side == 0)))
         if used.any():
@@ -142,7 +151,7 @@ class Grouping:
         group, rate, combo, time = (np.concatenate(part) for part in zip(*ends, strict=True))
         end = np.repeat([0, 1], [len(used), int(paired.sum())])
         owner, source, taken = self._shared_out(group, rate, time, throughput, inward=self._inward(combo))
-        return _paired_off(c, owner, combo[source], end[source], taken)
+        return _paired_off(c, owner, combo[source], end[source], taken, self.count == 1)
 
     def _inward(self, combo: Ints) -> Bools:
         """Which of these combos bring members of one group together."""
@@ -180,29 +189,46 @@ def _one_after_another(
 ) -> list[tuple[Ints, Ints, Floats]]:
     """Who of a group gets what of its entries: (class, entry, time) in parts.
 
-    Classes that even the slowest entry serves in time take the entries one after another, fastest first, so that each
-    has few of them. The others take all entries in proportion. So do all in entries that bring a group's own members
-    together, where no job may have too large a part.
+    Classes take the entries one after another, those with the highest pace the fastest, so that each has few of them.
+    Classes that would run out of time take all entries in proportion instead, and if even that leaves others short, so
+    do all but those that the slowest entry serves in time. In entries that bring a group's own members together, where
+    no job may have too large a part, all take their proportion.
     """
     total = float(due.sum())
     if total <= 0:
         return []
     part = due / total
-    slow = pace > rate.min() * (1 - 1e-9)
-    common = inward | slow.all()
-    parts = [_outer(np.arange(len(due)), part, common.nonzero()[0], time[common])]
-    apart = (~common).nonzero()[0]
+    everyone = np.arange(len(due))
+    parts = [_outer(everyone, part, inward.nonzero()[0], time[inward])]
+    apart = (~inward).nonzero()[0]
     if not len(apart):
         return parts
-    parts.append(_outer(slow.nonzero()[0], part[slow], apart, time[apart]))
-    quick = (~slow).nonzero()[0]
-    left = time[apart] * float(part[quick].sum())
-    order, queue = np.argsort(-rate[apart], kind="stable"), quick[np.argsort(-pace[quick], kind="stable")]
-    work, wanted = (left * rate[apart])[order], due[queue]
-    who, what, much = _overlaps(wanted / max(float(wanted.sum()), 1e-300), work / max(float(work.sum()), 1e-300))
-    entry = order[what]
-    parts.append((queue[who], apart[entry], much * float(work.sum()) / rate[apart][entry]))
-    return parts
+    late = np.zeros(len(due), dtype=bool)
+    for _ in range(2):
+        queue = _queued(everyone[~late], due, pace, rate, time, part, apart)
+        spent = np.bincount(queue[0], weights=queue[2], minlength=len(due)) + part * float(time[inward].sum())
+        short = spent * pace > due * (1 + 1e-9)  # more time than all of its members have
+        if not short.any():
+            break
+        late |= short
+    else:
+        late = pace > rate.min() * (1 - 1e-9)
+        queue = _queued(everyone[~late], due, pace, rate, time, part, apart)
+    return [*parts, _outer(everyone[late], part[late], apart, time[apart]), queue]
+
+
+def _queued(
+    who: Ints, due: Floats, pace: Floats, rate: Floats, time: Floats, part: Floats, apart: Ints
+) -> tuple[Ints, Ints, Floats]:
+    """Some classes take their part of some entries one after another: the class, the entry and the time."""
+    who = who[np.argsort(-pace[who], kind="stable")]
+    entry = apart[np.argsort(-rate[apart], kind="stable")]
+    work = time[entry] * rate[entry] * float(part[who].sum())
+    wanted, all_work = float(due[who].sum()), float(work.sum())
+    if wanted <= 0 or all_work <= 0:
+        return np.empty(0, dtype=np.intp), np.empty(0, dtype=np.intp), np.empty(0)
+    one, other, much = _overlaps(due[who] / wanted, work / all_work)
+    return who[one], entry[other], much * all_work / rate[entry[other]]
 
 
 def _outer(who: Ints, part: Floats, what: Ints, time: Floats) -> tuple[Ints, Ints, Floats]:
@@ -224,8 +250,11 @@ def _overlaps(one: Floats, other: Floats) -> tuple[Ints, Ints, Floats]:
     return first, second, length[long]
 
 
-def _paired_off(c: Combos, owner: Ints, combo: Ints, end: Ints, time: Floats) -> Entries:
-    """Classes and their time in combos, as entries of one class alone or of two that share accelerators."""
+def _paired_off(c: Combos, owner: Ints, combo: Ints, end: Ints, time: Floats, single: Bools) -> Entries:
+    """Classes and their time in combos, as entries of one class alone or of two that share accelerators.
+
+    `single` classes have one member.
+    """
     pooled = c.pool[combo] >= 0
     shared = (c.second[combo] >= 0) | pooled
     alone, nothing = combo[~shared], np.zeros(int((~shared).sum()))
@@ -236,7 +265,7 @@ def _paired_off(c: Combos, owner: Ints, combo: Ints, end: Ints, time: Floats) ->
     for here in np.split(order, np.flatnonzero(np.diff(meeting[order])) + 1) if len(order) else ():
         some = int(combo[here[0]])
         if c.first[some] == c.second[some] or (c.pool[some] >= 0 and c.side[some] == 0):
-            who, beside, much = _ring(owner[here], time[here])
+            who, beside, much = _ring(owner[here], time[here], single)
             rates = c.rate[some], c.rate[some]
         else:
             left = c.side[combo[here]] > 0 if c.pool[some] >= 0 else end[here] == 0
@@ -249,10 +278,11 @@ def _paired_off(c: Combos, owner: Ints, combo: Ints, end: Ints, time: Floats) ->
     return Entries(*(np.concatenate([getattr(part, name) for part in parts]) for name in Entries.__slots__))
 
 
-def _ring(owner: Ints, time: Floats) -> tuple[Ints, Ints, Floats]:
+def _ring(owner: Ints, time: Floats, single: Bools) -> tuple[Ints, Ints, Floats]:
     """Pair classes of one profile with each other: everyone sits in a ring and shares with the one opposite.
 
-    A class with more than half of the ring meets itself, which takes two of its members.
+    A class with more than half of the ring meets itself, which takes two of its members; what rounding gives a single
+    job beyond half of the ring is dropped.
     """
     order = np.argsort(owner, kind="stable")
     owner, time = owner[order], time[order]
@@ -262,4 +292,6 @@ def _ring(owner: Ints, time: Floats) -> tuple[Ints, Ints, Floats]:
     length, middle = np.diff(marks), (marks[1:] + marks[:-1]) / 2
     long = length > 1e-12 * half
     here, opposite = (np.minimum(np.searchsorted(ends, middle[long] + by), len(ends) - 1) for by in (0.0, half))
-    return np.minimum(owner[here], owner[opposite]), np.maximum(owner[here], owner[opposite]), length[long]
+    one, other = np.minimum(owner[here], owner[opposite]), np.maximum(owner[here], owner[opposite])
+    two = (one != other) | ~single[one]
+    return one[two], other[two], length[long][two]

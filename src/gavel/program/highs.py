@@ -27,7 +27,8 @@ SECONDS, SECONDS_EACH = 30.0, 0.01
 """What a solve may take: so much, and so much for each row and column. Most take a few milliseconds."""
 ITERATIONS, ITERATIONS_EACH = 1000, 20
 """The same for steps of a simplex method. Our programs take less than one for each row and column."""
-SIFTING_BATCH = 250
+SIFTING_BATCH, SIFTING_PART = 250, 16
+"""How many columns may join at once: so many, or this part of all."""
 SIFTING_ROUNDS = 200
 
 
@@ -86,7 +87,7 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
     columns = np.flatnonzero(active)
     highs = reused(method, sum(lp.matrix.shape))
     _pass(highs, lp, columns)
-    batch = max(SIFTING_BATCH, lp.classes // 4)
+    batch = max(SIFTING_BATCH, len(lp.cost) // SIFTING_PART)
     for _ in range(SIFTING_ROUNDS):
         _run(highs, method)
         solution = highs.getSolution()

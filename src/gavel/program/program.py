@@ -17,7 +17,6 @@ from gavel.core.errors import SolverError
 from gavel.core.problem import Bools, Classes, Floats, Ints, JobField, Problem, grouped
 from gavel.program import highs
 from gavel.program.demand import Demand
-from gavel.program.frame import Cuts
 from gavel.program.grouping import Entries, Grouping
 from gavel.program.lp import LpSolution
 from gavel.program.polytope import Duals, Polytope
@@ -218,9 +217,7 @@ class Program:
             key = label.tobytes()
         found = self._groupings.get(key)
         if found is None:
-            single = np.bincount(label)[label] == 1
-            cuts: Cuts = frozenset((column, int(label[c])) for column, c in self._cuts if single[c])
-            found = Grouping.of(self.problem, self.profile, self.count, label, cuts)
+            found = Grouping.of(self.problem, self.profile, self.count, label, frozenset(self._cuts))
             self._groupings[key] = found
         return found
 
@@ -233,8 +230,9 @@ class Program:
         gain: Floats | None = None,
         start: Start | None = None,
         exact: bool = False,
+        refine: bool = True,
     ) -> _Solved:
-        """Solve a program by group, refining the groups until every class gets what it needs."""
+        """Solve a program by group; with `refine`, divide the groups until every class gets what it needs."""
         for _ in range(REFINEMENTS):
             grouping = self._grouping(gain)
             polytope = grouping.polytope
@@ -250,7 +248,7 @@ class Program:
             checked = solve(lp, start=begin, exact=exact)
             amounts = polytope.feasible(checked.solution.x[:-1])
             least = kept if goal is None else kept + float(checked.solution.x[-1]) * np.maximum(goal - kept, 0.0)
-            if not self._refined(grouping, amounts, least):
+            if not refine or not self._refined(grouping, amounts, least):
                 point = Point(grouping, amounts, grouping.dealt(amounts, least))
                 duals = polytope.duals(lp, checked.bound, scale)
                 return _Solved(checked, duals, point, Start(grouping, checked.solution))
@@ -294,7 +292,7 @@ class Program:
         or nothing is left.
         """
         start: Start | None = None
-        if self._may_reach_ceiling:
+        if self._may_reach_ceiling(demand):
             filled = self._filled_ceiling(demand, gain)
             start = filled.start
             reached = demand.reached(filled.point.throughput * (1 + filled.point.grouping.polytope.slack / 2))
@@ -306,13 +304,19 @@ class Program:
         filled = self.maximise(gain, floors=level.needed, start=level.start)
         return replace(level, filled=filled), filled.point
 
-    @property
-    def _may_reach_ceiling(self) -> bool:
-        """Whether there is something to solve, by simplex, and an accelerator for every job."""
+    def _may_reach_ceiling(self, demand: Demand) -> bool:
+        """Whether there is something to solve, by simplex, and room: an accelerator for every job, or so groups say.
+
+        Groups that reach the ceiling without filling say little of their members, who then run no faster than needed.
+        """
         polytope = self.polytope
-        by_simplex = len(polytope) < len(polytope.combos) and not polytope.is_large
-        enough = self.count @ self.workers <= self.problem.counts.sum()
-        return bool(by_simplex and enough and polytope.unhindered is None)
+        if len(polytope) >= len(polytope.combos) or polytope.is_large or polytope.unhindered is not None:
+            return False
+        if self._mergeable:
+            top = demand.at(demand.ceiling(self.reach))
+            relaxed = self._solve(None, np.zeros(len(self)), top, refine=False)
+            return float(relaxed.checked.solution.x[-1]) >= 1.0 - self.polytope.slack
+        return bool(self.count @ self.workers <= self.problem.counts.sum())
 
     def _filled_ceiling(self, demand: Demand, gain: Floats) -> Solution:
         """A point at the ceiling that gains most, if the ceiling can be reached: one program raises and fills.
