@@ -1,0 +1,194 @@
+"""Measure what knowing the servers is worth: `python tools/compare_servers.py [--write]`, two minutes.
+
+The same workloads on servers of 8, 4 and 2 accelerators, once with allocations that know these sizes and once with
+allocations that take every gang to find room on one server.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing import Pool
+from pathlib import Path
+from statistics import mean
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.events import AllocationReady, Event, JobFinished, JobSubmitted
+from gavel.core.jobs import JobSpec
+from gavel.core.problem import Problem
+from gavel.policies.registry import allocate
+from gavel.scheduler.machine import PLACEMENT_MATTERS, Scheduler, Settings
+from gavel.sim.experiment import Experiment, mechanism_of, prepare
+from gavel.sim.simulate import simulate
+
+SERVERS = "1x8+2x4+4x2"
+BASE = Experiment(cluster=f"v100={SERVERS},p100={SERVERS},k80={SERVERS}", jobs=200, multi_worker=True)
+LOADS = (1.4, 2.0)
+SEEDS = (0, 1, 2, 3, 4)
+LARGEST = 8
+HEADER = (
+    "| mechanism | jobs/h | servers known | gangs of 8: allocated / made | all jobs: apart by "
+    "| gangs of 8 together: allocated | received | restarts a job | average JCT |"
+)
+BEGIN, END = "<!-- servers -->\n", "<!-- end servers -->\n"
+
+
+@dataclass
+class Promises:
+    """Looks on at a simulation: the steps that allocations meant for each job, and how long gangs sat together."""
+
+    meant: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """Steps by job."""
+    done: dict[str, JobSpec] = field(default_factory=dict)
+    """The jobs that have finished."""
+    allocated: dict[tuple[int, bool], float] = field(default_factory=lambda: defaultdict(float))
+    """Seconds of gangs that run faster together, by workers and whether they count on being together."""
+    received: dict[tuple[int, bool], float] = field(default_factory=lambda: defaultdict(float))
+    """The same as it came."""
+    _specs: dict[str, JobSpec] = field(default_factory=dict)
+    _pace: dict[str, float] = field(default_factory=dict)
+    _gangs: list[tuple[int, bool, float]] = field(default_factory=list)
+    """Workers, whether together, and how many, as allocated."""
+    _placed: list[tuple[int, bool]] = field(default_factory=list)
+    _since: float = 0.0
+
+    def after(self, event: Event, scheduler: Scheduler) -> None:
+        """Count the time since the last event, and take in what this one changed."""
+        self._count(event.time)
+        match event:
+            case JobSubmitted():
+                self._specs[event.job.id] = event.job
+            case AllocationReady():
+                self._pace = dict(event.allocation.throughput)
+                self._gangs = list(_gangs(event.allocation))
+            case JobFinished():
+                self._pace.pop(event.job, None)
+                self.done[event.job] = self._specs.pop(event.job)
+        self._placed = self._gangs_of(scheduler)
+
+    def ratios(self, workers: int | None = None) -> list[float]:
+        """Of each finished job, perhaps of those with so many workers: steps allocated / steps made."""
+        return [
+            self.meant[name] / spec.steps
+            for name, spec in self.done.items()
+            if workers is None or spec.workers == workers
+        ]
+
+    def _count(self, time: float) -> None:
+        elapsed, self._since = time - self._since, time
+        if elapsed > 0:
+            for name, pace in self._pace.items():
+                self.meant[name] += pace * elapsed
+            for workers, together, number in self._gangs:
+                self.allocated[workers, together] += number * elapsed
+            for workers, together in self._placed:
+                self.received[workers, together] += elapsed
+
+    def _gangs_of(self, scheduler: Scheduler) -> list[tuple[int, bool]]:
+        found = []
+        for run, where in scheduler.placed.items():
+            if run.workers > 1 and len(run.members) == 1:
+                spec = self._specs[scheduler.roster.ids[run.members[0]] or ""]
+                kind = scheduler.types[run.type_index]
+                close, apart = scheduler.table.rates([(spec.template, spec.workers)], [kind])[0, 0]
+                if close > apart * PLACEMENT_MATTERS:
+                    found.append((run.workers, scheduler.floors[run.type_index].is_consolidated(where)))
+        return found
+
+
+def _gangs(allocation: Allocation) -> Iterator[tuple[int, bool, float]]:
+    """Of gangs that run faster together: workers, whether they count on being together, and how many at once."""
+    problem = allocation.problem
+    workers = problem.profiles.workers[problem.jobs.profile[allocation.classes.first[allocation.combos[:, 0]]]]
+    for index, column in enumerate(problem.columns):
+        if column.consolidated:
+            apart, close = allocation.rates[:, 0, index - 1], allocation.rates[:, 0, index]
+            for combo in np.flatnonzero(close > apart * PLACEMENT_MATTERS).tolist():
+                for together in (False, True):
+                    yield int(workers[combo]), together, float(allocation.instances[combo, index - 1 + together])
+
+
+def measured(experiment: Experiment, *, hidden: bool) -> tuple[Promises, float, float]:
+    """What was promised and received, the average completion time, and restarts a job."""
+
+    def solver(problem: Problem) -> Allocation:
+        return allocate(without_servers(problem) if hidden else problem, experiment.policy, compare=False)
+
+    scene, promises = prepare(experiment), Promises()
+    settings = Settings(round_seconds=experiment.round_seconds)
+    outcome = simulate(
+        scene.trace,
+        scene.cluster,
+        scene.table,
+        solver,
+        mechanism_of(experiment),
+        settings,
+        restart_seconds=experiment.restart_seconds,
+        observers=[promises],
+    )
+    jobs = outcome.jobs.values()
+    return promises, mean(job.seconds for job in jobs), mean(job.restarts for job in jobs)
+
+
+def without_servers(problem: Problem) -> Problem:
+    """The problem as it is posed where nobody knows how accelerators sit in servers."""
+    return replace(problem, types=tuple(replace(kind, servers=()) for kind in problem.types))
+
+
+Figures = tuple[float, float, float, float, float, float]
+
+
+def figures(experiment: Experiment, hidden: bool) -> Figures:
+    """What a row of the table averages."""
+    promises, seconds, restarts = measured(experiment, hidden=hidden)
+    apart = mean(abs(ratio - 1.0) for ratio in promises.ratios())
+    meant, got = (_part_together(side) for side in (promises.allocated, promises.received))
+    return mean(promises.ratios(LARGEST)), apart, meant, got, restarts, seconds
+
+
+def _part_together(seconds: dict[tuple[int, bool], float]) -> float:
+    """The part of their time that the largest gangs sit together."""
+    together, apart = seconds[LARGEST, True], seconds[LARGEST, False]
+    return together / max(together + apart, 1e-9)
+
+
+def rows(runs: Sequence[tuple[Experiment, bool]], results: Sequence[Figures]) -> list[str]:
+    """The lines of the table, each over all seeds."""
+    cells: defaultdict[tuple[str, float | None, str], list[Figures]] = defaultdict(list)
+    for (experiment, hidden), result in zip(runs, results, strict=True):
+        cells[experiment.mechanism, experiment.arrivals_per_hour, "no" if hidden else "yes"].append(result)
+    lines = []
+    for (mechanism, load, known), found in cells.items():
+        promised, apart, meant, got, restarts, seconds = (mean(column) for column in zip(*found, strict=True))
+        shares = f"{meant:.0%} | {got:.0%}"
+        lines.append(
+            f"| {mechanism} | {load} | {known} | {promised:.2f} | {apart:.1%} | {shares} | {restarts:.1f} "
+            f"| {seconds / 3600:.1f} h |"
+        )
+    return lines
+
+
+def main(arguments: list[str]) -> None:
+    """Print the table; with --write also put it into docs/simulation.md."""
+    runs = [
+        (replace(BASE, mechanism=mechanism, arrivals_per_hour=load, seed=seed), hidden)
+        for mechanism in ("credits", "plain")
+        for load in LOADS
+        for hidden in (True, False)
+        for seed in SEEDS
+    ]
+    with Pool() as pool:
+        lines = [HEADER, "|---" * HEADER.count(" | ") + "|---|", *rows(runs, pool.starmap(figures, runs, chunksize=1))]
+    print("\n".join(lines))
+    if "--write" in arguments:
+        page = Path(__file__).parents[1] / "docs" / "simulation.md"
+        start, _, rest = page.read_text().partition(BEGIN)
+        page.write_text(start + BEGIN + "\n".join(lines) + "\n" + END + rest.partition(END)[2])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
