@@ -1,8 +1,10 @@
-"""Clusters as they are written on a command line, and how many gangs their servers hold."""
+"""Clusters as they are written on a command line and in problem files, and how many gangs their servers hold."""
 
 from __future__ import annotations
 
 import itertools
+import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,6 +12,7 @@ from hypothesis import strategies as st
 
 from gavel.core.cluster import AcceleratorType, parse_cluster
 from gavel.core.errors import InputError
+from gavel.core.problem_file import parse_problem
 
 
 @pytest.mark.parametrize(
@@ -62,6 +65,37 @@ def test_what_is_no_cluster_is_refused_with_the_part_that_is_wrong(text: str, pr
         parse_cluster(text)
     assert str(refused.value).startswith(f"cluster {text!r}: ")
     assert problem in str(refused.value)
+
+
+def read_type(**kind: Any) -> AcceleratorType:
+    return parse_problem(json.dumps({"types": {"v100": kind}, "jobs": []})).types[0]
+
+
+@pytest.mark.parametrize("count", [{}, {"count": 20}])
+@pytest.mark.parametrize("servers", ["2x8+1x4", [8, 8, 4]])
+def test_a_problem_file_lists_servers_or_writes_them_like_a_cluster(servers: Any, count: dict[str, int]) -> None:
+    kind = read_type(servers=servers, **count)
+    assert (kind.count, kind.servers, kind.price) == (20, (8, 8, 4), 2.48)
+
+
+@pytest.mark.parametrize(
+    ("kind", "problem"),
+    [
+        ({"servers": 4}, "types.v100: 'count' is missing"),
+        ({"servers": "2x8", "count": 8}, "types.v100.servers add up to 16 accelerators, but the count is 8"),
+        ({"servers": "8"}, "types.v100.servers: '8' is not of the form servers x size, for example 4x8"),
+        ({"servers": "2x0"}, "types.v100.servers: '2x0' has no accelerators; leave it out, or give 1 or more of each"),
+        ({"servers": "9999999x1"}, "types.v100.servers is more than 1,000,000 accelerators; give fewer"),
+        ({"servers": [4, None]}, "types.v100.servers must be whole numbers from 1, not [4, null]"),
+        ({"servers": [4, 0]}, "types.v100.servers[1] must be at least 1, not 0"),
+        ({"servers": [10**9, 1]}, "types.v100.servers must be at most 1,000,000,000, not 1000000001"),
+        ({"servers": "2x8", "count": True}, "types.v100.count must be a number, not true"),
+    ],
+)
+def test_servers_of_a_problem_file_that_make_no_sense_are_refused(kind: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InputError) as refused:
+        read_type(**kind)
+    assert str(refused.value) == problem
 
 
 def most_that_fit(left: tuple[int, ...], workers: int, few: int) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gavel.core.cluster import LIST_PRICES, AcceleratorType
+from gavel.core.cluster import LIST_PRICES, AcceleratorType, parse_servers
 from gavel.core.errors import InputError
 from gavel.core.jobs import Entity, Job, Pair, PlacedRate, Rate, is_path
 from gavel.core.problem import Problem
@@ -178,18 +178,32 @@ def _short(raw: Any) -> str:
 
 def _type(name: str, value: _Value) -> AcceleratorType:
     value.only(_TYPE)
-    count = value.get("count", required=True).integer(0, least=0)
     price = value.get("price").optional_number()
-    servers = value.get("servers")
-    if isinstance(servers.raw, list):
-        sizes = tuple(size.integer(0, least=1) for size in servers.list())
-        if sum(sizes) != count:
-            raise InputError(f"{servers.where} add up to {sum(sizes)} accelerators, but the count is {count}")
-        return AcceleratorType(name, count, LIST_PRICES.get(name) if price is None else price, sizes)
     price = LIST_PRICES.get(name) if price is None else price
+    servers = value.get("servers")
+    sizes = _sizes(servers)
+    if sizes is not None:
+        total = _Value(servers.where, sum(sizes)).integer(0, least=0)
+        count = value.get("count").integer(total, least=0)
+        if total != count:
+            raise InputError(f"{servers.where} add up to {total} accelerators, but the count is {count}")
+        return AcceleratorType(name, count, price, sizes)
+    count = value.get("count", required=True).integer(0, least=0)
     if servers.raw is None:
         return AcceleratorType(name, count, price)
     return AcceleratorType.uniform(name, count=count, per_server=servers.integer(1, least=1), price=price)
+
+
+def _sizes(servers: _Value) -> tuple[int, ...] | None:
+    """The size of each server, from a list or as in "4x8+2x4"; None if that is not how they are given."""
+    if isinstance(servers.raw, str):
+        return parse_servers(servers.raw, servers.where)
+    if not isinstance(servers.raw, list):
+        return None
+    sizes = tuple(size.integer(0, least=1) for size in servers.list())
+    if 0 in sizes:
+        raise InputError(f"{servers.where} must be whole numbers from 1, not {_short(servers.raw)}")
+    return sizes
 
 
 def _job(value: _Value, types: list[str], entities: Entities, table: ThroughputTable | None) -> Job:
