@@ -17,6 +17,7 @@ from gavel.client.job_file import parse_jobs, read_jobs, write_jobs
 from gavel.client.messages import from_request, to_request
 from gavel.client.requests import JobRequest
 from gavel.errors import InputError
+from gavel.limits import LARGEST, LONGEST_HOURS, SMALLEST
 
 
 def test_a_job_with_every_field() -> None:
@@ -113,7 +114,10 @@ def test_directories_are_those_of_the_file_or_the_current_one(tmp_path: Path, mo
         ("command: a\nsteps: true", 2, "steps must be a number, not true"),
         ("command: a\nsteps: 1:30", 2, "steps must be a number, not 1:30"),
         ("command: a\nsteps: nan", 2, "steps must be a finite number"),
-        ("command: a\nsteps: 1e400", 2, "steps must be a finite number"),
+        ("command: a\nsteps: 1e400", 2, "steps must be a finite number, not 1e400"),
+        ("command: a\nworkers: 1e400", 2, "workers must be a finite number, not 1e400"),
+        ("command: a\nweight: 1e-320", 2, "weight must be at least 1e-15"),
+        ("command: a\ndeadline_hours: 1e15", 2, "deadline_hours must be at most 2,777,777 (317 years), not 1e+15"),
         ("command: a\nsteps: 1e300", 2, "steps must be at most 1e+15"),
         ("command: a\nworkers: 0", 2, "workers must be at least 1, not 0"),
         ("command: a\nworkers: 1.5", 2, "workers must be a whole number, not 1.5"),
@@ -176,7 +180,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
 
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 label = st.text(st.characters(exclude_categories=["C", "Z"])).filter(str.isprintable)
-positive = st.floats(min_value=1e-300, max_value=1e15)
+positive = st.floats(SMALLEST, LARGEST)
 requests = st.builds(
     JobRequest,
     command=st.tuples(text.filter(bool)) | st.lists(text, min_size=1).filter(lambda parts: bool(parts[0])),
@@ -186,7 +190,7 @@ requests = st.builds(
     workers=st.integers(1, 1_000_000),
     weight=positive,
     entity=label,
-    deadline_hours=st.none() | positive,
+    deadline_hours=st.none() | st.floats(SMALLEST, LONGEST_HOURS),
     types=st.lists(label.filter(bool), unique=True),
     environment=st.dictionaries(label.filter(lambda name: bool(name) and "=" not in name), text),
     retries=st.integers(0, 1_000_000),

@@ -11,17 +11,18 @@ from hypothesis import strategies as st
 from gavel.core.errors import InputError
 from gavel.core.jobs import is_path
 from gavel.core.throughputs import builtin_table
+from gavel.limits import LARGEST, LONGEST_SECONDS, SMALLEST
 from gavel.workload.formats import read_trace, recognise, write_trace
 from gavel.workload.trace import Trace, TraceJob
 
 TABLE = builtin_table()
-positive = st.floats(min_value=1e-300, allow_infinity=False)
+positive = st.floats(SMALLEST, LARGEST)
 
 
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
     ids = draw(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6, unique=True))
-    arrivals = sorted(draw(st.floats(0.0, 1e9)) for _ in ids)
+    arrivals = sorted(draw(st.floats(0.0, LONGEST_SECONDS)) for _ in ids)
     jobs = []
     for name, arrival in zip(ids, arrivals, strict=True):
         template, workers = draw(st.sampled_from(TABLE.profiles))
@@ -34,7 +35,7 @@ def traces(draw: st.DrawFn) -> Trace:
                 arrival=arrival,
                 weight=draw(positive),
                 entity=draw(st.none() | st.text(min_size=1, max_size=8).filter(is_path)),
-                deadline_seconds=draw(st.none() | positive),
+                deadline_seconds=draw(st.none() | st.floats(SMALLEST, LONGEST_SECONDS)),
                 command=draw(st.text(max_size=20)),
             )
         )
@@ -93,7 +94,7 @@ GOOD = "a,A3C,1,100,0,1,\n"
         (HEADER + "a,A3C,1,-5,0,1,\n", "line 2, column 'steps': '-5' is not a number of steps; give one greater than"),
         (HEADER + "a,A3C,1,0,0,1,\n", "column 'steps': '0' is not"),
         (HEADER + "a,A3C,1,nan,0,1,\n", "column 'steps': 'nan' is not"),
-        (HEADER + "a,A3C,1,1e999,0,1,\n", "column 'steps': '1e999' is not"),
+        (HEADER + "a,A3C,1,1e999,0,1,\n", "column 'steps' must be at most 1e+15, not '1e999'"),
         (HEADER + "a,A3C,1,1_0,0,1,\n", "column 'steps': '1_0' is not"),
         (HEADER + "a,A3C,1,,0,1,\n", "line 2, column 'steps': a value is missing"),
         (HEADER + "a,,1,1,0,1,\n", "line 2, column 'template': a value is missing"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -124,5 +125,6 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out for each ki
 
 
 def _complain(sentence: str, code: int) -> int:
-    print(f"gavel: {sentence}", file=sys.stderr)
+    shorter = re.sub(r"\d{100,}", lambda digits: f"{digits[0][:20]}... ({len(digits[0])} digits)", sentence)
+    print(f"gavel: {shorter}", file=sys.stderr)
     return code

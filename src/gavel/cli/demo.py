@@ -20,6 +20,7 @@ from gavel.cli.render import console, print_json, table
 from gavel.core.cluster import parse_cluster
 from gavel.core.errors import GavelError
 from gavel.core.throughputs import builtin_table
+from gavel.limits import check_options
 from gavel.policies.registry import allocate
 from gavel.runtime.book import Record
 from gavel.runtime.engine import Engine
@@ -77,6 +78,7 @@ def demo(
     A scheduler, three servers and about ten jobs, and in the end what they would have got from a policy that knows
     nothing of types.
     """
+    check_options({"seconds": seconds})
     chosen = demo_jobs(builtin_table(), jobs, TIME_SCALE, seconds, seed)
     with tempfile.TemporaryDirectory(prefix="gavel-demo-") as folder:
         result = asyncio.run(_run(chosen, Path(folder), quiet=as_json))

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gavel.errors import InputError
+from gavel.limits import MOST_JOBS
 from gavel.sim.experiment import MechanismName
 from gavel.workload.formats import FORMATS
 
@@ -141,7 +142,8 @@ def parse_window(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     first, colon, last = text.partition(":")
-    if not (colon and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
+    short = len(text) <= 2 * len(str(MOST_JOBS)) + 1  # Python refuses to read integers of thousands of digits
+    if not (colon and short and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
         raise InputError(f"--window {text}: write A:B with A < B, for example 4000:5000")
     return int(first), int(last)
 

@@ -18,6 +18,7 @@ from gavel.client.job_file import read_jobs
 from gavel.client.requests import JobRequest
 from gavel.core.errors import GavelError, InputError
 from gavel.core.throughputs import write_table
+from gavel.limits import check_options
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.profiling import Found, ProfileSettings, profile
 
@@ -47,6 +48,7 @@ def profile_command(
     Writes a throughput table: gavel profile --template mine --types v100 --out mine.json -- python train.py, and on
     a server that is set aside for it: gavel worker --scheduler HOST:7078
     """
+    check_options({"seconds": seconds, "patience": patience})
     command = context.meta.get("command")
     if not command:
         raise InputError("say what to measure: a command after --, as in `gavel profile ... -- python train.py`")

@@ -14,7 +14,9 @@ import typer
 
 from gavel.cli.experiment_options import MechanismOption, MinSecondsBetweenAllocations
 from gavel.cli.options import Agnostic, PolicyName, SpaceSharing
+from gavel.client.requests import shortened
 from gavel.core.errors import InputError
+from gavel.limits import LARGEST, as_float, at_most, check_options
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.server import ServeSettings, read_entities, serving
@@ -32,10 +34,15 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
         raise InputError(f"--config {path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"--config {path}: {error}") from error
+    except ValueError:  # Python refuses to read such integers
+        raise InputError(f"--config {path}: it has a number of thousands of digits; give {at_most(LARGEST)}") from None
     known = {parameter.name for parameter in context.command.params} - {"config"}
     options = {name.replace("-", "_"): value for name, value in document.items()}
     if unknown := sorted(set(options) - known):
         raise InputError(f"--config {path}: there is no option {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    for name, value in options.items():
+        if isinstance(value, int | float) and not abs(as_float(value)) <= LARGEST:
+            raise InputError(f"--config {path}: {name} must be finite and {at_most(LARGEST)}, not {shortened(value)}")
     context.default_map = {**(context.default_map or {}), **options}
     return path
 
@@ -116,6 +123,7 @@ def serve_command(
             retry_seconds=retry_seconds,
         ),
     )
+    check_options(_flat(settings))
     if config:
         say(f"options from {config}")
     asyncio.run(_serve(settings))

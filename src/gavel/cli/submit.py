@@ -18,9 +18,10 @@ from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect,
 from gavel.cli.render import console, print_json
 from gavel.client.errors import Refused
 from gavel.client.job_file import absolute, read_jobs
-from gavel.client.requests import FieldError, JobRequest
+from gavel.client.requests import FieldError, JobRequest, shortened
 from gavel.client.views import JobState, JobView
 from gavel.errors import GavelError, InputError
+from gavel.limits import MOST_COPIES, at_most
 
 if TYPE_CHECKING:
     from gavel.client.api import Client
@@ -100,7 +101,10 @@ def submit_command(
         "working_directory": directory,
     }
     given = {field: value for field, value in flags.items() if value is not None}
-    jobs = _jobs(files or [], context.meta.get("command"), given) * count
+    jobs = _jobs(files or [], context.meta.get("command"), given)
+    if len(jobs) * count > MOST_COPIES:
+        raise InputError(f"--count {shortened(count)}: submit {at_most(MOST_COPIES)} jobs at once")
+    jobs *= count
     with connect(scheduler, patience) as client:
         ids = _submit(client, jobs)
         if not as_json:

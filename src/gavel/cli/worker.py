@@ -19,6 +19,7 @@ from gavel.cli.render import print_json
 from gavel.client.connection import scheduler_address
 from gavel.core.throughputs import ThroughputTable, read_table
 from gavel.errors import InputError
+from gavel.limits import check_options, check_positive
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.agent.accelerators import Indices, installed_accelerators, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
@@ -81,6 +82,7 @@ def worker_command(
     """Run the agent, unless another command is asked for."""
     if context.invoked_subcommand is not None:
         return
+    check_options({"log_megabytes": log_megabytes})
     found, emulation = _hardware(accelerators, emulate, time_scale, throughputs)
     named = platform.node() if name is None else name
     settings = AgentSettings(
@@ -119,8 +121,7 @@ def _hardware(
     if (accelerators is None) == (emulate is None):
         raise InputError("say what this server has: either --accelerators v100=4 (or auto), or --emulate v100=2,k80=2")
     if emulate is not None:
-        if not 0 < time_scale < float("inf"):
-            raise InputError(f"--time-scale must be greater than 0, not {time_scale:g}")
+        check_positive("--time-scale", time_scale)
         return emulated(emulate, table=_table(throughputs), time_scale=time_scale)
     if accelerators is None or accelerators == "auto":
         return installed_accelerators(), None

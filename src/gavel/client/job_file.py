@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,8 +15,8 @@ import yaml
 from gavel.client.requests import FieldError, JobRequest, nearest
 from gavel.client.yaml_text import Fields, Items, LineError, Node, Scalar, documents
 from gavel.errors import InputError
+from gavel.limits import MOST_COPIES
 
-MOST_COPIES = 1_000_000
 KNOWN = (*(each.name for each in fields(JobRequest)), "count")
 _WHOLE = ("workers", "retries", "count")
 _NUMBERS = ("steps", "weight", "deadline_hours", *_WHOLE)
@@ -85,7 +86,7 @@ def _job(node: Fields, base: Path) -> tuple[JobRequest, int]:
         raise LineError(node.line, "command is missing; give the program and its arguments")
     copies = given.pop("count", 1)
     if not 1 <= copies <= MOST_COPIES:
-        raise LineError(node.keys["count"], f"count must be between 1 and {MOST_COPIES:,}, not {copies}")
+        raise LineError(node.keys["count"], f"count must be between 1 and {MOST_COPIES:,}, not {copies:g}")
     given["working_directory"] = absolute(given.get("working_directory") or str(Path.cwd()), base)
     request = JobRequest(**given)
     try:
@@ -139,6 +140,8 @@ def _number(name: str, node: Node) -> float:
         value = float(node.text)
     except ValueError:
         raise LineError(node.line, f"{name} must be a number, not {node}") from None
+    if not math.isfinite(value):
+        raise LineError(node.line, f"{name} must be a finite number, not {node}")
     if name in _WHOLE and value.is_integer():
         return int(value)
     if name == "count":

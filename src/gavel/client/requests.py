@@ -9,11 +9,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from gavel.errors import InputError
+from gavel.limits import LARGEST, LONGEST_HOURS, MOST_RETRIES, MOST_WORKERS, SMALLEST, as_float, at_most
 
-LARGEST = 1e15
-"""The largest number of steps, weight or hours."""
-MOST_WORKERS = 1_000_000
-MOST_RETRIES = 1_000_000
 SHELL = ("/bin/sh", "-c")
 
 
@@ -75,9 +72,10 @@ class JobRequest:
             _check_label(name, getattr(self, name))
         _check_types(self.types)
         _check_environment(self.environment)
-        for name in ("steps", "deadline_hours"):
-            if getattr(self, name) is not None:
-                _check_positive(name, getattr(self, name))
+        if self.steps is not None:
+            _check_positive("steps", self.steps)
+        if self.deadline_hours is not None:
+            _check_positive("deadline_hours", self.deadline_hours, most=LONGEST_HOURS)
         _check_positive("weight", self.weight)
         _check_whole("workers", self.workers, least=1, most=MOST_WORKERS)
         _check_whole("retries", self.retries, least=0, most=MOST_RETRIES)
@@ -142,17 +140,21 @@ def _check_environment(environment: Mapping[str, str]) -> None:
 def _check_number(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise FieldError(name, f"{name} must be a number, not {shortened(value)}")
-    if not math.isfinite(value):
-        raise FieldError(name, f"{name} must be a finite number, not {value}")
-    return value
+    number = as_float(value)
+    if not math.isfinite(number):
+        raise FieldError(name, f"{name} must be a finite number, not {shortened(value)}")
+    return number
 
 
-def _check_positive(name: str, value: object) -> None:
+def _check_positive(name: str, value: object, most: float = LARGEST) -> None:
     number = _check_number(name, value)
     if number <= 0:
         raise FieldError(name, f"{name} must be greater than 0, not {number:g}")
-    if number > LARGEST:
-        raise FieldError(name, f"{name} must be at most {LARGEST:g}, not {number:g}")
+    if number < SMALLEST:
+        raise FieldError(name, f"{name} must be at least {SMALLEST:g}, not {number:g}")
+    if number > most:
+        years = " (317 years)" if most == LONGEST_HOURS else ""
+        raise FieldError(name, f"{name} must be {at_most(most)}{years}, not {number:g}")
 
 
 def _check_whole(name: str, value: object, *, least: int, most: int) -> None:
@@ -168,10 +170,13 @@ def _check_whole(name: str, value: object, *, least: int, most: int) -> None:
 def shortened(value: object, most: int = 60) -> str:
     """A value as a sentence can quote it.
 
-    >>> shortened("x" * 100, most=12)
-    "'xxxxxxxx..."
+    >>> shortened("x" * 100, most=12), shortened(10**5000)
+    ("'xxxxxxxx...", 'a number of thousands of digits')
     """
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python refuses to print such integers
+        return "a number of thousands of digits"
     return text if len(text) <= most else text[: most - 3] + "..."
 
 

@@ -13,8 +13,9 @@ from gavel.core.cluster import LIST_PRICES, AcceleratorType, parse_servers
 from gavel.core.errors import InputError
 from gavel.core.jobs import Entity, Job, Pair, PlacedRate, Rate, is_path
 from gavel.core.problem import Problem
-from gavel.core.strict_json import without_repeated_keys
+from gavel.core.strict_json import Beyond, read_json
 from gavel.core.throughputs import ThroughputTable
+from gavel.limits import FASTEST, LARGEST, LONGEST_SECONDS, MOST_ACCELERATORS, MOST_SERVERS, SMALLEST, at_most
 
 _PROBLEM = {"types", "jobs", "pairs", "entities"}
 _TYPE = {"count", "price", "servers"}
@@ -33,12 +34,6 @@ _JOB = {
 }
 _PAIR = {"jobs", "rates"}
 _ENTITY = {"weight", "policy", "parent"}
-
-
-LARGEST = 1e18
-"""The largest number that a problem may contain: beyond, sums of products leave what a float can hold."""
-MOST = 1_000_000_000
-"""The most accelerators or workers."""
 
 
 def parse_problem(text: str, *, table: ThroughputTable | None = None) -> Problem:
@@ -93,13 +88,11 @@ def parse_entities(text: str) -> Entities:
 
 def _parsed(text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_refuse_constant, object_pairs_hook=without_repeated_keys)
+        return read_json(text)
     except json.JSONDecodeError as error:
         raise InputError(f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}") from None
-
-
-def _refuse_constant(name: str) -> float:
-    raise InputError(f"not valid JSON: {name} is not a number; leave out what is unknown")
+    except RecursionError:
+        raise InputError("not a problem: its brackets nest too deep") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,31 +131,38 @@ class _Value:
             raise InputError(f"{self.where} must be a list, not {_short(self.raw)}")
         return [_Value(f"{self.where}[{index}]", value) for index, value in enumerate(self.raw)]
 
-    def number(self, default: float, *, least: float = 0.0, positive: bool = False) -> float:
+    def number(self, default: float, *, least: float = 0.0, most: float = LARGEST, positive: bool = False) -> float:
         if self.raw is None:
             return default
         if isinstance(self.raw, bool) or not isinstance(self.raw, int | float):
             raise InputError(f"{self.where} must be a number, not {_short(self.raw)}")
         value = float(self.raw)
-        if not math.isfinite(value):
-            raise InputError(f"{self.where} must be a finite number, not {_short(self.raw)}")
+        if math.isnan(value):
+            raise InputError(f"{self.where} must be a number, not NaN; leave out what is unknown")
         if positive and value <= 0:
             raise InputError(f"{self.where} must be greater than 0, not {_short(self.raw)}")
         if value < least:
             raise InputError(f"{self.where} must be at least {least:g}, not {_short(self.raw)}")
-        if value > LARGEST:
-            raise InputError(f"{self.where} must be at most {LARGEST:g}, not {_short(self.raw)}")
+        if 0 < value < SMALLEST:
+            wanted = "at least" if positive else "0 or at least"
+            raise InputError(f"{self.where} must be {wanted} {SMALLEST:g}, not {_short(self.raw)}")
+        if value > most:
+            raise InputError(f"{self.where} must be {at_most(most)}, not {_short(self.raw)}")
         return value
 
-    def optional_number(self, *, positive: bool = False) -> float | None:
-        return None if self.raw is None else self.number(0.0, positive=positive)
+    def optional_number(self, *, most: float = LARGEST, positive: bool = False) -> float | None:
+        return None if self.raw is None else self.number(0.0, most=most, positive=positive)
+
+    def rate(self, default: float = 0.0) -> float:
+        return self.number(default, most=FASTEST)
+
+    def seconds(self, *, least: float = 0.0) -> float:
+        return self.number(0.0, least=least, most=LONGEST_SECONDS)
 
     def integer(self, default: int, *, least: int) -> int:
-        value = self.number(default, least=least)
+        value = self.number(default, least=least, most=MOST_ACCELERATORS)
         if value != int(value):
             raise InputError(f"{self.where} must be a whole number, not {_short(self.raw)}")
-        if value > MOST:
-            raise InputError(f"{self.where} must be at most {MOST:,}, not {_short(self.raw)}")
         return int(value)
 
     def text(self) -> str:
@@ -172,7 +172,7 @@ class _Value:
 
 
 def _short(raw: Any) -> str:
-    text = json.dumps(raw)
+    text = raw.written if isinstance(raw, Beyond) else json.dumps(raw)
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -191,7 +191,12 @@ def _type(name: str, value: _Value) -> AcceleratorType:
     count = value.get("count", required=True).integer(0, least=0)
     if servers.raw is None:
         return AcceleratorType(name, count, price)
-    return AcceleratorType.uniform(name, count=count, per_server=servers.integer(1, least=1), price=price)
+    size = servers.integer(1, least=1)
+    if count > MOST_SERVERS * size:
+        raise InputError(
+            f"{servers.where}: {count} accelerators, {size} in each, are more than {MOST_SERVERS:,} servers"
+        )
+    return AcceleratorType.uniform(name, count=count, per_server=size, price=price)
 
 
 def _sizes(servers: _Value) -> tuple[int, ...] | None:
@@ -229,10 +234,10 @@ def _job(value: _Value, types: list[str], entities: Entities, table: ThroughputT
         workers,
         named.get("weight").number(1.0, positive=True),
         named.get("steps").optional_number(positive=True),
-        named.get("arrival").number(0.0, least=-math.inf),
-        named.get("age_seconds").number(0.0),
-        named.get("isolated_age_seconds").number(0.0),
-        named.get("deadline_seconds").optional_number(positive=True),
+        named.get("arrival").seconds(least=-LONGEST_SECONDS),
+        named.get("age_seconds").seconds(),
+        named.get("isolated_age_seconds").seconds(),
+        named.get("deadline_seconds").optional_number(most=LONGEST_SECONDS, positive=True),
         path,
         template,
     )
@@ -244,10 +249,10 @@ def _rates(value: _Value, types: list[str]) -> dict[str, Rate]:
         _check_type(kind, value.where, types)
         if isinstance(rate.raw, dict):
             rate.only({"consolidated", "unconsolidated"})
-            together = rate.get("consolidated", required=True).number(0.0)
-            rates[kind] = PlacedRate(together, rate.get("unconsolidated").number(together))
+            together = rate.get("consolidated", required=True).rate()
+            rates[kind] = PlacedRate(together, rate.get("unconsolidated").rate(together))
         else:
-            rates[kind] = rate.number(0.0)
+            rates[kind] = rate.rate()
     return rates
 
 
@@ -281,7 +286,7 @@ def _pair(value: _Value, jobs: Mapping[str, Job], types: list[str]) -> Pair:
     rates: dict[str, tuple[float, float]] = {}
     for kind, both in value.get("rates", required=True).items():
         _check_type(kind, f"{value.where}.rates", types)
-        numbers = [rate.number(0.0) for rate in both.list()]
+        numbers = [rate.rate() for rate in both.list()]
         if len(numbers) != 2:
             raise InputError(f"{both.where} must be a list of two rates, not {_short(both.raw)}")
         rates[kind] = (numbers[0], numbers[1])

@@ -19,7 +19,8 @@ import numpy as np
 
 from gavel.core import builtin
 from gavel.core.errors import InputError
-from gavel.core.strict_json import without_repeated_keys
+from gavel.core.strict_json import read_json
+from gavel.limits import FASTEST, MOST_ACCELERATORS, SMALLEST, at_most
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Sequence
@@ -299,7 +300,14 @@ def _own_types(source: str, types: Any) -> tuple[str, ...]:
 
 def _add_own_profile(entries: _Entries, template: str, count: str, rates: Any) -> None:
     if not (count.isdecimal() and count.isascii() and count[0] != "0"):
-        raise InputError(f"{entries.source}: template {template!r}: {count!r} is not a worker count; write 1 or more")
+        raise InputError(
+            f"{entries.source}: template {template!r}: {_short(count)} is not a worker count; write 1 or more"
+        )
+    if len(count) > len(str(MOST_ACCELERATORS)) or int(count) > MOST_ACCELERATORS:
+        raise InputError(
+            f"{entries.source}: template {template!r}: {_short(count)} workers are too many; "
+            f"write {at_most(MOST_ACCELERATORS)}"
+        )
     profile = (template, int(count))
     entries.add_profile(profile)
     where = f"{entries.source}: {_named(profile)}"
@@ -470,7 +478,7 @@ def _table(entries: _Entries) -> ThroughputTable:
 
 def _parse(path: Path) -> dict[str, Any]:
     try:
-        data = json.loads(path.read_text("utf-8"), object_pairs_hook=without_repeated_keys)
+        data = read_json(path.read_text("utf-8"))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except OSError as error:
@@ -487,12 +495,13 @@ def _object(value: Any, where: str) -> dict[str, Any]:
 
 
 def _rate(value: Any, where: str) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf:
-        try:
-            return float(value)
-        except OverflowError:  # an integer beyond every float
-            pass
-    raise InputError(f"{where}: {_short(value)} is not a rate; give finite steps per second, 0 if it cannot run")
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < math.inf:
+        raise InputError(f"{where}: {_short(value)} is not a rate; give finite steps per second, 0 if it cannot run")
+    if value > FASTEST:
+        raise InputError(f"{where}: {_short(value)} steps per second are too many; give {at_most(FASTEST)}")
+    if 0 < value < SMALLEST:
+        raise InputError(f"{where}: {_short(value)} steps per second are too few; give at least {SMALLEST:g}, or 0")
+    return float(value)
 
 
 def _two_rates(value: Any, where: str) -> tuple[float, float]:
@@ -507,7 +516,7 @@ def _named(profile: Profile) -> str:
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_ACCELERATORS
 
 
 def _short(value: Any) -> str:

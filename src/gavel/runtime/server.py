@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +17,7 @@ from gavel.core.allocation import Allocation
 from gavel.core.errors import GavelError, InputError
 from gavel.core.jobs import Entity
 from gavel.core.problem import Problem
+from gavel.core.problem_file import parse_entities
 from gavel.core.throughputs import Throughputs, ThroughputTable, find_table
 from gavel.estimator.learned import LearnedTable
 from gavel.policies.registry import allocate, find_policy
@@ -34,6 +34,7 @@ from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
 from gavel.wire import DEFAULT_ADDRESS, SERVER_OPTIONS
 from gavel.wire import gavel_pb2_grpc as stubs
+from gavel.workload.rows import Source
 
 MOST_CALLS_AT_ONCE = 100_000
 
@@ -188,10 +189,8 @@ def _bind(server: grpc.aio.Server, listen: str) -> str:
 
 def read_entities(path: Path) -> dict[str, Entity]:
     """Entities from a file of the form that problem files have."""
+    source = Source.of(path)
     try:
-        document = json.loads(path.read_text())
-        return {name: Entity(**fields) for name, fields in document.items()}
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(f'{path}: write {{"team": {{"weight": 2, "policy": "fifo"}}, ...}}; {error}') from error
+        return dict(parse_entities(source.text).described)
+    except InputError as error:
+        raise InputError(f"{source.name}: {error}") from None

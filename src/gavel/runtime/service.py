@@ -13,6 +13,7 @@ from google.protobuf.json_format import MessageToDict
 from gavel.core.errors import InputError
 from gavel.core.events import JobCancelled, JobSubmitted
 from gavel.core.jobs import JobSpec
+from gavel.limits import LARGEST, LONGEST_SECONDS, at_most
 from gavel.policies.policy import Policy
 from gavel.runtime.book import OVER, Record
 from gavel.runtime.clockwork import Clockwork
@@ -263,8 +264,9 @@ def checked(request: pb.JobRequest, policy: Policy, entities: Sequence[str] | No
     job.template = job.template or " ".join(job.command)[:LONGEST_TEMPLATE]
     for field in ("steps", "weight", "deadline_seconds"):
         value = getattr(job, field)
-        if not (math.isfinite(value) and value >= 0):
-            raise InputError(f"{name}: {field} is {value}; it must be a positive number")
+        most = LONGEST_SECONDS if field == "deadline_seconds" else LARGEST
+        if not 0 <= value <= most:
+            raise InputError(f"{name}: {field} is {value}; it must be a positive number, {at_most(most)}")
     if job.entity and entities is not None and job.entity not in entities:
         raise InputError(f"{name}: there is no entity {job.entity!r}; known: {', '.join(entities) or 'none'}")
     if "steps" in policy.needs and not job.steps:

@@ -19,6 +19,7 @@ from gavel.core.events import Event
 from gavel.core.jobs import Entity
 from gavel.core.problem import Problem, job_arrays
 from gavel.core.throughputs import ThroughputTable, find_table
+from gavel.limits import check_options, check_positive
 from gavel.policies import own
 from gavel.policies.registry import allocate, check_adds_up, check_needs, find_policy
 from gavel.scheduler.credits import Credits
@@ -309,10 +310,7 @@ def _simulate(
 def check_settings(experiment: Experiment) -> None:
     """Refuse settings that make no sense or contradict each other."""
     find_policy(experiment.policy)
-    for field in fields(experiment):
-        value = getattr(experiment, field.name)
-        if isinstance(value, float) and not np.isfinite(value):
-            raise InputError(f"{_option(field.name)} must be a finite number, not {value}")
+    check_options(asdict(experiment))
     if experiment.trace is not None:
         _check_trace_settings(experiment)
     elif experiment.jobs is None:
@@ -387,6 +385,7 @@ def _prices(experiment: Experiment, cluster: Cluster) -> dict[str, float]:
         if name not in {kind.name for kind in cluster.types()}:
             known = ", ".join(kind.name for kind in cluster.types())
             raise InputError(f"--prices {experiment.prices}: the cluster has no {name}; its types are: {known}")
+        check_positive(f"the price of {name}", given[name])
     return LIST_PRICES | given
 
 

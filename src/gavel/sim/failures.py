@@ -11,6 +11,7 @@ import numpy as np
 from gavel.core.cluster import Cluster, Server
 from gavel.core.errors import InputError
 from gavel.core.events import Event, ServerJoined, ServerLost
+from gavel.limits import MOST_FAILURES, at_most
 from gavel.workload.rows import Row, Source, named_rows
 
 COLUMNS = ("seconds", "event", "server")
@@ -20,6 +21,12 @@ def random_failures(
     cluster: Cluster, *, per_server_day: float, repair_hours: float, until_seconds: float, seed: int
 ) -> list[Event]:
     """Each server fails at random so often, and is back after an exponential time of the given mean."""
+    expected = len(cluster.servers) * per_server_day * until_seconds / 86_400.0
+    if expected > MOST_FAILURES:
+        raise InputError(
+            f"--failures-per-server-day {per_server_day:g} means about {expected:.1g} failures in all; "
+            f"draw {at_most(MOST_FAILURES)}"
+        )
     rng = np.random.default_rng([seed, 7])
     events: list[Event] = []
     for server in cluster.servers:
@@ -61,7 +68,7 @@ def read_failures(path: Path, cluster: Cluster) -> list[Event]:
     """
     source, servers = Source.of(path), {server.name: server for server in cluster.servers}
     rows = list(named_rows(source, required=COLUMNS, what="a list of failures"))
-    timed = [(row["seconds"].number("a time; give seconds from the start, 0 or more"), row) for row in rows]
+    timed = [(row["seconds"].seconds("a time; give seconds from the start, 0 or more"), row) for row in rows]
     here = set(servers)
     return [_event(time, row, servers, here) for time, row in sorted(timed, key=lambda pair: pair[0])]
 

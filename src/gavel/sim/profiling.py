@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gavel.core.cluster import Cluster, Server
+from gavel.core.errors import InputError
 from gavel.core.events import Event, RatesProfiled, ServerJoined, ServerLost
 from gavel.core.throughputs import ThroughputTable
 from gavel.estimator.fingerprint import profiling_plan
@@ -48,7 +49,10 @@ def profile(
         return Profiling(cluster, ())
     servers = _set_aside(cluster, share)
     kinds = [server.type for server in servers]
-    plan = profiling_plan(References.of(known).on(kinds))
+    references = References.of(known).on(kinds)
+    if not references.templates:
+        raise InputError("no template that is known has pairs to compare new ones with; raise --throughputs-known")
+    plan = profiling_plan(references)
     first = {job.template: job.arrival for job in reversed(trace.jobs) if job.template not in known.templates}
     events: list[Event] = []
     for server in servers:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from gavel.core.errors import InputError
+from gavel.limits import MOST_ACCELERATORS, at_most
 from gavel.workload.recorded import NEVER_RAN, NO_END, NO_GPU, Log, Record
 from gavel.workload.rows import Row, Source, named_rows, positional_rows
 
@@ -46,15 +47,18 @@ def read_tasks(source: Source) -> Log:
     log, jobs = Log(source.name), dict[str, _Tasks]()
     for row in _task_rows(source):
         tasks = jobs.setdefault(row["job_name"].filled(), _Tasks())
-        gpus = _number(row, "plan_gpu") / 100.0 * _number(row, "inst_num")
+        gpus = _number(row, "plan_gpu", 100.0 * MOST_ACCELERATORS) / 100.0 * _number(row, "inst_num", MOST_ACCELERATORS)
         if not gpus:
             continue
         tasks.gpus += gpus
+        if tasks.gpus > MOST_ACCELERATORS:
+            named = f"{row.where}: 'inst_num' times 'plan_gpu' gives job {row['job_name'].text!r}"
+            raise InputError(f"{named} {tasks.gpus:g} GPUs; it must be {at_most(MOST_ACCELERATORS)}")
         if row["start_time"].missing or row["end_time"].missing:
             tasks.unfinished = True
         else:
-            tasks.start = min(tasks.start, row["start_time"].number("a time in seconds"))
-            tasks.end = max(tasks.end, row["end_time"].number("a time in seconds"))
+            tasks.start = min(tasks.start, row["start_time"].seconds("a time in seconds"))
+            tasks.end = max(tasks.end, row["end_time"].seconds("a time in seconds"))
     for name, tasks in jobs.items():
         if not tasks.gpus:
             log.leave_out(NO_GPU)
@@ -75,9 +79,9 @@ def _task_rows(source: Source) -> Iterator[Row]:
     return positional_rows(source, {len(TASKS): TASKS}, delimiter=",", quoted=True, what="a PAI task table")
 
 
-def _number(row: Row, column: str) -> float:
+def _number(row: Row, column: str, most: float) -> float:
     cell = row[column]
-    return 0.0 if cell.missing else cell.number("a number from 0")
+    return 0.0 if cell.missing else cell.number("a number from 0", most=most)
 
 
 def read_pods(source: Source) -> Log:
@@ -92,9 +96,9 @@ def read_pods(source: Source) -> Log:
         log.add(
             Record(
                 id=row["name"].filled(),
-                submitted=row["creation_time"].number("a time in seconds"),
-                run_seconds=row["deletion_time"].number("a time in seconds")
-                - row["scheduled_time"].number("a time in seconds")
+                submitted=row["creation_time"].seconds("a time in seconds"),
+                run_seconds=row["deletion_time"].seconds("a time in seconds")
+                - row["scheduled_time"].seconds("a time in seconds")
                 if gpus
                 else 0.0,
                 gpus=gpus,

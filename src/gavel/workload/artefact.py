@@ -8,6 +8,7 @@ from functools import cached_property
 
 from gavel.core.errors import InputError
 from gavel.core.throughputs import ThroughputTable
+from gavel.limits import LARGEST, LONGEST_SECONDS, SMALLEST, at_most
 from gavel.workload.reference import Reference
 from gavel.workload.rows import Row, Source, positional_rows
 from gavel.workload.templates import UnknownTemplates
@@ -52,7 +53,7 @@ class _Reader:
             template=template,
             workers=workers,
             steps=steps,
-            arrival=row["arrival"].number("an arrival; give seconds from the start of the trace, 0 or more"),
+            arrival=row["arrival"].seconds("an arrival; give seconds from the start of the trace, 0 or more"),
             weight=weight.number("a weight; give a number greater than 0", positive=True) if weight.text else 1.0,
             deadline_seconds=self._deadline(row, template, workers, steps),
             command="" if command == "-" else command,
@@ -76,13 +77,18 @@ class _Reader:
     def _deadline(self, row: Row, template: str, workers: int, steps: float) -> float | None:
         """The artefact's SLO is a multiple of the job's duration on a V100; negative is none."""
         cell = row["SLO"]
-        factor = cell.number("a multiple of the job's duration; give -1 for none", least=-1e300) if cell.text else -1.0
+        factor = (
+            cell.number("a multiple of the job's duration; give -1 for none", least=-LARGEST) if cell.text else -1.0
+        )
         if factor < 0:
             return None
         rate = self._reference.rate(template, workers)
         if not factor or not rate:
             raise cell.refuse(f"an SLO of a job that makes {rate:g} steps per second on {self.reference_type}")
-        return factor * steps / rate
+        deadline = factor * steps / rate
+        if not SMALLEST <= deadline <= LONGEST_SECONDS:
+            raise cell.refuse(f"an SLO of a job of {steps / rate:g} s: a deadline is {at_most(LONGEST_SECONDS)}")
+        return deadline
 
     @cached_property
     def _known(self) -> dict[str, tuple[int, ...]]:

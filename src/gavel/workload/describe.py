@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gavel.core.throughputs import ThroughputTable
+from gavel.limits import SMALLEST
 from gavel.workload.reference import Reference
 from gavel.workload.trace import Trace
 
@@ -50,7 +51,7 @@ def describe(trace: Trace, table: ThroughputTable, *, reference_type: str = "v10
     durations = np.array([job.steps / rate for job, rate in zip(jobs, rates, strict=True) if rate])
     workers = np.array([job.workers for job, rate in zip(jobs, rates, strict=True) if rate])
     span = jobs[-1].arrival - jobs[0].arrival if jobs else 0.0
-    per_hour = 3600.0 * (len(jobs) - 1) / span if span else None
+    per_hour = 3600.0 * (len(jobs) - 1) / span if span > SMALLEST else None
     hours = float(durations @ workers) / 3600.0 if len(durations) else 0.0
     return Summary(
         jobs=len(jobs),

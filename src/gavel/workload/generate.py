@@ -7,16 +7,17 @@ multi-worker jobs, priorities or deadlines.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from gavel.client.requests import shortened
 from gavel.core.errors import InputError
 from gavel.core.jobs import is_path
 from gavel.core.throughputs import ThroughputTable
+from gavel.limits import LONGEST_SECONDS, MOST_JOBS, check_positive
 from gavel.workload.reference import Reference, drawn
 from gavel.workload.templates import nearest
 from gavel.workload.trace import Trace, TraceJob
@@ -31,8 +32,6 @@ SHORT_MINUTES = (1.5, 3.0)
 LONG_MINUTES = (3.0, 4.0)
 """Powers of ten between which the logarithm of a job's minutes is uniform."""
 HIGH_PRIORITY_WEIGHT = 5.0
-MOST_JOBS = 10_000_000
-"""More do not fit into the memory of most machines."""
 
 
 def generate(
@@ -62,9 +61,11 @@ def generate(
     [('job0', 1, 0.0)]
     """
     _check(jobs, seed, high_priority_share)
-    _check_positive("a high priority's weight", [high_priority_weight])
-    _check_positive("an SLO factor", slo_factors)
-    _check_positive("a duration in seconds", durations or ())
+    check_positive("a high priority's weight", high_priority_weight)
+    for factor in slo_factors:
+        check_positive("an SLO factor", factor)
+    for duration in durations or ():
+        check_positive("a duration in seconds", duration, LONGEST_SECONDS)
     for name in entities:
         if not is_path(name):
             raise InputError(f'entity {name!r} is not a path of names such as "company/research"')
@@ -82,11 +83,11 @@ def generate(
                 id=f"job{number}",
                 template=ran[number],
                 workers=workers[number],
-                steps=seconds[number] * reference.rate(ran[number], workers[number]),
+                steps=reference.steps(ran[number], workers[number], seconds[number]),
                 arrival=arrivals[number],
                 weight=high_priority_weight if important[number] else 1.0,
                 entity=entities[number % len(entities)] if entities else None,
-                deadline_seconds=slo_factors[factors[number]] * seconds[number] if slo_factors else None,
+                deadline_seconds=_deadline(slo_factors[factors[number]], seconds[number]) if slo_factors else None,
             )
             for number in range(jobs)
         )
@@ -114,17 +115,11 @@ def _check(jobs: int, seed: int, high_priority_share: float) -> None:
     if jobs < 1:
         raise InputError(f"a workload needs at least one job, not {jobs}")
     if jobs > MOST_JOBS:
-        raise InputError(f"a workload has at most {MOST_JOBS:,} jobs, not {jobs:,}; ask for fewer")
+        raise InputError(f"a workload has at most {MOST_JOBS:,} jobs, not {shortened(jobs)}; ask for fewer")
     if seed < 0:
         raise InputError(f"the seed must be 0 or more, not {seed}")
     if not 0.0 <= high_priority_share <= 1.0:
         raise InputError(f"the share of jobs with high priority must be between 0 and 1, not {high_priority_share:g}")
-
-
-def _check_positive(what: str, values: Sequence[float]) -> None:
-    for value in values:
-        if not 0.0 < value < math.inf:
-            raise InputError(f"{what} must be greater than 0 and finite, not {value:g}")
 
 
 def _chosen(templates: Sequence[str] | None, table: ThroughputTable) -> list[str] | None:
@@ -185,10 +180,19 @@ def _seconds(streams: _Streams, jobs: int, durations: Sequence[float] | None) ->
     return found
 
 
+def _deadline(factor: float, seconds: float) -> float:
+    check_positive(
+        f"the deadline of a job of {seconds:g} s with an SLO factor of {factor:g}", factor * seconds, LONGEST_SECONDS
+    )
+    return factor * seconds
+
+
 def _arrivals(gaps: Floats, per_hour: float | None) -> list[float]:
     """The first job arrives at 0; gaps are exponential."""
     if per_hour is None:
         return [0.0] * len(gaps)
-    _check_positive("the number of arrivals an hour", [per_hour])
-    after = np.cumsum(gaps[:-1] * (3600.0 / per_hour))
-    return [0.0, *after.tolist()]
+    check_positive("the number of arrivals an hour", per_hour)
+    arrivals = [0.0, *np.cumsum(gaps[:-1] * (3600.0 / per_hour)).tolist()]
+    if arrivals[-1] > LONGEST_SECONDS:
+        raise InputError(f"at {per_hour:g} arrivals an hour {len(gaps):,} jobs take more than 317 years; give more")
+    return arrivals

@@ -25,4 +25,4 @@ def read_helios(source: Source) -> Log:
 
 
 def _run_seconds(row: Row) -> float:
-    return 0.0 if row["duration"].missing else row["duration"].number("a run time in seconds")
+    return 0.0 if row["duration"].missing else row["duration"].seconds("a run time in seconds")

@@ -74,11 +74,11 @@ def _job(row: Row, number: int) -> TraceJob:
         template=row["template"].filled(),
         workers=workers.count("a number of workers; give 1 or more", least=1) if workers.text else 1,
         steps=row["steps"].number("a number of steps; give one greater than 0", positive=True),
-        arrival=row["arrival_seconds"].number("an arrival; give seconds from the start of the trace, 0 or more"),
+        arrival=row["arrival_seconds"].seconds("an arrival; give seconds from the start of the trace, 0 or more"),
         weight=weight.number("a weight; give a number greater than 0", positive=True) if weight.text else 1.0,
         entity=entity,
         deadline_seconds=(
-            deadline.number("a deadline; give seconds after the arrival, or nothing", positive=True)
+            deadline.seconds("a deadline; give seconds after the arrival, or nothing", positive=True)
             if deadline.text
             else None
         ),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gavel.core.errors import InputError
+from gavel.core.strict_json import read_json
 from gavel.workload.recorded import NEVER_RAN, NO_END, Log, Record
 from gavel.workload.rows import Source, seconds_of
 
@@ -15,7 +16,7 @@ from gavel.workload.rows import Source, seconds_of
 def read_philly(source: Source) -> Log:
     """Read the log. A job's run time is that of all its attempts; its GPUs are those of its largest one."""
     try:
-        data = json.loads(source.text)
+        data = read_json(source.text, repeated_keys=True)
     except json.JSONDecodeError as error:
         raise InputError(
             f"{source.name}, line {error.lineno}, column {error.colno}: not valid JSON ({error.msg.lower()})"

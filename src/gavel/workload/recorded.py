@@ -6,7 +6,6 @@ recorded time on the reference type.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gavel.core.errors import InputError
+from gavel.limits import LONGEST_SECONDS, SMALLEST, at_most
 from gavel.workload.reference import Reference
 from gavel.workload.trace import Trace, TraceJob
 
@@ -50,9 +50,10 @@ class Log:
         """Take a job if it ran on a GPU at all."""
         if record.gpus < 1:
             self.left_out[NO_GPU] += 1
-        elif not 0.0 < record.run_seconds < math.inf:
+        elif record.run_seconds < SMALLEST:
             self.left_out[NEVER_RAN] += 1
         else:
+            self._check_length(record.id, "ran for", record.run_seconds)
             self.records.append(record)
 
     def leave_out(self, reason: str) -> None:
@@ -65,6 +66,7 @@ class Log:
         order = sorted(self.records, key=lambda record: record.submitted)
         sorted_already = order == self.records
         start = order[0].submitted
+        self._check_length(order[-1].id, "was submitted after the first by", order[-1].submitted - start)
         ids = _unique_ids(record.id for record in order)
         workers = {gpus: reference.nearest_workers(gpus) for gpus in sorted({record.gpus for record in order})}
         uniform = np.random.default_rng(seed).random(len(order)).tolist()
@@ -78,13 +80,18 @@ class Log:
                     id=ids[index],
                     template=template,
                     workers=count,
-                    steps=record.run_seconds * reference.rate(template, count),
+                    steps=reference.steps(template, count, record.run_seconds),
                     arrival=record.submitted - start,
                     entity=_path(record.entity),
                     command=record.command,
                 )
             )
         return Trace(tuple(jobs), (*self._notes(order, workers, reference, seed, sorted_already),))
+
+    def _check_length(self, job: str, what: str, seconds: float) -> None:
+        """Refuse what adds up to more than any log can tell of."""
+        if seconds > LONGEST_SECONDS:
+            raise InputError(f"{self.source}: job {job!r} {what} {seconds:g} s; it must be {at_most(LONGEST_SECONDS)}")
 
     def _check(self) -> None:
         if self.records:

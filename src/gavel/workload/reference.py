@@ -9,7 +9,9 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from gavel.core.errors import InputError
 from gavel.core.throughputs import Profile, ThroughputTable
+from gavel.limits import LARGEST, SMALLEST
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,16 @@ class Reference:
     def rate(self, template: str, workers: int) -> float:
         """Steps per second; 0 if it cannot run here."""
         return self.rates.get((template, workers), 0.0)
+
+    def steps(self, template: str, workers: int, seconds: float) -> float:
+        """What it does in that time; a number of steps beyond the limits is refused."""
+        steps = seconds * self.rate(template, workers)
+        if not SMALLEST <= steps <= LARGEST:
+            raise InputError(
+                f"a job of {seconds:g} s would make {steps:g} steps as {template!r} with {workers} "
+                f"worker{'' if workers == 1 else 's'} on {self.type}; take other durations or mend the throughput table"
+            )
+        return steps
 
     def templates(self, workers: int, among: Sequence[str] | None = None) -> list[str]:
         """The templates that run here with so many workers, in the table's order."""

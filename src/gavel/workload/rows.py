@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 from gavel.core.errors import InputError
+from gavel.limits import LARGEST, LONGEST_SECONDS, MOST_ACCELERATORS, SMALLEST, at_most
 
 Refusal = Callable[[str], InputError]
 """Makes the error for a value that is not what was wanted."""
@@ -75,32 +76,48 @@ class Cell:
         """The error that points at this cell."""
         return InputError(f"{self.row.where}, column {self.column!r}: {reprlib.repr(self.text)} is not {wanted}")
 
+    def out_of_range(self, limit: str) -> InputError:
+        """The error for a number beyond a limit."""
+        return InputError(f"{self.row.where}, column {self.column!r} must be {limit}, not {reprlib.repr(self.text)}")
+
     def filled(self) -> str:
         """The text; an empty cell is refused."""
         if not self.text:
             raise InputError(f"{self.row.where}, column {self.column!r}: a value is missing")
         return self.text
 
-    def number(self, wanted: str, *, least: float = 0.0, positive: bool = False) -> float:
-        """A finite number that is not too small."""
+    def number(self, wanted: str, *, least: float = 0.0, most: float = LARGEST, positive: bool = False) -> float:
+        """A number that is neither too small nor too large."""
         text = self.filled()
         try:
             value = math.nan if "_" in text else float(text)
         except ValueError:
             value = math.nan
-        if not least <= value < math.inf or (positive and value <= 0):
+        if not least <= value or (positive and value <= 0):
             raise self.refuse(wanted)
-        return value
+        if positive and value < SMALLEST:
+            raise self.out_of_range(f"at least {SMALLEST:g}")
+        return self.limited(value, most)
+
+    def seconds(self, wanted: str, *, positive: bool = False) -> float:
+        """A duration, or a time that is counted from some moment."""
+        return self.number(wanted, most=LONGEST_SECONDS, positive=positive)
 
     def count(self, wanted: str, *, least: int = 0) -> int:
-        """A whole number; "2.0" is one."""
-        value = self.number(wanted, least=least)
+        """A whole number of accelerators or workers; "2.0" is one."""
+        value = self.number(wanted, least=least, most=MOST_ACCELERATORS)
         if value != int(value):
             raise self.refuse(wanted)
         return int(value)
 
+    def limited(self, value: float, most: float) -> float:
+        """What was made of this cell; too large a value is refused."""
+        if value > most:
+            raise self.out_of_range(at_most(most))
+        return value
+
     def time(self) -> float:
-        """A moment as seconds: ISO 8601 (UTC where no zone is given) or seconds already."""
+        """A moment as seconds since 1970: ISO 8601 (UTC where no zone is given) or seconds already."""
         return seconds_of(self.filled(), self.refuse)
 
 
@@ -125,12 +142,16 @@ class Row:
 def seconds_of(text: str, refuse: Refusal) -> float:
     """A moment in seconds since 1970, from ISO 8601 or from seconds."""
     if text.replace(".", "", 1).isdecimal():
-        return float(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise refuse("a time such as 2024-05-17 09:30:00") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+        seconds = float(text)
+    else:
+        try:
+            moment = datetime.fromisoformat(text)
+        except ValueError:
+            raise refuse("a time such as 2024-05-17 09:30:00") from None
+        seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    if abs(seconds) > LONGEST_SECONDS:
+        raise refuse(f"a time within 317 years of 1970 ({LONGEST_SECONDS:,.0f} s); look for another unit")
+    return seconds
 
 
 def named_rows(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import reprlib
 
 from gavel.core.errors import InputError
+from gavel.limits import LONGEST_SECONDS, MOST_ACCELERATORS, at_most
 from gavel.workload.recorded import Log, Record
 from gavel.workload.rows import Cell, Row, Source, named_rows
 
@@ -50,30 +52,35 @@ def _check_columns(row: Row) -> None:
 
 def _gpus(row: Row) -> int:
     for name in _GPU_COLUMNS:
-        text = row[name].text
-        found = _of_gres(text) if name == "AllocGRES" else _of_tres(text)
+        cell = row[name]
+        found = _of_gres(cell.text) if name == "AllocGRES" else _of_tres(cell.text)
         if found:
-            return found
+            if found > MOST_ACCELERATORS:
+                longest = reprlib.repr(max(re.findall(r"\d+", cell.text), key=len))
+                raise InputError(
+                    f"{row.where}, column {name!r}: GPUs must be {at_most(MOST_ACCELERATORS)}, not {longest}"
+                )
+            return int(found)
     return 0
 
 
-def _of_tres(text: str) -> int:
+def _of_tres(text: str) -> float:
     """Typed counts (gres/gpu:a100=4) repeat what the untyped one (gres/gpu=4) says, if there is one."""
-    found = [(kind, int(count)) for kind, count in _TRES.findall(text)]
+    found = [(kind, float(count)) for kind, count in _TRES.findall(text)]
     untyped = [count for kind, count in found if not kind]
     return untyped[0] if untyped else sum(count for _, count in found)
 
 
-def _of_gres(text: str) -> int:
+def _of_gres(text: str) -> float:
     """From "gpu:4", "gpu:a100:4" or "gpu:a100:2(IDX:0-1)"; "gpu" alone is one."""
     parts = (part.split(":") for part in _INDICES.sub("", text).split(","))
-    return sum(int(names[-1]) if names[-1].isdecimal() else 1 for names in parts if names[0] == "gpu")
+    return sum(float(names[-1]) if names[-1].isdecimal() else 1 for names in parts if names[0] == "gpu")
 
 
 def _run_seconds(row: Row) -> float:
     raw, elapsed, start, end = (row[name] for name in ("ElapsedRaw", "Elapsed", "Start", "End"))
     if not raw.missing:
-        return raw.number("a run time in seconds")
+        return raw.seconds("a run time in seconds")
     if not elapsed.missing:
         return _elapsed(elapsed)
     return 0.0 if start.missing or end.missing else end.time() - start.time()
@@ -83,5 +90,5 @@ def _elapsed(cell: Cell) -> float:
     match = _ELAPSED.fullmatch(cell.text)
     if match is None:
         raise cell.refuse("a run time such as 1-02:03:04 (days-hours:minutes:seconds)")
-    days, hours, minutes, seconds = (int(part or 0) for part in match.group("days", "hours", "minutes", "seconds"))
-    return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+    days, hours, minutes, seconds = (float(part or 0) for part in match.group("days", "hours", "minutes", "seconds"))
+    return cell.limited(((days * 24 + hours) * 60 + minutes) * 60 + seconds, LONGEST_SECONDS)

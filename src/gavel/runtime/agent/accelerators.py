@@ -29,7 +29,7 @@ def parse_accelerators(text: str) -> Indices:
             raise InputError(f"accelerators {text!r}: {part.strip()!r} is not type=count, for example v100=4")
         if name in found:
             raise InputError(f"accelerators {text!r}: type {name!r} is given twice; add the counts up")
-        if not 1 <= int(number) <= MOST:
+        if len(number) > len(str(MOST)) or not 1 <= int(number) <= MOST:
             raise InputError(f"accelerators {text!r}: {name} must be 1 to {MOST}, not {number}")
         found[name] = tuple(range(first, first + int(number)))
         first += int(number)

@@ -1,0 +1,84 @@
+"""The numbers that Gavel takes from files and options. Beyond these limits a value is a slip or in another unit.
+
+Within them, sums, products and quotients of what was read stay finite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from gavel.errors import InputError
+
+LARGEST = 1e15
+"""The largest number of steps, weight, price or factor: floats count whole numbers exactly up to 9e15."""
+SMALLEST = 1e-15
+"""The smallest of the numbers that must be greater than 0."""
+FASTEST = 1e9
+"""The highest rate, in steps per second."""
+LONGEST_SECONDS = 1e10
+"""The longest duration, and the latest time: 317 years, so that Unix time in seconds is one until 2286."""
+LONGEST_HOURS = LONGEST_SECONDS // 3600.0
+MOST_ACCELERATORS = 1_000_000_000
+"""The most accelerators of one type in a problem, and the most workers of a job in a file."""
+MOST_SERVERS = 1_000_000
+"""The most servers of one type in a problem: each is kept by itself."""
+MOST_WORKERS = 1_000_000
+"""The most workers of a job that is submitted."""
+MOST_RETRIES = 1_000_000
+MOST_COPIES = 1_000_000
+"""The most copies of a job that are submitted at once."""
+MOST_JOBS = 10_000_000
+"""The most jobs of a generated workload: more do not fit into the memory of most machines."""
+MOST_FAILURES = 10_000_000
+"""The most failures of servers that are drawn at random."""
+
+_UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
+
+
+def at_most(limit: float) -> str:
+    """A limit as a sentence names it; the longest duration is in seconds.
+
+    >>> at_most(LARGEST), at_most(MOST_WORKERS), at_most(LONGEST_SECONDS)
+    ('at most 1e+15', 'at most 1,000,000', 'at most 10,000,000,000 s (317 years)')
+    """
+    if limit == LONGEST_SECONDS:
+        return f"at most {limit:,.0f} s (317 years)"
+    return f"at most {limit:,.0f}" if limit < LARGEST else f"at most {limit:g}"
+
+
+def as_float(number: float) -> float:
+    """A number as a float; a whole number beyond every float is infinite.
+
+    >>> as_float(3), as_float(-(10**400))
+    (3.0, -inf)
+    """
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+
+
+def check_positive(what: str, value: float, most: float = LARGEST) -> None:
+    """Refuse a value that is not greater than 0, or beyond the limits."""
+    if not 0.0 < value < math.inf:
+        raise InputError(f"{what} must be greater than 0 and finite, not {value:g}")
+    if value < SMALLEST:
+        raise InputError(f"{what} must be at least {SMALLEST:g}, not {value:g}")
+    if value > most:
+        raise InputError(f"{what} must be {at_most(most)}, not {value:g}")
+
+
+def check_options(settings: Mapping[str, object]) -> None:
+    """Refuse options that are not finite, too large, or too long where the name tells the unit: `round_seconds`."""
+    for name, value in settings.items():
+        if not isinstance(value, float):
+            continue
+        option = f"--{name.replace('_', '-')}"
+        if not math.isfinite(value):
+            raise InputError(f"{option} must be a finite number, not {value}")
+        unit = next((word for word in name.split("_") if word in _UNITS), None)
+        if unit is not None and value > (most := LONGEST_SECONDS // _UNITS[unit]):
+            raise InputError(f"{option} must be at most {most:,.0f} {unit} (317 years), not {value:g}")
+        if value > LARGEST:
+            raise InputError(f"{option} must be {at_most(LARGEST)}, not {value:g}")
