@@ -76,8 +76,8 @@ def _with_own_rates(problem: Problem, factor: Floats, space_sharing: bool) -> Pr
     if space_sharing:
         if len(jobs) > DISTINCT_PAIRS:
             raise InputError(
-                f"{len(jobs)} jobs with rates of their own make {len(jobs) ** 2 // 2:,} pairs; with --space-sharing and "
-                f"--own-rates use --jobs up to {DISTINCT_PAIRS}"
+                f"{len(jobs)} jobs with rates of their own make {len(jobs) ** 2 // 2:,} pairs; with --space-sharing "
+                f"and --own-rates use --jobs up to {DISTINCT_PAIRS}"
             )
         pairs = _pairs_of_jobs(problem, template, factor)
     return Problem(problem.types, problem.columns, profiles, own, pairs, problem.entities)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from gavel.cli.options import Agnostic, AsJson, Normalised, PolicyName, SpaceSharing
 from gavel.cli.render import console, number, print_json, share, table
-from gavel.core.allocation import Allocation, Row
+from gavel.core.allocation import Allocation
+from gavel.core.answer_file import Asked, document
 from gavel.core.errors import InputError
 from gavel.core.problem import Problem
 from gavel.core.problem_file import parse_problem
@@ -38,14 +38,15 @@ def allocate_command(
 ) -> None:
     """Solve one problem: allocation and certificate."""
     find_policy(policy)
-    question = _read(problem, throughputs)
+    question = read_problem(problem, throughputs)
     if not space_sharing:
         question = question.without_pairs()
     started = time.perf_counter()
     answer = allocate(question, policy, heterogeneity_agnostic=agnostic, normalised=normalised, seed=seed)
     seconds = time.perf_counter() - started
     if as_json:
-        print_json(document(answer, seconds))
+        asked = Asked(space_sharing, agnostic, normalised, seed)
+        print_json(document(answer, asked, seconds))
         return
     out = console()
     _print_summary(out, answer, seconds)
@@ -54,42 +55,14 @@ def allocate_command(
         _print_explanation(out, answer)
 
 
-def _read(path: Path, throughputs: str) -> Problem:
+def read_problem(path: Path, throughputs: str) -> Problem:
+    """Read a problem file; jobs that name a template take their rates from a table."""
     table = find_table(throughputs)
     source = Source.of(path)
     try:
         return parse_problem(source.text, table=table)
     except InputError as error:
         raise InputError(f"{source.name}: {error}") from None
-
-
-def document(answer: Allocation, seconds: float) -> dict[str, Any]:
-    """The answer as the JSON that other programs read."""
-    certificate = answer.certificate
-    return {
-        "policy": answer.policy,
-        "objective": certificate.objective,
-        "bound": certificate.bound,
-        "gap": certificate.gap,
-        "allocation": [_row_document(row) for row in answer.rows()],
-        "throughput": answer.throughput,
-        "prices": dict(certificate.prices),
-        "busy": dict(zip((t.name for t in answer.problem.types), answer.busy.tolist(), strict=True)),
-        "limits": {
-            name: {key: value for key, value in asdict(limit).items() if value is not None}
-            for name, limit in answer.limits().items()
-        },
-        "unmet_deadlines": list(certificate.unmet),
-        "notes": list(certificate.notes),
-        "solve_seconds": seconds,
-    }
-
-
-def _row_document(row: Row) -> dict[str, Any]:
-    shown: dict[str, Any] = {"jobs": list(row.jobs), "shares": dict(row.shares)}
-    if row.consolidated:
-        shown["consolidated"] = dict(row.consolidated)
-    return shown
 
 
 def _print_summary(out: Console, answer: Allocation, seconds: float) -> None:

@@ -29,6 +29,7 @@ class Verb:
 VERBS = {
     "policies": Verb("policies", "policies", "List every policy with what it does."),
     "allocate": Verb("allocate", "allocate_command", "Solve one problem: allocation and certificate."),
+    "verify": Verb("verify", "verify_command", "Check an answer of allocate without a solver."),
     "simulate": Verb("simulate", "simulate_command", "Run a workload in virtual time and print its figures."),
     "sweep": Verb("sweep", "sweep_command", "Compare policies over loads and seeds, on all cores."),
     "estimate": Verb("estimate", "estimate_command", "Estimate how a template runs beside others."),

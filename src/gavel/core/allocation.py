@@ -190,6 +190,14 @@ class Allocation:
         """Steps per second of every job."""
         return dict(zip(self.problem.jobs.ids, self.job_throughput.tolist(), strict=True))
 
+    @property
+    def stage_of(self) -> Ints:
+        """By class: the stage after which it gains nothing more, counted from 0; -1 for classes that stop in none."""
+        found = np.full(len(self.classes), -1, dtype=np.intp)
+        for number, stage in enumerate(self.certificate.stages):
+            found[stage.stopped] = number
+        return found
+
     def limits(self) -> dict[str, Limit]:
         """What limits every job."""
         limits = self.class_limits

@@ -13,10 +13,10 @@ import numpy as np
 from gavel.core.allocation import Allocation, Certificate, Stage
 from gavel.core.problem import Bools, Classes, Floats, Ints, Problem
 from gavel.policies import scores
+from gavel.policies.fairness import equal_levels
 from gavel.policies.finish import scored
 from gavel.policies.seating import seated
 from gavel.program import transport
-from gavel.program.demand import Proportional
 from gavel.program.program import Program
 
 PACKING_ROUNDS = 10
@@ -43,7 +43,7 @@ def _no_bound(problem: Problem) -> Certificate:
 def _certificate(program: Program) -> Certificate:
     """How fair one could be, for a baseline that does not try."""
     types = [kind.name for kind in program.problem.types]
-    level = program.max_level(Proportional(program.weight / program.normalised_gain))
+    level = program.max_level(equal_levels(program).demand)
     prices = dict(zip(types, level.prices.tolist(), strict=True))
     return Certificate(level.bound, level.bound, prices, stages=level.stages)
 

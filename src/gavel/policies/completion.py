@@ -7,6 +7,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.policies import scores
+from gavel.policies.claims import LevelClaim, TotalClaim
 from gavel.policies.finish import certified
 from gavel.program.demand import FinishTime, Proportional
 from gavel.program.program import Program
@@ -15,66 +16,89 @@ from gavel.program.program import Program
 def makespan(problem: Problem) -> Allocation:
     """Minimise the time until the last job is done: max-min of throughput over steps, so no bisection."""
     program = Program(problem, "steps")
-    level, point = program.raise_and_fill(Proportional(program.steps), program.normalised_gain)
+    asked = ending_together(program)
+    level, point = program.raise_and_fill(asked.demand, asked.gain)
     return certified(
         program,
         point,
         "makespan",
         scores.makespan,
-        bound=1.0 / level.bound,
-        prices=level.prices / level.value**2,
+        bound=asked.objective(level.bound),
+        prices=level.prices * asked.per_level(level.value),
         minimised=True,
         stages=level.stages,
+    )
+
+
+def ending_together(program: Program) -> LevelClaim:
+    """All done after the same time; the level is 1 over that time."""
+    return LevelClaim(
+        Proportional(program.steps), program.normalised_gain, lambda level: 1.0 / level, lambda level: 1.0 / level**2
     )
 
 
 def finish_time_fairness(problem: Problem) -> Allocation:
     """Minimise the largest ratio of total time here to total time with 1/n of the cluster."""
     program = Program(problem, "steps", "age", "isolated_age")
-    isolated_seconds = (
-        problem.jobs.isolated_age[program.member] + program.steps / problem.isolated_rates[program.profile]
-    )
-    demand = FinishTime(program.steps, problem.jobs.age[program.member], isolated_seconds)
-    level, point = program.raise_and_fill(demand, program.normalised_gain)
+    asked = equally_slowed(program)
+    level, point = program.raise_and_fill(asked.demand, asked.gain)
     return certified(
         program,
         point,
         "finish_time_fairness",
         scores.finish_time_fairness,
-        bound=-level.bound,
+        bound=asked.objective(level.bound),
         prices=level.prices,
         minimised=True,
         stages=level.stages,
     )
 
 
+def equally_slowed(program: Program) -> LevelClaim:
+    """All slowed down by the same factor against 1/n of the cluster; the level is minus that factor."""
+    jobs, rates = program.problem.jobs, program.problem.isolated_rates[program.profile]
+    isolated_seconds = jobs.isolated_age[program.member] + program.steps / rates
+    demand = FinishTime(program.steps, jobs.age[program.member], isolated_seconds)
+    return LevelClaim(demand, program.normalised_gain, lambda level: -level, lambda _: 1.0)
+
+
 def fifo(problem: Problem) -> Allocation:
     """Maximise throughput relative to the fastest type times workers, the earlier a job arrived the more it counts."""
-    order = scores.arrival_order(problem)
-    program = Program(problem, rank=scores.places(order))
-    best = program.maximise(_in_order(program, order))
+    program = Program(problem, rank=scores.places(scores.arrival_order(problem)))
+    best = program.maximise(by_arrival(program).gain)
     return certified(program, best.point, "fifo", scores.fifo, bound=best.bound, prices=best.prices, stages=best.stages)
+
+
+def by_arrival(program: Program) -> TotalClaim:
+    """The most throughput, the earlier a job arrived the more it counts."""
+    return TotalClaim(_in_order(program, scores.arrival_order(program.problem)), np.zeros(len(program)))
 
 
 def shortest_job_first(problem: Problem) -> Allocation:
     """Minimise the time until the first job is done; then as fifo does, in order of duration."""
-    order = scores.duration_order(problem)
-    program = Program(problem, rank=scores.places(order))
-    durations = program.steps / program.reach
-    shortest = int(np.lexsort((scores.places(order)[program.member], durations))[0])
-    floors = np.zeros(len(program))
-    floors[shortest] = program.reach[shortest]
-    best = program.maximise(_in_order(program, order), floors=floors)
+    program = Program(problem, rank=scores.places(scores.duration_order(problem)))
+    asked = by_duration(program)
+    best = program.maximise(asked.gain, floors=asked.floors)
     return certified(
         program,
         best.point,
         "shortest_job_first",
         scores.shortest_duration,
-        bound=float(durations[shortest]),
+        bound=float(np.min(program.steps / program.reach)),
         prices=np.zeros(len(problem.types)),
         minimised=True,
         stages=best.stages,
     )
+
+
+def by_duration(program: Program) -> TotalClaim:
+    """The shortest job as fast as it can be; then the most throughput, the shorter a job the more it counts."""
+    order = scores.duration_order(program.problem)
+    durations = program.steps / program.reach
+    shortest = int(np.lexsort((scores.places(order)[program.member], durations))[0])
+    floors = np.zeros(len(program))
+    floors[shortest] = program.reach[shortest]
+    return TotalClaim(_in_order(program, order), floors, objective=float(durations[shortest]))
 
 
 def _in_order(program: Program, order: Ints) -> Floats:

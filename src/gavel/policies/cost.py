@@ -7,13 +7,15 @@ of the cluster gives it, which makes models comparable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Ints, Problem
 from gavel.policies import scores
+from gavel.policies.claims import RatioClaim, TotalClaim
 from gavel.policies.finish import certified
 from gavel.policies.scores import Score
 from gavel.program.demand import Proportional
@@ -51,6 +53,23 @@ def min_cost_slo(problem: Problem, *, normalised: bool = False) -> Allocation:
     late = np.flatnonzero(dated & ~problem.runnable[problem.jobs.profile])
     unmet = tuple(sorted((*unmet, *(problem.jobs.ids[job] for job in late.tolist()))))
     return _per_dollar(program, best, "min_cost_slo", normalised, unmet)
+
+
+def largest_total(program: Program, normalised: bool) -> TotalClaim:
+    """The most throughput."""
+    return TotalClaim(_gain(program, normalised), np.zeros(len(program)))
+
+
+def cheapest_total(program: Program, normalised: bool) -> RatioClaim:
+    """The most throughput for its price."""
+    return RatioClaim(_gain(program, normalised), _charge(program.problem), np.zeros(len(program)))
+
+
+def cheapest_in_time(program: Program, normalised: bool, unmet: Collection[str]) -> RatioClaim:
+    """The same, with every deadline kept but for those that are given up."""
+    ids = program.problem.jobs.ids
+    kept = np.array([ids[job] not in unmet for job in program.member.tolist()], dtype=bool)
+    return replace(cheapest_total(program, normalised), floors=np.where(kept, _needed(program), 0.0))
 
 
 def missed_deadlines(allocation: Allocation) -> tuple[str, ...]:
@@ -97,9 +116,7 @@ def _deadline_floors(program: Program) -> tuple[Floats, Ints]:
     is given up, with all that run alike and need more; then the rest is tried. So no deadline that is given up could
     be added to those that are met.
     """
-    deadline = program.problem.jobs.deadline[program.member]
-    needed = np.where(np.isfinite(deadline), program.steps / np.maximum(deadline, 1e-9), 0.0)
-    needed = np.nan_to_num(needed, nan=0.0)
+    needed = _needed(program)
     impossible = needed > program.reach * (1 + 1e-9)
     effort = needed / program.fastest * program.workers
     queue = [int(c) for c in np.argsort(effort, kind="stable") if needed[c] > 0 and not impossible[c]]
@@ -125,6 +142,13 @@ def _deadline_floors(program: Program) -> tuple[Floats, Ints]:
         queue = [c for c in queue[fitting + 1 :] if program.profile[c] != alike]
     missed = np.flatnonzero((needed > 0) & ~accepted)
     return np.where(accepted, needed * min(part_served(accepted), 1.0), 0.0), missed
+
+
+def _needed(program: Program) -> Floats:
+    """The throughput that each class needs for its deadline; 0 if it has none."""
+    deadline = program.problem.jobs.deadline[program.member]
+    needed = np.where(np.isfinite(deadline), program.steps / np.maximum(deadline, 1e-9), 0.0)
+    return np.nan_to_num(needed, nan=0.0)
 
 
 def _longest_prefix(queue: list[int], fits: Callable[[list[int]], bool]) -> int:

@@ -7,6 +7,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Problem
 from gavel.policies import scores
+from gavel.policies.claims import FillingClaim, LevelClaim
 from gavel.policies.finish import certified
 from gavel.program.demand import Capped, Demand, Proportional
 from gavel.program.filling import water_fill
@@ -16,8 +17,8 @@ from gavel.program.program import Program
 def max_min_fairness(problem: Problem) -> Allocation:
     """Maximise the smallest weighted normalised throughput; ties broken for total normalised throughput."""
     program = Program(problem, "weight")
-    gain = program.normalised_gain
-    level, point = program.raise_and_fill(Proportional(program.weight / gain), gain)
+    asked = equal_levels(program)
+    level, point = program.raise_and_fill(asked.demand, asked.gain)
     return certified(
         program,
         point,
@@ -29,15 +30,17 @@ def max_min_fairness(problem: Problem) -> Allocation:
     )
 
 
+def equal_levels(program: Program) -> LevelClaim:
+    """All at one level of weighted normalised throughput."""
+    gain = program.normalised_gain
+    return LevelClaim(Proportional(program.weight / gain), gain, lambda level: level, lambda _: 1.0)
+
+
 def max_min_fairness_water_filling(problem: Problem) -> Allocation:
     """Maximise the smallest weighted normalised throughput, then the second smallest, and so on."""
     program = Program(problem, "weight")
+    filled = water_fill(program, rising(program).rise)
     speed = program.weight / program.normalised_gain
-
-    def rise(position: Floats, active: Bools) -> Demand:
-        return Capped(position, np.where(active, speed, 0.0), program.reach)
-
-    filled = water_fill(program, rise)
     return certified(
         program,
         filled.point,
@@ -47,3 +50,13 @@ def max_min_fairness_water_filling(problem: Problem) -> Allocation:
         prices=filled.prices,
         stages=filled.stages,
     )
+
+
+def rising(program: Program) -> FillingClaim:
+    """All rise at the speed of their weight, each up to its reach."""
+    speed = program.weight / program.normalised_gain
+
+    def rise(position: Floats, active: Bools) -> Demand:
+        return Capped(position, np.where(active, speed, 0.0), program.reach)
+
+    return FillingClaim(rise)

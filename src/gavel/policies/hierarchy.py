@@ -10,9 +10,10 @@ from gavel.core.allocation import Allocation
 from gavel.core.jobs import Entity
 from gavel.core.problem import Bools, Floats, Ints, Problem
 from gavel.policies import scores
+from gavel.policies.claims import FillingClaim
 from gavel.policies.finish import certified
 from gavel.program.demand import Demand, Path
-from gavel.program.filling import Rise, water_fill
+from gavel.program.filling import water_fill
 from gavel.program.program import Program
 
 
@@ -20,7 +21,7 @@ def hierarchical(problem: Problem) -> Allocation:
     """Water filling where each entity's weight goes to its jobs, dealt again whenever one of them stops."""
     program = _program(problem)
     tree = Tree.of(program)
-    filled = water_fill(program, rise(program, tree))
+    filled = water_fill(program, rising(program).rise)
     share = tree.deal(np.ones(len(program), dtype=bool)) / program.normalised_gain
     served = share > 0
     bound = min(filled.stages[0].bound, float(np.min(program.reach[served] / share[served])))
@@ -29,18 +30,18 @@ def hierarchical(problem: Problem) -> Allocation:
     )
 
 
-def rise(program: Program, tree: Tree) -> Rise:
-    """How classes rise: each at the weight that the tree passes down to it."""
-    gain = program.normalised_gain
+def rising(program: Program) -> FillingClaim:
+    """All rise, each at the weight that the tree passes down to it."""
+    tree, gain = Tree.of(program), program.normalised_gain
     jobs_at_once = program.problem.counts.sum() * (2.0 if len(program.problem.pairs) else 1.0)
 
     def affordable(throughput: Floats) -> bool:
         return bool((program.count * program.workers * throughput / program.reach).sum() <= jobs_at_once * (1 + 1e-6))
 
-    def demand(position: Floats, active: Bools) -> Demand:
+    def rise(position: Floats, active: Bools) -> Demand:
         return Path(position, active, lambda still: tree.deal(still) / gain, program.reach, affordable)
 
-    return demand
+    return FillingClaim(rise)
 
 
 def score(allocation: Allocation) -> float:

@@ -43,7 +43,7 @@ def load(name: str) -> Policy:
     if not isinstance(found, Policy):
         what = "is not there" if found is None else f"is a {type(found).__name__}"
         raise InputError(f"policy {name}: {attribute!r} of {module!r} {what}; it must be a gavel.Policy")
-    return replace(found, name=name, solve=_Checked(name, found))
+    return replace(found, name=name, solve=_Checked(name, found), user_defined=True)
 
 
 def file_of(name: str) -> Path | None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Problem
+from gavel.policies.claims import Claim
 from gavel.policies.scores import Score
+from gavel.program.program import Program
 
-Need = Literal["steps", "price", "single_worker"]
-"""What must be known of every job or type, or hold for every job."""
+Need = Literal["steps", "steps_of_dated", "price", "single_worker"]
+"""What must be known of every job (or every job with a deadline) or type, or hold for every job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,13 @@ class Policy:
     knows_speeds: bool = True
     """Whether it looks at how fast a job runs on each type; if not, the mechanism should not prefer a type either."""
     punctual: bool = False
-    """Whether it gives no more than deadlines ask for: patience would miss them, so priorities realise it."""
+    """Whether it keeps deadlines and gives no more than they ask for: patience would miss them, priorities do not."""
+    claim: Callable[[Program, Options, Collection[str]], Claim] | None = None
+    """What its stages prove, by class of a program, given the jobs whose deadlines are given up; None: nothing."""
+    shares: bool = True
+    """Whether it looks at pairs of jobs that may share accelerators."""
+    user_defined: bool = False
+    """Whether it is none of ours."""
 
     @property
     def thrifty(self) -> bool:

@@ -22,6 +22,7 @@ POLICIES: dict[str, Policy] = {
             "smallest normalised throughput x workers / weight",
             lambda p, _: fairness.max_min_fairness(p),
             score=lambda _: scores.fairness,
+            claim=lambda program, *_: fairness.equal_levels(program),
         ),
         Policy(
             "max_min_fairness_water_filling",
@@ -29,6 +30,7 @@ POLICIES: dict[str, Policy] = {
             "smallest normalised throughput x workers / weight",
             lambda p, _: fairness.max_min_fairness_water_filling(p),
             score=lambda _: scores.fairness,
+            claim=lambda program, *_: fairness.rising(program),
         ),
         Policy(
             "makespan",
@@ -38,6 +40,7 @@ POLICIES: dict[str, Policy] = {
             minimised=True,
             needs=frozenset({"steps"}),
             score=lambda _: scores.makespan,
+            claim=lambda program, *_: completion.ending_together(program),
         ),
         Policy(
             "finish_time_fairness",
@@ -47,6 +50,7 @@ POLICIES: dict[str, Policy] = {
             minimised=True,
             needs=frozenset({"steps"}),
             score=lambda _: scores.finish_time_fairness,
+            claim=lambda program, *_: completion.equally_slowed(program),
         ),
         Policy(
             "fifo",
@@ -54,6 +58,7 @@ POLICIES: dict[str, Policy] = {
             "sum of throughput / fastest throughput x workers, weighted M ... 1 by arrival",
             lambda p, _: completion.fifo(p),
             score=lambda _: scores.fifo,
+            claim=lambda program, *_: completion.by_arrival(program),
         ),
         Policy(
             "shortest_job_first",
@@ -63,6 +68,7 @@ POLICIES: dict[str, Policy] = {
             minimised=True,
             needs=frozenset({"steps"}),
             score=lambda _: scores.shortest_duration,
+            claim=lambda program, *_: completion.by_duration(program),
         ),
         Policy(
             "max_throughput",
@@ -71,6 +77,7 @@ POLICIES: dict[str, Policy] = {
             lambda p, o: cost.max_throughput(p, normalised=o.normalised),
             score=lambda o: cost.total(o.normalised),
             adds_up=True,
+            claim=lambda program, o, _: cost.largest_total(program, o.normalised),
         ),
         Policy(
             "min_cost",
@@ -80,16 +87,18 @@ POLICIES: dict[str, Policy] = {
             needs=frozenset({"price"}),
             score=lambda o: cost.total_per_dollar(o.normalised),
             adds_up=True,
+            claim=lambda program, o, _: cost.cheapest_total(program, o.normalised),
         ),
         Policy(
             "min_cost_slo",
             "The same, subject to every deadline that can be met.",
             "sum of throughputs / dollars an hour",
             lambda p, o: cost.min_cost_slo(p, normalised=o.normalised),
-            needs=frozenset({"price"}),
+            needs=frozenset({"price", "steps_of_dated"}),
             score=lambda o: cost.total_per_dollar(o.normalised),
             adds_up=True,
             punctual=True,
+            claim=lambda program, o, unmet: cost.cheapest_in_time(program, o.normalised, unmet),
         ),
         Policy(
             "hierarchical",
@@ -97,6 +106,7 @@ POLICIES: dict[str, Policy] = {
             "smallest normalised throughput x workers / weight passed down to the job",
             lambda p, _: hierarchy.hierarchical(p),
             score=lambda _: hierarchy.score,
+            claim=lambda program, *_: hierarchy.rising(program),
         ),
         Policy(
             "isolated",
@@ -106,6 +116,8 @@ POLICIES: dict[str, Policy] = {
             score=lambda _: scores.fairness,
             baseline=True,
             knows_speeds=False,
+            claim=lambda program, *_: fairness.equal_levels(program),
+            shares=False,
         ),
         Policy(
             "gandiva",
@@ -115,6 +127,7 @@ POLICIES: dict[str, Policy] = {
             score=lambda _: scores.fairness,
             baseline=True,
             knows_speeds=False,
+            claim=lambda program, *_: fairness.equal_levels(program),
         ),
         Policy(
             "allox",
@@ -124,6 +137,7 @@ POLICIES: dict[str, Policy] = {
             minimised=True,
             needs=frozenset({"steps", "single_worker"}),
             baseline=True,
+            shares=False,
         ),
     )
 }
@@ -206,11 +220,11 @@ def check_needs(policy: Policy, problem: Problem) -> None:
                 f"{policy.name} needs the steps left of every job, and job {problem.jobs.ids[int(bad[0])]!r} has none; "
                 "give each job a positive 'steps'"
             )
-    if policy.name == "min_cost_slo":
+    if "steps_of_dated" in policy.needs:
         bad = np.flatnonzero(np.isfinite(problem.jobs.deadline) & ~(problem.jobs.steps > 0))
         if len(bad):
             raise InputError(
-                f"min_cost_slo needs the steps left of every job with a deadline, and job "
+                f"{policy.name} needs the steps left of every job with a deadline, and job "
                 f"{problem.jobs.ids[int(bad[0])]!r} has none; give it a positive 'steps'"
             )
     if "price" in policy.needs:
@@ -233,14 +247,14 @@ def _agnostic(policy: Policy, problem: Problem, options: Options, *, compare: bo
     objective = policy.score(options)(placed)
     # Deadlines that hold at the mean rate may be missed at the true one; then the objective can pass the aware bound.
     bound = min(aware.bound, objective) if policy.minimised else max(aware.bound, objective)
-    unmet = cost.missed_deadlines(placed) if policy.name == "min_cost_slo" else ()
+    unmet = cost.missed_deadlines(placed) if policy.punctual else ()
     note = "decided as if all types were equally fast; the gap is what that loses"
     return replace(placed, certificate=replace(aware, objective=objective, bound=bound, unmet=unmet, notes=(note,)))
 
 
 def _decided_alike(policy: Policy, seen: Problem, options: Options) -> Allocation:
     """The policy's answer where types are alike; a policy of the user's own, or of prices, is shown them one by one."""
-    one = None if policy.thrifty or policy.name not in POLICIES else agnostic.as_one_type(seen)
+    one = None if policy.thrifty or policy.user_defined else agnostic.as_one_type(seen)
     return policy.solve(seen, options) if one is None else agnostic.dealt_out(policy.solve(one, options), seen)
 
 
@@ -249,7 +263,7 @@ def _nothing_to_run(policy: Policy, problem: Problem) -> Allocation:
     classes = problem.classes()
     columns = len(problem.columns)
     prices = {t.name: 0.0 for t in problem.types}
-    dated = np.isfinite(problem.jobs.deadline) & (policy.name == "min_cost_slo")
+    dated = np.isfinite(problem.jobs.deadline) & policy.punctual
     unmet = tuple(sorted(problem.jobs.ids[job] for job in np.flatnonzero(dated).tolist()))
     return Allocation(
         problem,

@@ -268,10 +268,17 @@ class Program:
             self._groupings.clear()
         return bool(late.any() or cuts)
 
-    def _proof(self, solved: _Solved, gain: Floats | None = None, size: float = 1.0) -> Proof:
-        """What the duals of a program prove, its cost having been divided by `size`."""
+    def _proof(
+        self, solved: _Solved, gain: Floats | None = None, size: float = 1.0, held: Bools | None = None
+    ) -> Proof:
+        """What the duals of a program prove, its cost having been divided by `size`.
+
+        Only classes that are `held` up by a floor are worth more than they gain.
+        """
         grouping, duals = solved.point.grouping, solved.duals
         worth = grouping.parts(duals.worth) * size
+        if held is not None:
+            worth = np.where(held, worth, 0.0)
         if gain is not None:
             worth = worth + gain * self.count
         return Proof(worth, grouping.parts(duals.time) * size, duals.prices * size, duals.affordable * size)
@@ -354,14 +361,16 @@ class Program:
         """The level at which some class is as fast as it can be: no accelerator more would help."""
         top = demand.ceiling(self.reach)
         asked = np.minimum(np.maximum(demand.at(top), floors), self.reach)
+        return Level(top, top, asked, self._ceiling_proof(demand, top), point, start, self, filled)
+
+    def _ceiling_proof(self, demand: Demand, top: float) -> Proof:
+        """That a class which is as fast as it can be has all of its time."""
         worth = np.zeros(len(self))
-        if len(self):
-            fastest = int(np.argmax(demand.at(top) / self.reach))
-            slope = float(demand.slope(top)[fastest])
-            worth[fastest] = 1.0 / slope if slope > 0 else 1.0 / self.reach[fastest]
+        fastest = int(np.argmax(demand.at(top) / self.reach))
+        slope = float(demand.slope(top)[fastest])
+        worth[fastest] = 1.0 / slope if slope > 0 else 1.0 / self.reach[fastest]
         names = len(self.polytope.frame.rows.names)
-        proof = Proof(worth, worth * self.reach, np.zeros(names), float(worth @ self.reach))
-        return Level(top, top, asked, proof, point, start, self, filled)
+        return Proof(worth, worth * self.reach, np.zeros(names), float(worth @ self.reach))
 
     def max_level(
         self, demand: Demand, *, floors: Floats | None = None, start: Start | None = None, exact: bool = False
@@ -402,7 +411,10 @@ class Program:
                 f"the highest level is between {low:.9g} and {high:.9g}, and no solver could tell more closely"
             )
         slope = float(proof.worth @ demand.slope(low))
-        proof = proof.times(1.0 / slope) if slope > 0 else proof.times(0.0)
+        if high >= top and float(proof.worth @ demand.at(top)) <= proof.affordable:
+            proof = self._ceiling_proof(demand, top)  # nothing but the ceiling holds the level back
+        else:
+            proof = proof.times(1.0 / slope) if slope > 0 else proof.times(0.0)
         needed = np.minimum(np.maximum(demand.at(low), floors), given)
         return Level(low, max(high, low), needed, proof, point, start, self)
 
@@ -462,7 +474,7 @@ class Program:
         )
         grouping, amounts = solved.point.grouping, solved.point.amounts
         total = float(value(grouping) * grouping.polytope.unit @ amounts)
-        proof = self._proof(solved, gain, size)
+        proof = self._proof(solved, gain, size, floors > 0)
         return Solution(solved.point, total, solved.checked.bound.value * size, proof, solved.start, self)
 
     def max_ratio(self, gain: Floats, charge: Floats, *, floors: Floats | None = None) -> Ratio:
