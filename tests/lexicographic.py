@@ -206,20 +206,11 @@ def _gangs(kind: AcceleratorType, variables: Sequence[Way]) -> list[tuple[list[f
     return [
         (
             [float(here and way.workers >= size) for way, here in zip(variables, together, strict=True)],
-            float(_room(kind.servers, size)),
+            float(sum(server // size for server in kind.servers)),
         )
         for size in sorted(sizes)
-        if size > 1 and kind.servers
+        if 1 < size <= max(kind.servers, default=0)
     ]
-
-
-def _room(servers: Sequence[int], size: int) -> int:
-    """How many gangs of a size sit together at once, each on one server or, if it is larger than all, on whole ones."""
-    largest = max(servers)
-    if size <= largest:
-        return sum(server // size for server in servers)
-    rest = size % largest or largest  # all but one of a gang's servers are full, so none holds fewer workers than this
-    return sum(server for server in servers if server >= rest) // size
 
 
 # The stages.

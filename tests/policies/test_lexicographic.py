@@ -131,13 +131,6 @@ def test_the_judge_counts_consolidated_gangs_by_server() -> None:
     assert found == pytest.approx(dict.fromkeys("abc", 2 * (7 / 3) / 3), rel=ALMOST)
 
 
-def test_the_judge_gives_whole_servers_to_gangs_larger_than_all_of_them() -> None:
-    """One gang of four sits on two servers of three; the third server is for gangs that are spread."""
-    jobs = tuple(Job(name, {"v100": PlacedRate(2.0, 1.0)}, workers=4) for name in "ab")
-    found = flat(Case((AcceleratorType("v100", 6, servers=(2, 2, 2)),), jobs))
-    assert found == pytest.approx(dict.fromkeys("ab", 4 * (0.5 * 2.0 + 0.25 * 1.0) / 2.0), rel=ALMOST)
-
-
 def test_the_judge_goes_on_after_a_job_has_all_of_its_time() -> None:
     """On the K80 `slow` is stuck at 2; the other two share the V100s, 3 to 1 until `heavy` has all of its time."""
     jobs = (Job("slow", {"k80": 1.0}), Job("heavy", {"v100": 1.0}, weight=3.0), Job("light", {"v100": 5.0}))

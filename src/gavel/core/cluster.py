@@ -45,21 +45,16 @@ class AcceleratorType:
     def gangs_on_one_server(self, workers: int) -> int | None:
         """How many gangs of this size fit at once with each on one server; None if placement does not limit them.
 
-        Gangs larger than every server count if each is on as few servers as its size allows.
+        A gang larger than every server sits on whole servers, and no row limits those.
 
         >>> AcceleratorType("v100", 8, servers=(4, 4)).gangs_on_one_server(3)
         2
-        >>> AcceleratorType("v100", 14, servers=(4, 4, 2, 2, 2)).gangs_on_one_server(8)
-        1
+        >>> AcceleratorType("v100", 8, servers=(4, 4)).gangs_on_one_server(8) is None
+        True
         """
-        if workers == 1 or not self._of_size:
+        if workers == 1 or not self._of_size or workers > max(self._of_size):
             return None
-        largest = max(self._of_size)
-        if workers <= largest:
-            return sum(size // workers * number for size, number in self._of_size.items())
-        # On as few servers as possible no part of a gang is smaller than this: all others fill the largest servers.
-        least = workers % largest or largest
-        return sum(size * number for size, number in self._of_size.items() if size >= least) // workers
+        return sum(size // workers * number for size, number in self._of_size.items())
 
 
 @dataclass(frozen=True, slots=True)
