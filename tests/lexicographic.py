@@ -17,9 +17,11 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from random import Random
 
+import highspy
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
+from scipy.sparse import csc_array
 
 import gavel
 from gavel.core.cluster import AcceleratorType
@@ -178,6 +180,56 @@ class Polytope:
         """The most that one job can have while every job keeps its position."""
         return float(self.value[job] @ self._best(self.value[job], self._matrix, position))
 
+    def stuck(self, position: Floats, active: Sequence[int]) -> list[int]:
+        """The active jobs that cannot rise: one program each, but for those that rose in the program of another."""
+        found, risen = [], set[int]()
+        ask = self._asking(position)
+        for job in active:
+            if job not in risen:
+                most = self.value @ ask(self.value[job])
+                if most[job] <= position[job] + GAIN * self.reach[job]:
+                    found.append(job)
+                risen |= {other for other in active if most[other] > position[other] + 100 * GAIN * self.reach[other]}
+        return found
+
+    def _asking(self, position: Floats) -> Callable[[Floats], Floats]:
+        """Programs that differ in their gains only, every job keeping its position, each begun where the last ended."""
+        matrix, kept = csc_array(self._matrix), KEPT[0]
+        solver = highspy.Highs()
+        solver.silent()
+        for name in ("primal_feasibility_tolerance", "dual_feasibility_tolerance"):
+            solver.setOptionValue(name, TOLERANCE)
+        solver.setOptionValue("simplex_strategy", 4)
+        rows, columns = matrix.shape
+        every, free = np.arange(columns, dtype=np.int32), np.full(columns, np.inf)
+        limits = np.append(self.limits, kept * np.maximum(position, 1.0) - position)
+        solver.passModel(
+            columns,
+            rows,
+            matrix.nnz,
+            int(highspy.MatrixFormat.kColwise),
+            int(highspy.ObjSense.kMinimize),
+            0.0,
+            np.zeros(columns),
+            np.zeros(columns),
+            free,
+            np.full(rows, -np.inf),
+            limits,
+            matrix.indptr.astype(np.int32),
+            matrix.indices.astype(np.int32),
+            matrix.data,
+            np.zeros(columns, dtype=np.int32),
+        )
+
+        def ask(gain: Floats) -> Floats:
+            solver.changeColsCost(columns, every, -gain)
+            solver.run()
+            if solver.getModelStatus() == highspy.HighsModelStatus.kOptimal:
+                return np.array(solver.getSolution().col_value)
+            return self._best(gain, self._matrix, position)
+
+        return ask
+
     @property
     def _matrix(self) -> Floats:
         return np.concatenate([self.rows, -self.value])
@@ -226,7 +278,7 @@ def fill(case: Case, speeds: Speeds) -> dict[str, float]:
         speed = np.array([dealt.get(job.id, 0.0) for job in polytope.jobs])
         speed /= speed.max()
         position += speed * polytope.rise(position, speed)
-        stuck = [job for job in active if polytope.alone(position, job) <= position[job] + GAIN * polytope.reach[job]]
+        stuck = polytope.stuck(position, active)
         if not any(speed[job] > 0 for job in stuck):
             raise ArithmeticError("the judge's level stopped, but no job that was rising is stuck: tolerances are off")
         active = [job for job in active if job not in stuck]

@@ -11,3 +11,7 @@ class InputError(GavelError, ValueError):
 
 class SolverError(GavelError, RuntimeError):
     """No solver reached an answer that its own certificate confirms."""
+
+
+class TimeLimitError(SolverError):
+    """An answer would take, or has taken, longer than there is time."""

@@ -156,7 +156,10 @@ def test_the_demo_runs_real_processes_to_their_end_and_leaves_nothing(capsys: py
         (["bench", "policies", "--jobs", "0"], "--jobs"),
         (["bench", "policies", "--jobs", "x"], "--jobs"),
         (["bench", "policies", "--jobs", "8", "--against", "luck"], "'textbook'"),
-        (["bench", "policies", "--jobs", "2000", "--distinct", "--space-sharing"], "up to 1000"),
+        (["bench", "policies", "--jobs", "2000", "--own-rates", "--space-sharing"], "up to 1000"),
+        (["verify", "-", "-"], "only one of the two files"),
+        (["verify", THREE, THREE], "not an answer of gavel allocate --json"),
+        (["verify", "nowhere.json", THREE], "nowhere.json"),
         (["frobnicate"], "frobnicate"),
     ],
 )
@@ -202,3 +205,50 @@ def test_the_installed_command_reads_standard_input_and_has_no_traceback() -> No
 def test_the_package_is_the_command() -> None:
     said = subprocess.run([sys.executable, "-m", "gavel", "--version"], capture_output=True, text=True, check=True)
     assert said.stdout == f"gavel {__version__}\n"
+
+
+def test_an_answer_is_verified_and_a_changed_one_is_not(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    document = answer(capsys, "allocate", TEAMS, "--policy", "hierarchical")
+    file = tmp_path / "answer.json"
+    file.write_text(json.dumps(document))
+    text = printed(capsys, "verify", str(file), TEAMS)
+    assert "checked: the bound follows from" in text
+    assert "hierarchical: the answer holds" in text
+    assert answer(capsys, "verify", str(file), TEAMS)["ok"] is True
+    document["throughput"][next(iter(document["throughput"]))] *= 1.5
+    file.write_text(json.dumps(document))
+    assert run(["verify", str(file), TEAMS]) == 1
+    assert "WRONG: the throughput of" in capsys.readouterr().out
+
+
+def test_the_document_has_stages_and_for_each_job_its_stage_and_limit(capsys: pytest.CaptureFixture[str]) -> None:
+    document = answer(capsys, "allocate", TEAMS, "--policy", "hierarchical")
+    stages = document["stages"]
+    assert [stage["value"] for stage in stages] == sorted(stage["value"] for stage in stages)
+    for name, job in document["jobs"].items():
+        assert name in stages[job["stage"]]["stopped"]
+        assert job["limit"] == document["limits"][name]
+    for stage in stages:
+        assert set(stage) == {"kind", "value", "bound", "gap", "prices", "stopped", "worth", "time_worth"}
+
+
+def test_explain_shows_every_stage(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    problem = {
+        "types": {"v100": {"count": 1}, "k80": {"count": 1}},
+        "jobs": [{"id": name, "rates": {kind: 1.0}} for name, kind in (("a", "v100"), ("b", "v100"), ("c", "k80"))],
+    }
+    file = tmp_path / "problem.json"
+    file.write_text(json.dumps(problem))
+    text = printed(capsys, "allocate", str(file), "--policy", "max_min_fairness_water_filling", "--explain")
+    assert "level of all that still rise" in text
+    assert [line.split()[-1] for line in text.splitlines() if line[:3] in {"a  ", "b  ", "c  "}][-3:] == ["1", "1", "2"]
+
+
+def test_jobs_that_all_differ_and_share_accelerators_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("bench", "policies", "--policy", "makespan", "--jobs", "1200", "--distinct", "--space-sharing")
+    assert answer(capsys, *arguments, "--repeat", "1", "--accelerators", "30")["gap"] <= 1e-6
+
+
+def test_a_limit_of_time_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", "policies", "--jobs", "2000", "--distinct", "--limit-seconds", "0.001", "--repeat", "1"]) == 1
+    assert "time limit of 0.001 s" in capsys.readouterr().err

@@ -23,8 +23,8 @@ EGALITARIAN = ["max_min_fairness", "makespan", "finish_time_fairness"]
 
 
 def by_two_programs(problem: Problem, policy: str) -> Allocation:
-    never, nobody = PropertyMock(return_value=False), PropertyMock(return_value=np.zeros(1, dtype=bool))
-    with patch.object(Program, "_may_reach_ceiling", never), patch.object(Level, "stuck", nobody):
+    nobody = PropertyMock(return_value=np.zeros(1, dtype=bool))
+    with patch.object(Program, "_may_reach_ceiling", return_value=False), patch.object(Level, "stuck", nobody):
         return allocate(problem, policy)
 
 

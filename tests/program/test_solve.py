@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from gavel.bench.generate import generated_problem
-from gavel.core.errors import SolverError
-from gavel.program import highs, interior
+from gavel.core.errors import SolverError, TimeLimitError
+from gavel.policies.registry import allocate
+from gavel.program import deadline, highs, interior
 from gavel.program.lp import Lp, LpSolution, SolverFailed
 from gavel.program.program import Program
 from gavel.program.solve import Attempt, solve
@@ -112,3 +114,30 @@ def test_a_method_that_does_not_come_to_an_end_gives_up(monkeypatch: pytest.Monk
         highs.solve(lp, "primal simplex")
     monkeypatch.undo()
     assert solve(lp).bound.value == pytest.approx(float(lp.cost @ highs.solve(lp, "primal simplex").x), rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["interior", "simplex", "sifting"])
+def test_a_solve_ends_when_time_is_up(kind: str) -> None:
+    problem = generated_problem(
+        60 if kind == "simplex" else 400, distinct=kind != "simplex", space_sharing=kind == "sifting", seed=3
+    )
+    with pytest.raises(TimeLimitError, match=r"no answer within the time limit of 0 s"):
+        allocate(problem, "max_min_fairness", limit_seconds=0.0)
+
+
+def test_a_program_that_would_take_too_long_is_not_begun() -> None:
+    """A queue of 400 jobs that share has some ten million entries, seen as a full matrix."""
+    problem = generated_problem(400, distinct=True, space_sharing=True, accelerators=20)
+    with (
+        patch.object(deadline, "SECONDS_EACH", 1e-3),
+        patch.object(highs, "sift", side_effect=AssertionError("it was begun")),
+        pytest.raises(TimeLimitError, match=r"would take about .* s, longer than the time limit of 60 s"),
+    ):
+        allocate(problem, "fifo", limit_seconds=60.0)
+
+
+def test_without_time_to_spare_nothing_is_left_behind_for_the_next_solve() -> None:
+    problem = generated_problem(100, seed=3)
+    with pytest.raises(TimeLimitError):
+        allocate(problem, limit_seconds=0.0)
+    assert allocate(problem).certificate.gap <= 1e-6

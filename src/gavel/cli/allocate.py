@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from gavel.cli.options import Agnostic, AsJson, Normalised, PolicyName, SpaceSharing
+from gavel.cli.options import Agnostic, AsJson, LimitSeconds, Normalised, PolicyName, SpaceSharing
 from gavel.cli.render import console, number, print_json, share, table
 from gavel.core.allocation import Allocation
 from gavel.core.answer_file import Asked, document
@@ -34,6 +34,7 @@ def allocate_command(
     ] = "builtin",
     seed: Annotated[int, typer.Option(help="Seed of random choices (gandiva).", min=0, metavar="N")] = 0,
     explain: Annotated[bool, typer.Option("--explain", help="Say for each job and type what limits it.")] = False,
+    limit_seconds: LimitSeconds = 600.0,
     as_json: AsJson = False,
 ) -> None:
     """Solve one problem: allocation and certificate."""
@@ -42,7 +43,14 @@ def allocate_command(
     if not space_sharing:
         question = question.without_pairs()
     started = time.perf_counter()
-    answer = allocate(question, policy, heterogeneity_agnostic=agnostic, normalised=normalised, seed=seed)
+    answer = allocate(
+        question,
+        policy,
+        heterogeneity_agnostic=agnostic,
+        normalised=normalised,
+        seed=seed,
+        limit_seconds=limit_seconds,
+    )
     seconds = time.perf_counter() - started
     if as_json:
         asked = Asked(space_sharing, agnostic, normalised, seed)
@@ -99,11 +107,25 @@ def _print_explanation(out: Console, answer: Allocation) -> None:
     rows = []
     for kind, busy in zip(answer.problem.types, answer.busy, strict=True):
         rows.append([kind.name, str(kind.count), f"{busy:.2f}", number(certificate.prices[kind.name])])
+    # Stages of what is minimised count in another unit than the objective.
+    first = certificate.stages[0].prices if certificate.stages and not certificate.minimised else {}
+    rows += [
+        [name, "", "", number(price)] for name, price in first.items() if name not in certificate.prices and price > 0
+    ]
     out.print()
     out.print(table(["type", "count", "busy", f"one more {verb} the objective by"], rows))
     out.print()
     limits = answer.limits()
-    out.print(table(["job", "why not more"], ([name, str(limit)] for name, limit in limits.items()), left=2))
+    stages = certificate.stages
+    if len(stages) > 1:
+        _print_stages(out, answer)
+        stopped = dict(zip(answer.problem.jobs.ids, answer.stage_of[answer.classes.of_job].tolist(), strict=True))
+        shown = (
+            [name, str(limit), str(stopped[name] + 1) if stopped[name] >= 0 else ""] for name, limit in limits.items()
+        )
+        out.print(table(["job", "why not more", "stage"], shown, left=2))
+    else:
+        out.print(table(["job", "why not more"], ([name, str(limit)] for name, limit in limits.items()), left=2))
     out.print()
     best = "no allocation does better" if certificate.gap < 1e-6 else "an allocation may do better"
     out.print(
@@ -111,3 +133,25 @@ def _print_explanation(out: Console, answer: Allocation) -> None:
         f"{number(certificate.bound)}; with a gap of {certificate.gap:.1e} {best}.",
         style="dim",
     )
+
+
+STAGES = {
+    "level": "level of all that still rise",
+    "total": "total gain of the rest",
+    "ratio": "gain per charge",
+    "charge": "least charge",
+}
+
+
+def _print_stages(out: Console, answer: Allocation) -> None:
+    """Each optimum that was taken in turn, with what one more of each resource would add to it."""
+    stages = answer.certificate.stages
+    names = [name for name in stages[0].prices if any(stage.prices.get(name, 0.0) > 0 for stage in stages)]
+    jobs = [int(answer.classes.count[stage.stopped].sum()) for stage in stages]
+    rows = [
+        [str(index + 1), STAGES[stage.kind], number(stage.value), f"{stage.gap:.0e}", str(stopped)]
+        + [number(stage.prices.get(name, 0.0)) for name in names]
+        for index, (stage, stopped) in enumerate(zip(stages, jobs, strict=True))
+    ]
+    out.print(table(["stage", "optimum", "value", "gap", "jobs stop", *(f"+1 {name}" for name in names)], rows, left=2))
+    out.print()

@@ -13,7 +13,7 @@ from gavel.bench import estimator
 from gavel.bench.generate import generated_problem
 from gavel.bench.rounds import plan_rounds
 from gavel.bench.textbook import textbook
-from gavel.cli.options import Agnostic, AsJson, SpaceSharing
+from gavel.cli.options import Agnostic, AsJson, LimitSeconds, SpaceSharing
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.errors import InputError
 from gavel.core.throughputs import builtin_table
@@ -33,10 +33,23 @@ def _bench() -> None:
 @app.command("policies")
 def bench_policies(
     policy: Annotated[str, typer.Option("--policy", "-p", help="Which policy.")] = "max_min_fairness",
-    jobs: Annotated[int, typer.Option(help="Jobs; the cluster has a quarter as many of each type.", min=1)] = 2048,
+    jobs: Annotated[int, typer.Option(help="Jobs in the problem.", min=1)] = 2048,
     space_sharing: SpaceSharing = False,
     agnostic: Agnostic = False,
-    distinct: Annotated[bool, typer.Option("--distinct", help="Give every job rates and steps of its own.")] = False,
+    distinct: Annotated[
+        bool,
+        typer.Option(
+            "--distinct",
+            help="Give every job its own steps, arrival, age and deadline, and its own rates unless jobs share.",
+        ),
+    ] = False,
+    own_rates: Annotated[
+        bool, typer.Option("--own-rates", help="Give every job its own rates, in pairs too; implies --distinct.")
+    ] = False,
+    accelerators: Annotated[
+        int | None, typer.Option(help="Accelerators of each type; default: a quarter as many as jobs.", min=1)
+    ] = None,
+    limit_seconds: LimitSeconds = 600.0,
     against: Annotated[
         str | None, typer.Option(help="Also time the 'textbook' cvxpy formulation of the same problem.")
     ] = None,
@@ -50,16 +63,27 @@ def bench_policies(
         raise InputError(f"--against {against}: the only thing to compare with is 'textbook'")
     builtin_table()  # read once; a scheduler has it in memory
     build_seconds, problem = _timed(
-        lambda: generated_problem(jobs, distinct=distinct, space_sharing=space_sharing, seed=seed)
+        lambda: generated_problem(
+            jobs,
+            distinct=distinct or own_rates,
+            space_sharing=space_sharing,
+            own_rates=own_rates or None,
+            accelerators=accelerators,
+            seed=seed,
+        )
     )
-    solves = [_timed(lambda: allocate(problem, policy, heterogeneity_agnostic=agnostic)) for _ in range(repeat)]
+    solves = [
+        _timed(lambda: allocate(problem, policy, heterogeneity_agnostic=agnostic, limit_seconds=limit_seconds))
+        for _ in range(repeat)
+    ]
     seconds, answer = min(solves, key=lambda solve: solve[0])
     measured: dict[str, Any] = {
         "policy": policy,
         "jobs": jobs,
         "space_sharing": space_sharing,
         "agnostic": agnostic,
-        "distinct": distinct,
+        "distinct": distinct or own_rates,
+        "accelerators": int(problem.counts.sum()),
         "build_seconds": build_seconds,
         "solve_seconds": seconds,
         "objective": answer.certificate.objective,

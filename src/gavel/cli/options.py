@@ -27,6 +27,9 @@ Normalised = Annotated[
         help="Add up normalised throughputs, not steps/s (max_throughput, min_cost, min_cost_slo).",
     ),
 ]
+LimitSeconds = Annotated[
+    float, typer.Option("--limit-seconds", help="Give up a solve that takes, or would take, longer.", min=0.001)
+]
 Workers = Annotated[int | None, typer.Option(help="Processes; default: one for each core.", min=1, metavar="N")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Throughputs = Annotated[str, typer.Option(help="A throughput table, or 'builtin'.", metavar="FILE")]

@@ -14,7 +14,16 @@ from gavel.core.problem import Classes, Floats, Ints, Problem
 
 SATURATED = 1.0 - 1e-6
 
-LimitKind = Literal["saturated", "bottlenecked", "not_runnable", "declined"]
+LimitKind = Literal["saturated", "bottlenecked", "gangs", "not_runnable", "declined"]
+
+
+def gang_row(kind: str, workers: int) -> str:
+    """The name of the row that limits gangs of this size or larger on one server each.
+
+    >>> gang_row("v100", 4)
+    'v100: gangs of 4'
+    """
+    return f"{kind}: gangs of {workers}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,8 @@ class Limit:
                 return "has all of its time"
             case "bottlenecked":
                 return f"limited by {self.type}"
+            case "gangs":
+                return f"limited by room for gangs on one {self.type} server"
             case "not_runnable":
                 return f"cannot run: {self.reason}"
             case "declined":
@@ -190,7 +201,7 @@ class Allocation:
         """Steps per second of every job."""
         return dict(zip(self.problem.jobs.ids, self.job_throughput.tolist(), strict=True))
 
-    @property
+    @cached_property
     def stage_of(self) -> Ints:
         """By class: the stage after which it gains nothing more, counted from 0; -1 for classes that stop in none."""
         found = np.full(len(self.classes), -1, dtype=np.intp)
@@ -217,10 +228,25 @@ class Allocation:
             return Limit("not_runnable", reason=self.problem.why_not_runnable(profile))
         if self.class_time[index] >= SATURATED:
             return Limit("saturated")
+        if (crowded := self._crowded(index)) is not None:
+            return Limit("gangs", type=crowded)
         rates = np.where(full, self.problem.type_rates[profile], 0.0)
         if rates.any():
             return Limit("bottlenecked", type=self.problem.types[int(rates.argmax())].name)
         return Limit("declined")
+
+    def _crowded(self, index: int) -> str | None:
+        """The type on which a class pays more for sitting on one server than for its accelerators, if there is one."""
+        workers = int(self.problem.profiles.workers[self._class_profile[index]])
+        stage = int(self.stage_of[index])
+        if workers == 1 or stage < 0:
+            return None
+        prices = self.certificate.stages[stage].prices
+        for kind in self.problem.types:
+            rows = (gang_row(kind.name, size) for size in range(2, workers + 1)) if kind.servers else ()
+            if sum(prices.get(row, 0.0) for row in rows) > workers * prices.get(kind.name, 0.0):
+                return kind.name
+        return None
 
     @property
     def _class_profile(self) -> Ints:

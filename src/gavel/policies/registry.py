@@ -12,6 +12,7 @@ from gavel.core.errors import InputError
 from gavel.core.problem import Problem
 from gavel.policies import agnostic, baselines, completion, cost, fairness, hierarchy, own, scores
 from gavel.policies.policy import Options, Policy
+from gavel.program import deadline
 
 POLICIES: dict[str, Policy] = {
     policy.name: policy
@@ -162,8 +163,9 @@ def allocate(
     normalised: bool = False,
     seed: int = 0,
     compare: bool = True,
+    limit_seconds: float | None = None,
 ) -> Allocation:
-    """Solve a problem by the policy of that name.
+    """Solve a problem by the policy of that name; raises TimeLimitError if that takes longer than the limit.
 
     With `compare`, the bound of an agnostic answer is what the aware policy reaches, and that of a baseline what
     max-min fairness reaches: one more solve.
@@ -185,11 +187,12 @@ def allocate(
     check_needs(chosen, problem)
     if not scores.runnable_jobs(problem).any():
         return _nothing_to_run(chosen, problem)
-    answer = (
-        _agnostic(chosen, problem, options, compare=compare)
-        if heterogeneity_agnostic
-        else chosen.solve(problem, options)
-    )
+    with deadline.at_most(limit_seconds):
+        answer = (
+            _agnostic(chosen, problem, options, compare=compare)
+            if heterogeneity_agnostic
+            else chosen.solve(problem, options)
+        )
     # Some policies leave pairs out of the question; the answer is to the question as it was asked.
     return answer if answer.problem is problem else replace(answer, problem=problem)
 

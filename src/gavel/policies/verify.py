@@ -12,17 +12,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gavel.core.allocation import Allocation, Certificate
+from gavel.core.allocation import Allocation, Certificate, gang_row
 from gavel.core.answer_file import Answer, AnswerStage
 from gavel.core.problem import Bools, Classes, Floats, Problem
 from gavel.policies.claims import Claim, FillingClaim, LevelClaim, RatioClaim, TotalClaim
 from gavel.policies.policy import Options, Policy
 from gavel.policies.registry import find_policy
-from gavel.program.frame import gang_row
-from gavel.program.program import Program
+from gavel.program.program import DUAL_ROUNDING, Program
 
 SAME = 1e-6
 """Numbers that should be equal may differ relatively by this."""
+TINY = 1e-10
+"""What a job or a pair may gain beyond what it pays, in parts of all there is: rounding, which bounds allow for."""
 STUCK = 1e-5
 """A job that is proven unable to rise by more than this part of its reach cannot rise."""
 ROUNDING = 1e-9
@@ -264,12 +265,14 @@ class _Judge:
         pays = program.workers[:, None] * (prices[problem.column_type] + fee) + gangs
         gains = worth[:, None] * rates
         excess = np.where(rates > 0, gains - time[:, None] - pays, -np.inf)
-        allowed = SAME * np.maximum(gains.max(axis=1), (time + np.where(rates > 0, pays, 0.0).max(axis=1)))
+        small = TINY * float(prices @ problem.counts + limits + time.sum())
+        own = np.maximum(gains.max(axis=1), time + np.where(rates > 0, pays, 0.0).max(axis=1))
+        allowed = np.maximum(SAME * own, small)
         for index in (excess.max(axis=1, initial=-np.inf) > allowed).nonzero()[0].tolist():
             kind = problem.types[problem.column_type[int(excess[index].argmax())]].name
             faults.append(f"job {problem.jobs.ids[program.member[index]]!r} gains more on {kind} than it pays")
         time = np.maximum(time, time + excess.max(axis=1, initial=-np.inf))
-        raised, paired = self._pairs(worth, time, prices, fee)
+        raised, paired = self._pairs(worth, time, prices, fee, small)
         faults += paired
         affordable = float((prices + raised) @ problem.counts + limits + time.sum())
         self.report.check(
@@ -290,7 +293,9 @@ class _Judge:
                 total += price * (kind.gangs_on_one_server(size) or 0)
         return paid, total
 
-    def _pairs(self, worth: Floats, time: Floats, prices: Floats, fee: Floats) -> tuple[Floats, list[str]]:
+    def _pairs(
+        self, worth: Floats, time: Floats, prices: Floats, fee: Floats, small: float
+    ) -> tuple[Floats, list[str]]:
         """By type: how much more it would have to cost so that no pair gains; and pairs where that is not rounding."""
         problem, program = self.program.problem, self.program
         raised, faults = np.zeros(len(prices)), []
@@ -310,7 +315,7 @@ class _Judge:
                 most = float(np.sort(left)[-2:].sum()) if one == other else float(left.max() + right.max())
                 over = most - workers * (prices[kind] + fee[column])
                 size = max(worth[first].max() * rates[0, column], worth[second].max() * rates[1, column], 1e-300)
-                if over > SAME * size:
+                if over > max(SAME * size, small):
                     names = problem.jobs.ids[program.member[first[0]]], problem.jobs.ids[program.member[second[-1]]]
                     faults.append(
                         f"a pair like {' and '.join(names)} gains more on {problem.types[kind].name} than it pays"
@@ -387,7 +392,7 @@ class _Judge:
     def _stuck(self, duals: _Duals, position: Floats, stopped: Bools, active: Bools) -> Iterator[str]:
         """Of the jobs that stop in a stage, those that could rise, or are elsewhere."""
         program, ids = self.program, self.program.problem.jobs.ids
-        left = max(duals.affordable - float(duals.worth @ position), 0.0)
+        left = max(duals.affordable - float(duals.worth @ position), DUAL_ROUNDING * duals.affordable)
         headroom = np.divide(left, duals.worth, out=np.full(len(program), np.inf), where=duals.worth > 0)
         saturated = position >= program.reach * (1 - STUCK)
         for index in (stopped & ~saturated & (headroom > STUCK * program.reach)).nonzero()[0].tolist():

@@ -15,6 +15,7 @@ from typing import TypeVar
 
 import numpy as np
 
+from gavel.core.allocation import gang_row
 from gavel.core.errors import InputError
 from gavel.core.problem import Bools, Floats, Ints, Problem
 from gavel.program.columns import Columns, Places
@@ -305,15 +306,6 @@ def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[Limit]:
                     combos = (here & (workers[c.first] >= size)).nonzero()[0]
                     found.append(Limit(gang_row(kind.name, size), combos, most))
     return found
-
-
-def gang_row(kind: str, workers: int) -> str:
-    """The name of the row that limits gangs of this size or larger on one server each.
-
-    >>> gang_row("v100", 4)
-    'v100: gangs of 4'
-    """
-    return f"{kind}: gangs of {workers}"
 
 
 def _partners(c: Combos, repeated: Bools, cuts: Cuts) -> list[tuple[int, Ints]]:

@@ -9,6 +9,7 @@ from typing import Literal
 import highspy
 import numpy as np
 
+from gavel.program import deadline
 from gavel.program.lp import Bools, Floats, Ints, Lp, LpSolution, SolverFailed
 from gavel.program.rows import Rows
 
@@ -89,6 +90,7 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
     _pass(highs, lp, columns)
     batch = max(SIFTING_BATCH, len(lp.cost) // SIFTING_PART)
     for _ in range(SIFTING_ROUNDS):
+        deadline.check()
         _run(highs, method)
         solution = highs.getSolution()
         duals = _completed(lp, -np.array(solution.row_dual), active)
@@ -170,6 +172,9 @@ def reused(method: Method, size: int) -> highspy.Highs:
         kept = _reused.by_method[method] = _Kept(_made(method))
     clock = kept.highs.getRunTime()
     seconds, iterations = SECONDS + SECONDS_EACH * size, ITERATIONS + ITERATIONS_EACH * size
+    if (left := deadline.seconds_left()) < 2 * seconds:
+        seconds = max(left, 0.0) / 2
+        kept.seconds = 0.0
     # Setting an option takes as long as a few iterations, so what is about right stays.
     if not seconds <= kept.seconds - clock <= 2 * seconds:
         kept.seconds = clock + 2 * seconds

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from gavel.program import deadline
 from gavel.program.lp import Floats, Ints, Lp, LpSolution, SolverFailed
 from gavel.program.rows import Rows
 
@@ -37,6 +38,7 @@ def solve(lp: Lp) -> LpSolution:
     best, best_error = point, np.inf
     with np.errstate(all="ignore"):  # a breakdown shows as an error that is not finite, and ends the loop
         for _ in range(ITERATIONS):
+            deadline.check()
             residual = _residual(blocks, point)
             if not np.isfinite(residual.error) or residual.error > 1e6 * best_error:
                 break

@@ -26,6 +26,8 @@ LEVEL_TOLERANCE = 5e-8
 LEVEL_STEPS = 60
 STUCK = 1e-6
 """A class that is proven unable to rise by more than this part of its reach counts as stuck."""
+DUAL_ROUNDING = 1e-12
+"""What an inequality may be off by, relative to what is affordable: a worth that is mere rounding proves nothing."""
 FILLING = 1e-3
 """What filling may gain, in parts of what raising every class to the ceiling does, where one program does both."""
 RATIO_TOLERANCE = 1e-7
@@ -69,7 +71,7 @@ class Proof:
 
     def headroom(self, throughput: Floats) -> Floats:
         """By class: how much more a member could have at most while no other class falls below this throughput."""
-        left = max(self.affordable - float(self.worth @ throughput), 0.0)
+        left = max(self.affordable - float(self.worth @ throughput), DUAL_ROUNDING * self.affordable)
         return np.asarray(np.divide(left, self.worth, out=np.full(len(self.worth), np.inf), where=self.worth > 0))
 
     def times(self, factor: float) -> Proof:
@@ -390,7 +392,7 @@ class Program:
             begin = Start(grouping, grouping.polytope.start(unhindered.amounts, level=1.0))
             return self._at_ceiling(demand, floors, unhindered, begin)
         low, high, sharp = -np.inf, top, False
-        asked, given, point = high, floors, None
+        asked, given, point, proof = high, floors, None, None
         for _ in range(LEVEL_STEPS):
             solved = self._solve(None, floors, demand.at(asked), start=start, exact=sharp)
             start, got = solved.start, solved.point.throughput
@@ -398,24 +400,31 @@ class Program:
             reached = min(demand.reached(got * (1 + slack / 2)), high)
             if reached >= low or point is None:
                 low, given, point = reached, got, solved.point
-            proof = self._proof(solved)
-            before, high = high, _meet(demand, proof.worth, proof.affordable, low, high)
+            found = self._proof(solved)
+            before, high = high, _meet(demand, found.worth, found.affordable, low, high)
+            # A level that is just reached has no duals; those that led there prove that it is the highest.
+            proof = found if proof is None or (found.worth.any() and high <= before) else proof
             close = high - low <= LEVEL_TOLERANCE * max(abs(high), 1e-3 * abs(top))
             if (close and (not exact or solved.checked.solution.vertex)) or (sharp and high >= before):
                 break
             # What was said may be too coarse to continue with: then the same is asked for more exactly.
             sharp = sharp or close or high >= before
             asked, start = (asked, start) if close else (high, start if solved.checked.solution.vertex else None)
-        if point is None or start is None or high - low > TOLERANCE * max(abs(high), 1e-3 * abs(top)):
+        if point is None or start is None or proof is None or high - low > TOLERANCE * max(abs(high), 1e-3 * abs(top)):
             raise SolverError(
                 f"the highest level is between {low:.9g} and {high:.9g}, and no solver could tell more closely"
             )
         slope = float(proof.worth @ demand.slope(low))
+        if exact and slope > 0:
+            # The point that was found owes something to the slack of the floors; what the duals afford does not.
+            excess = float(proof.worth @ demand.at(low)) - proof.affordable
+            low, high = (low - excess / slope,) * 2 if excess > 0 else (low, high)
         if high >= top and float(proof.worth @ demand.at(top)) <= proof.affordable:
             proof = self._ceiling_proof(demand, top)  # nothing but the ceiling holds the level back
         else:
             proof = proof.times(1.0 / slope) if slope > 0 else proof.times(0.0)
-        needed = np.minimum(np.maximum(demand.at(low), floors), given)
+        asked_for = demand.at(low)
+        needed = np.where(asked_for > floors, np.minimum(asked_for, given), floors)
         return Level(low, max(high, low), needed, proof, point, start, self)
 
     @property

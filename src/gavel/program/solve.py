@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gavel.core.errors import SolverError
-from gavel.program import highs, interior, single
+from gavel.program import deadline, highs, interior, single
 from gavel.program.lp import Bound, Lp, LpSolution, SolverFailed
 
 TOLERANCE = 1e-6
@@ -52,7 +52,11 @@ def solve(
     `exact` asks for a vertex. A start that is none must be a solution of this very program, close to the vertex.
     """
     failures: list[str] = []
+    deadline.check()
+    if lp.sharing is not None:
+        deadline.announce(*lp.matrix.shape)
     for attempt in attempts or _attempts(lp, start, exact=exact):
+        deadline.check()
         try:
             solution = attempt()
         except SolverFailed as failure:

@@ -16,15 +16,18 @@ from gavel.runtime.engine import Done, Engine
 
 Solver = Callable[[Problem], Allocation]
 TICK_SECONDS = 0.25
+GIVING_UP_SECONDS = 1.0
+"""How long after its time limit a policy may still come to an end by itself."""
 
 
 class Clockwork:
     """Drives an engine; everything but the policy happens in one event loop, so nothing needs a lock."""
 
-    def __init__(self, engine: Engine, solver: Solver) -> None:
+    def __init__(self, engine: Engine, solver: Solver, *, solve_limit_seconds: float = 60.0) -> None:
         self.engine = engine
         self._solver = solver
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="policy")
+        self._limit = solve_limit_seconds
+        self._thread = _policy_thread()
         self._something = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._asked: set[asyncio.Future[None]] = set()
@@ -69,10 +72,21 @@ class Clockwork:
         task.add_done_callback(self._asked.discard)
 
     async def _answer(self, solve: Solve) -> None:
-        """Ask the policy in its thread: a slow one delays no round."""
+        """Ask the policy in its thread: a slow one delays no round, and one without an answer is left behind.
+
+        Solvers end by themselves when time is up; what is waited for longer is a policy that does not ask them.
+        """
         engine, loop = self.engine, asyncio.get_running_loop()
+        thread = self._thread
         try:
-            allocation = await loop.run_in_executor(self._thread, self._solver, solve.problem)
+            asked = loop.run_in_executor(thread, self._solver, solve.problem)
+            allocation = await asyncio.wait_for(asked, self._limit + GIVING_UP_SECONDS)
+        except TimeoutError:
+            if self._thread is thread:
+                thread.shutdown(wait=False, cancel_futures=True)
+                self._thread = _policy_thread()
+            reason = f"no answer within the time limit of {self._limit:g} s"
+            engine.post(SolveFailed(engine.clock(), solve.number, reason), {})
         except GavelError as error:
             engine.post(SolveFailed(engine.clock(), solve.number, str(error)), {})
         except Exception as error:  # noqa: BLE001 - a bug in a policy must not stop the cluster
@@ -84,6 +98,10 @@ class Clockwork:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             self.engine.fleet.tick()
+
+
+def _policy_thread() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix="policy")
 
 
 def _resolving(future: asyncio.Future[None]) -> Done:

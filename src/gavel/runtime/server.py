@@ -54,6 +54,8 @@ class ServeSettings:
     mechanism: Literal["credits", "plain"] = "credits"
     round_seconds: float = 360.0
     min_seconds_between_allocations: float = 0.0
+    solve_limit_seconds: float = 60.0
+    """A solve that takes longer is given up: the old allocation stays in force, and the next round asks again."""
     throughputs: str = "builtin"
     profiled: tuple[str, ...] = ()
     """Tables that `gavel profile` has written: what they say counts as measured."""
@@ -129,7 +131,12 @@ def _rounds(settings: ServeSettings) -> Settings:
 
 def _solver(settings: ServeSettings) -> Solver:
     def solve(problem: Problem) -> Allocation:
-        return allocate(problem, settings.policy, heterogeneity_agnostic=settings.agnostic)
+        return allocate(
+            problem,
+            settings.policy,
+            heterogeneity_agnostic=settings.agnostic,
+            limit_seconds=settings.solve_limit_seconds,
+        )
 
     return solve
 
@@ -152,7 +159,7 @@ async def serving(
     settings.folder.mkdir(parents=True, exist_ok=True)
     with Journal(settings.journal or sqlite_url(settings.folder / "journal.sqlite")) as journal:
         engine = build_engine(settings, journal, table=table)
-        clockwork = Clockwork(engine, solver or _solver(settings))
+        clockwork = Clockwork(engine, solver or _solver(settings), solve_limit_seconds=settings.solve_limit_seconds)
         logs = Logs(settings.folder / "logs", limit=int(settings.log_megabytes * 2**20))
         options = [
             *SERVER_OPTIONS,
