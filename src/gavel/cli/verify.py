@@ -24,7 +24,10 @@ def verify_command(
     ] = "builtin",
     as_json: AsJson = False,
 ) -> None:
-    """Check an answer by weak duality alone, without a solver; exit code 1 if anything is wrong."""
+    """Check an answer of allocate without a solver.
+
+    Feasibility, every bound and every job that cannot rise, by weak duality alone; exit code 1 if anything is wrong.
+    """
     if str(answer) == "-" == str(problem):
         raise InputError("only one of the two files can come from standard input; give the other one a name")
     found = _read(answer)

@@ -8,7 +8,8 @@ from gavel.core.allocation import Allocation, Certificate, Stage
 from gavel.core.errors import SolverError
 from gavel.core.problem import Floats
 from gavel.policies.scores import Score
-from gavel.program.program import Point, Program
+from gavel.program.program import Program
+from gavel.program.proof import Point
 
 WRONG_SIDE = 1e-5
 """An objective that passes its bound by more than this, relatively, is not rounding but a mistake of ours."""

@@ -18,7 +18,8 @@ from gavel.core.problem import Bools, Classes, Floats, Problem
 from gavel.policies.claims import Claim, FillingClaim, LevelClaim, RatioClaim, TotalClaim
 from gavel.policies.policy import Options, Policy
 from gavel.policies.registry import find_policy
-from gavel.program.program import DUAL_ROUNDING, Program
+from gavel.program.program import Program
+from gavel.program.proof import DUAL_ROUNDING
 
 SAME = 1e-6
 """Numbers that should be equal may differ relatively by this."""

@@ -14,11 +14,14 @@ import numpy as np
 from gavel.core.allocation import Stage
 from gavel.core.errors import SolverError
 from gavel.core.problem import Bools, Floats
-from gavel.program.demand import Demand
-from gavel.program.program import STUCK, Level, Point, Program, Proof, Start
+from gavel.program.demand import Demand, Proportional
+from gavel.program.program import Level, Program
+from gavel.program.proof import STUCK, Point, Proof, Start
 
 SAME_LEVEL = 1e-9
 """A stage that rises by less than this, relative to all stages so far, only finds more classes that are stuck."""
+SETTLED = 1e-7
+"""How far from where it stopped a class may be, in parts of its reach."""
 LOOSEST = 1e-3
 """Beyond this tolerance something other than rounding is wrong."""
 
@@ -71,7 +74,23 @@ def water_fill(program: Program, rise: Rise) -> Filled:
     stages = tuple(
         program.stage("level", step.level, step.bound, step.proof, step.stopped.nonzero()[0]) for step in steps
     )
-    return Filled(point, stages, first)
+    return Filled(_settled(program, position, point), stages, first)
+
+
+def _settled(program: Program, position: Floats, point: Point) -> Point:
+    """A point at which every class stands where it stopped.
+
+    At the last level some classes may be above their place: what tiny slack of the floors sets free can be a lot where
+    prices are high. Going as far as possible in proportion to the places leaves nothing to give away.
+    """
+
+    def off(at: Point) -> float:
+        return float((np.abs(at.throughput - position) / program.reach).max())
+
+    if off(point) <= SETTLED or not position.any():
+        return point
+    level = program.max_level(Proportional(position), exact=True)
+    return min(point, level.point, key=off)
 
 
 def _per_level(proof: Proof, slope: Floats) -> Proof:
