@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, overload
 
 import numpy as np
 
@@ -86,6 +86,35 @@ class Stage:
     __hash__ = None  # type: ignore[assignment] # arrays have no hash
 
 
+class Stages(Sequence[Stage]):
+    """Stages that are worked out when they are first looked at: most allocations are never explained."""
+
+    def __init__(self, work_out: Callable[[], tuple[Stage, ...]]) -> None:
+        self._work_out = work_out
+
+    @cached_property
+    def _stages(self) -> tuple[Stage, ...]:
+        return self._work_out()
+
+    def __len__(self) -> int:
+        return len(self._stages)
+
+    @overload
+    def __getitem__(self, index: int) -> Stage: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Stage, ...]: ...
+    def __getitem__(self, index: int | slice) -> Stage | tuple[Stage, ...]:
+        return self._stages[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._stages == tuple(other)
+
+    __hash__ = None  # type: ignore[assignment] # arrays have no hash
+
+    def __repr__(self) -> str:
+        return repr(self._stages)
+
+
 @dataclass(frozen=True, slots=True)
 class Certificate:
     """How good an allocation is, by weak duality: nobody can do better than `bound`."""
@@ -98,7 +127,7 @@ class Certificate:
     unmet: tuple[str, ...] = ()
     """Jobs whose deadline cannot be met."""
     notes: tuple[str, ...] = field(default=())
-    stages: tuple[Stage, ...] = field(default=())
+    stages: Sequence[Stage] = field(default=())
     """One for each optimum that was taken in turn; together they prove the bound."""
 
     @property

@@ -60,7 +60,7 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911 - one answer for each kind of 
             return value
         case Mapping():
             return {name: to_plain(item) for name, item in value.items()}
-        case tuple() | list():
+        case Sequence():
             return [to_plain(item) for item in value]
         case set():
             return sorted(map(to_plain, value))

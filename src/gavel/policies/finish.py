@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from gavel.core.allocation import Allocation, Certificate, Stage
@@ -25,7 +26,7 @@ def certified(
     prices: Floats,
     minimised: bool = False,
     unmet: tuple[str, ...] = (),
-    stages: tuple[Stage, ...] = (),
+    stages: Sequence[Stage] = (),
 ) -> Allocation:
     """The allocation at this point, with the score as its objective."""
     by_type = {t.name: price for t, price in zip(program.problem.types, prices.tolist(), strict=True)}

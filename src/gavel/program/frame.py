@@ -25,7 +25,7 @@ MOST_COMBOS = 20_000_000
 """Beyond this the columns alone take gigabytes."""
 KEPT_CLASSES = 150
 """Larger frames are built for every program: they take much memory and are hardly ever used twice."""
-KEPT_FRAMES = 16
+KEPT_FRAMES = 100
 SMALL_POOL = 6
 """In a pool of one profile with more classes than this, no class is likely to need half of the time of all."""
 
@@ -154,7 +154,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> Frame
         len(profile),
         tuple(kind.name for kind in problem.types),
         tuple(limit.name for limit in limits),
-        len(np.unique(combos.pool[combos.side != 0])),
+        int(combos.pool[combos.side != 0].max()) + 1 if combos.side.any() else 0,
         len(partners),
     )
     places = _places(combos, rows, limits, partners)
@@ -310,8 +310,10 @@ def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[Limit]:
 
 def _partners(c: Combos, repeated: Bools, cuts: Cuts) -> list[tuple[int, Ints]]:
     """Single jobs in pools of one profile, for which a row says that they do not pair with themselves."""
-    found = []
+    found: list[tuple[int, Ints]] = []
     alike = ((c.pool >= 0) & (c.side == 0)).nonzero()[0]
+    if not len(alike):
+        return found
     for number in np.unique(c.pool[alike]).tolist():
         pool = alike[c.pool[alike] == number]
         single = pool[~repeated[c.first[pool]]].tolist()

@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from gavel.core.allocation import Allocation, Certificate, Stage, StageKind
+from gavel.core.allocation import Allocation, Certificate, Stage, StageKind, Stages
 from gavel.core.errors import SolverError
 from gavel.core.problem import Bools, Classes, Floats, Ints, JobField, Problem, grouped
 from gavel.program import highs
@@ -47,11 +47,11 @@ class Solution:
         return self.proof.prices[: len(self.program.problem.types)]
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
-        return (self.program.stage("total", self.value, self.bound, self.proof, self.program.everyone),)
+    def stages(self) -> Stages:
+        return Stages(lambda: (self.program.stage("total", self.value, self.bound, self.proof, self.program.everyone),))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Level:
     """The highest level that all classes can stand at together."""
 
@@ -73,13 +73,16 @@ class Level:
         """By type: by how much the level would rise with one more accelerator."""
         return self.proof.prices[: len(self.program.problem.types)]
 
-    @property
+    @cached_property
     def stuck(self) -> Bools:
         """By class: whether it is proven that it cannot have more than this level asks for unless another has less."""
         return np.asarray(self.proof.headroom(self.needed) <= STUCK * self.program.reach)
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> Stages:
+        return Stages(self._stages)
+
+    def _stages(self) -> tuple[Stage, ...]:
         program, filled = self.program, self.filled
         if filled is None:
             return (program.stage("level", self.value, self.bound, self.proof, program.everyone),)
@@ -150,20 +153,25 @@ class Program:
 
     def _grouping(self, gain: Floats | None) -> Grouping:
         """Classes that run alike, and to which a step is worth the same, as one; those set apart by themselves."""
-        label, key = self.everyone, b""
-        if self._mergeable:
-            code = self.profile
-            if gain is not None:
-                _, number = np.unique(gain, return_inverse=True)
-                code = code * (len(number) + 1) + number
-            code = np.where(self._apart, int(code.max()) + 1 + self.everyone, code)
-            label = np.unique(code, return_inverse=True)[1].astype(np.intp)
-            key = label.tobytes()
+        if not self._mergeable:
+            return self._each_alone
+        code = self.profile
+        if gain is not None:
+            _, number = np.unique(gain, return_inverse=True)
+            code = code * (len(number) + 1) + number
+        code = np.where(self._apart, int(code.max()) + 1 + self.everyone, code)
+        label = np.unique(code, return_inverse=True)[1].astype(np.intp)
+        key = label.tobytes()
         found = self._groupings.get(key)
         if found is None:
             found = Grouping.of(self.problem, self.profile, self.count, label, frozenset(self._cuts))
             self._groupings[key] = found
         return found
+
+    @cached_property
+    def _each_alone(self) -> Grouping:
+        """Every class a group by itself."""
+        return Grouping.of(self.problem, self.profile, self.count, self.everyone, frozenset())
 
     def _solve(
         self,
@@ -250,7 +258,7 @@ class Program:
             if reached >= demand.ceiling(self.reach):
                 return self._at_ceiling(demand, np.zeros(len(self)), filled.point, start, filled), filled.point
         level = self.max_level(demand, start=start)
-        if level.stuck.all():
+        if self._unhindered is None and level.stuck.all():
             return level, level.point
         filled = self.maximise(gain, floors=level.needed, start=level.start)
         return replace(level, filled=filled), filled.point
@@ -261,7 +269,7 @@ class Program:
         Groups that reach the ceiling without filling say little of their members, who then run no faster than needed.
         """
         polytope = self.polytope
-        if len(polytope) >= len(polytope.combos) or polytope.is_large or polytope.unhindered is not None:
+        if polytope.unhindered is not None or len(polytope) >= len(polytope.combos) or polytope.is_large:
             return False
         if self._mergeable:
             top = demand.at(demand.ceiling(self.reach))
@@ -369,7 +377,7 @@ class Program:
         needed = np.where(asked_for > floors, np.minimum(asked_for, given), floors)
         return Level(low, max(high, low), needed, proof, point, start, self)
 
-    @property
+    @cached_property
     def _unhindered(self) -> Point | None:
         """The point at which every class has the most that it can reach, if there is room for that."""
         grouping = self._grouping(None)
@@ -529,7 +537,10 @@ class Ratio:
     """The least that all must be charged, where there are floors."""
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> Stages:
+        return Stages(self._stages)
+
+    def _stages(self) -> tuple[Stage, ...]:
         program = self.program
         best = program.stage("ratio", self.ratio, self.bound, self.at.proof, program.everyone)
         if self.least is None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gavel.core.errors import SolverError
-from gavel.program import deadline, highs, interior, single
+from gavel.program import deadline, highs, interior, shortlist, single
 from gavel.program.lp import Bound, Lp, LpSolution, SolverFailed
 
 TOLERANCE = 1e-6
@@ -79,6 +79,8 @@ def _attempts(lp: Lp, start: LpSolution | None, *, exact: bool) -> Iterator[Atte
     large = structured and is_large(lp.classes, lp.matrix.shape[1] - 1)
     if single.fits(lp):
         yield lambda: single.solve(lp)
+    if shortlist.fits(lp):
+        yield lambda: shortlist.solve(lp)
     if large:
         if exact:
             yield lambda: highs.vertex(lp, interior.solve(lp) if start is None or start.vertex else start)

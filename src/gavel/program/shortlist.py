@@ -1,0 +1,103 @@
+"""Programs in which most classes get nothing, as where a queue is long and comes in order. Solved for a few of them.
+
+Whoever gains most for what it takes is on the list; the prices of the coupling rows say who else would pay them, and
+those join until nobody would. The duals of the others follow from the prices, so the bound holds for all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from gavel.program import highs
+from gavel.program.columns import Columns
+from gavel.program.lp import Bools, Floats, Ints, Lp, LpSolution, SolverFailed
+
+FEWEST_CLASSES = 150
+"""With fewer, simplex on all of them is as fast."""
+LONGEST = 300
+"""Where more would have to be listed at first, the interior-point method on all of them is faster."""
+FILLING = 1.5
+"""How often those who are listed first would fill the cluster."""
+ROUNDS = 20
+PAYS = 1e-9
+"""Who would gain less than this by joining, in parts of the largest cost, gains by rounding only."""
+
+
+def fits(lp: Lp) -> bool:
+    """Whether a program is of this kind: one class runs in each column, nobody has a floor, and most get nothing."""
+    if lp.grid is None or lp.has_level or lp.classes < FEWEST_CLASSES or lp.rhs[lp.rows.floors].any():
+        return False
+    return len(_first(lp)) <= min(LONGEST, lp.classes - 1)
+
+
+def solve(lp: Lp) -> LpSolution:
+    """Solve a program that fits."""
+    m, owner, cost = lp.classes, _owner(lp), lp.cost[:-1]
+    time, _, _ = _entries(lp)
+    listed = np.zeros(m, dtype=bool)
+    listed[_first(lp)] = True
+    for _ in range(ROUNDS):
+        columns = np.append(listed[owner].nonzero()[0], len(owner))
+        part, count = _part(lp, listed, columns), int(listed.sum())
+        found = highs.solve(part, "primal simplex")
+        prices = np.zeros(len(lp.rhs))
+        prices[lp.rows.coupling] = np.maximum(found.duals[part.rows.coupling], 0.0)
+        # What a class would pay for its time, once it has paid for all else.
+        prices[lp.rows.times] = np.maximum(
+            _most((cost - lp.matrix.transposed_times(prices)[:-1]) / time, owner, m), 0.0
+        )
+        others = np.where(listed, 0.0, prices[lp.rows.times])
+        joining = (others > PAYS * float(np.abs(cost).max(initial=0.0))).nonzero()[0]
+        if not len(joining):
+            x = np.zeros(len(lp.cost))
+            x[columns] = found.x
+            return LpSolution(x, prices)
+        listed[joining[np.argsort(-others[joining], kind="stable")[:count]]] = True
+    raise SolverFailed(f"the shortlist still grows after {ROUNDS} rounds")
+
+
+def _first(lp: Lp) -> Ints:
+    """The classes that gain most for what they take, as many as would fill the cluster and half of it again."""
+    m, owner = lp.classes, _owner(lp)
+    time, load, kind = _entries(lp)
+    at_once = np.zeros((m, int(kind.max(initial=0)) + 1))
+    np.maximum.at(at_once, (owner, kind), time / load)  # how many would fit on a type
+    ranked = np.argsort(-_most(lp.cost[:-1] / load, owner, m), kind="stable")
+    filled = (1.0 / np.maximum(at_once.sum(axis=1), 1e-12))[ranked].cumsum()
+    return ranked[: int(np.searchsorted(filled, FILLING)) + 1]
+
+
+def _owner(lp: Lp) -> Ints:
+    if lp.grid is None:
+        raise SolverFailed("columns that run two classes need a general solver")
+    return lp.grid[0]
+
+
+def _entries(lp: Lp) -> tuple[Floats, Floats, Ints]:
+    """By column but the level: what it takes of its class's time and of its type, and which type that is."""
+    places = lp.matrix.places
+    begin = places.indptr[:-2]  # the rows of a column are its time, its floor, its type, and perhaps others
+    return lp.matrix.data[begin], lp.matrix.data[begin + 2], places.indices[begin + 2] - lp.rows.types.start
+
+
+def _most(values: Floats, owner: Ints, classes: int) -> Floats:
+    """By class: the largest value of its columns."""
+    most = np.full(classes, -np.inf)
+    np.maximum.at(most, owner, values)
+    return most
+
+
+def _part(lp: Lp, listed: Bools, columns: Ints) -> Lp:
+    """The program of the listed classes; their floors ask for nothing."""
+    count, rows = int(listed.sum()), replace(lp.rows, classes=int(listed.sum()))
+    number = np.full(lp.rows.count, -1)
+    number[lp.rows.times][listed] = np.arange(count)
+    number[lp.rows.floors][listed] = np.arange(count, 2 * count)
+    number[lp.rows.coupling] = np.arange(2 * count, rows.count)
+    part = lp.matrix.select(columns)
+    row = number[part.places.indices]
+    kept = row >= 0
+    matrix = Columns.of(row[kept], part.places.column[kept], part.data[kept], (rows.count, len(columns)))
+    return Lp(lp.cost[columns], matrix, lp.rhs[number >= 0], rows, has_level=False, grid=None)
