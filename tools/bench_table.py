@@ -15,14 +15,21 @@ ROWS: tuple[tuple[str, str], ...] = (
     ("--policy max_min_fairness --jobs 2048 --against textbook", "at least 10x the textbook"),
     ("--policy max_min_fairness --jobs 512 --space-sharing --against textbook", "at least 500x the textbook"),
     ("--policy max_min_fairness --jobs 1000000 --space-sharing", "under 1 s and 2 GB"),
-    ("--policy hierarchical --jobs 2048", "under 0.5 s"),
-    ("--policy hierarchical --jobs 2048 --space-sharing", "under 1 s"),
+    ("--policy hierarchical --jobs 2048", "under 0.05 s"),
+    ("--policy hierarchical --jobs 2048 --space-sharing", "under 0.2 s"),
     ("--policy finish_time_fairness --jobs 2048 --distinct --against textbook", "under 1 s"),
     ("--policy finish_time_fairness --jobs 100000 --distinct", "under 20 s"),
     ("--policy makespan --jobs 2048 --distinct --against textbook", "under 0.3 s"),
     ("--policy makespan --jobs 100000 --distinct", "under 20 s"),
-    ("--policy max_min_fairness --jobs 600 --distinct --space-sharing", "-"),
-    ("--policy max_min_fairness_water_filling --jobs 2048 --distinct", "-"),
+    ("--policy max_min_fairness --jobs 600 --own-rates --space-sharing", "-"),
+    ("--policy max_min_fairness_water_filling --jobs 2048", "-"),
+    ("--policy max_min_fairness_water_filling --jobs 2048 --distinct", "under 0.28 s"),
+    *(
+        (f"--policy {policy} --jobs {jobs} --distinct --space-sharing{cluster}", f"under {target} s")
+        for policy in ("makespan", "finish_time_fairness")
+        for jobs, target in ((500, "0.3"), (1000, "1"), (2000, "3"), (10000, "30"))
+        for cluster in ("", " --accelerators 36")
+    ),
     ("--policy fifo --jobs 2048 --distinct", "-"),
     ("--policy min_cost_slo --jobs 2048 --distinct", "-"),
 )

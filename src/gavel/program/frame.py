@@ -53,6 +53,8 @@ class Combos:
     """In a pool of two profiles, 1 for the classes of one and -1 for those of the other; elsewhere 0."""
     load: Floats
     """The part of its workers' accelerators that a class takes: half of them in a pool."""
+    sharing: bool
+    """Whether some combo shares accelerators, as a pair or in a pool."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -115,9 +117,8 @@ class Frame:
         """By combo: the instances at once that stand for 1 in a program, as many as members or accelerators allow."""
         c = self.combos
         room = self.counts[c.kind] / self.workers[c.first]
-        pooled = c.pool >= 0
-        if pooled.any():
-            room[pooled & (c.side == 0)] *= 2.0
+        if c.sharing:
+            room[(c.pool >= 0) & (c.side == 0)] *= 2.0
         unit = np.minimum(count[c.first], room)
         if len(c.shared):
             s = c.shared
@@ -149,14 +150,13 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> Frame
     workers, fastest = problem.profiles.workers[profile].astype(float), problem.fastest_rates[profile]
     combos = _combos(problem, profile, repeated)
     limits = tuple(_gang_limits(problem, combos, workers))
-    partners = tuple(_partners(combos, repeated, cuts))
-    rows = Rows(
-        len(profile),
-        tuple(kind.name for kind in problem.types),
-        tuple(limit.name for limit in limits),
-        int(combos.pool[combos.side != 0].max()) + 1 if combos.side.any() else 0,
-        len(partners),
-    )
+    partners: tuple[tuple[int, Ints], ...] = ()
+    balances = 0
+    if len(problem.pairs):
+        partners = tuple(_partners(combos, repeated, cuts))
+        balances = int(combos.pool[combos.side != 0].max(initial=-1)) + 1
+    names = tuple(kind.name for kind in problem.types)
+    rows = Rows(len(profile), names, tuple(limit.name for limit in limits), balances, len(partners))
     places = _places(combos, rows, limits, partners)
     m = len(profile)
     at = places.indices[: len(places.indices) - m]
@@ -165,8 +165,9 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> Frame
     best_load = np.zeros((m, len(problem.types)))
     np.add.at(best_load, (combos.first, combos.kind), best * workers[combos.first])
     most = np.ones(rows.count)
-    most[rows.limits] = [1.0 if limit.most else 0.0 for limit in limits]
-    most[rows.balances_at], most[rows.partners_at] = 0.0, 0.0
+    if limits:
+        most[rows.limits] = [1.0 if limit.most else 0.0 for limit in limits]
+    most[rows.balances_at.start :] = 0.0
     return Frame(
         rows,
         workers,
@@ -191,11 +192,12 @@ def _combos(problem: Problem, profile: Ints, repeated: Bools) -> Combos:
     first, column = (rates > 0).nonzero()
     alone = len(first)
     second, rate, second_rate = np.full(alone, -1), rates[first, column], np.zeros(alone)
-    pool, side = np.full(alone, -1), np.zeros(alone)
+    pool, side, load = second, second_rate, np.ones(alone)
     if len(problem.pairs):
         parts = [(first, second, column, rate, second_rate, pool, side)]
         parts += _sharing(problem, profile, repeated)
         first, second, column, rate, second_rate, pool, side = map(np.concatenate, zip(*parts, strict=True))
+        load = np.where(pool >= 0, 0.5, 1.0)
     return Combos(
         first,
         second,
@@ -206,7 +208,8 @@ def _combos(problem: Problem, profile: Ints, repeated: Bools) -> Combos:
         (second >= 0).nonzero()[0],
         pool,
         side,
-        np.where(pool >= 0, 0.5, 1.0),
+        load,
+        len(first) > alone,
     )
 
 
@@ -279,7 +282,7 @@ def _class_pairs(members: _Members, first: Ints, second: Ints) -> tuple[Ints, In
 
 
 def _reach(fastest: Floats, c: Combos) -> Floats:
-    if not len(c.shared) and not (c.pool >= 0).any():
+    if not c.sharing:
         return fastest
     reach, s = fastest.copy(), c.shared
     np.maximum.at(reach, c.first, c.rate)

@@ -62,10 +62,10 @@ class Polytope:
         """All rows in units; each program sets the last column, the level."""
         return self.frame.matrix(self.unit, self.count)
 
-    @cached_property
+    @property
     def shares(self) -> bool:
         """Whether some combo runs two classes, or one beside others."""
-        return len(self.combos.shared) > 0 or bool((self.combos.pool >= 0).any())
+        return self.combos.sharing
 
     @property
     def is_large(self) -> bool:
@@ -179,7 +179,7 @@ class Polytope:
         if len(s):
             factor[s] = np.minimum(factor[s], over[c.second[s]])
         x[:-1] *= factor
-        if (c.pool >= 0).any():
+        if c.sharing and (c.pool >= 0).any():
             x[:-1] = self._balanced(x[:-1])
         used = self.matrix.times(x)
         x = x[:-1] / np.maximum(used[rows.types], 1.0)[c.kind]

@@ -18,7 +18,8 @@ from gavel.core.problem import Bools, Classes, Floats, Ints, JobField, Problem, 
 from gavel.program import highs
 from gavel.program.demand import Demand
 from gavel.program.grouping import Entries, Grouping
-from gavel.program.polytope import Duals, Polytope
+from gavel.program.lp import Lp
+from gavel.program.polytope import Polytope
 from gavel.program.proof import STUCK, Point, Proof, Start
 from gavel.program.solve import TOLERANCE, Checked, solve
 
@@ -65,8 +66,8 @@ class Level:
     """A point at which every class stands there."""
     start: Start
     program: Program
-    filled: Solution | None = None
-    """What was given away beyond the level, if that took a program of its own."""
+    filled: Callable[[], Solution] | None = None
+    """What was given away beyond the level, if anything was."""
 
     @property
     def prices(self) -> Floats:
@@ -83,7 +84,7 @@ class Level:
         return Stages(self._stages)
 
     def _stages(self) -> tuple[Stage, ...]:
-        program, filled = self.program, self.filled
+        program, filled = self.program, self.filled and self.filled()
         if filled is None:
             return (program.stage("level", self.value, self.bound, self.proof, program.everyone),)
         stuck = self.stuck
@@ -95,8 +96,9 @@ class Level:
 class _Solved:
     """A linear program of groups that was solved, and what its classes get."""
 
+    lp: Lp
+    scale: Floats
     checked: Checked
-    duals: Duals
     point: Point
     start: Start
 
@@ -202,8 +204,7 @@ class Program:
             least = kept if goal is None else kept + float(checked.solution.x[-1]) * np.maximum(goal - kept, 0.0)
             if not refine or not self._refined(grouping, amounts, least):
                 point = Point(grouping, amounts, grouping.dealt(amounts, least))
-                duals = polytope.duals(lp, checked.bound, scale)
-                return _Solved(checked, duals, point, Start(grouping, checked.solution))
+                return _Solved(lp, scale, checked, point, Start(grouping, checked.solution))
         raise SolverError("groups of jobs that run alike were refined without end; please report the problem file")
 
     def _refined(self, grouping: Grouping, amounts: Floats, least: Floats) -> bool:
@@ -227,7 +228,8 @@ class Program:
 
         Only classes that are `held` up by a floor are worth more than they gain.
         """
-        grouping, duals = solved.point.grouping, solved.duals
+        grouping = solved.point.grouping
+        duals = grouping.polytope.duals(solved.lp, solved.checked.bound, solved.scale)
         worth = grouping.parts(duals.worth) * size
         if held is not None:
             worth = np.where(held, worth, 0.0)
@@ -252,16 +254,15 @@ class Program:
         """
         start: Start | None = None
         if self._may_reach_ceiling(demand):
-            filled = self._filled_ceiling(demand, gain)
-            start = filled.start
-            reached = demand.reached(filled.point.throughput * (1 + filled.point.grouping.polytope.slack / 2))
+            point, start, filled = self._filled_ceiling(demand, gain)
+            reached = demand.reached(point.throughput * (1 + point.grouping.polytope.slack / 2))
             if reached >= demand.ceiling(self.reach):
-                return self._at_ceiling(demand, np.zeros(len(self)), filled.point, start, filled), filled.point
+                return self._at_ceiling(demand, np.zeros(len(self)), point, start, filled), point
         level = self.max_level(demand, start=start)
         if self._unhindered is None and level.stuck.all():
             return level, level.point
-        filled = self.maximise(gain, floors=level.needed, start=level.start)
-        return replace(level, filled=filled), filled.point
+        rest = self.maximise(gain, floors=level.needed, start=level.start)
+        return replace(level, filled=lambda: rest), rest.point
 
     def _may_reach_ceiling(self, demand: Demand) -> bool:
         """Whether there is something to solve, by simplex, and room: an accelerator for every job, or so groups say.
@@ -277,10 +278,11 @@ class Program:
             return float(relaxed.checked.solution.x[-1]) >= 1.0 - self.polytope.slack
         return bool(self.count @ self.workers <= self.problem.counts.sum())
 
-    def _filled_ceiling(self, demand: Demand, gain: Floats) -> Solution:
+    def _filled_ceiling(self, demand: Demand, gain: Floats) -> tuple[Point, Start, Callable[[], Solution]]:
         """A point at the ceiling that gains most, if the ceiling can be reached: one program raises and fills.
 
-        It begins where every class has what is best for it, which a third of the usual steps makes fit.
+        It begins where every class has what is best for it, which a third of the usual steps makes fit. What proves
+        that it gains most is worked out on demand.
         """
 
         def cost(grouping: Grouping) -> Floats:
@@ -294,21 +296,26 @@ class Program:
             first = grouping.polytope.combos.first
             each = used[np.unique(first[used], return_index=True)[1]]
             start = Start(grouping, highs.whole_time(grouping.polytope.frame.rows, len(first) + 1, each))
+        floors = demand.at(demand.ceiling(self.reach))
         solved = self._solve(
-            lambda grouping: cost(grouping) / size,
-            np.zeros(len(self)),
-            demand.at(demand.ceiling(self.reach)),
-            gain=gain,
-            start=start,
+            lambda grouping: cost(grouping) / size, np.zeros(len(self)), floors, gain=gain, start=start
         )
-        grouping = solved.point.grouping
-        value = float(cost(grouping) @ solved.point.amounts)
-        proof = self._proof(solved, gain, size)
-        bound = proof.affordable - float((proof.worth - gain * self.count) @ demand.at(demand.ceiling(self.reach)))
-        return Solution(solved.point, value, max(bound, value), proof, solved.start, self)
+
+        def filled() -> Solution:
+            value = float(cost(solved.point.grouping) @ solved.point.amounts)
+            proof = self._proof(solved, gain, size)
+            bound = proof.affordable - float((proof.worth - gain * self.count) @ floors)
+            return Solution(solved.point, value, max(bound, value), proof, solved.start, self)
+
+        return solved.point, solved.start, filled
 
     def _at_ceiling(
-        self, demand: Demand, floors: Floats, point: Point, start: Start, filled: Solution | None = None
+        self,
+        demand: Demand,
+        floors: Floats,
+        point: Point,
+        start: Start,
+        filled: Callable[[], Solution] | None = None,
     ) -> Level:
         """The level at which some class is as fast as it can be: no accelerator more would help."""
         top = demand.ceiling(self.reach)
@@ -501,7 +508,10 @@ class Program:
             second = e.second[index]
             combos = np.stack([self.live[e.first[index]], np.where(second >= 0, self.live[second], -1)], axis=1)
         instances, rates = np.zeros((len(combos), columns)), np.zeros((len(combos), 2, columns))
-        np.add.at(instances, (combo, e.column), e.instances)
+        if point.grouping.merged or point.grouping.polytope.shares:
+            np.add.at(instances, (combo, e.column), e.instances)  # a combo may have several entries in a column
+        else:
+            instances[combo, e.column] = e.instances
         rates[combo, 0, e.column] = e.rate
         rates[combo, 1, e.column] = e.second_rate
         return Allocation(self.problem, policy, self.classes, combos, instances, rates, certificate)
@@ -510,7 +520,7 @@ class Program:
         """What runs where, by class; every class is listed alone wherever it can run."""
         grouping = point.grouping
         c = grouping.polytope.combos
-        if not grouping.merged and not (c.pool >= 0).any():
+        if not grouping.merged and not (c.sharing and (c.pool >= 0).any()):
             return Entries(c.first, c.second, c.column, point.amounts * grouping.polytope.unit, c.rate, c.second_rate)
         spelled = grouping.spelled(point.amounts, point.throughput)
         rates = self.problem.rates[self.profile]
