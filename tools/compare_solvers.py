@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from unittest.mock import patch
 
-from gavel.program import highs, interior, single, solve
+from gavel.program import highs, interior, shortlist, single, solve
 from gavel.program import program as questions
 from gavel.program.lp import Lp, LpSolution, SolverFailed
 from gavel.sim.experiment import Experiment, run
@@ -23,6 +23,7 @@ WORKLOADS = {
     "max-min fairness, 4 jobs/h": Experiment(cluster=CLUSTER, jobs=200, arrivals_per_hour=4.0),
     "the same, agnostic": Experiment(cluster=CLUSTER, jobs=200, arrivals_per_hour=4.0, agnostic=True),
     "the same, space sharing": Experiment(cluster=CLUSTER, jobs=200, arrivals_per_hour=8.0, space_sharing=True),
+    "makespan, 1,500 jobs": Experiment(cluster=CLUSTER, jobs=1500, policy="makespan", window=(0, 20)),
     "finish-time fairness, overloaded": Experiment(
         cluster=CLUSTER, jobs=500, arrivals_per_hour=60.0, policy="finish_time_fairness", window=(0, 60)
     ),
@@ -55,6 +56,8 @@ def chosen(lp: Lp) -> tuple[str, Callable[[Lp], LpSolution]]:
     """The solver that is asked first."""
     if single.fits(lp):
         return "sorting", single.solve
+    if shortlist.fits(lp):
+        return "shortlist", shortlist.solve
     if lp.sharing is not None and lp.matrix.shape[1] >= solve.MANY_COLUMNS:
         return "sifting", highs.sift
     if lp.sharing is None and solve.is_large(lp.classes, lp.matrix.shape[1] - 1):

@@ -11,7 +11,7 @@ from hypothesis import Phase, given, settings
 from gavel.core.cluster import AcceleratorType
 from gavel.core.jobs import Entity, Job, Pair, PlacedRate
 from gavel.policies.registry import allocate
-from lexicographic import JUDGES, Polytope, deal, difference, flat, gains, hierarchical
+from lexicographic import JUDGES, Polytope, deal, difference, flat, gains, hierarchical, numbered
 from realistic import realistic_cases
 from strategies import Case, cases
 
@@ -122,6 +122,13 @@ def test_a_job_of_small_weight_rises_with_its_equals(answer: Answer) -> None:
 
 
 # The judge itself.
+
+
+@pytest.mark.parametrize("policy", JUDGES)
+@pytest.mark.parametrize("number", [6, 107, 213, 693, 809, 924, 1063])
+def test_problems_that_were_once_answered_wrongly(policy: str, number: int) -> None:
+    """Duals that are mere rounding, and prices so high that the slack of a floor is worth a lot."""
+    assert difference(numbered(7, number), policy) <= SAME
 
 
 def test_the_judge_counts_consolidated_gangs_by_server() -> None:
