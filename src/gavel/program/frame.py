@@ -25,7 +25,7 @@ MOST_COMBOS = 20_000_000
 """Beyond this the columns alone take gigabytes."""
 KEPT_CLASSES = 150
 """Larger frames are built for every program: they take much memory and are hardly ever used twice."""
-KEPT_FRAMES = 100
+KEPT_FRAMES = 16
 SMALL_POOL = 6
 """In a pool of one profile with more classes than this, no class is likely to need half of the time of all."""
 
