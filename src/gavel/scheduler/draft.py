@@ -1,174 +1,264 @@
-"""A round while credits plan it, and a plan that is kept for as long as nothing changes."""
+"""A round while the rules of the credit mechanism plan it: what runs, what is free, who waits, who may yield."""
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from operator import itemgetter
 
 import numpy as np
 
-from gavel.core.problem import Floats, Ints
-from gavel.scheduler.entries import GUEST
-from gavel.scheduler.rounds import Members, Question, Run, RunNumbers
+from gavel.core.problem import Floats
+from gavel.scheduler.entries import GUEST, NOBODY
+from gavel.scheduler.ledger import Ledger, in_groups
+from gavel.scheduler.patience import Patience
+from gavel.scheduler.rounds import NO_TEAM, Members, RoundInput, Run
 
 
-@dataclass(slots=True)
+@dataclass
 class Draft:
-    """A round while it is being planned."""
+    """A plan in the making. It reads the ledger and the round's input and changes neither."""
 
-    question: Question
-    credit: list[float]
-    """By entry; does not change while the round is planned."""
+    given: RoundInput
+    ledger: Ledger
+    rule: Patience
+    free: list[int]
+    """Accelerators by type."""
     paid: list[int]
     """Runs by entry."""
-    free: list[int]
-    finishing: float
-    """Runs that end within so many rounds neither yield nor move."""
-    advances: list[int]
-    """By type: how many more jobs that have never run may take somebody's place this round."""
     entry_of: dict[Run, int] = field(default_factory=dict)
-    """Everything that runs."""
+    """Everything that runs, with the entry that pays for it."""
     run_of: dict[int, Run] = field(default_factory=dict)
-    """By slot; whoever is not here waits."""
+    """By slot; jobs that are not here wait."""
     homeless: list[int] = field(default_factory=list)
-    """Slots of jobs that ran in the last round and lost their accelerators."""
-    jobs: int = 0
-    """Those that run and those that wait."""
+    """Slots of jobs whose accelerators are gone."""
     continued: list[tuple[Run, int]] = field(default_factory=list)
-    """What runs since the last round, with its entry, as it was when this round began."""
-    stopped: dict[tuple[Members, int], tuple[Run, int]] = field(default_factory=dict)
-    guests: list[Run] = field(default_factory=list)
-    """Runs that pay nothing; some may have been stopped meanwhile, which is harmless."""
+    """What ran before and still has room, with its entry."""
     begun: set[Run] = field(default_factory=set)
-    """Runs that this round has started: nobody takes their place again before the next."""
-    yielding: dict[int, dict[int, deque[Run]]] = field(default_factory=dict)
-    """By type and entry: runs that may have to yield; some have already. Made when first needed."""
-    ranked: dict[int, list[tuple[float, deque[Run]]]] = field(default_factory=dict)
-    """The same in order: those who are owed least come first. Made anew when somebody has started or stopped."""
-    ending: dict[int, set[int]] = field(default_factory=dict)
-    """By type: the slots of those who would finish there soon. Made when first needed."""
-    weakest: list[float] = field(default_factory=list)
-    """By class: the least that anyone of it stood at who ran when the round began."""
-    queues: list[list[int]] | None = None
-    """By class: who waits, whoever comes first at the end. Made when first needed."""
+    """Runs that this plan starts: none of them yields before the next plan."""
+    stopped: dict[tuple[Members, int], Run] = field(default_factory=dict)
+    """Runs that this plan stops, by their jobs and type."""
+    _ranked: dict[int, list[tuple[float, deque[Run]]]] = field(default_factory=dict)
+    _by_entry: dict[int, dict[int, deque[Run]]] = field(default_factory=dict)
+    _left: dict[int, Floats] = field(default_factory=dict)
+    _longest: dict[int, deque[Run]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, ledger: Ledger, given: RoundInput, rule: Patience) -> Draft:
+        """Start with all runs that still fit."""
+        draft = cls(given, ledger, rule, list(given.capacity), [0] * len(ledger.entries.keys))
+        free, paid, known = draft.free, draft.paid, ledger.entry_of
+        for run in given.running:
+            if run.workers > free[run.type_index]:
+                draft.homeless += run.members
+                continue
+            entry = draft.entry_of[run] = known[run] if run in known else ledger.entry(run)
+            free[run.type_index] -= run.workers
+            if entry != GUEST:
+                paid[entry] += 1
+        draft.run_of = {slot: run for run in draft.entry_of for slot in run.members}
+        draft.continued = list(draft.entry_of.items())
+        return draft
+
+    @cached_property
+    def patience(self) -> Floats:
+        """By slot."""
+        return self.rule.of(self.given)
+
+    @cached_property
+    def turns(self) -> Floats:
+        """By slot."""
+        return self.rule.turns(self.given)
+
+    @cached_property
+    def served(self) -> Floats:
+        """By slot: seconds received so far."""
+        return self.given.served()
+
+    @cached_property
+    def _jobs(self) -> int:
+        return sum(len(run.members) for run in self.given.running) + len(self.given.waiting)
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs do not run."""
+        return self._jobs - len(self.run_of)
+
+    def standing(self, entry: int) -> float:
+        """Seconds that an entry is owed at the end of the coming round."""
+        return self._unpaid[entry] - self.paid[entry] * self.given.round_seconds
+
+    def standing_of(self, run: Run) -> float:
+        """The same for a run; one that pays for no entry is owed nothing and has had its time since it started."""
+        entry = self.entry_of[run]
+        if entry != GUEST:
+            return self.standing(entry)
+        return float(self.given.launched[run.members[0]]) - self.given.time - self.given.round_seconds
+
+    @cached_property
+    def _unpaid(self) -> list[float]:
+        """By entry: seconds owed at the end of the coming round if nothing of it runs."""
+        owed: list[float] = self.ledger.entries.owed(self.given.round_seconds).tolist()
+        return owed
+
+    # What changes the plan
 
     def stop(self, run: Run) -> None:
-        self.ranked.clear()
+        """Take a run off its accelerators, and let its jobs wait in line with the others of their class."""
+        self._ranked.clear()
         entry = self.entry_of.pop(run)
         self.free[run.type_index] += run.workers
         if entry != GUEST:
             self.paid[entry] -= 1
         for slot in run.members:
             del self.run_of[slot]
-        self.stopped[run.members, run.type_index] = run, entry
+            if (number := self.class_of(slot)) != NOBODY:
+                insort(self.queues[number], slot, key=self._place_in_queue)
+        self.stopped[run.members, run.type_index] = run
 
-    def start(self, members: Members, kind: int, entry: int) -> None:
-        # Whoever was stopped a moment ago and comes back to the same type has not moved at all.
-        run, _ = self.stopped.pop((members, kind), (None, 0))
-        run = run or Run(members, kind, int(self.question.workers[members[0]]))
+    def start(self, members: Members, kind: int) -> None:
+        """Start a combo; one that was stopped a moment ago on the same type has not moved at all."""
+        run = self.stopped.pop((members, kind), None)
+        if run is None:
+            run = Run(members, kind, int(self.given.workers[members[0]]))
         self.begun.add(run)
-        self.ranked.clear()
-        self.seat(run, entry)
+        self._ranked.clear()
+        self._seat(run)
 
-    def seat(self, run: Run, entry: int) -> None:
+    def _seat(self, run: Run) -> None:
+        entry = self.entry_of[run] = self.ledger.entry(run)
         self.free[run.type_index] -= run.workers
         if entry != GUEST:
             self.paid[entry] += 1
-        else:
-            self.guests.append(run)
-        self.entry_of[run] = entry
         for slot in run.members:
             self.run_of[slot] = run
 
-    @property
-    def waiting(self) -> int:
-        """How many jobs do not run."""
-        return self.jobs - len(self.run_of)
+    # Who waits
 
-    def may_yield(self, run: Run) -> bool:
+    def class_of(self, slot: int) -> int:
+        return int(self.ledger.class_of[slot]) if slot < len(self.ledger.class_of) else NOBODY
+
+    def is_new(self, slot: int) -> bool:
+        """Whether a job has never run."""
+        return not self.given.started[slot]
+
+    def _place_in_queue(self, slot: int) -> tuple[bool, float, int]:
+        return (self.is_new(slot), self.ledger.lag[slot], -slot)
+
+    @cached_property
+    def queues(self) -> list[list[int]]:
+        """By class, the jobs that wait: the one furthest behind comes last, and after it those that have never run."""
+        slots = np.concatenate([self.given.waiting, np.array(self.homeless, dtype=np.intp)])
+        class_of, lag = self.ledger.class_of, self.ledger.lag
+        slots = slots[slots < len(class_of)]
+        slots = slots[class_of[slots] != NOBODY]
+        if len(slots) > 1:
+            slots = slots[np.lexsort((-slots, lag[slots], -self.given.started[slots]))]
+        return in_groups(slots, class_of[slots], len(self.ledger.members))
+
+    def next_in_queue(self, number: int, taken: Sequence[int] = ()) -> int | None:
+        """The job of a class that starts next."""
+        queue = self.queues[number]
+        while queue and queue[-1] in self.run_of:
+            queue.pop()
+        return next((slot for slot in reversed(queue) if slot not in taken and slot not in self.run_of), None)
+
+    # Teams that are served in order
+
+    @cached_property
+    def _teams(self) -> dict[int, list[int]]:
+        """By team: its jobs in order."""
+        given = self.given
+        found: dict[int, list[int]] = {}
+        if (given.team != NO_TEAM).any():
+            slots = [*given.waiting.tolist(), *(slot for run in given.running for slot in run.members)]
+            for slot in sorted(slots, key=lambda slot: (given.arrival[slot], slot)):
+                if given.team[slot] != NO_TEAM:
+                    found.setdefault(int(given.team[slot]), []).append(slot)
+        return found
+
+    @property
+    def has_teams(self) -> bool:
+        return bool(self._teams)
+
+    def earlier(self, slot: int) -> Iterator[int]:
+        """The jobs that come before this one in its team."""
+        for other in self._teams.get(int(self.given.team[slot]), ()):
+            if other == slot:
+                return
+            yield other
+
+    def jumps_the_queue(self, slot: int, kind: int) -> bool:
+        """Whether an earlier job of the same team waits that could run in this one's place."""
+        workers, rates = self.given.workers, self.given.rates
+        return any(
+            other not in self.run_of and rates[other, kind] > 0 and workers[other] <= workers[slot]
+            for other in self.earlier(slot)
+        )
+
+    def is_before(self, run: Run, members: Members) -> bool:
+        """Whether a run has a job that comes before one of these in their team."""
+        if not self.has_teams:
+            return False
+        team, arrival = self.given.team, self.given.arrival
+        return any(
+            team[slot] == team[other] != NO_TEAM and (arrival[other], other) < (arrival[slot], slot)
+            for slot in members
+            for other in run.members
+        )
+
+    # Who may yield
+
+    def ranked(self, kind: int) -> list[tuple[float, deque[Run]]]:
+        """Runs on a type since before this plan, by what they stand at, the lowest first."""
+        if kind not in self._ranked:
+            runs = self._on_type(kind)
+            standings = [(self.standing(entry), found) for entry, found in runs.items() if entry != GUEST]
+            guests = [run for run in runs.get(GUEST, ()) if run in self.entry_of]
+            standings += [(self.standing_of(run), deque([run])) for run in guests]
+            self._ranked[kind] = sorted(standings, key=itemgetter(0))
+        return self._ranked[kind]
+
+    def _on_type(self, kind: int) -> dict[int, deque[Run]]:
+        if kind not in self._by_entry:
+            found = self._by_entry[kind] = {}
+            for run, entry in self.continued:
+                if run.type_index == kind:
+                    found.setdefault(entry, deque()).append(run)
+        return self._by_entry[kind]
+
+    def still_runs(self, run: Run) -> bool:
+        """Whether it ran before this plan and has not been stopped."""
         return run in self.entry_of and run not in self.begun
 
-    def may_move(self, run: Run) -> bool:
-        return run not in self.begun and not self.is_ending(run)
+    def has_had_its_turn(self, run: Run) -> bool:
+        """Whether every job of a run has run for at least a turn since its last start."""
+        return all(self._had_turn[slot] for slot in run.members)
 
-    def is_ending(self, run: Run) -> bool:
-        """Whether one of its jobs is about to finish."""
-        return not self._ending_on(run.type_index).isdisjoint(run.members)
+    @cached_property
+    def _had_turn(self) -> list[bool]:
+        """By slot."""
+        had: list[bool] = (self.given.time - self.given.launched >= self.turns).tolist()
+        return had
 
-    def _ending_on(self, kind: int) -> set[int]:
-        ending = self.ending.get(kind)
-        if ending is None:
-            left = self.question.rounds_left(kind)
-            ending = self.ending[kind] = set((left <= self.finishing).nonzero()[0].tolist())
-        return ending
+    def seconds_left(self, run: Run) -> float:
+        """Until the first of a run's jobs is done; infinite if unknown."""
+        kind = run.type_index
+        if kind not in self._left:
+            left = self.given.seconds_left(kind)
+            self._left[kind] = np.where(np.isnan(left), np.inf, left)
+        left = self._left[kind]
+        return float(min(left[slot] for slot in run.members))
 
-    def on_type(self, kind: int) -> dict[int, deque[Run]]:
-        """Runs of the last round on a type, by entry, except those that are about to end."""
-        if kind not in self.yielding:
-            found = self.yielding[kind] = {}
-            goes_on = self._ending_on(kind).isdisjoint
-            for run, entry in self.continued:
-                if run.type_index == kind and goes_on(run.members):
-                    found.setdefault(entry, deque()).append(run)
-        return self.yielding[kind]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Settled:
-    """A plan that is kept for as long as nothing changes: most rounds are like the one before."""
-
-    capacity: tuple[int, ...]
-    runs: list[Run]
-    waiting: int
-    """How many do not run now."""
-    free: tuple[int, ...]
-    paid: Ints
-    guests: tuple[Run, ...]
-    pace: Floats
-
-    @classmethod
-    def of(cls, planned: Draft, pace: Floats) -> Settled:
-        return cls(
-            tuple(planned.question.capacity),
-            list(planned.entry_of),
-            planned.waiting,
-            tuple(planned.free),
-            np.array(planned.paid, dtype=np.intp),
-            tuple(planned.guests),
-            pace,
-        )
-
-    def still_holds(self, question: Question) -> bool:
-        """Whether the same runs go on, on the same accelerators, and the same jobs wait."""
-        same = question.running == self.runs and tuple(question.capacity) == self.capacity
-        return same and len(question.waiting) == self.waiting
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SettledState:
-    """A settled plan as it is written down; runs by number."""
-
-    capacity: tuple[int, ...]
-    runs: tuple[int, ...]
-    waiting: int
-    free: tuple[int, ...]
-    paid: Ints
-    guests: tuple[int, ...]
-    pace: Floats
-
-    @classmethod
-    def of(cls, settled: Settled, numbers: RunNumbers) -> SettledState:
-        return cls(
-            settled.capacity,
-            tuple(map(numbers.of, settled.runs)),
-            settled.waiting,
-            settled.free,
-            settled.paid,
-            tuple(map(numbers.of, settled.guests)),
-            settled.pace,
-        )
-
-    def restored(self, runs: Sequence[Run]) -> Settled:
-        plan, guests = [runs[number] for number in self.runs], tuple(runs[number] for number in self.guests)
-        return Settled(self.capacity, plan, self.waiting, self.free, self.paid, guests, self.pace)
+    def longest_left(self, kind: int) -> deque[Run]:
+        """Runs on a type that have had their turn, the one that will take longest first."""
+        if kind not in self._longest:
+            runs = [run for run, _ in self.continued if run.type_index == kind and self.has_had_its_turn(run)]
+            self._longest[kind] = deque(sorted(runs, key=self.seconds_left, reverse=True))
+        longest = self._longest[kind]
+        while longest and not self.still_runs(longest[0]):
+            longest.popleft()
+        return longest

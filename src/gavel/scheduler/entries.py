@@ -30,7 +30,7 @@ class Entries:
     speed: Floats
     """(entries, 2): steps per second of each member."""
     credit: Floats
-    """Runs owed; changes every round."""
+    """Seconds of runs owed; changes as time passes."""
     keys: list[EntryKey] = field(init=False)
     index: dict[EntryKey, int] = field(init=False)
 
@@ -39,10 +39,16 @@ class Entries:
         object.__setattr__(self, "keys", keys)
         object.__setattr__(self, "index", {key: number for number, key in enumerate(keys)})
 
-    def number(self, key: EntryKey) -> int:
-        """The entry of these classes, whichever way round it lists them."""
+    def owed(self, seconds: float) -> Floats:
+        """Seconds owed after this long if nothing runs meanwhile."""
+        return np.asarray(self.credit + self.target * seconds)
+
+    def find(self, key: EntryKey | None) -> int:
+        """The entry of these classes, whichever way round it lists them; GUEST if there is none."""
+        if key is None:
+            return GUEST
         found = self.index.get(key)
-        return self.index[key[1], key[0], key[2]] if found is None else found
+        return self.index.get((key[1], key[0], key[2]), GUEST) if found is None else found
 
     def usual_credit(self) -> dict[int, float]:
         """By type: what entries are owed on average, where that is more than nothing."""

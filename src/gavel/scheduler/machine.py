@@ -38,7 +38,7 @@ from gavel.core.problem import Bools, Floats, Ints, Jobs, Problem, with_ancestor
 from gavel.core.throughputs import Condition, Throughputs
 from gavel.scheduler.placement import Floor, Where
 from gavel.scheduler.roster import Roster
-from gavel.scheduler.rounds import Mechanism, Question, Run
+from gavel.scheduler.rounds import NO_TEAM, Mechanism, RoundInput, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +52,10 @@ class Settings:
     """Ask for a new allocation this long after the last one even if nothing changed."""
     solve_patience_seconds: float = 1.0
     """How long a round waits for a new allocation before it goes on with the old one."""
+    start_mid_round: bool = True
+    """Start jobs on accelerators that are idle during a round, instead of when the next one begins."""
+    restart_seconds: float = 10.0
+    """What a restart costs a job, saving and loading a checkpoint together, where it has not been measured."""
     open_entities: bool = False
     """Take in jobs of entities that nobody described: they get the defaults."""
 
@@ -107,12 +111,16 @@ class Scheduler:
         self._scattered = False
         """Whether some gang that cares may not sit together: then every round looks for room."""
         self._round_ends: float | None = None
+        self._plans = 0
+        """How many plans were asked for."""
+        self._waking: float | None = None
+        """When to look for jobs that can start during the round; None if there is no need."""
         self.accelerator_seconds: Floats = np.zeros(len(self.types))
         """Given out so far, by type."""
 
     @property
     def round_ends(self) -> float | None:
-        """When the scheduler wants to be woken next; None if nothing runs and nobody waits for anything."""
+        """When the scheduler plans next; None if nothing runs and no job waits for anything."""
         return self._round_ends
 
     @property
@@ -242,7 +250,7 @@ class Scheduler:
         number = self._profiles[profile]
         self.roster.add(job, event.time, number, entity, self._rates[number][:, 0])
         self._changed = True
-        return self._wake_if_idle(event.time)
+        return self._look_for_work(event.time)
 
     def _entity_number(self, job: JobSpec) -> int:
         if job.entity is None:
@@ -267,7 +275,7 @@ class Scheduler:
         self._held.pop(slot, None)
         self.mechanism.leave(slot)
         self._changed = True
-        return commands + self._wake_if_idle(time)
+        return commands + self._look_for_work(time)
 
     def _failed(self, event: JobFailed) -> list[Command]:
         if event.crashed and event.job in self.roster:
@@ -280,7 +288,7 @@ class Scheduler:
         if event.not_before is not None:
             self._held[self.roster.slot_of[event.job]] = event.not_before
             self._changed = True
-        return commands + self._wake_if_idle(event.time)
+        return commands + self._look_for_work(event.time)
 
     def _blame(self, event: JobFailed) -> None:
         """Tell the table under which condition a job failed: a pair that does not fit is not to be tried again."""
@@ -312,7 +320,7 @@ class Scheduler:
         self.floors[self.types.index(server.type)].join(server)
         self._problem_base = None
         self._changed = True
-        return self._wake_if_idle(time)
+        return self._look_for_work(time)
 
     def _admit(self, kind: str) -> None:
         """Make room for a type that is new, if the table will have it."""
@@ -336,21 +344,40 @@ class Scheduler:
             floor.lose(name)
             self._problem_base = None
             self._changed = True
-        return commands + self._wake_if_idle(time)
+        return commands + self._look_for_work(time)
 
-    def _wake_if_idle(self, time: float) -> list[Command]:
-        """Where nothing runs there is no round to wait for."""
-        if self.placed or not len(self.roster) or self._awaiting is not None:
-            return []
-        if not any(floor.capacity for floor in self.floors):
-            return []  # a server that joins will wake us
+    def _look_for_work(self, time: float) -> list[Command]:
+        """Plan at once where nothing runs, or where a job that waits could use idle accelerators.
+
+        All that happens at one moment is looked at together, when the world wakes the scheduler at that time.
+        """
+        if not len(self.roster) or self._awaiting is not None or not any(floor.capacity for floor in self.floors):
+            return []  # an answer, a job or a server will wake us
         if self._round_ends is not None and self._round_ends <= time:
             return []
-        self._round_ends = time
+        if not self.placed:
+            self._round_ends = time
+            return [WakeAt(time)]
+        if not self.settings.start_mid_round or self._waking == time or not self._has_room():
+            return []
+        self._waking = time
         return [WakeAt(time)]
+
+    def _has_room(self) -> bool:
+        """Whether idle accelerators could be used: by a job that waits, or by one that would run faster there."""
+        free = np.array([floor.free for floor in self.floors])
+        if not free.any():
+            return False
+        roster, ready = self.roster, self._ready
+        rates, on = roster.rates[ready], roster.running_on[ready]
+        here = np.where(on > 0, rates[np.arange(len(ready)), on - 1], 0.0)
+        return bool(((rates > here[:, None]) & (roster.workers[ready][:, None] <= free)).any())
 
     def _round_due(self, time: float) -> list[Command]:
         self.account(time)
+        self._waking = None
+        if self._is_mid_round(time):
+            return self._plan(time)
         late = self._awaiting is not None
         self._awaiting = None
         self._release(time)
@@ -363,7 +390,11 @@ class Scheduler:
             self._round_ends = time + self.settings.solve_patience_seconds
             self.unanswered = Solve(self._solve_number, self.problem(time))
             return [self.unanswered, WakeAt(self._round_ends)]
-        return self._plan(time)
+        return self._begin_round(time)
+
+    def _is_mid_round(self, time: float) -> bool:
+        """Whether leases run until later and no answer is awaited that a round begins with."""
+        return bool(self.placed) and self._awaiting is None and self._round_ends is not None and time < self._round_ends
 
     def _release(self, time: float) -> None:
         """Let go of jobs that have paused long enough after a failure."""
@@ -386,6 +417,7 @@ class Scheduler:
         if event.number != self._solve_number:
             return []  # the answer to a question that has been asked anew
         self.unanswered = None
+        self.account(event.time)
         jobs = event.allocation.problem.jobs
         slots = np.fromiter(map(self.roster.slot_of.get, jobs.ids, repeat(-1)), dtype=np.intp, count=len(jobs))
         self.allocation, self.allocated_at = event.allocation, event.time
@@ -393,8 +425,7 @@ class Scheduler:
         self._changed = self._changed or bool((slots < 0).any())  # somebody left while the solver worked
         if self._awaiting != event.number:
             return []
-        self._awaiting = None
-        return self._plan(event.time)
+        return self._begin_round(event.time)
 
     def _go_on_without(self, event: SolveFailed) -> list[Command]:
         if event.number != self._solve_number:
@@ -403,40 +434,56 @@ class Scheduler:
         self._changed = True  # so that the next round asks again
         if self._awaiting != event.number:
             return []
+        return self._begin_round(event.time)
+
+    def _begin_round(self, time: float) -> list[Command]:
+        """Plan a round from now on."""
         self._awaiting = None
-        return self._plan(event.time)
+        self._round_ends = time
+        return self._plan(time)
 
     def _plan(self, time: float) -> list[Command]:
-        runs = self.mechanism.plan(self.question())
+        """Decide what runs until the round ends, and where."""
+        self._plans += 1
+        mid_round = self._is_mid_round(time)
+        runs = self.mechanism.decide(self.round_input(time, mid_round=mid_round))
         if not runs and not self.placed:
             return self._sleep()
-        self._round_ends = until = time + self.settings.round_seconds
+        if not mid_round or self._round_ends is None:
+            self._round_ends = time + self.settings.round_seconds
+        until, self._accounted_until = self._round_ends, time
+        lease: list[Command] = [WakeAt(until)] if mid_round else [Renew(until), WakeAt(until)]
         unchanged = len(runs) == len(self.placed) and all(map(self.placed.__contains__, runs))
-        if unchanged and not self._scattered:
-            self._accounted_until = time
-            return [Renew(until), WakeAt(until)]
-        kept, before = set(runs), dict(self.placed)
+        if unchanged and (mid_round or not self._scattered):
+            return lease
+        before = dict(self.placed)
+        self._rearrange(runs, gather=not mid_round)
+        return [*self._moves(before, time, until), *lease]
+
+    def _rearrange(self, runs: Sequence[Run], *, gather: bool) -> None:
+        """Give every run its accelerators; to `gather` scattered gangs, others are moved within a type."""
+        kept = set(runs)
         for run in [run for run in self.placed if run not in kept]:
             self.floors[run.type_index].give_back(self._clear(run))
         fresh = [run for run in runs if run not in self.placed]
         scattered = [run for run, where in self.placed.items() if len(where) > 1 and self._cares(run)]
         self._scattered = bool(scattered) or any(run.workers > 1 for run in fresh)
-        for run in sorted(scattered, key=lambda run: -run.workers):
-            self._gather(run)
+        if gather:
+            for run in sorted(scattered, key=lambda run: -run.workers):
+                self._gather(run)
         for run in sorted(fresh, key=lambda run: -run.workers):
-            self._make_room(run)
+            if gather:
+                self._make_room(run)
             self._seat(run, self.floors[run.type_index].take(run.workers))
-        self._accounted_until = time
-        return [*self._moves(before, until), Renew(until), WakeAt(until)]
 
-    def _moves(self, before: Mapping[Run, Where], until: float) -> list[Command]:
+    def _moves(self, before: Mapping[Run, Where], time: float, until: float) -> list[Command]:
         """Stop all that ran elsewhere or is not to run any more, then launch what begins; each once."""
         placed = self.placed
         ended = [run for run, where in before.items() if placed.get(run) != where]
         begun = [run for run, where in placed.items() if before.get(run) != where]
         commands: list[Command] = [Stop(self._name(slot)) for run in ended for slot in run.members]
         for run in begun:
-            commands += self._launches(run, placed[run], until)
+            commands += self._launches(run, placed[run], time, until)
         return commands
 
     def _seat(self, run: Run, where: Where) -> None:
@@ -485,9 +532,10 @@ class Scheduler:
         together, apart = self._rates[profile][run.type_index]
         return bool(together > apart * PLACEMENT_MATTERS)
 
-    def _launches(self, run: Run, where: Where, until: float) -> list[Command]:
+    def _launches(self, run: Run, where: Where, time: float, until: float) -> list[Command]:
         names = [self._name(slot) for slot in run.members]
         for slot in run.members:
+            self.roster.launched[slot] = time
             self.roster.restarts[slot] += self.roster.started[slot]
             self.roster.started[slot] = 1
         kind = self.types[run.type_index]
@@ -500,21 +548,33 @@ class Scheduler:
         assert name is not None  # noqa: S101 - a run's jobs are active
         return name
 
-    def question(self) -> Question:
-        """What the mechanism would be asked now."""
+    def round_input(self, time: float, *, mid_round: bool = False) -> RoundInput:
+        """What the mechanism may look at now."""
         roster, ready = self.roster, self._ready
-        waiting = ready[roster.running_on[ready] == 0]
-        capacity = [floor.capacity for floor in self.floors]
-        return Question(
-            capacity,
-            list(self.placed),
-            waiting,
-            roster.workers,
-            roster.rates,
-            roster.started,
-            roster.steps,
-            self.settings.round_seconds,
+        return RoundInput(
+            number=self._plans,
+            time=time,
+            capacity=[floor.capacity for floor in self.floors],
+            running=list(self.placed),
+            waiting=ready[roster.running_on[ready] == 0],
+            workers=roster.workers,
+            rates=roster.rates,
+            started=roster.started,
+            steps=roster.steps,
+            received=roster.received,
+            launched=roster.launched,
+            arrival=roster.arrival,
+            restart=np.full(len(roster.workers), self.settings.restart_seconds),
+            team=self._teams[roster.entity],
+            round_seconds=self.settings.round_seconds,
+            mid_round=mid_round,
         )
+
+    @property
+    def _teams(self) -> Ints:
+        """By entity, the last for jobs without one: its number if its jobs are served in order, else NO_TEAM."""
+        ordered = [number if entity.policy == "fifo" else NO_TEAM for number, entity in enumerate(self._tree.values())]
+        return np.array([*ordered, NO_TEAM], dtype=np.intp)
 
     @property
     def _ready(self) -> Ints:
@@ -532,6 +592,8 @@ class Scheduler:
     def account(self, time: float) -> None:
         """Write down the accelerator time that everyone who runs has received."""
         elapsed = time - self._accounted_until
+        if elapsed > 0:
+            self.mechanism.account(self.placed.keys(), elapsed)
         if elapsed > 0 and self.placed:
             self.roster.receive(elapsed)
             self.accelerator_seconds += [elapsed * floor.busy for floor in self.floors]

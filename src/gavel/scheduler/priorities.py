@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,7 +11,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Floats, Ints
-from gavel.scheduler.rounds import Members, Question, Run, RunNumbers, offers, prices
+from gavel.scheduler.rounds import Members, RoundInput, Run, RunNumbers, offers, prices
 
 EQUAL = 4
 """Priorities whose logarithms agree to so many decimals are equal: solvers say no more."""
@@ -28,8 +28,7 @@ class _State:
     combos: tuple[Members, ...]
     target: Floats
     declined: tuple[int, ...]
-    turn: int
-    rounds: Floats
+    seconds: Floats
     prices: Floats | None
 
 
@@ -53,9 +52,10 @@ class Priorities:
         A policy that is thrifty leaves all but the cheapest idle, so that there whoever loses nothing by it may run.
         """
         self._prices: Floats | None = None
-        self._turn = 0
-        self._rounds: Floats = np.empty((0, 0))
-        """Rounds received by combo and type since the last allocation; starts at one half."""
+        self._seconds: Floats = np.empty((0, 0))
+        """Seconds received by combo and type since the last allocation."""
+        self._index: dict[Members, int] | None = None
+        """Where a combo is in the arrays; None if that has to be worked out."""
         self._steady: list[Run] | None = None
         """All runs of the last round, if everyone runs, and would in whatever order they were served."""
 
@@ -73,43 +73,49 @@ class Priorities:
         known = () if self.thrifty else slot_of
         self._declined = {slot for slot in known if slot >= 0}.difference(*self._combos)
         self._target = by_type[keep]
-        self._rounds = np.full(self._target.shape, 0.5)
-        self._steady = None
+        self._seconds = np.zeros(self._target.shape)
+        self._steady = self._index = None
 
     def leave(self, slot: int) -> None:
-        self._steady = None
+        self._steady = self._index = None
         self._declined.discard(slot)
         keep = [index for index, members in enumerate(self._combos) if slot not in members]
         self._combos = [self._combos[index] for index in keep]
-        self._target, self._rounds = self._target[keep], self._rounds[keep]
+        self._target, self._seconds = self._target[keep], self._seconds[keep]
 
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:  # noqa: ARG002 - it keeps no runs
         declined = tuple(sorted(self._declined))
         combos = tuple(self._combos)
         return plain_record(
-            _State("priorities", combos, self._target, declined, self._turn, self._rounds, self._prices)
+            _State("priorities", combos, self._target, declined, self._seconds, self._prices)
         )
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:  # noqa: ARG002 - it keeps no runs
         state = from_plain(_State, document)
         self._combos, self._target, self._prices = list(state.combos), state.target, state.prices
-        self._declined, self._turn, self._rounds = set(state.declined), state.turn, state.rounds
+        self._declined, self._seconds, self._index = set(state.declined), state.seconds, None
 
-    def plan(self, question: Question) -> list[Run]:
-        if self._steady is not None and question.running == self._steady and not len(question.waiting):
-            self._turn += 1
-            self._rounds[self._target > MEANT] += 1.0
+    def decide(self, given: RoundInput) -> list[Run]:
+        if self._steady is not None and given.running == self._steady and not len(given.waiting):
             return self._steady
-        runs, served = self._served(question)
-        once = int((self._target > MEANT).sum()) == served == len(self._combos)  # nobody has a choice of types
-        self._steady = list(question.running) if once and set(runs) == set(question.running) else None
+        runs, served = self._served(given)
+        once = int((self._target > MEANT).sum()) == served == len(self._combos)  # no job has a choice of types
+        self._steady = list(given.running) if once and set(runs) == set(given.running) else None
         return runs
 
-    def _served(self, question: Question) -> tuple[list[Run], int]:
-        """What runs in the next round, and how many of it by a share of their own."""
-        free, workers_of = list(question.capacity), question.workers.tolist()
+    def account(self, runs: Collection[Run], seconds: float) -> None:
+        if self._index is None:
+            self._index = {combo: index for index, combo in enumerate(self._combos)}
+        for run in runs:
+            at = self._index.get(run.members)
+            if at is not None and run.type_index < self._target.shape[1] and self._target[at, run.type_index] > MEANT:
+                self._seconds[at, run.type_index] += seconds
+
+    def _served(self, given: RoundInput) -> tuple[list[Run], int]:
+        """What runs in the next round, and how many of the runs have a share."""
+        free, workers_of = list(given.capacity), given.workers.tolist()
         taken: set[int] = set()
-        known = {(run.members, run.type_index): run for run in question.running}
+        known = {(run.members, run.type_index): run for run in given.running}
         chosen: list[Run] = []
 
         def start(members: Members, kind: int) -> bool:
@@ -121,34 +127,37 @@ class Priorities:
             chosen.append(known.get((members, kind)) or Run(members, kind, workers))
             return True
 
-        for combo, kind in self._by_priority(question):
-            if free[kind] and start(self._combos[combo], kind):
-                self._rounds[combo, kind] += 1.0
+        if given.mid_round:
+            for run in given.running:
+                start(run.members, run.type_index)
+        for combo, kind in self._by_priority(given):
+            if free[kind]:
+                start(self._combos[combo], kind)
         by_share = len(chosen)
-        for slot, kind in offers(question, free, taken | self._declined, self._prices):
+        for slot, kind in offers(given, free, taken | self._declined, self._prices):
             start((slot,), kind)
         return chosen, by_share
 
-    def _by_priority(self, question: Question) -> list[tuple[int, int]]:
-        self._turn += 1
+    def _by_priority(self, given: RoundInput) -> list[tuple[int, int]]:
         if not len(self._combos):
             return []
-        received = self._rounds / self._rounds.sum(axis=0, keepdims=True)
+        rounds = 0.5 + self._seconds / given.round_seconds
+        received = rounds / rounds.sum(axis=0, keepdims=True)
         priority = self._target / received
         combo, kind = np.nonzero(self._target > MEANT)
         # Nobody may always come first among equals, least of all where a new allocation comes after a few rounds.
         equals = np.round(np.log(priority[combo, kind]), EQUAL)
-        rng = np.random.default_rng(self._turn)
-        lot, places = rng.permutation(len(self._combos)), self._places_of_types(question, rng)
+        rng = np.random.default_rng(given.number)
+        lot, places = rng.permutation(len(self._combos)), self._places_of_types(given, rng)
         order = np.lexsort((lot[combo], -equals, places[kind]))
         return list(zip(combo[order].tolist(), kind[order].tolist(), strict=True))
 
-    def _places_of_types(self, question: Question, rng: np.random.Generator) -> Ints:
+    def _places_of_types(self, given: RoundInput, rng: np.random.Generator) -> Ints:
         """By type: when it is served."""
         types = self._target.shape[1]
         if not self.knows_speeds:
             return rng.permutation(types)
-        rates = question.rates[sorted({slot for members in self._combos for slot in members})]
+        rates = given.rates[sorted({slot for members in self._combos for slot in members})]
         speed = (rates / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)).mean(axis=0)
         places = np.empty(types, dtype=np.intp)
         places[np.argsort(-speed, kind="stable")] = np.arange(types)

@@ -37,6 +37,8 @@ class Roster:
     """Steps left when `isolated_age` was last brought up to date."""
     started: Ints = field(default_factory=lambda: np.empty(0, np.intp))
     """1 once it has run."""
+    launched: Floats = field(default_factory=lambda: np.empty(0))
+    """When it was last launched."""
     running_on: Ints = field(default_factory=lambda: np.empty(0, np.intp))
     """1 + the type that it runs on; 0 while it does not run, also for slots that are not in use."""
     restarts: Ints = field(default_factory=lambda: np.empty(0, np.intp))
@@ -81,6 +83,7 @@ class Roster:
         self.deadline[slot] = np.inf if job.deadline_seconds is None else time + job.deadline_seconds
         self.entity[slot], self.isolated_age[slot] = entity, 0.0
         self.started[slot] = self.restarts[slot] = 0
+        self.launched[slot] = time
         self.rates[slot], self.received[slot] = rates, 0.0
         return slot
 

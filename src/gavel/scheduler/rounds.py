@@ -1,37 +1,42 @@
-"""The vocabulary of one round: jobs by slot, runs, and what a mechanism is asked and answers."""
+"""The vocabulary of one round: jobs by slot, runs, what a mechanism may look at, and what it answers."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Collection, Container, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.problem import Floats, Ints, Problem
+from gavel.core.problem import Bools, Floats, Ints, Problem
 
 Members = tuple[int, ...]
 """The slots of the one or two jobs of a combo."""
 
+NO_TEAM = -1
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """A combo on a type: what occupies accelerators. A run that goes on is the same object from round to round."""
+    """A combo on a type: what occupies accelerators. A run that continues is the same object from round to round."""
 
     members: Members
     type_index: int
     workers: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Question:
-    """What a mechanism needs to know to plan a round."""
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class RoundInput:
+    """Everything a mechanism may look at when it decides what runs. Nothing in it changes while it decides."""
 
+    number: int
+    """Counts the plans of a scheduler; a seed for mechanisms that draw at random."""
+    time: float
     capacity: Sequence[int]
     """Accelerators by type."""
     running: Sequence[Run]
-    """What ran in the last round and may go on."""
+    """What runs now and may continue."""
     waiting: Ints
     """Slots of the active jobs that do not run."""
     workers: Ints
@@ -41,23 +46,46 @@ class Question:
     started: Ints
     """By slot: 1 once a job has ever run."""
     steps: Floats
-    """By slot: steps left; NaN if nobody knows."""
+    """By slot: steps left; NaN if unknown."""
+    received: Floats
+    """By slot and type: seconds received so far."""
+    launched: Floats
+    """By slot: when a job that runs was last launched."""
+    arrival: Floats
+    """By slot."""
+    restart: Floats
+    """By slot: seconds that a restart costs each worker."""
+    team: Ints
+    """By slot: jobs with the same number start in order of arrival; NO_TEAM where no order is promised."""
     round_seconds: float
+    mid_round: bool = False
+    """Accelerators became free during a round: jobs may start on them, but no run may be stopped for another job."""
 
-    def rounds_left(self, kind: int) -> Floats:
-        """By slot: in how many rounds alone on this type a job would be done; NaN if nobody knows."""
+    def seconds_left(self, type_index: int) -> Floats:
+        """By slot: seconds alone on this type until a job is done; NaN if unknown, infinite where it cannot run."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            return self.steps / (self.rates[:, kind] * self.round_seconds)
+            return self.steps / self.rates[:, type_index]
+
+    def served(self) -> Floats:
+        """By slot: seconds received on all types together."""
+        return np.asarray(self.received.sum(axis=1))
 
 
 class Mechanism(Protocol):
-    """Realises allocations round by round."""
+    """Realises allocations round by round.
+
+    `decide` only looks; `adopt`, `account` and `leave` are all that changes a mechanism. So accounting for recorded
+    plans gives the same state as having decided them.
+    """
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
-        """Take up a new allocation; `slots` are those of the problem's jobs, in order."""
+        """Take up a new allocation; `slots` are those of the problem's jobs, in order, -1 for jobs that have left."""
 
-    def plan(self, question: Question) -> list[Run]:
-        """Everything that runs in the next round; runs that go on are the same objects as in the question."""
+    def decide(self, given: RoundInput) -> list[Run]:
+        """Everything that runs from now on; runs that continue are the same objects as in the input."""
+
+    def account(self, runs: Collection[Run], seconds: float) -> None:
+        """These runs, and no others, have had their accelerators for this long."""
 
     def leave(self, slot: int) -> None:
         """Forget a job that is done; its slot will be used again."""
@@ -88,25 +116,32 @@ def prices(problem: Problem) -> Floats:
     return np.array([kind.price or 0.0 for kind in problem.types])
 
 
-def offers(
-    question: Question, free: Sequence[int], taken: Container[int], prices: Floats | None = None
-) -> list[tuple[int, int]]:
-    """Jobs that do not run and could use an idle accelerator, as (slot, type), whoever runs best there first.
+def cheapest_types(rates: Floats, prices: Floats) -> Bools:
+    """By job and type: whether a step costs no more there than on any other type."""
+    cost = np.where(rates > 0, prices[: rates.shape[1]] / np.maximum(rates, 1e-300), np.inf)
+    return np.asarray(cost <= cost.min(axis=1, keepdims=True) * (1 + 1e-9))
 
-    Where prices are given, nobody is offered a type on which a step costs it more than on another.
+
+def offers(
+    given: RoundInput, free: Sequence[int], taken: Container[int], prices: Floats | None = None
+) -> list[tuple[int, int]]:
+    """Jobs that do not run and could use an idle accelerator, as (slot, type): where a job runs best comes first.
+
+    Where prices are given, a job is offered only the types on which a step costs it least.
     """
     open_types = [kind for kind, count in enumerate(free) if count > 0]
-    idle_jobs = [slot for run in question.running for slot in run.members] + question.waiting.tolist()
-    slots = np.array([slot for slot in idle_jobs if slot not in taken], dtype=np.intp)
-    if not open_types or not len(slots):
+    if not open_types:
         return []
-    rates = question.rates[slots]
+    idle_jobs = [slot for run in given.running for slot in run.members] + given.waiting.tolist()
+    slots = np.array([slot for slot in idle_jobs if slot not in taken], dtype=np.intp)
+    if not len(slots):
+        return []
+    rates = given.rates[slots]
     relative = rates / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)
-    fitting = question.workers[slots][:, None] <= np.asarray(free)
+    fitting = given.workers[slots][:, None] <= np.asarray(free)
     fitting &= (relative > 0) & (np.asarray(free) > 0)
     if prices is not None:
-        cost = np.where(relative > 0, prices[: rates.shape[1]] / np.maximum(rates, 1e-300), np.inf)
-        fitting &= cost <= cost.min(axis=1, keepdims=True) * (1 + 1e-9)
+        fitting &= cheapest_types(rates, prices)
     job, kind = np.nonzero(fitting)
     order = np.lexsort((slots[job], -relative[job, kind]))
     return [(int(slots[job[at]]), int(kind[at])) for at in order]

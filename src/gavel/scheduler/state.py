@@ -36,6 +36,8 @@ COUNTERS: dict[str, Any] = {
     "_accounted_until": float,
     "_scattered": bool,
     "_round_ends": float | None,
+    "_plans": int,
+    "_waking": float | None,
 }
 """Attributes of a scheduler that are written down as they are, with their types."""
 

@@ -290,6 +290,8 @@ def _simulate(
         space_sharing=experiment.space_sharing,
         min_seconds_between_allocations=experiment.min_seconds_between_allocations,
         recompute_every_seconds=experiment.recompute_every_seconds or np.inf,
+        start_mid_round=experiment.mechanism != "plain",
+        restart_seconds=experiment.restart_seconds,
     )
     if experiment.ideal:
         return simulate_ideally(scene.trace, scene.cluster, scene.table, solver, settings, **happening)
@@ -442,7 +444,7 @@ def mechanism_of(experiment: Experiment) -> Mechanism:
     """The mechanism that an experiment names."""
     policy = find_policy(experiment.policy)
     if experiment.mechanism != "plain" and not policy.punctual:
-        return Credits(thrifty=policy.thrifty)
+        return Credits(knows_speeds=policy.knows_speeds and not experiment.agnostic, thrifty=policy.thrifty)
     return Priorities(knows_speeds=policy.knows_speeds and not experiment.agnostic, thrifty=policy.thrifty)
 
 

@@ -63,6 +63,7 @@ class _State:
     ahead: tuple[tuple[float, int, Any, str, int], ...]
     serial: int
     wake: float | None
+    leased_until: float
     ran: set[str]
     unmeasured: tuple[str, ...]
 
@@ -90,6 +91,8 @@ class World:
     """A heap of what follows from commands: time, serial number, and an event or which job ends at which version."""
     _serial: int = 0
     _wake: float | None = None
+    _leased_until: float = 0.0
+    """When the leases of everything that runs end."""
     _specs: dict[str, JobSpec] = field(default_factory=dict)
     """Of every job that is here."""
     _ran: set[str] = field(default_factory=set)
@@ -188,6 +191,7 @@ class World:
                 ahead,
                 self._serial,
                 self._wake,
+                self._leased_until,
                 self._ran,
                 tuple(self._unmeasured),
             )
@@ -203,6 +207,7 @@ class World:
 
         state = from_plain(_State, document)
         self.now, self._come, self._serial, self._wake = state.now, state.come, state.serial, state.wake
+        self._leased_until = state.leased_until
         self.left, self.running, self._ran = dict(state.left), state.running, state.ran
         self._unmeasured = dict.fromkeys(state.unmeasured)
         self.progress = Progress.restored(state.progress)
@@ -219,6 +224,7 @@ class World:
             case WakeAt():
                 self._wake = command.time
             case Renew():
+                self._leased_until = command.until
                 self._expect_ends(command.until)
             case Stop():
                 self._stop(command.job)
@@ -243,6 +249,10 @@ class World:
         self.progress.begin(command.job, self.now + cost, rate, self.left[command.job])
         if self.measures:
             self._unmeasured[command.job] = None
+        if command.until == self._leased_until and rate > 0:  # during a round, which no Renew follows
+            end = self.now + cost + self.left[command.job] / rate
+            if end <= command.until:
+                self._push(end, None, command.job, self.running[command.job].version)
         if rate == 0.0 and command.beside:
             reason = f"out of memory beside job {command.beside}"
             failure = JobFailed(self.now + cost, command.job, reason, crashed=True)

@@ -1,0 +1,468 @@
+"""The rules of the credit mechanism, each a function on a draft of the round; `plan` applies them in order.
+
+Every entry (class combo, type) *earns* its target as time passes, which the ledger keeps. A plan then
+
+1. keeps everything that runs,
+2. gives jobs that have never run a *first turn*,
+3. *ranks* entries by what they are owed and starts what is owed most, on free accelerators or where runs *yield*,
+4. *seats* waiting jobs on accelerators that are still idle,
+5. *moves* runs onto idle accelerators where they end much sooner,
+6. lets equal jobs *trade* places when one is far ahead.
+
+During a round only idle accelerators are given out: rules that stop a run for another job wait for the round's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from gavel.core.problem import Bools, Floats, Ints
+from gavel.scheduler.draft import Draft
+from gavel.scheduler.entries import NOBODY
+from gavel.scheduler.ledger import Ledger
+from gavel.scheduler.patience import Patience
+from gavel.scheduler.rounds import Members, RoundInput, Run, cheapest_types, offers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What the rules can be set to; each can be switched off, which shows what it contributes."""
+
+    patience: Patience = field(default_factory=Patience)
+    first_turns: float = 0.5
+    """The share of a type's accelerators that others give up for first turns; 0: none."""
+    holding: bool = True
+    """Whether accelerators are kept idle, until the end of a round, for a gang that waits for its first turn."""
+    behind: float = 0.5
+    """A run moves to where its class is owed more once its job is behind by this many times its patience."""
+    pairing: float = 2.0
+    """A run becomes part of a pair that is owed more than it by this many times its patience."""
+    ending: float = 4.0
+    """A run that ends within this many times the patience of the job that wants its place is left to end."""
+    trading: float = 2.0
+    """Equal jobs trade places when one is ahead of the other by this many times its patience."""
+    upgrading: float = 2.0
+    """A run moves to an idle type where it ends sooner by this many times what a restart costs; 0: never."""
+    faster: float = 1.5
+    """A run moves only where it is faster by this factor."""
+    knows_speeds: bool = True
+    """False for policies that treat all types alike: their runs do not look for faster ones."""
+
+
+def plan(ledger: Ledger, given: RoundInput, rules: Rules, prices: Floats | None = None) -> Draft:
+    """Everything that runs from now on."""
+    draft = Draft.of(ledger, given, rules.patience)
+    give_first_turns(draft, rules)
+    held = hold_for_gangs(draft) if rules.holding else {}
+    while serve(draft, rules) and draft.waiting and any(draft.free):
+        pass  # runs that moved have left room, perhaps for jobs that are owed it
+    seat_idle(draft, prices)
+    if rules.knows_speeds and rules.upgrading:
+        upgrade(draft, rules, prices)
+    for kind, count in held.items():
+        draft.free[kind] += count
+    if not given.mid_round:
+        trade(draft, rules)
+    return draft
+
+
+# First turns
+
+
+def give_first_turns(draft: Draft, rules: Rules) -> None:
+    """Start jobs that have never run, in order of arrival, whatever their class has received before."""
+    new = never_run(draft.ledger, draft.given)
+    if not len(new):
+        return
+    given, room = draft.given, _room_for_first_turns(draft, rules)
+    hopeless: set[int] = set()
+    """Classes of which a job found no place: the others of the class would not, either."""
+    for slot in new[np.lexsort((new, given.arrival[new]))].tolist():
+        if not any(draft.free) and max(room) <= 0:
+            return
+        number = draft.class_of(slot)
+        if slot not in draft.run_of and number not in hopeless and not _first_turn(slot, room, draft):
+            hopeless.add(number)
+
+
+def never_run(ledger: Ledger, given: RoundInput) -> Ints:
+    """Slots of waiting jobs that have never run and are allocated time."""
+    waiting = given.waiting
+    new = waiting[(given.started[waiting] == 0) & (waiting < len(ledger.class_of))]
+    return new[np.append(ledger.class_rate > 0, False)[ledger.class_of[new]]]
+
+
+def _room_for_first_turns(draft: Draft, rules: Rules) -> list[int]:
+    """By type: accelerators that others may still give up for first turns; the last gang may take more."""
+    if draft.given.mid_round or not rules.first_turns:
+        return [0] * len(draft.free)
+    room = [max(int(count * rules.first_turns), 1) for count in draft.given.capacity]
+    for run in draft.entry_of:
+        if any(draft.served[slot] < draft.turns[slot] for slot in run.members):
+            room[run.type_index] -= run.workers
+    return room
+
+
+def _first_turn(slot: int, room: list[int], draft: Draft) -> bool:
+    """Start a job on the type where its class is owed most of those that have room for it."""
+    workers = int(draft.given.workers[slot])
+    for entry in sorted(draft.ledger.entries_of(draft.class_of(slot)), key=draft.standing, reverse=True):
+        kind = draft.ledger.entries.keys[entry][2]
+        needed = workers - draft.free[kind]
+        if needed > 0 and room[kind] <= 0:
+            continue
+        members = _with_partner(slot, entry, draft)
+        if members is not None and _take(members, kind, _yielding_to_first_turn(slot, kind, needed, draft), draft):
+            room[kind] -= workers
+            return True
+    return False
+
+
+def _with_partner(slot: int, entry: int, draft: Draft) -> Members | None:
+    """The members of a run of an entry, one of which is this job; None if it needs another and none waits."""
+    first, second, _ = draft.ledger.entries.keys[entry]
+    if second == NOBODY:
+        return (slot,)
+    is_first = draft.class_of(slot) == first
+    other = draft.next_in_queue(second if is_first else first, (slot,))
+    if other is None:
+        return None
+    return (slot, other) if is_first else (other, slot)
+
+
+def _yielding_to_first_turn(slot: int, kind: int, needed: int, draft: Draft) -> Sequence[Run] | None:
+    """Runs that have had their turn and would not end within another; the longest lose least by waiting."""
+    able: list[Run] = []
+    for run in draft.longest_left(kind) if needed > 0 else ():
+        if draft.seconds_left(run) <= draft.turns[slot]:
+            break
+        if draft.still_runs(run) and not draft.is_before(run, (slot,)):
+            if run.workers == needed:
+                return [run]
+            able.append(run)
+    return () if needed <= 0 else fewest(able, needed)
+
+
+def hold_for_gangs(draft: Draft) -> dict[int, int]:
+    """Keep what is free on a type for a gang that waits there for its first turn; returns how much is held.
+
+    Otherwise smaller jobs would take each accelerator that becomes free, and the gang would wait for their turns to end.
+    """
+    held: dict[int, int] = {}
+    if not any(draft.free):
+        return held
+    new = never_run(draft.ledger, draft.given)
+    for slot in new[draft.given.workers[new] > 1].tolist():
+        if slot not in draft.run_of:
+            workers = draft.given.workers[slot]
+            kinds = {draft.ledger.entries.keys[entry][2] for entry in draft.ledger.entries_of(draft.class_of(slot))}
+            for kind in kinds:
+                if draft.free[kind] and workers <= draft.given.capacity[kind]:
+                    held[kind], draft.free[kind] = draft.free[kind], 0
+    return held
+
+
+def _take(members: Members, kind: int, victims: Iterable[Run] | None, draft: Draft) -> bool:
+    """Start a combo in place of runs that yield; False if they are not enough or an earlier job should come first."""
+    if victims is None or any(draft.jumps_the_queue(slot, kind) for slot in members):
+        return False
+    for run in victims:
+        draft.stop(run)
+    draft.start(members, kind)
+    return True
+
+
+# Rank, and who yields
+
+
+def serve(draft: Draft, rules: Rules) -> int:
+    """Start what is owed, the most urgent first; returns how many runs were started."""
+    began = len(draft.begun)
+    for entry in challengers(draft, rules):
+        while advance(entry, draft, rules):
+            pass
+    return len(draft.begun) - began
+
+
+def challengers(draft: Draft, rules: Rules) -> list[int]:
+    """Entries that are owed something and may find a job and room, or a run that yields; the most urgent first."""
+    entries = draft.ledger.entries
+    owed = entries.owed(draft.given.round_seconds) - np.array(draft.paid) * draft.given.round_seconds
+    hopeful = (owed > 0) & (entries.target > 0)
+    if not hopeful.any():
+        return []
+    able = classes_that_wait(draft)
+    room = np.asarray(draft.free)[entries.kind] > 0
+    if not draft.given.mid_round:
+        able = able | (excess_lag(draft, rules) > 0)
+        room |= owed - weakest_on_type(draft)[entries.kind] > least_patience(draft)
+    has_jobs = able[entries.first] & (able[entries.second] | (entries.second == NOBODY))
+    has_jobs |= (entries.second != NOBODY) & (not draft.given.mid_round)  # pairs also take jobs that run alone
+    chosen = (hopeful & room & has_jobs).nonzero()[0]
+    ordered: list[int] = chosen[np.argsort(-entries.credit[chosen], kind="stable")].tolist()
+    return ordered
+
+
+def classes_that_wait(draft: Draft) -> Bools:
+    """By class, the last for "no class": whether a job of it waits."""
+    waits = np.array([*map(bool, draft.queues), False])
+    for number in waits.nonzero()[0].tolist():
+        waits[number] = draft.next_in_queue(number) is not None
+    return waits
+
+
+def excess_lag(draft: Draft, rules: Rules) -> Floats:
+    """By class, the last for "no class": by how much a job of it is further behind than it takes to move; or -inf."""
+    ledger = draft.ledger
+    most = np.full(len(ledger.members) + 1, -np.inf)
+    slots = np.flatnonzero(ledger.class_of != NOBODY)
+    np.maximum.at(most, ledger.class_of[slots], ledger.lag[slots] - rules.behind * draft.patience[slots])
+    return most
+
+
+def weakest_on_type(draft: Draft) -> Floats:
+    """By type: the least that a run there stands at; infinite where nothing runs."""
+    weakest = [np.inf] * len(draft.free)
+    for kind in range(len(weakest)):
+        for standing, runs in draft.ranked(kind):
+            if any(run in draft.entry_of for run in runs):
+                weakest[kind] = standing
+                break
+    return np.array(weakest)
+
+
+def least_patience(draft: Draft) -> Floats:
+    """By entry: the least patience of a job that could run for it."""
+    ledger, entries = draft.ledger, draft.ledger.entries
+    least = np.full(len(ledger.members) + 1, np.inf)
+    slots = np.flatnonzero(ledger.class_of != NOBODY)
+    np.minimum.at(least, ledger.class_of[slots], draft.patience[slots])
+    return np.minimum(least[entries.first], least[entries.second])
+
+
+def advance(entry: int, draft: Draft, rules: Rules) -> bool:
+    """Start one more run of an entry if it is owed one and there is room, or runs that must yield."""
+    first, second, kind = draft.ledger.entries.keys[entry]
+    owed = draft.standing(entry)
+    if owed <= 0 or (draft.given.mid_round and not draft.free[kind]):
+        return False
+    members = _choose((first,) if second == NOBODY else (first, second), kind, owed, draft, rules)
+    if members is None:
+        return False
+    movers = {draft.run_of[slot] for slot in members if slot in draft.run_of}
+    room = draft.free[kind] + sum(run.workers for run in movers if run.type_index == kind)
+    victims = yielding(kind, int(draft.given.workers[members[0]]) - room, owed, members, draft, rules)
+    return _take(members, kind, None if victims is None else [*movers, *victims], draft)
+
+
+def _choose(classes: Sequence[int], kind: int, owed: float, draft: Draft, rules: Rules) -> Members | None:
+    """One job of each class: the one furthest behind of those that wait, else one that gains enough by moving."""
+    chosen: list[int] = []
+    for number in classes:
+        slot = draft.next_in_queue(number, chosen)
+        if slot is None and not draft.given.mid_round:
+            slot = _mover(number, kind, owed, chosen, draft, rules, paired=len(classes) > 1)
+        if slot is None:
+            return None
+        chosen.append(slot)
+    return tuple(chosen)
+
+
+def _mover(
+    number: int, kind: int, owed: float, taken: Sequence[int], draft: Draft, rules: Rules, *, paired: bool
+) -> int | None:
+    """The job of a class that gains most by moving here from where it runs; None if none gains enough."""
+    found: tuple[float, int] | None = None
+    for slot in draft.ledger.members[number]:
+        run = draft.run_of.get(slot)
+        if run is None or slot in taken or not draft.still_runs(run) or not draft.has_had_its_turn(run):
+            continue
+        excess, patience = owed - draft.standing_of(run), float(draft.patience[slot])
+        if excess <= patience or (found is not None and -excess >= found[0]):
+            continue
+        if _gains(slot, run, kind, draft, rules) if not paired else excess > rules.pairing * patience:
+            found = (-excess, slot)
+    return None if found is None else found[1]
+
+
+def _gains(slot: int, run: Run, kind: int, draft: Draft, rules: Rules) -> bool:
+    """Whether a job is behind what it was allocated, and, if speeds matter, faster on the other type."""
+    rates = draft.given.rates[slot]
+    if rules.knows_speeds and len(run.members) == 1 and rates[kind] <= rates[run.type_index]:
+        return False
+    return bool(draft.ledger.lag[slot] > rules.behind * draft.patience[slot])
+
+
+def yielding(
+    kind: int, needed: int, owed: float, members: Members, draft: Draft, rules: Rules
+) -> Sequence[Run] | None:
+    """Runs on a type that yield to jobs that are owed this much; None if they are not enough.
+
+    A run that occupies more accelerators than needed loses more than the others gain, so it yields later.
+    """
+    if needed <= 0:
+        return ()
+    if draft.given.mid_round:
+        return None
+    patience = min(float(draft.patience[slot]) for slot in members)
+    able: list[Run] = []
+    for standing, runs in draft.ranked(kind):
+        if owed - standing <= patience:
+            break
+        for run in runs:
+            if _may_yield(run, members, draft) and draft.seconds_left(run) > rules.ending * patience:
+                if run.workers == needed:
+                    return [run]  # no fewer would do, and none before it fits as well
+                if owed - standing > patience * max(run.workers / needed, 1.0) ** 0.5:
+                    able.append(run)
+    return fewest(able, needed) if able else None
+
+
+def _may_yield(run: Run, members: Members, draft: Draft) -> bool:
+    if not draft.still_runs(run) or not draft.has_had_its_turn(run):
+        return False
+    return not any(slot in run.members for slot in members) and not draft.is_before(run, members)
+
+
+def fewest(runs: list[Run], needed: int) -> list[Run] | None:
+    """As few runs as possible with this many workers, of equals those that come first; None if all are too few."""
+    chosen: list[Run] = []
+    for run in sorted(runs, key=lambda run: -run.workers):
+        if run.workers <= needed:
+            chosen.append(run)
+            needed -= run.workers
+        if not needed:
+            return chosen
+    left = [run for run in runs if run.workers > needed and run not in chosen]
+    if not left:
+        return None
+    last = min(left, key=lambda run: run.workers)
+    while chosen and chosen[-1].workers <= last.workers - needed:
+        needed += chosen.pop().workers  # the last one makes room for both
+    return [*chosen, last]
+
+
+# Idle accelerators
+
+
+def seat_idle(draft: Draft, prices: Floats | None) -> None:
+    """Give idle accelerators to jobs that can use them; first to those that ran there a moment ago."""
+    for run in list(draft.stopped.values()):
+        if run.workers <= draft.free[run.type_index] and draft.run_of.keys().isdisjoint(run.members):
+            draft.start(run.members, run.type_index)
+    again = True
+    while again and any(draft.free) and draft.waiting:
+        again = False
+        for slot, kind in offers(draft.given, draft.free, draft.run_of, prices):
+            fits = slot not in draft.run_of and int(draft.given.workers[slot]) <= draft.free[kind]
+            if fits and _take((slot,), kind, (), draft):
+                again = draft.has_teams  # a job that had to let an earlier one pass may start now
+
+
+def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
+    """Move runs onto idle accelerators where they end much sooner, the largest gain first."""
+    while (best := _best_upgrade(draft, rules, prices)) is not None:
+        run, kind = best
+        draft.stop(run)
+        draft.start(run.members, kind)
+
+
+def _best_upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Run, int] | None:
+    if not any(draft.free):
+        return None
+    runs = [run for run in draft.entry_of if len(run.members) == 1 and run not in draft.begun]
+    if not runs:
+        return None
+    gain = _seconds_sooner(runs, draft, rules, prices)
+    for at in np.argsort(-gain, axis=None).tolist():
+        run, kind = runs[at // gain.shape[1]], at % gain.shape[1]
+        if gain.flat[at] <= 0:
+            return None
+        if not _overtakes(run, kind, draft):
+            return run, kind
+    return None
+
+
+def _seconds_sooner(runs: Sequence[Run], draft: Draft, rules: Rules, prices: Floats | None) -> Floats:
+    """By run and type: by how much sooner it ends there; 0 where there is no room or the gain is too small."""
+    given, slots = draft.given, np.array([run.members[0] for run in runs])
+    rates, here = given.rates[slots], given.rates[slots, [run.type_index for run in runs]]
+    good = (given.workers[slots][:, None] <= np.asarray(draft.free)) & (rates >= rules.faster * here[:, None])
+    if not good.any():
+        return np.zeros(good.shape)
+    left = _steps_left(slots, here, draft)[:, None]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = left / here[:, None] - left / rates
+    restart = rules.patience.restart_seconds(given)[slots]
+    good &= gain > rules.upgrading * restart[:, None]
+    if prices is not None:
+        good &= cheapest_types(rates, prices)
+    return np.where(good, gain, 0.0)
+
+
+def _steps_left(slots: Ints, here: Floats, draft: Draft) -> Floats:
+    """Steps left; a job of unknown length is taken to need as long again as it has had, and at least a turn."""
+    left = draft.given.steps[slots]
+    return np.where(np.isnan(left), np.maximum(draft.served[slots], draft.turns[slots]) * here, left)
+
+
+def _overtakes(run: Run, kind: int, draft: Draft) -> bool:
+    """Whether an earlier job of the same team would gain by moving there, too."""
+    rates = draft.given.rates
+    for other in draft.earlier(run.members[0]):
+        place = draft.run_of.get(other)
+        if rates[other, kind] > (0.0 if place is None else rates[other, place.type_index]):
+            return True
+    return False
+
+
+# Trade
+
+
+def trade(draft: Draft, rules: Rules) -> None:
+    """Let jobs of a class swap places when one is far ahead of another."""
+    for ahead, behind in uneven(draft.ledger, draft.patience, rules):
+        if _may_swap(ahead, behind, draft, rules):
+            _swap(ahead, behind, draft)
+
+
+def uneven(ledger: Ledger, patience: Floats, rules: Rules) -> list[tuple[int, int]]:
+    """By class: the job furthest ahead and the one furthest behind, where too much time lies between them."""
+    lag = ledger.lag
+    threshold = rules.trading * patience[: len(lag)]
+    if not len(lag) or float(lag.max() - lag.min()) <= float(threshold.min()):
+        return []
+    found = []
+    for number in np.flatnonzero(ledger.spread(lag) > threshold.min()).tolist():
+        members = ledger.members[number]
+        lags = lag[members]
+        ahead, behind = members[int(lags.argmin())], members[len(members) - 1 - int(lags[::-1].argmax())]
+        if lag[behind] - lag[ahead] > threshold[behind]:
+            found.append((ahead, behind))
+    return found
+
+
+def _may_swap(ahead: int, behind: int, draft: Draft, rules: Rules) -> bool:
+    """Whether the job that is ahead has the faster place, and both run alone or not at all and have had their turn."""
+    better, worse = draft.run_of.get(ahead), draft.run_of.get(behind)
+    if better is None or draft.is_before(better, (behind,)):
+        return False
+    if draft.seconds_left(better) <= rules.ending * draft.patience[behind]:
+        return False
+    for run in (better, worse):
+        if run is not None and (len(run.members) > 1 or not draft.still_runs(run) or not draft.has_had_its_turn(run)):
+            return False
+    rates = draft.given.rates[ahead]
+    return worse is None or bool(rates[better.type_index] > rates[worse.type_index])
+
+
+def _swap(ahead: int, behind: int, draft: Draft) -> None:
+    better, worse = draft.run_of[ahead], draft.run_of.get(behind)
+    draft.stop(better)
+    if worse is not None:
+        draft.stop(worse)
+        draft.start((ahead,), worse.type_index)
+    draft.start((behind,), better.type_index)

@@ -1,0 +1,154 @@
+"""A plan that need not be looked at again: how long the rules are sure to repeat it, while the same jobs run and wait.
+
+Standings and lags change at a steady rate, so the earliest time at which a rule could fire can be worked out. This is
+only a cache: the rules give the same plans without it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from gavel.core.problem import Floats, Ints
+from gavel.scheduler.draft import Draft
+from gavel.scheduler.entries import GUEST, NOBODY
+from gavel.scheduler.rounds import RoundInput, Run
+from gavel.scheduler.rules import Rules, classes_that_wait, excess_lag, least_patience, never_run
+
+SURE = 1.0 - 1e-6
+"""Leaves room for rounding where a time is worked out."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Settled:
+    """What a plan was made of, and until when it stays as it is."""
+
+    runs: list[Run]
+    capacity: tuple[int, ...]
+    waiting: Ints
+    rates: float
+    """The sum of all rates: it changes when one of them does."""
+    until: float
+
+    @classmethod
+    def of(cls, draft: Draft, rules: Rules) -> Self | None:
+        """The plan, if it starts and stops nothing and stays so for at least another round."""
+        given = draft.given
+        if draft.begun or draft.stopped or len(draft.entry_of) < len(given.running):
+            return None
+        seconds = _quiet_seconds(draft, rules)
+        if seconds <= given.round_seconds:
+            return None
+        runs, rates = list(given.running), float(given.rates.sum())
+        return cls(runs, tuple(given.capacity), given.waiting, rates, given.time + seconds * SURE)
+
+    def holds(self, given: RoundInput) -> bool:
+        """Whether the rules would give the same plan now."""
+        same = given.time < self.until and given.running == self.runs and tuple(given.capacity) == self.capacity
+        return same and np.array_equal(given.waiting, self.waiting) and float(given.rates.sum()) == self.rates
+
+
+def _quiet_seconds(draft: Draft, rules: Rules) -> float:
+    """For how long no rule fires, at least."""
+    if len(never_run(draft.ledger, draft.given)) or _grows_with_time(draft, rules):
+        return 0.0
+    return min(_until_served(draft, rules), _until_trade(draft, rules))
+
+
+def _grows_with_time(draft: Draft, rules: Rules) -> bool:
+    """Whether a job of unknown length runs beside idle accelerators: the longer it runs, the more it gains by moving."""
+    if not (rules.knows_speeds and rules.upgrading and any(draft.free)):
+        return False
+    return bool(np.isnan(draft.given.steps[list(draft.run_of)]).any())
+
+
+def _until_served(draft: Draft, rules: Rules) -> float:
+    """Until an entry may be owed enough for one more run."""
+    entries, seconds = draft.ledger.entries, draft.given.round_seconds
+    meant = (entries.target > 0).nonzero()[0]
+    if not len(meant):
+        return np.inf
+    paid = np.array(draft.paid)
+    drift = entries.target - paid
+    owed = entries.owed(seconds) - paid * seconds
+    lowest = _Lowest.of(draft, owed, drift)
+    kind, first, second = entries.kind[meant], entries.first[meant], entries.second[meant]
+    owed, drift, patience = owed[meant], drift[meant], least_patience(draft)[meant]
+    on_type = _until_above(owed, drift, lowest.on_type[:, kind], patience)
+    of_class = np.minimum(
+        _until_above(owed, drift, lowest.of_class[:, first], patience),
+        np.where(second == NOBODY, np.inf, _until_above(owed, drift, lowest.of_class[:, second], patience)),
+    )
+    at_all = _until_above(owed, drift, np.zeros((2, len(owed))), np.zeros(len(owed)))
+    free = np.asarray(draft.free)[kind] > 0
+    waits = classes_that_wait(draft)
+    waiting = waits[first] | waits[second]
+    behind = _until_behind(draft, rules)
+    of_class = np.where(second == NOBODY, np.maximum(of_class, behind[first]), of_class)
+    until = np.where(free, np.where(waiting, at_all, of_class), np.maximum(on_type, np.where(waiting, 0.0, of_class)))
+    return float(until.min())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Lowest:
+    """The least that runs stand at, and how fast they sink at most: (2, types) and (2, classes + 1)."""
+
+    on_type: Floats
+    of_class: Floats
+
+    @classmethod
+    def of(cls, draft: Draft, owed: Floats, drift: Floats) -> Self:
+        runs = list(draft.entry_of)
+        entry = np.fromiter(draft.entry_of.values(), dtype=np.intp, count=len(runs))
+        guest = entry == GUEST
+        standing = np.where(guest, 0.0, np.append(owed, 0.0)[entry])
+        standing[guest] = [draft.standing_of(runs[at]) for at in guest.nonzero()[0].tolist()]
+        at = np.array([standing, np.where(guest, -1.0, np.append(drift, 0.0)[entry])])
+        kinds, last = [run.type_index for run in runs], [run.members[-1] for run in runs]
+        first = draft.ledger.class_of[[run.members[0] for run in runs]]
+        return cls(
+            _least_by(len(draft.free), [(np.array(kinds, dtype=np.intp), at)]),
+            _least_by(len(draft.ledger.members) + 1, [(first, at), (draft.ledger.class_of[last], at)]),
+        )
+
+
+def _least_by(groups: int, parts: list[tuple[Ints, Floats]]) -> Floats:
+    """(2, groups): the least of both rows of values by group; infinite for groups without any."""
+    least = np.full((2, groups), np.inf)
+    for group, values in parts:
+        for row in (0, 1):
+            np.minimum.at(least[row], group, values[row])
+    return least
+
+
+def _until_above(owed: Floats, drift: Floats, lowest: Floats, margin: Floats) -> Floats:
+    """Seconds until what is owed may exceed the lowest standing by more than a margin."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        missing, closing = margin - (owed - lowest[0]), drift - lowest[1]
+        until = np.where(closing > 0, missing / closing, np.inf)
+    return np.where(np.isinf(lowest[0]), np.inf, np.where(missing < 0, 0.0, until))
+
+
+def _until_behind(draft: Draft, rules: Rules) -> Floats:
+    """By class: seconds until a job of it may be so far behind that it moves."""
+    ledger, excess = draft.ledger, excess_lag(draft, rules)
+    fastest = np.full(len(excess), -np.inf)
+    slots = np.flatnonzero(ledger.class_of != NOBODY)
+    np.maximum.at(fastest, ledger.class_of[slots], ledger.drift.pace[slots])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        until = np.where(fastest > 0, -excess / fastest, np.inf)
+    return np.where(excess > 0, 0.0, until)
+
+
+def _until_trade(draft: Draft, rules: Rules) -> float:
+    """Until two jobs of a class may be far enough apart to trade places."""
+    ledger = draft.ledger
+    if not len(ledger.members):
+        return np.inf
+    apart, parting = ledger.spread(ledger.lag), ledger.spread(ledger.drift.pace)
+    missing = rules.trading * float(draft.patience.min()) - apart
+    if (missing < 0).any():
+        return 0.0
+    return float((missing[parting > 0] / parting[parting > 0]).min(initial=np.inf))
