@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.cluster import LIST_PRICES, Cluster, parse_cluster, parse_prices
+from gavel.core.cluster import LIST_PRICES, Cluster, parse_prices
 from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.jobs import Entity
@@ -34,6 +34,7 @@ from gavel.sim.simulate import Attendant, Observer, check_fits, simulate
 from gavel.sim.teams import Teams, names_a_file, read_teams
 from gavel.workload.formats import read_trace
 from gavel.workload.generate import generate
+from gavel.workload.nodes import find_cluster, names_a_node_list
 from gavel.workload.trace import Trace, TraceJob
 
 MechanismName = Literal["credits", "plain"]
@@ -105,6 +106,7 @@ class Experiment:
         """The files whose content is part of the experiment, by setting."""
         policy = own.file_of(self.policy) if own.is_own(self.policy) else None
         named = {
+            "cluster": self.cluster if names_a_node_list(self.cluster) else None,
             "trace": self.trace,
             "throughputs": None if self.throughputs == "builtin" else self.throughputs,
             "entities": self.entities if self.entities and names_a_file(self.entities) else None,
@@ -130,6 +132,8 @@ class Scene:
     prices: Mapping[str, float]
     known: ThroughputTable | None = None
     """What the scheduler knows of the table; None: everything."""
+    notes: tuple[str, ...] = ()
+    """What of a list of nodes is not part of the cluster."""
 
 
 def prepare(experiment: Experiment, *, table: ThroughputTable | None = None) -> Scene:
@@ -138,13 +142,15 @@ def prepare(experiment: Experiment, *, table: ThroughputTable | None = None) -> 
     A table is that of the experiment, for those who have read it already.
     """
     check_settings(experiment)
-    cluster = parse_cluster(experiment.cluster, per_server=experiment.per_server)
     table = table or find_table(experiment.throughputs)
+    cluster, unlike = find_cluster(experiment.cluster, per_server=experiment.per_server, types=table.types)
     teams = read_teams(experiment.entities)
     trace = teams.own(_workload(experiment, table, teams))
+    table = table.scaled((job.template, job.workers) for job in trace.jobs)
     check_fits(trace, experiment.window, cluster, table)
     failures = tuple(_failures(experiment, trace, cluster))
-    scene = Scene(cluster, table, trace, teams.entities(trace), failures, _prices(experiment, cluster))
+    prices = _prices(experiment, cluster)
+    scene = Scene(cluster, table, trace, teams.entities(trace), failures, prices, notes=unlike)
     check_policy(experiment, scene)
     return scene if experiment.throughputs_known == 1.0 else _half_known(experiment, scene)
 
@@ -263,7 +269,7 @@ def run(
     outcome = _simulate(experiment, scene, happening, observers)
     counted = scene.trace.jobs[slice(*experiment.window)] if experiment.window else scene.trace.jobs
     left = [job for job in counted if job.id not in outcome.jobs]
-    notes = (*scene.trace.notes, *_unpriced(scene), *_why_not_done(left, scene, experiment.limit_days))
+    notes = (*scene.trace.notes, *scene.notes, *_unpriced(scene), *_why_not_done(left, scene, experiment.limit_days))
     dated = [job for job in counted if job.deadline_seconds is not None]
     overdue = sum(_is_overdue(job, outcome) for job in dated)
     names = tuple(job.id for job in counted)
@@ -363,18 +369,19 @@ def _option(setting: str) -> str:
 def _all_at_once(scene: Scene) -> Problem:
     """The question that all jobs of the trace together would pose."""
     jobs = scene.trace.jobs
-    profiles = list(dict.fromkeys((job.template, job.workers) for job in jobs))
-    number = {profile: index for index, profile in enumerate(profiles)}
+    classes = list(dict.fromkeys((job.template, job.workers, job.types) for job in jobs))
+    number = {alike: index for index, alike in enumerate(classes)}
     types = [replace(kind, price=scene.prices.get(kind.name)) for kind in scene.cluster.types()]
     return Problem.from_table(
         types,
         scene.table,
-        profiles,
+        [(template, workers) for template, workers, _ in classes],
         job_arrays(
             tuple(job.id for job in jobs),
-            np.array([number[job.template, job.workers] for job in jobs], dtype=np.intp),
+            np.array([number[job.template, job.workers, job.types] for job in jobs], dtype=np.intp),
             steps=np.array([job.steps for job in jobs]),
         ),
+        allowed=np.array([[only is None or kind.name in only for kind in types] for _, _, only in classes]),
     )
 
 
@@ -434,7 +441,7 @@ def _is_overdue(job: TraceJob, outcome: Outcome) -> bool:
 
 
 def _can_run(job: TraceJob, scene: Scene) -> bool:
-    kinds = [kind.name for kind in scene.cluster.types() if job.workers <= kind.count]
+    kinds = [kind.name for kind in scene.cluster.types() if job.workers <= kind.count and job.may_run_on(kind.name)]
     return bool((scene.table.rates([(job.template, job.workers)], kinds) > 0).any())
 
 
