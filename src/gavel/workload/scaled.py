@@ -25,10 +25,11 @@ def scaled_note(jobs: Iterable[TraceJob], table: ThroughputTable) -> Iterator[st
 def gpu_hours(change: float, total: float) -> str:
     """By how much GPU-hours changed, as a share of the total.
 
-    >>> gpu_hours(16.2, 100.0), gpu_hours(-7.0, 100.0)
-    ('GPU-hours +16.2%', 'GPU-hours -7.0%')
+    >>> gpu_hours(16.2, 100.0), gpu_hours(-7.0, 100.0), gpu_hours(-0.001, 100.0)
+    ('GPU-hours +16.2%', 'GPU-hours -7.0%', 'GPU-hours +0.0%')
     """
-    return f"GPU-hours {change / total:+.1%}"
+    share = round(change / total, 3) + 0.0  # turns -0.0 into 0.0
+    return f"GPU-hours {share:+.1%}"
 
 
 def counted(number: int, noun: str) -> str:

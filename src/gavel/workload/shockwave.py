@@ -50,7 +50,7 @@ def _mode_notes(modes: Counter[str]) -> Iterator[str]:
         named = ", ".join(f"{mode} {count:,}" for mode, count in changing.items())
         yield (
             f"{counted(sum(changing.values()), 'job')} would change the batch size while training ({named}); here "
-            "they keep the one that they start with"
+            "each keeps the one that it starts with"
         )
 
 
