@@ -43,7 +43,7 @@ def test_a_scaled_rate_lies_between_its_neighbours_or_grows_at_most_with_the_wor
 
 
 @given(first=st.floats(0.1, 100.0), exponent=st.floats(0.0, 1.0), workers=st.integers(2, 500))
-def test_rates_that_follow_a_power_law_go_on_following_it(first: float, exponent: float, workers: int) -> None:
+def test_rates_that_follow_a_power_law_continue_it(first: float, exponent: float, workers: int) -> None:
     counts = (1, 2, 4, 8)
     rates = np.array([first * count**exponent for count in counts])
     if workers not in counts:

@@ -269,7 +269,10 @@ def test_models_that_the_table_does_not_have_are_noted_and_bind_no_job(tmp_path:
         "25": None,
     }
     assert trace.notes[-2:] == (
-        "kept the GPU models that 2 jobs may run on, as types: p100, v100",
+        (
+            "kept the GPU models that 2 jobs may run on, as types: p100, v100; the table does not have all models of 1 "
+            "job of these"
+        ),
         (
             "the throughput table has none of the GPU models that 2 jobs may run on; these may run on every type: "
             "T4 (1), G2|T4 (1)"

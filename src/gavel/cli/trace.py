@@ -36,7 +36,7 @@ from gavel.workload.nodes import NodeList, read_nodes
 from gavel.workload.rows import Source
 from gavel.workload.trace import Trace
 
-app = typer.Typer(help="Generate, convert and describe traces of jobs, and read lists of nodes.", no_args_is_help=True)
+app = typer.Typer(help="Generate, convert and describe traces of jobs.", no_args_is_help=True)
 
 Out = Annotated[Path, typer.Option("--out", "-o", help="The CSV file to write.", metavar="FILE")]
 In = Annotated[Path, typer.Argument(help="A trace in any known format; - reads standard input.", metavar="FILE")]

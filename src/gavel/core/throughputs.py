@@ -137,10 +137,11 @@ class ThroughputTable:
         new = [profile for profile in dict.fromkeys(profiles) if profile not in self._row]
         if not new:
             return self
-        alone = np.stack([self._scaled(*profile) for profile in new])
+        alone = np.stack([self.scaled_rates(*profile) for profile in new])
         return ThroughputTable(self.types, (*self.profiles, *new), np.concatenate([self.alone, alone]), self.shared)
 
-    def _scaled(self, template: str, workers: int) -> NDArray[np.float64]:
+    def scaled_rates(self, template: str, workers: int) -> NDArray[np.float64]:
+        """Rates (types, 2) with a number of workers that the table does not list, from those that it lists."""
         if not self.can_scale(template, workers):
             self._reject_profile(template, workers)
         counts = self._counts[template]

@@ -88,7 +88,7 @@ def _number(row: Row, column: str, most: float) -> float:
 
 
 def read_pods(source: Source) -> Log:
-    """Read the pods; each is a job of its own. A list without times has all of them at once."""
+    """Read the pods; each is a job. A list without times has all of them at once."""
     log, header = Log(source.name), source.columns()
     timed = not header.isdisjoint(POD_TIMES)
     for row in named_rows(source, required=PODS if timed else UNTIMED_PODS, what="an openb pod list"):

@@ -16,7 +16,7 @@ import numpy as np
 from gavel.core.errors import InputError
 from gavel.limits import LONGEST_SECONDS, SMALLEST, at_most
 from gavel.workload.generate import drawn_seconds
-from gavel.workload.models import types_of
+from gavel.workload.models import SEPARATOR, type_of, types_of
 from gavel.workload.reference import Reference
 from gavel.workload.scaled import counted, gpu_hours, scaled_note, shortened
 from gavel.workload.trace import Trace, TraceJob
@@ -86,7 +86,7 @@ class Log:
             *(f"left out {counted(count, 'job')} that {reason}" for reason, count in self.left_out.items()),
             *_size_notes(timed, jobs),
             *scaled_note(jobs, reference.table),
-            *_type_notes(order, jobs),
+            *_type_notes(order, jobs, reference),
             *_id_notes(order),
             *self.notes,
         ]
@@ -189,14 +189,17 @@ def _size_notes(order: list[Record], jobs: list[TraceJob]) -> Iterator[str]:
         )
 
 
-def _type_notes(order: list[Record], jobs: list[TraceJob]) -> Iterator[str]:
+def _type_notes(order: list[Record], jobs: list[TraceJob], reference: Reference) -> Iterator[str]:
     """Sentences about the GPU models that jobs were bound to."""
     bound = [(record, job) for record, job in zip(order, jobs, strict=True) if record.models]
-    kept = [job for _, job in bound if job.types]
+    kept = [(record, job.types) for record, job in bound if job.types]
     if kept:
-        every = sorted({name for job in kept for name in job.types or ()})
-        yield f"kept the GPU models that {counted(len(kept), 'job')} may run on, as types: {shortened(every)}"
-    lost = Counter("|".join(record.models) for record, job in bound if not job.types)
+        every = sorted({name for _, types in kept for name in types})
+        known = {model: type_of(model, reference.table.types) for record, _ in kept for model in record.models}
+        partly = sum(not all(known[model] for model in record.models) for record, _ in kept)
+        other = f"; the table does not have all models of {counted(partly, 'job')} of these" if partly else ""
+        yield f"kept the GPU models that {counted(len(kept), 'job')} may run on, as types: {shortened(every)}{other}"
+    lost = Counter(SEPARATOR.join(record.models) for record, job in bound if not job.types)
     if lost:
         yield (
             f"the throughput table has none of the GPU models that {counted(lost.total(), 'job')} may run on; these "

@@ -54,8 +54,7 @@ class Reference:
     def _scaled(self, template: str, workers: int) -> float:
         if workers in self.table.workers(template) or not self.table.can_scale(template, workers):
             return 0.0
-        profile = (template, workers)
-        return float(self.table.scaled([profile]).rates([profile], [self.type])[0, 0, 0])
+        return float(self.table.scaled_rates(template, workers)[self.table.types.index(self.type), 0])
 
     def steps(self, template: str, workers: int, seconds: float) -> float:
         """What it does in that time; a number of steps beyond the limits is refused."""
