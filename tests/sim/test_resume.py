@@ -24,8 +24,9 @@ from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.throughputs import builtin_table
 from gavel.scheduler.machine import Scheduler
-from gavel.sim.experiment import Experiment, Report, run
+from gavel.sim.experiment import Experiment, run
 from gavel.sim.keeper import EVERY_SECONDS, Keeper, StoppedError
+from gavel.sim.report import Report
 from gavel.sim.simulate import Underway
 from gavel.sim.world import World
 from gavel.workload.formats import write_trace

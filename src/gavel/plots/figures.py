@@ -52,7 +52,21 @@ class Plot:
     """Of its file, without the ending."""
     title: str
     caption: str
-    png: bytes
+    figure: Figure
+
+    @property
+    def png(self) -> bytes:
+        """The picture as a file."""
+        with styled():
+            return png(self.figure)
+
+
+class NotebookFigure(Figure):
+    """A figure that notebooks show, also where pyplot was never loaded."""
+
+    def _repr_png_(self) -> bytes:
+        with styled():
+            return png(self)
 
 
 @contextmanager
@@ -64,7 +78,7 @@ def styled() -> Iterator[None]:
 
 def new_figure(height_inches: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
     """A figure of our width with its axes, row by row."""
-    figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
+    figure = NotebookFigure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     return figure, [cell for row in axes for cell in row]
 
