@@ -49,7 +49,7 @@ def simulate_command(
     """Run a workload in virtual time and print its figures."""
     _check_workload(settings, static)
     if plots is not None and settings["ideal"]:
-        raise InputError("--plots shows rounds, and --ideal has none; leave one out")
+        raise InputError("--ideal has no rounds to record; leave out --plots")
     experiment = Experiment(**settings | {"jobs": settings["jobs"] if static is None else static})
     scene = prepare(experiment)
     if plots is not None:

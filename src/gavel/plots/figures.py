@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import matplotlib as mpl
@@ -44,7 +45,7 @@ STYLE: dict[Any, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, eq=False)
 class Plot:
     """A finished picture, with what to say about it."""
 
@@ -54,19 +55,17 @@ class Plot:
     caption: str
     figure: Figure
 
-    @property
+    @cached_property
     def png(self) -> bytes:
         """The picture as a file."""
-        with styled():
-            return png(self.figure)
+        return png(self.figure)
 
 
 class NotebookFigure(Figure):
     """A figure that notebooks show, also where pyplot was never loaded."""
 
     def _repr_png_(self) -> bytes:
-        with styled():
-            return png(self)
+        return png(self)
 
 
 @contextmanager
@@ -86,7 +85,8 @@ def new_figure(height_inches: float, rows: int = 1, columns: int = 1) -> tuple[F
 def png(figure: Figure) -> bytes:
     """A figure as a file."""
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    with styled():
+        figure.savefig(content, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
     return content.getvalue()
 
 

@@ -129,7 +129,9 @@ def _experiment(base: Experiment | None, settings: Mapping[str, Any]) -> Experim
     for name in settings.keys() - SETTINGS:
         near = difflib.get_close_matches(name, SETTINGS, n=1)
         raise TypeError(f"there is no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    given = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
+    }
     if base is not None:
         return replace(base, **given)
     if "cluster" not in given:

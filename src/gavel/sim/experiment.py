@@ -189,7 +189,7 @@ def run(
     scene = scene or prepare(experiment)
     recordings = [one for one in (rounds, recorder) if one is not None]
     if experiment.ideal and recordings:
-        raise InputError(f"{recordings[0].option} records rounds, and --ideal has none; leave one out")
+        raise InputError(f"an ideal run has no rounds to record; leave out {recordings[0].name}")
     happening: dict[str, Any] = {
         "entities": scene.entities,
         "prices": scene.prices,

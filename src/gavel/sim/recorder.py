@@ -145,7 +145,7 @@ class Deviations:
 class Recorder:
     """Observes a simulation for its plots: give it to `run`, whose report then has it."""
 
-    option = "--plots"
+    name = "plots"
 
     def __init__(
         self, *, bins: int = 2048, stretch_rounds: int = 96, stretch_jobs: int = 400, jobs: int = 3000, seed: int = 0

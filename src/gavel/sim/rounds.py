@@ -63,7 +63,7 @@ class RoundLog:
     types: tuple[str, ...]
     records: list[RoundRecord] = field(default_factory=list)
     pending: _Pending = field(default_factory=_Pending)
-    option: str = "rounds=True"
+    name: str = "rounds"
 
     def see(self, command: Command, _: float) -> None:
         """Count a command; only a plan renews leases or launches jobs."""

@@ -50,8 +50,8 @@ class CommandObserver(Observer, Protocol):
 class Recording(Observer, Protocol):
     """An observer whose record is written down with the simulation, so that a later part goes on with it."""
 
-    option: str
-    """What asks for it, for messages."""
+    name: str
+    """What messages and the state of a simulation call it."""
 
     def dump(self) -> Any:
         """All of the record, as plain data."""
@@ -154,12 +154,12 @@ class _Simulation:
     """Jobs that count and are not done."""
 
     recordings: Mapping[str, Recording] = field(init=False)
-    """Observers that are written down, by what asks for them."""
+    """Observers that are written down, by name."""
     command_observers: Sequence[CommandObserver] = field(init=False)
 
     def __post_init__(self) -> None:
         self.left = set(self.counted)
-        self.recordings = {one.option: one for one in self.observers if isinstance(one, Recording)}
+        self.recordings = {one.name: one for one in self.observers if isinstance(one, Recording)}
         self.command_observers = [one for one in self.observers if isinstance(one, CommandObserver)]
 
     def take_up(self, outcome: Outcome, records: Mapping[str, Any]) -> None:
@@ -167,12 +167,12 @@ class _Simulation:
         self.outcome = outcome
         self.left -= outcome.jobs.keys()
         self.stopwatch.go_on(outcome)
-        for option, recording in self.recordings.items():
-            if option not in records:
+        for name, recording in self.recordings.items():
+            if name not in records:
                 raise InputError(
-                    f"cannot go on with {option}: the run was begun without it; leave it out, or begin a new run"
+                    f"cannot go on with {name}: the run was begun without; leave it out, or begin a new run"
                 )
-            recording.restore(records[option])
+            recording.restore(records[name])
 
     @property
     def jobs_done(self) -> tuple[int, int]:
@@ -186,7 +186,7 @@ class _Simulation:
             "world": self.world.dump(),
             "meter": to_plain(self.meter),
             "outcome": self.outcome.dump(),
-            "recordings": {option: recording.dump() for option, recording in self.recordings.items()},
+            "recordings": {name: recording.dump() for name, recording in self.recordings.items()},
         }
 
     def run(self, until_seconds: float, attendants: Sequence[Attendant]) -> Outcome:
