@@ -43,7 +43,7 @@ class Counts:
         self.stops = 0
         self.first: dict[str, float] = {}
         self.end: dict[str, float] = {}
-        self.seconds: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self.seconds: defaultdict[tuple[str, str], float] = defaultdict(float)
         self._on: dict[str, tuple[str, float]] = {}
 
     def see(self, command: Command, time: float) -> None:
@@ -71,7 +71,7 @@ class Counts:
     def _leave(self, job: str, time: float) -> None:
         if job in self._on:
             kind, since = self._on.pop(job)
-            self.seconds[job][kind] += time - since
+            self.seconds[job, kind] += time - since
 
 
 def counted(load: str) -> tuple[Report, Counts]:
@@ -90,7 +90,7 @@ def test_records_of_jobs_are_what_an_independent_count_finds(load: str) -> None:
     assert {r.id: r.end_seconds for r in records if r.end_seconds is not None} == pytest.approx(counts.end)
     assert {r.id: r.restarts for r in records} == {job: max(counts.launches[job] - 1, 0) for job in counts.arrived}
     for record in records:
-        seconds = {kind: counts.seconds[record.id][kind] for kind in TYPES}
+        seconds = {kind: counts.seconds[record.id, kind] for kind in TYPES}
         assert record.seconds_by_type == pytest.approx(seconds, abs=1e-6)
     unfinished = [record for record in records if record.end_seconds is None]
     assert bool(unfinished) == (load in {"window", "limit"})
