@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from dataclasses import replace
@@ -48,6 +49,13 @@ def test_figures_are_attributes_and_the_document_has_the_same(report: gavel.Repo
     document = report.document()
     assert document["average_jct_seconds"] == report.figures.average_jct_seconds
     assert list(document) == ["policy", *report.figures.document(), "experiment"]
+
+
+def test_results_say_what_they_are_in_a_line(report: gavel.Report, outcome: gavel.SweepOutcome) -> None:
+    assert re.fullmatch(
+        r"<Report of max_min_fairness on v100=2,k80=2: 10 of 10 jobs done, average JCT [\d.]+ h>", repr(report)
+    )
+    assert repr(outcome) == "<SweepOutcome on v100=2,k80=2: 8 of 8 points>"
 
 
 def test_jobs_in_memory_run_as_those_of_a_file(tmp_path: Path) -> None:
@@ -98,6 +106,15 @@ def test_jobs_in_memory_that_make_no_sense_are_refused(jobs: list[gavel.TraceJob
     ("settings", "kind", "said"),
     [
         ({"polcy": "fifo", **SMALL}, TypeError, "there is no setting 'polcy'; did you mean 'policy'?"),
+        ({**SMALL, "round_seconds": 0}, gavel.InputError, "--round-seconds must be at least 1, not 0"),
+        ({**SMALL, "jobs": 0}, gavel.InputError, "--jobs must be at least 1, not 0"),
+        ({**SMALL, "seed": -1}, gavel.InputError, "--seed must be at least 0, not -1"),
+        ({**SMALL, "per_server": 0}, gavel.InputError, "--per-server must be at least 1, not 0"),
+        (
+            {**SMALL, "mechanism": "plan"},
+            gavel.InputError,
+            "there is no mechanism 'plan'; the mechanisms are",
+        ),
         ({"jobs": 3}, TypeError, "there is no cluster; give for example"),
         ({"cluster": "v100=2"}, gavel.InputError, "give either trace=..., or jobs=..."),
         ({"trace": [job()], **SMALL}, gavel.InputError, "give either trace=..., or jobs=..."),
@@ -176,7 +193,7 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> gavel.SweepOutcome:
     with pytest.MonkeyPatch.context() as patch:
         directory = tmp_path_factory.mktemp("temporary")
         patch.setattr(tempfile, "tempdir", str(directory))
-        found = gavel.sweep(**SWEPT, policies=["fifo", "fifo:agnostic"], loads=[0.5, 2.0], seeds=[0, 1])
+        found = gavel.sweep(**SWEPT, policies=["fifo", "fifo:agnostic"], loads=np.array([0.5, 2.0]), seeds=range(2))
         assert not list(directory.iterdir()), "nothing is left where no directory was given"
     return found
 
@@ -248,6 +265,8 @@ def test_points_that_fail_raise_an_error_that_has_the_others(tmp_path: Path, mon
         ({"loads": [1.0], "static": [1]}, gavel.InputError, "give either loads="),
         ({"loads": [1.0], "policy": "fifo"}, TypeError, "a sweep takes no policy: it has policies"),
         ({"loads": [1.0], "ideal_": True}, TypeError, "did you mean 'ideal'?"),
+        ({"loads": [1.0], "throughputs": TABLE}, TypeError, "throughputs must be the name of a file here"),
+        ({"loads": [1.0], "seeds": [-1]}, gavel.InputError, "--seed must be at least 0, not -1"),
         ({"loads": [-1.0]}, gavel.InputError, "a load of -1 makes no sense"),
     ],
 )

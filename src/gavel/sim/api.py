@@ -61,11 +61,8 @@ def simulate(
     """
     jobs = None if trace is None or isinstance(trace, str | os.PathLike) else _trace(trace)
     table = None if throughputs is None or isinstance(throughputs, str | os.PathLike) else _table(throughputs)
-    files = {
-        name: os.fspath(value)
-        for name, value in {"trace": trace, "throughputs": throughputs}.items()
-        if isinstance(value, str | os.PathLike)
-    }
+    given = {"trace": trace, "throughputs": throughputs}
+    files = {name: value for name, value in given.items() if isinstance(value, str | os.PathLike)}
     chosen = _experiment(experiment, settings | files)
     if (chosen.jobs is None) == (trace is None and chosen.trace is None):
         raise InputError("give either trace=..., or jobs=... to generate, with arrivals_per_hour=... or all at once")
@@ -100,7 +97,7 @@ def sweep(
 
     >>> outcome = sweep(cluster="v100=2,k80=2", policies=["fifo", "max_min_fairness"], static=[4], workers=1)
     >>> [(point.policy, point.load, point.figures.jobs_completed) for point in outcome.points()]
-    [('fifo', 4, 4), ('max_min_fairness', 4, 4)]
+    [('fifo', 4.0, 4), ('max_min_fairness', 4.0, 4)]
     """
     if bool(len(loads)) == bool(len(static)):
         raise InputError("give either loads=[...] with jobs=..., or static=[...]")
@@ -109,8 +106,8 @@ def sweep(
     compared = Sweep(
         _experiment(experiment, settings),
         contenders=tuple(dict.fromkeys(map(Contender.parse, _names(policies)))),
-        loads=tuple(dict.fromkeys(loads if len(loads) else static)),
-        seeds=tuple(dict.fromkeys(seeds)),
+        loads=tuple(dict.fromkeys(map(float, loads if len(loads) else static))),
+        seeds=tuple(dict.fromkeys(map(int, seeds))),
         static=bool(len(static)),
     )
     compared.check()
@@ -129,14 +126,21 @@ def _experiment(base: Experiment | None, settings: Mapping[str, Any]) -> Experim
     for name in settings.keys() - SETTINGS:
         near = difflib.get_close_matches(name, SETTINGS, n=1)
         raise TypeError(f"there is no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else ""))
-    given: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()
-    }
+    given = {name: _plain(name, value) for name, value in settings.items()}
     if base is not None:
         return replace(base, **given)
     if "cluster" not in given:
         raise TypeError('there is no cluster; give for example cluster="v100=4,k80=8"')
     return Experiment(**given)
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A setting as an experiment has it."""
+    if isinstance(value, ThroughputTable | Mapping):
+        raise TypeError(f"{name} must be the name of a file here: processes of a sweep do not see objects in memory")
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _names(policies: str | Sequence[str]) -> list[str]:

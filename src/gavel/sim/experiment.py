@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
@@ -118,6 +118,19 @@ class Experiment:
         return {setting: file for setting, file in named.items() if file is not None}
 
 
+LEAST: dict[str, float] = {
+    "jobs": 1,
+    "seed": 0,
+    "per_server": 1,
+    "round_seconds": 1.0,
+    "restart_seconds": 0.0,
+    "min_seconds_between_allocations": 0.0,
+    "recompute_every_seconds": 1.0,
+    "failures_per_server_day": 0.0,
+    "repair_hours": 0.0,
+    "limit_days": 0.01,
+}
+"""The least value of some settings."""
 GENERATED = ("arrivals_per_hour", "multi_worker", "slo", "high_priority", "templates", "durations")
 """Settings that only matter where the workload is generated."""
 
@@ -256,7 +269,11 @@ def _simulate(
 def check_settings(experiment: Experiment, *, has_trace: bool | None = None) -> None:
     """Refuse settings that make no sense or contradict each other; a trace may be given that no setting names."""
     find_policy(experiment.policy)
+    if experiment.mechanism not in get_args(MechanismName):
+        known = ", ".join(get_args(MechanismName))
+        raise InputError(f"there is no mechanism {experiment.mechanism!r}; the mechanisms are: {known}")
     check_options(asdict(experiment))
+    _check_least(experiment)
     if has_trace or experiment.trace is not None:
         _check_trace_settings(experiment)
     elif experiment.jobs is None:
@@ -271,6 +288,14 @@ def check_settings(experiment: Experiment, *, has_trace: bool | None = None) -> 
     _check_what_is_known(experiment)
     if experiment.ideal and experiment.mechanism == "plain":
         raise InputError("--ideal grants every job its allocation exactly, without a mechanism; leave out plain")
+
+
+def _check_least(experiment: Experiment) -> None:
+    """Refuse numbers that are too small; the command line does so by itself."""
+    for name, least in LEAST.items():
+        value = getattr(experiment, name)
+        if value is not None and value < least:
+            raise InputError(f"{_option(name)} must be at least {least:g}, not {value:g}")
 
 
 def _check_what_is_known(experiment: Experiment) -> None:

@@ -66,7 +66,7 @@ class Figures:
         return asdict(self) | {"notes": list(self.notes)}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Report:
     """What an experiment measured, over the jobs of the window."""
 
@@ -87,6 +87,12 @@ class Report:
     """The records of all rounds, if they were asked for."""
     recorder: Recorder | None = None
     """What plots are drawn from, if it was asked for."""
+
+    def __repr__(self) -> str:
+        seconds = self.completion_seconds()
+        average = f", average JCT {np.mean(seconds) / 3600:.2f} h" if seconds else ""
+        where = f"{self.experiment.policy} on {self.experiment.cluster}"
+        return f"<Report of {where}: {len(seconds):,} of {len(self.window):,} jobs done{average}>"
 
     @property
     def types(self) -> tuple[str, ...]:

@@ -199,7 +199,7 @@ class Failure:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepOutcome:
     """Everything that a sweep knows when it ends."""
 
@@ -209,6 +209,10 @@ class SweepOutcome:
     failures: tuple[Failure, ...]
     already_known: int
     """Points that an earlier run had finished."""
+
+    def __repr__(self) -> str:
+        done = sum(len(cell.results) for cell in self.cells)
+        return f"<SweepOutcome on {self.sweep.base.cluster}: {done} of {len(self.sweep.points)} points>"
 
     def points(self) -> list[PointRecord]:
         """A record of every point that has a result, by policy, load and seed as they were given."""
