@@ -217,10 +217,13 @@ def test_the_times_of_all_jobs_are_drawn_at_the_highest_load_that_all_were_run_a
         drawn = drawings.distribution_plot(Measured(study, known))
         assert drawn is not None
         axes = drawn.figure.axes
-        assert [line.get_xdata().tolist() for line in axes[0].lines] == [[1.0, 2.0], [2.0, 10.0]]
+        assert [np.asarray(line.get_xdata()).tolist() for line in axes[0].lines] == [[1.0, 2.0], [2.0, 10.0]]
         assert axes[0].get_title(loc="left") == "2 jobs/hour"
         assert len(axes) == panels
-    assert [line.get_xdata().tolist() for line in axes[2].lines] == [[2.0, 5.0], [1.0, 1.0]]  # relative to aware
+    assert [np.asarray(line.get_xdata()).tolist() for line in axes[2].lines] == [
+        [2.0, 5.0],
+        [1.0, 1.0],
+    ]  # relative to aware
     lacking = known | {("agnostic", 2.0): known["agnostic", 2.0] * 2}  # one more seed: they cannot be compared
     drawn = drawings.distribution_plot(Measured(study, lacking))
     assert drawn is not None

@@ -80,9 +80,9 @@ def sweep(
     experiment: Experiment | None = None,
     *,
     policies: str | Sequence[str],
-    loads: Sequence[float] = (),
-    static: Sequence[int] = (),
-    seeds: Sequence[int] = (0,),
+    loads: Iterable[float] = (),
+    static: Iterable[int] = (),
+    seeds: Iterable[int] = (0,),
     out: FileName | None = None,
     workers: int | None = None,
     progress: Callable[[str], object] | None = None,
@@ -99,16 +99,17 @@ def sweep(
     >>> [(point.policy, point.load, point.figures.jobs_completed) for point in outcome.points()]
     [('fifo', 4.0, 4), ('max_min_fairness', 4.0, 4)]
     """
-    if bool(len(loads)) == bool(len(static)):
+    rates, counts = ([*map(float, values)] for values in (loads, static))
+    if bool(rates) == bool(counts):
         raise InputError("give either loads=[...] with jobs=..., or static=[...]")
     for name in settings.keys() & {"policy", "seed", "arrivals_per_hour", "trace"}:
         raise TypeError(f"a sweep takes no {name}: it has policies, seeds, and loads or static")
     compared = Sweep(
         _experiment(experiment, settings),
         contenders=tuple(dict.fromkeys(map(Contender.parse, _names(policies)))),
-        loads=tuple(dict.fromkeys(map(float, loads if len(loads) else static))),
+        loads=tuple(dict.fromkeys(rates or counts)),
         seeds=tuple(dict.fromkeys(map(int, seeds))),
-        static=bool(len(static)),
+        static=bool(counts),
     )
     compared.check()
     with ExitStack() as opened:
