@@ -23,7 +23,7 @@ from gavel.core.strict_json import read_json
 from gavel.limits import FASTEST, MOST_ACCELERATORS, SMALLEST, at_most
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -265,6 +265,16 @@ def read_table(path: Path) -> ThroughputTable:
     if data["format"] != FORMAT:
         raise InputError(f"{path}: format {_short(data['format'])} is not known; write {FORMAT!r}")
     return _read_own(str(path), data)
+
+
+def table_of(document: Mapping[str, Any]) -> ThroughputTable:
+    """A table from what a file in our own format would hold.
+
+    >>> table = table_of({"types": ["v100", "k80"], "templates": {"cnn": {1: {"v100": 4.0, "k80": 1.0}}}})
+    >>> table.rates([("cnn", 1)], ["v100"])[0, 0, 0].item()
+    4.0
+    """
+    return _read_own("the throughput table", json.loads(json.dumps(dict(document))))
 
 
 def write_table(table: ThroughputTable, path: Path) -> None:
