@@ -45,9 +45,20 @@ STYLE: dict[Any, Any] = {
 }
 
 
+@dataclass(frozen=True)
+class Picture:
+    """A picture as a file, with what to say about it."""
+
+    name: str
+    """Of its file, without the ending."""
+    title: str
+    caption: str
+    png: bytes
+
+
 @dataclass(frozen=True, eq=False)
 class Plot:
-    """A finished picture, with what to say about it."""
+    """A finished figure, with what to say about it."""
 
     name: str
     """Of its file, without the ending."""
