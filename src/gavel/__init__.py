@@ -13,6 +13,11 @@ rl {'v100': 0.09, 'k80': 0.91}
 >>> str(allocation.limits()["cnn"]), round(allocation.certificate.prices["v100"], 2)
 ('limited by v100', 0.44)
 
+`gavel.simulate` runs a workload in virtual time, `gavel.sweep` compares policies, and `gavel.plot` draws either:
+
+>>> gavel.simulate(cluster="v100=2,k80=2", jobs=4).figures.jobs_completed
+4
+
 Names are loaded when they are first used: a training script that wants only `GavelIterator` waits for no solver.
 """
 
@@ -42,9 +47,18 @@ if TYPE_CHECKING:
     from gavel.core.jobs import Entity, Job, Pair, PlacedRate
     from gavel.core.problem import Problem
     from gavel.core.problem_file import parse_problem
+    from gavel.core.throughputs import ThroughputTable
     from gavel.errors import GavelError, InputError, SolverError
+    from gavel.plots.plot import plot
     from gavel.policies.policy import Options, Policy
     from gavel.policies.registry import POLICIES, allocate
+    from gavel.sim.api import SweepError, simulate, sweep
+    from gavel.sim.experiment import Experiment
+    from gavel.sim.records import JobRecord
+    from gavel.sim.report import Figures, Report
+    from gavel.sim.rounds import RoundRecord
+    from gavel.sim.sweep import PointRecord, SweepOutcome
+    from gavel.workload.trace import Trace, TraceJob
 
 _NAMES_BY_MODULE = {
     "gavel.client.api": ("Client",),
@@ -62,8 +76,17 @@ _NAMES_BY_MODULE = {
     "gavel.core.jobs": ("Entity", "Job", "Pair", "PlacedRate"),
     "gavel.core.problem": ("Problem",),
     "gavel.core.problem_file": ("parse_problem",),
+    "gavel.core.throughputs": ("ThroughputTable",),
+    "gavel.plots.plot": ("plot",),
     "gavel.policies.policy": ("Options", "Policy"),
     "gavel.policies.registry": ("POLICIES", "allocate"),
+    "gavel.sim.api": ("SweepError", "simulate", "sweep"),
+    "gavel.sim.experiment": ("Experiment",),
+    "gavel.sim.records": ("JobRecord",),
+    "gavel.sim.report": ("Figures", "Report"),
+    "gavel.sim.rounds": ("RoundRecord",),
+    "gavel.sim.sweep": ("PointRecord", "SweepOutcome"),
+    "gavel.workload.trace": ("Trace", "TraceJob"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
 
@@ -75,11 +98,14 @@ __all__ = [
     "CheckpointError",
     "Client",
     "Entity",
+    "Experiment",
+    "Figures",
     "GangError",
     "GavelError",
     "GavelIterator",
     "InputError",
     "Job",
+    "JobRecord",
     "JobRequest",
     "JobState",
     "Limit",
@@ -88,17 +114,28 @@ __all__ = [
     "Options",
     "Pair",
     "PlacedRate",
+    "PointRecord",
     "Policy",
     "Problem",
     "Refused",
+    "Report",
+    "RoundRecord",
     "SchedulerFailed",
     "SolverError",
+    "SweepError",
+    "SweepOutcome",
+    "ThroughputTable",
     "TimedOut",
+    "Trace",
+    "TraceJob",
     "TrainingError",
     "__version__",
     "allocate",
     "parse_problem",
+    "plot",
     "report",
+    "simulate",
+    "sweep",
 ]
 
 

@@ -50,6 +50,10 @@ PHILLY = (
 TASKS = "j,worker,INSTANCES,Terminated,START,END,600,10,GPU,T4\nk,worker,1,Terminated,500,4500,600,10,100,T4\n"
 PODS = "name,num_gpu,creation_time,deletion_time,scheduled_time\na,GPUS,CREATION,DELETION,SCHEDULED\nb,1,1,9,2\n"
 HELIOS = "job_id,gpu_num,submit_time,duration\n1,GPUS,SUBMIT,DURATION\n2,1,2020-06-09 18:41:27,249\n"
+SIA = "timestamp,duration,num_gpus,gpu_time,cluster\nSUBMIT,DURATION,GPUS,60,c\n2017-10-09 07:01:55,66.0,1,66.0,c\n"
+SHOCKWAVE = "A3C\t-\t-\t-\t0\tSTEPS\tSCALE\tgns\tWEIGHT\tSLO\tDURATION\tARRIVAL\n"
+UNTIMED = "name,num_gpu,gpu_milli\na,GPUS,MILLI\nb,1,1000\n"
+NODES = "sn,gpu,model\na,GPUS,V100M32\nb,4,P100\n"
 OWN_TABLE = (
     '{"format": "gavel-throughputs/1", "types": ["v100"], "templates": {"A": {"1": {"v100": RATE}, "2": {"v100": '
     '{"consolidated": TOGETHER, "unconsolidated": APART}}}}, '
@@ -61,7 +65,8 @@ USUAL: dict[str, str] = dict(
         r"(\w+)=(\d+)",
         "COUNT=2 PRICE=1 SHARE=1 RATE=4 WEIGHT=1 STEPS=1000 ARRIVAL=0 AGE=0 ISOLATED=0 DEADLINE=99999 WORKERS=1 "
         "TOGETHER=2 APART=1 FIRST=1 SCALE=1 SLO=2 SUBMIT=1500000000 RAW=60 GPUS=1 DAYS=1 START=500 END=900 "
-        "INSTANCES=1 GPU=100 CREATION=1 DELETION=9 SCHEDULED=2 DURATION=60 PAIR=1 COPIES=2 RETRIES=3 SECONDS=60",
+        "INSTANCES=1 GPU=100 CREATION=1 DELETION=9 SCHEDULED=2 DURATION=60 PAIR=1 COPIES=2 RETRIES=3 SECONDS=60 "
+        "MILLI=500",
     )
 )
 JOB_FILE = "command: [train]\nsteps: STEPS\nweight: WEIGHT\nworkers: WORKERS\nretries: RETRIES\ndeadline_hours: 1\n"
@@ -111,6 +116,18 @@ CASES = [
     (DESCRIBE, HELIOS, "GPUS", "line 2, column 'gpu_num'"),
     (DESCRIBE, HELIOS, "SUBMIT", "line 2, column 'submit_time'"),
     (DESCRIBE, HELIOS, "DURATION", "line 2, column 'duration'"),
+    (DESCRIBE, SIA, "SUBMIT", "line 2, column 'timestamp'"),
+    (DESCRIBE, SIA, "DURATION", "line 2, column 'duration'"),
+    (DESCRIBE, SIA, "GPUS", "line 2, column 'num_gpus'"),
+    (DESCRIBE, SHOCKWAVE, "STEPS", "line 1, column 'total steps'"),
+    (DESCRIBE, SHOCKWAVE, "SCALE", "line 1, column 'scale factor'"),
+    (DESCRIBE, SHOCKWAVE, "WEIGHT", "line 1, column 'weight'"),
+    (DESCRIBE, SHOCKWAVE, "SLO", "line 1, column 'SLO'"),
+    (DESCRIBE, SHOCKWAVE, "DURATION", "line 1, column 'duration'"),
+    (DESCRIBE, SHOCKWAVE, "ARRIVAL", "line 1, column 'arrival'"),
+    (DESCRIBE, UNTIMED, "GPUS", "line 2, column 'num_gpu'"),
+    (DESCRIBE, UNTIMED, "MILLI", "line 2, column 'gpu_milli'"),
+    (("trace", "cluster", "FILE"), NODES, "GPUS", "line 2, column 'gpu'"),
     (FAILURES, "seconds,event,server\nSECONDS,lost,v100-0\n", "SECONDS", "line 2, column 'seconds'"),
     (TABLE, OWN_TABLE, "RATE", "template 'A' with 1 worker, type 'v100'"),
     (TABLE, OWN_TABLE, "TOGETHER", "template 'A' with 2 workers, type 'v100', consolidated"),

@@ -160,6 +160,8 @@ def test_a_trace_may_come_from_standard_input(
         (["--static", "3", "--prices", "a100=1"], "the cluster has no a100; its types are: v100, k80"),
         (["--static", "3", "--plots", "trace.csv"], "cannot write to --plots trace.csv: it is a file"),
         (["--static", "3", "--plots", "trace.csv/deeper"], "cannot write to --plots trace.csv/deeper: not a dir"),
+        (["--static", "3", "--plots", "plots", "--ideal"], "--ideal has no rounds to record; leave out --plots"),
+        (["--static", "3", "--jobs-csv", "trace.csv/deeper"], "cannot write to --jobs-csv trace.csv/deeper: not a dir"),
         (["--static", "3", "--window", "1:²"], "--window 1:²: write A:B"),
     ],
 )

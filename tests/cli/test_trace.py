@@ -109,6 +109,40 @@ def test_convert_writes_our_own_format(capsys: pytest.CaptureFixture[str], tmp_p
     assert answer(capsys, "describe", str(out))["format"] == "gavel"
 
 
+PODS = """\
+name,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time,scheduled_time
+a,1,1000,P100|T4,0,60,0
+b,1,1000,G2,0,60,0
+"""
+
+
+def test_types_are_counted_and_converted(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log, out = tmp_path / "pods.csv", tmp_path / "t.csv"
+    log.write_text(PODS)
+    said = answer(capsys, "convert", str(log), "--out", str(out))
+    assert said["types"] == answer(capsys, "describe", str(out))["types"] == {"p100": 1}
+    assert "only on" in printed(capsys, "describe", str(out))
+    assert [job.types for job in read_trace(out, table=builtin_table()).jobs] == [("p100",), None]
+
+
+NODES = "sn,gpu,model\na,8,V100M32\nb,2,P100\nc,4,V100M16\nd,8,G2\n"
+
+
+def test_a_list_of_nodes_is_printed_as_the_text_of_a_cluster(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "nodes.csv"
+    file.write_text(NODES)
+    assert run(["trace", "cluster", str(file)]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "v100=1x8+1x4,p100=1x2\n"
+    assert captured.err.startswith("note: left out 1 node with 8 GPUs of models")
+    said = answer(capsys, "cluster", str(file))
+    assert said["cluster"] == "v100=1x8+1x4,p100=1x2"
+    assert said["types"]["v100"] == {"accelerators": 12, "servers": 2}
+    assert (said["nodes"], said["left_out"]) == (4, {"G2": {"accelerators": 8, "servers": 1}})
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -125,6 +159,8 @@ def test_convert_writes_our_own_format(capsys: pytest.CaptureFixture[str], tmp_p
         (["convert", "nowhere.csv", "--out", "t"], "cannot read nowhere.csv"),
         (["describe", __file__, "--format", "pbs"], "there is no trace format 'pbs'"),
         (["describe", __file__], "its format is not recognised"),
+        (["cluster", "nowhere.csv"], "cannot read nowhere.csv: no such file"),
+        (["cluster", __file__], "column 'sn' is missing; a list of nodes has at least: sn, gpu, model"),
     ],
 )
 def test_a_wrong_call_is_one_sentence_and_exit_code_2(

@@ -14,10 +14,11 @@ import pytest
 from matplotlib.image import imread
 
 from gavel.plots.page import NumberTable, page
-from gavel.plots.recorder import Deviations, Recorder, Timeline
 from gavel.plots.run_report import write_run_plots
 from gavel.plots.sweep_report import write_sweep_report
-from gavel.sim.experiment import Experiment, Report, run
+from gavel.sim.experiment import Experiment, run
+from gavel.sim.recorder import Deviations, Recorder, Timeline
+from gavel.sim.report import Report
 from gavel.sim.results import Result
 from gavel.sim.sweep import Cell, Contender, Failure, Sweep, SweepOutcome
 from gavel.version import __version__
@@ -30,7 +31,7 @@ CROWDED = Experiment(
 @pytest.fixture(scope="module")
 def watched() -> tuple[Report, Recorder]:
     recorder = Recorder(jobs=20)
-    return run(CROWDED, observers=[recorder]), recorder
+    return run(CROWDED, recorder=recorder), recorder
 
 
 def colours_in(content: bytes) -> int:
@@ -104,8 +105,8 @@ def test_the_busiest_stretch_runs_nobody_twice(watched: tuple[Report, Recorder])
 
 def test_memory_does_not_grow_with_the_run() -> None:
     recorder = Recorder(bins=16, stretch_rounds=10, stretch_jobs=4, jobs=3)
-    run(Experiment(cluster="v100=1,k80=1", jobs=25, arrivals_per_hour=1.0), observers=[recorder])
-    assert recorder.timeline._sums.shape == (16, 7 + 2)
+    run(Experiment(cluster="v100=1,k80=1", jobs=25, arrivals_per_hour=1.0), recorder=recorder)
+    assert recorder.timeline.sums.shape == (16, 7 + 2)
     assert len(recorder.dues) == 3
     stretch = recorder.busiest_stretch()
     assert stretch is not None
@@ -114,7 +115,7 @@ def test_memory_does_not_grow_with_the_run() -> None:
 
 
 def test_bins_that_grow_wider_keep_the_averages() -> None:
-    timeline = Timeline(1, bins=8)
+    timeline = Timeline.of(1, bins=8)
     for begin in range(100):
         timeline.add(float(begin), begin + 1.0, np.array([float(begin % 2)]))
     edges, averages = timeline.averages(at_most=4)
@@ -124,7 +125,7 @@ def test_bins_that_grow_wider_keep_the_averages() -> None:
 
 
 def test_quantiles_of_deviations() -> None:
-    deviations = Deviations()
+    deviations = Deviations.none()
     deviations.add(3, np.linspace(0.0, 1.0, 101))
     deviations.add(4, np.array([0.5]))
     rounds, ((middle,), (high,)) = deviations.quantiles(0.5, 0.9, at_least=5)
@@ -133,8 +134,8 @@ def test_quantiles_of_deviations() -> None:
 
 
 def test_a_run_is_drawn(watched: tuple[Report, Recorder], tmp_path: Path) -> None:
-    report, recorder = watched
-    files = write_run_plots(report, recorder, tmp_path / "new" / "plots")
+    report, _ = watched
+    files = write_run_plots(report, tmp_path / "new" / "plots")
     assert [path.name for path in files] == [
         "utilisation.png",
         "cdf.png",

@@ -15,8 +15,9 @@ from gavel.core.events import Event, JobFailed, RateMeasured, RatesProfiled, Ser
 from gavel.core.throughputs import Condition, builtin_table
 from gavel.estimator.learned import LearnedTable
 from gavel.scheduler.machine import Scheduler, check_invariants
-from gavel.sim.experiment import Experiment, Report, prepare, run
+from gavel.sim.experiment import Experiment, prepare, run
 from gavel.sim.profiling import known_part, profile
+from gavel.sim.report import Report
 from gavel.workload.trace import Trace, TraceJob
 
 TABLE = builtin_table()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import pytest
 from hypothesis import given, settings
@@ -24,8 +25,11 @@ from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.throughputs import builtin_table
 from gavel.scheduler.machine import Scheduler
-from gavel.sim.experiment import Experiment, Report, run
+from gavel.sim.experiment import Experiment, run
 from gavel.sim.keeper import EVERY_SECONDS, Keeper, StoppedError
+from gavel.sim.recorder import KEPT, Recorder
+from gavel.sim.report import Report
+from gavel.sim.rounds import RoundLog
 from gavel.sim.simulate import Underway
 from gavel.sim.world import World
 from gavel.workload.formats import write_trace
@@ -87,10 +91,31 @@ def figures(report: Report) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     return document, outcome
 
 
+class Records(TypedDict, total=False):
+    """What `run` keeps records in."""
+
+    rounds: RoundLog
+    recorder: Recorder
+
+
+def empty_records(variant: str) -> Records:
+    """Small enough that bins are merged, stretches replaced and finished jobs chosen by lot; none for the ideal."""
+    if VARIANTS[variant].get("ideal"):
+        return {}
+    recorder = Recorder(bins=16, stretch_rounds=10, stretch_jobs=5, jobs=4)
+    return {"rounds": RoundLog(("v100", "p100", "k80")), "recorder": recorder}
+
+
+def recorded(report: Report) -> list[dict[str, Any]]:
+    """All of the records, as they would be written down."""
+    return [one.dump() for one in (report.round_log, report.recorder) if one is not None]
+
+
 @cache
 def in_one_piece(variant: str) -> tuple[Report, int, list[dict[str, Any]]]:
     cutter, listener = Cutter(None), Listener()
-    report = run(Experiment(**LOAD | VARIANTS[variant]), attendants=[cutter], observers=[listener])
+    experiment = Experiment(**LOAD | VARIANTS[variant])
+    report = run(experiment, attendants=[cutter], observers=[listener], **empty_records(variant))
     return report, cutter.events, listener.stream
 
 
@@ -104,11 +129,35 @@ def test_an_interrupted_simulation_goes_on_as_if_nothing_had_happened(variant: s
     for before, after in zip([0, *cuts], cuts, strict=False):
         cutter = Cutter(after - before)
         with pytest.raises(CutError):
-            run(experiment, attendants=[cutter], observers=[listener], start=start)
+            run(experiment, attendants=[cutter], observers=[listener], start=start, **empty_records(variant))
         start = cutter.written
-    resumed = run(experiment, observers=[listener], start=start)
+    resumed = run(experiment, observers=[listener], start=start, **empty_records(variant))
     assert figures(resumed) == figures(whole)
+    assert resumed.jobs() == whole.jobs()
+    assert recorded(resumed) == recorded(whole)
     assert listener.stream == stream
+
+
+def test_every_attribute_of_a_recorder_is_written_down_or_given_to_its_constructor() -> None:
+    given = {"_bins", "_stretch_rounds", "_stretch_jobs", "_jobs"}
+    assert vars(Recorder()).keys() == KEPT.keys() | given | {"_random"}
+
+
+@pytest.mark.parametrize(("asked", "said"), [("recorder", "plots"), ("rounds", "rounds")])
+def test_records_cannot_begin_in_the_middle_of_a_run(asked: str, said: str) -> None:
+    cutter = Cutter(40)
+    with pytest.raises(CutError):
+        run(Experiment(**LOAD), attendants=[cutter])
+    wanted: Any = {asked: empty_records("credits")[asked]}  # type: ignore[literal-required]
+    with pytest.raises(InputError, match=f"cannot go on with {said}: the run was begun without"):
+        run(Experiment(**LOAD), start=cutter.written, **wanted)
+
+
+def test_records_that_are_no_longer_wanted_are_dropped() -> None:
+    cutter = Cutter(40)
+    with pytest.raises(CutError):
+        run(Experiment(**LOAD), attendants=[cutter], **empty_records("credits"))
+    assert figures(run(Experiment(**LOAD), start=cutter.written)) == figures(in_one_piece("credits")[0])
 
 
 def test_time_spent_before_the_interruption_counts() -> None:
@@ -202,7 +251,7 @@ def test_the_state_of_another_run_is_refused_with_what_differs(tmp_path: Path) -
     with pytest.raises(InputError, match=r"it was written by Gavel 0\.0\.1, and this is"):
         Keeper(file, Experiment(**LOAD)).found()
     file.write_text(json.dumps(document | {"format": 0}))
-    with pytest.raises(InputError, match="has format 0; this version of Gavel goes on with format 1"):
+    with pytest.raises(InputError, match="has format 0; this version of Gavel goes on with format 2"):
         Keeper(file, Experiment(**LOAD)).found()
 
 
@@ -244,10 +293,36 @@ def test_a_place_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) ->
         Keeper(tmp_path, Experiment(**LOAD)).found()
 
 
-def test_plots_of_a_run_that_may_be_in_pieces_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    options = ["--cluster=v100=1", "--static=1", f"--plots={tmp_path}", f"--resume={tmp_path / 'state'}"]
-    assert gavel(["simulate", *options]) == 2
-    assert "--plots needs a run in one piece" in capsys.readouterr().err
+def page(directory: Path) -> str:
+    """The page of a run's plots, without the figures that differ from run to run."""
+    text = (directory / "report.html").read_text()
+    return re.sub(r"<tr><td>(wall|solver) seconds</td><td>[^<]*</td></tr>", "", text)
+
+
+def test_plots_and_jobs_of_an_interrupted_run_are_those_of_one_piece(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def command(name: str) -> list[str]:
+        written = [f"--plots={tmp_path / name}", f"--jobs-csv={tmp_path / name}.csv"]
+        return ["simulate", "--cluster=v100=4,k80=4", "--static=12", *written]
+
+    resume = [*command("pieces"), f"--resume={tmp_path / 'state'}"]
+    assert gavel(command("whole")) == 0
+    between, seen = Keeper.between, 0
+
+    def interrupted(keeper: Keeper, simulation: Underway) -> None:
+        nonlocal seen
+        seen += 1
+        if seen in {60, 150}:
+            keeper.interrupt(signal.SIGTERM)
+        between(keeper, simulation)
+
+    monkeypatch.setattr(Keeper, "between", interrupted)
+    assert [gavel(resume) for _ in range(3)] == [128 + signal.SIGTERM, 128 + signal.SIGTERM, 0]
+    capsys.readouterr()
+    assert page(tmp_path / "pieces") == page(tmp_path / "whole")
+    assert (tmp_path / "pieces.csv").read_text() == (tmp_path / "whole.csv").read_text()
+    assert not (tmp_path / "state").exists()
 
 
 AT_ONCE = "from gavel.cli.progress import ProgressBar; ProgressBar.PATIENCE_SECONDS = 0.0"

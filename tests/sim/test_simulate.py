@@ -17,8 +17,9 @@ from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
 from gavel.scheduler.priorities import Priorities
-from gavel.sim.experiment import Experiment, Report, run
+from gavel.sim.experiment import Experiment, run
 from gavel.sim.outcome import Outcome
+from gavel.sim.report import Report
 from gavel.sim.simulate import simulate
 from gavel.workload.formats import write_trace
 from gavel.workload.generate import generate

@@ -12,7 +12,7 @@ import pytest
 from gavel.core.errors import InputError
 from gavel.sim.experiment import Experiment, run
 from gavel.sim.pool import Crew, answers
-from gavel.sim.results import COMPLETIONS, RESULTS, Result, ResultsFiles, figures_of, settings_of
+from gavel.sim.results import COMPLETIONS, RESULTS, Result, ResultsFiles, settings_of
 from gavel.sim.sweep import Contender, Point, Sweep, SweepOutcome, run_sweep
 from gavel.sim.worker import answer
 
@@ -56,7 +56,7 @@ def test_a_point_measures_the_same_alone_and_beside_others_in_a_sweep(whole: Pat
         for point in SWEEP.points:
             report = run(point.experiment)
             known = files.known[point.id]
-            figures = {k: v for k, v in figures_of(report).items() if k not in TIMINGS}
+            figures = {k: v for k, v in report.figures.document().items() if k not in TIMINGS}
             assert {k: v for k, v in known.figures.items() if k not in TIMINGS} == figures
             assert known.completion_seconds == pytest.approx(report.completion_seconds(), abs=1e-3)
 
@@ -104,7 +104,7 @@ def test_a_changed_file_makes_other_points(setting: str, tmp_path: Path) -> None
 
 def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     experiment = Experiment(cluster="v100=1,k80=2", window=(1, 3), recompute_every_seconds=1e-3, throughputs="builtin")
-    names = figures_of(run(BASE))
+    names = run(BASE).figures.document()
     figures: dict[str, Any] = dict.fromkeys(names, 1 / 3) | {"notes": ['a "note", with\na break'], "drained": False}
     settings = settings_of(experiment)
     with ResultsFiles(tmp_path) as files:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gavel.core.throughputs import builtin_table
@@ -32,6 +34,11 @@ def test_hours_rates_and_durations() -> None:
     assert summary.duration_seconds["p50"] == pytest.approx(7200.0)
     assert summary.duration_seconds["max"] == pytest.approx(10800.0)
     assert summary.without_duration == 0
+
+
+def test_jobs_that_are_bound_to_types_are_counted_by_types() -> None:
+    jobs = [replace(lasting(name, 1, 0.0), types=types) for name, types in {"a": ("v100", "p100"), "b": None}.items()]
+    assert describe(Trace(tuple(jobs)), TABLE).types == {"v100|p100": 1}
 
 
 def test_a_static_trace_has_no_rate() -> None:

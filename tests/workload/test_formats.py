@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from gavel.core.errors import InputError
 from gavel.core.throughputs import builtin_table, read_table
 from gavel.workload.formats import FORMATS, read_trace, recognise, write_trace
-from gavel.workload.reference import Reference
+from gavel.workload.generate import drawn_seconds, generate
+from gavel.workload.reference import Reference, gpu_hours_on
+from gavel.workload.rows import Source
 from gavel.workload.trace import Trace, TraceJob
 
 TABLE = builtin_table()
@@ -85,6 +87,16 @@ job_id,user,vc,gpu_num,cpu_num,node_num,state,submit_time,start_time,end_time,du
 1425513,uzqls,,3,1,1,CANCELLED,2020-06-09 18:41:28,2020-06-09 18:41:28,2020-06-09 18:41:38,10,0
 1425514,uzqls,vcpDC,0,1,1,COMPLETED,2020-06-09 18:41:28,2020-06-09 18:41:28,2020-06-17 14:15:21,675233,0
 """
+SIA = """\
+timestamp,duration,num_gpus,gpu_time,cluster
+2017-10-09 07:01:55,66.0,1,66.0,11cb48
+2017-10-09 07:00:55,30.5,16,488.0,
+2017-10-09 07:00:55,10.0,0,0.0,11cb48
+"""
+SHOCKWAVE = [
+    "LM (batch size 5)\tpython3 main.py\tlm\t--steps\t1\t1000\t2\tgns\t5\t-1.000000\t36\t10",
+    "A3C\t-\t-\t-\t0\t7176\t1\tstatic\t1\t2.0\t3600\t0",
+]
 SAMPLES = {
     "artefact": "\n".join(ARTEFACT),
     "slurm": SLURM,
@@ -92,6 +104,8 @@ SAMPLES = {
     "alibaba-2020": TASKS,
     "alibaba-2023": PODS,
     "helios": HELIOS,
+    "sia": SIA,
+    "shockwave": "\n".join(SHOCKWAVE),
     "gavel": "template,steps,arrival_seconds\nA3C,1,0\n",
 }
 
@@ -152,7 +166,7 @@ def test_workers_that_the_table_does_not_know_become_the_nearest_known_with_a_no
     assert trace.notes == (
         (
             "the throughput table knows template 'A3C' only with 1 worker; 1 job that wanted others runs with the "
-            "nearest of these and the same steps"
+            "nearest of these and the same steps: 100.0% of all GPU-hours on v100"
         ),
     )
 
@@ -171,7 +185,7 @@ def test_the_artefacts_own_traces_are_read_as_they_are() -> None:
 
 def test_slurm(tmp_path: Path) -> None:
     trace = read(tmp_path, SLURM)
-    assert told(trace) == [("101_3", 0.0, 4, 86430.0, "bob"), ("100", 60.0, 2, 3600.0, "vision")]
+    assert told(trace) == [("101_3", 0.0, 3, 86430.0, "bob"), ("100", 60.0, 2, 3600.0, "vision")]
     assert [job.command for job in trace.jobs] == ["tune", "train"]
     assert trace.notes == (
         (
@@ -181,7 +195,10 @@ def test_slurm(tmp_path: Path) -> None:
         "arrivals were out of order; the jobs were sorted by arrival",
         "left out 1 job that used no GPU",
         "left out 1 job that never ran",
-        "rounded the GPUs of 1 job to a number of workers that the throughput table knows: 3 to 4",
+        (
+            "the throughput table does not list 3 workers, which 1 job asks for; the rates are scaled from the numbers "
+            "that it lists (docs/throughputs.md)"
+        ),
         "1 job was still running; the time so far counts",
     )
 
@@ -209,7 +226,8 @@ def test_philly(tmp_path: Path) -> None:
 def test_alibaba_2020_with_and_without_a_header(header: str, tmp_path: Path) -> None:
     trace = read(tmp_path, header + TASKS)
     assert told(trace) == [("aa", 0.0, 4, 3600.0, None), ("4f05", 100.0, 1, 600.0, None)]
-    assert "shares of a GPU were rounded up to whole GPUs for 1 job" in trace.notes
+    # 0.5 GPUs for 600 s become 1; the other job has 4 GPUs for 3,600 s
+    assert "shares of a GPU were rounded up to whole GPUs for 1 job: GPU-hours +2.0%" in trace.notes
 
 
 def test_alibaba_2023(tmp_path: Path) -> None:
@@ -218,10 +236,104 @@ def test_alibaba_2023(tmp_path: Path) -> None:
         ("openb-pod-0022", 0.0, 1, 90.0, None),
         ("openb-pod-0017", 97.0, 8, 1332354.0, None),
     ]
+    assert [job.types for job in trace.jobs] == [("v100",), None]
     assert trace.notes[2:] == (
         "left out 1 job that used no GPU",
         "left out 1 job that never ran",
-        "shares of a GPU were rounded up to whole GPUs for 1 job",
+        "shares of a GPU were rounded up to whole GPUs for 1 job: GPU-hours +0.0%",
+        "kept the GPU models that 1 job may run on, as types: v100",
+    )
+
+
+def test_models_that_the_table_does_not_have_are_noted_and_bind_no_job(tmp_path: Path) -> None:
+    lines = PODS.splitlines()
+    wide, bound = lines[1], lines[2]
+    trace = read(
+        tmp_path,
+        "\n".join(
+            [
+                lines[0],
+                wide,
+                bound,
+                bound.replace("0022", "0023").replace("V100M16|V100M32", "T4"),
+                bound.replace("0022", "0024").replace("V100M16|V100M32", "p100|G2|V100M32"),
+                bound.replace("0022", "0025").replace("V100M16|V100M32", "G2|T4"),
+            ]
+        ),
+    )
+    assert {job.id[-2:]: job.types for job in trace.jobs} == {
+        "17": None,
+        "22": ("v100",),
+        "23": None,
+        "24": ("v100", "p100"),
+        "25": None,
+    }
+    assert trace.notes[-2:] == (
+        (
+            "kept the GPU models that 2 jobs may run on, as types: p100, v100; the table does not have all models of 1 "
+            "job of these"
+        ),
+        (
+            "the throughput table has none of the GPU models that 2 jobs may run on; these may run on every type: "
+            "T4 (1), G2|T4 (1)"
+        ),
+    )
+
+
+def test_a_job_that_is_bound_to_a_type_is_given_a_template_that_runs_there(tmp_path: Path) -> None:
+    # ResNet-50 (batch size 128) does not train on several k80s.
+    lines = [f"p{n},1,1,2,1000,K80,BE,Running,0,60,0" for n in range(200)]
+    trace = read(tmp_path, "\n".join([PODS.splitlines()[0], *lines]))
+    assert {job.types for job in trace.jobs} == {("k80",)}
+    assert {job.template for job in trace.jobs} == set(V100.templates(2)) - {"ResNet-50 (batch size 128)"}
+
+
+UNTIMED = "name,cpu_milli,memory_mib,num_gpu,gpu_milli\np0,1,1,1,500\np1,1,1,0,0\np2,1,1,8,1000\n"
+
+
+def test_a_pod_list_without_times_is_a_static_trace_with_drawn_durations(tmp_path: Path) -> None:
+    assert recognise(Source("t", UNTIMED)) == "alibaba-2023"
+    trace = read(tmp_path, UNTIMED, seed=5)
+    durations = drawn_seconds(2, 5)
+    assert told(trace) == [
+        ("p0", 0.0, 1, round(durations[0], 6), None),
+        ("p2", 0.0, 8, round(durations[1], 6), None),
+    ]
+    assert trace.notes[1:3] == (
+        (
+            "the file has no times: all jobs arrive at once, and the durations of 2 jobs were drawn as for generated "
+            "workloads (seed 5)"
+        ),
+        "left out 1 job that used no GPU",
+    )
+
+
+def test_drawn_durations_are_those_of_a_generated_workload() -> None:
+    trace = generate(jobs=9, arrivals_per_hour=None, multi_worker=False, table=TABLE, seed=3)
+    assert [job.steps / V100.rate(job.template, 1) for job in trace.jobs] == pytest.approx(drawn_seconds(9, 3))
+
+
+def test_sia(tmp_path: Path) -> None:
+    trace = read(tmp_path, SIA)
+    assert told(trace) == [("job1", 0.0, 16, 30.5, None), ("job0", 60.0, 1, 66.0, "11cb48")]
+    assert "left out 1 job that used no GPU" in trace.notes
+
+
+def test_shockwaves_12_columns(tmp_path: Path) -> None:
+    trace = read(tmp_path, SAMPLES["shockwave"])
+    slo = 2.0 * 7176 / V100.rate("A3C", 1)
+    assert trace.jobs == (
+        TraceJob("job1", "A3C", 1, 7176.0, 0.0, deadline_seconds=slo),
+        TraceJob("job0", "LM (batch size 5)", 2, 1000.0, 10.0, weight=5.0, command="python3 main.py"),
+    )
+    ours = (2 * 1000.0 / V100.rate("LM (batch size 5)", 2) + 7176.0 / V100.rate("A3C", 1)) / 3600.0
+    theirs = (2 * 36.0 + 3600.0) / 3600.0
+    assert trace.notes[:2] == (
+        "1 job would change the batch size while training (gns 1); here each keeps the one that it starts with",
+        (
+            f"steps are kept and durations are not used: by this throughput table the steps take {ours:.1f} GPU-hours "
+            f"on v100, the durations in the file {theirs:.1f} (GPU-hours {ours / theirs - 1:+.1%})"
+        ),
     )
 
 
@@ -229,10 +341,30 @@ def test_helios(tmp_path: Path) -> None:
     trace = read(tmp_path, HELIOS)
     assert told(trace) == [
         ("1425511", 0.0, 1, 36848.0, "vcJkd"),
-        ("1425512", 26.0, 8, 249.0, "vchbv"),
-        ("1425513", 27.0, 4, 10.0, "uzqls"),
+        ("1425512", 26.0, 16, 249.0, "vchbv"),
+        ("1425513", 27.0, 3, 10.0, "uzqls"),
     ]
-    assert trace.notes[-1].endswith("that the throughput table knows: 3 to 4, 16 to 8")
+    assert trace.notes[-1].startswith("the throughput table does not list 3, 16 workers, which 2 jobs ask for")
+
+
+def test_gangs_keep_their_gpus_and_their_gpu_hours(tmp_path: Path) -> None:
+    lines = [f"{n},u,v,{gpus},1,1,COMPLETED,2020-06-09 18:41:01,,,600,0" for n, gpus in enumerate((5, 12, 128))]
+    trace = read(tmp_path, HELIOS.splitlines()[0] + "\n" + "\n".join(lines))
+    assert [job.workers for job in trace.jobs] == [5, 12, 128]
+    assert gpu_hours_on(V100, trace.jobs) == pytest.approx(145 * 600 / 3600)
+
+
+def test_a_table_that_lists_one_number_of_workers_cuts_gangs_and_says_what_that_costs(tmp_path: Path) -> None:
+    file, log = tmp_path / "table.json", tmp_path / "log.csv"
+    file.write_text('{"format": "gavel-throughputs/1", "types": ["v100"], "templates": {"A": {"4": {"v100": 2}}}}')
+    log.write_text(HELIOS)
+    trace = read_trace(log, table=read_table(file))
+    assert [job.workers for job in trace.jobs] == [4, 4, 4]
+    changed = (3 * 36848 - 12 * 249 + 1 * 10) / (36848 + 16 * 249 + 3 * 10)
+    assert trace.notes[-1] == (
+        "rounded the GPUs of 3 jobs to a number of workers that the throughput table knows: 1 to 4, 3 to 4, 16 to 4: "
+        f"GPU-hours {changed:+.1%}"
+    )
 
 
 def test_templates_of_a_log_are_drawn_by_seed_among_those_with_that_many_workers(tmp_path: Path) -> None:
@@ -243,6 +375,7 @@ def test_templates_of_a_log_are_drawn_by_seed_among_those_with_that_many_workers
     assert [j.template for j in drawn[0].jobs] != [j.template for j in drawn[2].jobs]
     assert {j.template for j in drawn[0].jobs if j.workers == 1} == set(V100.templates(1))
     assert {j.template for j in drawn[0].jobs if j.workers > 1} == set(V100.templates(2))
+    assert {j.workers for j in drawn[0].jobs} == set(range(1, 9))
 
 
 def test_ids_that_a_log_repeats_are_told_apart(tmp_path: Path) -> None:
@@ -290,6 +423,25 @@ def philly(**changes: object) -> str:
         ),
         (PODS.replace(",8,1000", ",many,1000"), "t, line 2, column 'num_gpu': 'many' is not a number of GPUs"),
         (HELIOS.replace("vcJkd,1,", "vcJkd,1.5,"), "t, line 2, column 'gpu_num': '1.5' is not a number of GPUs"),
+        (UNTIMED.replace("500", "half"), "t, line 2, column 'gpu_milli': 'half' is not thousandths of a GPU"),
+        (
+            PODS.replace(",deletion_time", ",end"),
+            "t, line 1: column 'deletion_time' is missing; an openb pod list has at least: name, num_gpu, creation",
+        ),
+        (SIA.replace("66.0", "long", 1), "t, line 2, column 'duration': 'long' is not a run time in seconds"),
+        (SIA.replace("2017-10-09 07:00:55", "noon", 1), "t, line 3, column 'timestamp': 'noon' is not a time such as"),
+        (SIA.replace(",16,", ",1.5,"), "t, line 3, column 'num_gpus': '1.5' is not a number of GPUs"),
+        (SIA.replace(",30.5,16,", ",,16,"), "t, line 3, column 'duration': a value is missing"),
+        (
+            SHOCKWAVE[0].replace("gns", "auto"),
+            "line 1, column 'mode': 'auto' is not a mode of Shockwave; it has static",
+        ),
+        (SHOCKWAVE[0].replace("\t36\t", "\t0\t"), "t, line 1, column 'duration': '0' is not a duration; give seconds"),
+        (
+            SHOCKWAVE[0].replace("\t2\tgns", "\ttwo\tgns"),
+            "line 1, column 'scale factor': 'two' is not a number of work",
+        ),
+        (SHOCKWAVE[0] + "\nA3C\t1\n", "t, line 2: 2 columns, but the first line has 12"),
         (HELIOS.replace("36848", "long"), "t, line 2, column 'duration': 'long' is not a run time in seconds"),
     ],
 )

@@ -19,6 +19,10 @@ TABLE = builtin_table()
 positive = st.floats(SMALLEST, LARGEST)
 
 
+def in_table_order(names: set[str]) -> tuple[str, ...]:
+    return tuple(name for name in TABLE.types if name in names)
+
+
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
     ids = draw(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6, unique=True))
@@ -37,6 +41,7 @@ def traces(draw: st.DrawFn) -> Trace:
                 entity=draw(st.none() | st.text(min_size=1, max_size=8).filter(is_path)),
                 deadline_seconds=draw(st.none() | st.floats(SMALLEST, LONGEST_SECONDS)),
                 command=draw(st.text(max_size=20)),
+                types=draw(st.none() | st.sets(st.sampled_from(TABLE.types), min_size=1).map(in_table_order)),
             )
         )
     return Trace(tuple(jobs))
@@ -77,6 +82,28 @@ def test_arrivals_out_of_order_are_sorted_with_a_note(tmp_path: Path) -> None:
     assert trace.notes == ("arrivals were out of order; the jobs were sorted by arrival",)
 
 
+@pytest.mark.parametrize(
+    ("cell", "types"),
+    [("", None), ("v100", ("v100",)), (" p100 | v100 ", ("v100", "p100")), ("k80|k80|", ("k80",)), ("|", None)],
+)
+def test_types_have_bars_between_them_and_none_means_all(
+    cell: str, types: tuple[str, ...] | None, tmp_path: Path
+) -> None:
+    trace = read(tmp_path, f"template,steps,arrival_seconds,types\nA3C,1,0,{cell}\n")
+    assert [job.types for job in trace.jobs] == [types]
+
+
+def test_more_workers_than_the_table_lists_are_scaled_with_a_note(tmp_path: Path) -> None:
+    trace = read(tmp_path, "template,workers,steps,arrival_seconds\nLM (batch size 5),16,1,0\n")
+    assert trace.jobs[0].workers == 16
+    assert trace.notes == (
+        (
+            "the throughput table does not list 16 workers, which 1 job asks for; the rates are scaled from the "
+            "numbers that it lists (docs/throughputs.md)"
+        ),
+    )
+
+
 HEADER = "id,template,workers,steps,arrival_seconds,weight,deadline_seconds\n"
 GOOD = "a,A3C,1,100,0,1,\n"
 
@@ -107,6 +134,14 @@ GOOD = "a,A3C,1,100,0,1,\n"
         (HEADER + "a,A3C,1,1,-1,1,\n", "column 'arrival_seconds': '-1' is not an arrival"),
         (HEADER + "a,A3C,1,1,0,0,\n", "column 'weight': '0' is not a weight"),
         (HEADER + "a,A3C,1,1,0,1,0\n", "column 'deadline_seconds': '0' is not a deadline"),
+        (
+            "template,steps,arrival_seconds,types\nA3C,1,0,v100|P100\n",
+            "t.csv, line 2, column 'types': 'P100' is not a type of the throughput table; did you mean 'p100'?",
+        ),
+        (
+            "template,steps,arrival_seconds,types\nA3C,1,0,tpu\n",
+            "line 2, column 'types': 'tpu' is not a type of the throughput table; known are: v100, p100, k80",
+        ),
         (HEADER + GOOD + GOOD, "t.csv, line 3, column 'id': 'a' is also on line 2; ids must differ"),
         (HEADER + "a,A3C,1,1,0\n", "line 2: 5 columns, but the first line has 7"),
         (HEADER + 'a,"A3C,1,1,0,1,\n', "line 2: not a line of a table (unexpected end of data)"),

@@ -78,8 +78,9 @@ Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0, met
 ClusterText = Annotated[
     str,
     typer.Option(
-        help="Accelerators, for example v100=36,p100=36,k80=36, or servers of given sizes, for example v100=4x8+2x4.",
-        metavar="TYPE=N,…",
+        help="Accelerators, for example v100=36,p100=36,k80=36, or servers of given sizes, for example v100=4x8+2x4, "
+        "or a CSV of nodes (sn, gpu, model).",
+        metavar="TYPE=N,…|FILE.csv",
     ),
 ]
 PerServer = Annotated[

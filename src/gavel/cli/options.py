@@ -45,3 +45,16 @@ def check_directory(option: str, directory: Path) -> None:
     except OSError as error:
         reason = "it is a file" if directory.is_file() else (error.strerror or "unknown error").lower()
         raise InputError(f"cannot write to {option} {directory}: {reason}; give another directory") from None
+
+
+def check_file(option: str, path: Path) -> None:
+    """Refuse a file that cannot be written, before time is spent on what should go there; its content is kept."""
+    there = path.exists()
+    try:
+        path.open("a").close()
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {option} {path}: {(error.strerror or 'unknown error').lower()}; give another file"
+        ) from None

@@ -11,15 +11,16 @@ from typing import Annotated
 
 import typer
 
-from gavel.cli.options import AsJson, check_directory
+from gavel.cli.options import AsJson, check_directory, check_file
 from gavel.cli.progress import ProgressBar
 from gavel.cli.render import console, number, print_json, table
 from gavel.cli.settings import Settings, takes_settings
 from gavel.core.errors import InputError
-from gavel.plots.recorder import Recorder
-from gavel.sim.experiment import Experiment, Report, Scene, prepare, run
+from gavel.sim.experiment import Experiment, Scene, prepare, run
 from gavel.sim.keeper import Keeper, StoppedError
-from gavel.sim.simulate import Observer
+from gavel.sim.recorder import Recorder
+from gavel.sim.records import write_csv
+from gavel.sim.report import Report
 
 NONE = "none finished"
 
@@ -34,6 +35,9 @@ def simulate_command(
     plots: Annotated[
         Path | None, typer.Option(help="Write plots and a page with them to this directory.", metavar="DIR")
     ] = None,
+    jobs_csv: Annotated[
+        Path | None, typer.Option(help="Write a row for each job that arrived to this CSV file.", metavar="FILE")
+    ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
@@ -43,26 +47,18 @@ def simulate_command(
     as_json: AsJson = False,
 ) -> None:
     """Run a workload in virtual time and print its figures."""
-    jobs, load = settings["jobs"], settings["arrivals_per_hour"]
-    if sum(option is not None for option in (settings["trace"], jobs, static)) != 1:
-        raise InputError("give one of --trace FILE, --jobs N with --arrivals-per-hour L, or --static N")
-    if jobs is not None and load is None:
-        raise InputError("--jobs needs --arrivals-per-hour; for jobs that are all there at the start use --static")
-    if static is not None and load is not None:
-        raise InputError("--static jobs are all there at the start; use --jobs with --arrivals-per-hour")
-    if plots is not None and resume is not None:
-        raise InputError("--plots needs a run in one piece, and --resume goes on in the middle of one; leave one out")
-    experiment = Experiment(**settings | {"jobs": static if jobs is None else jobs})
+    _check_workload(settings, static)
+    if plots is not None and settings["ideal"]:
+        raise InputError("--ideal has no rounds to record; leave out --plots")
+    experiment = Experiment(**settings | {"jobs": settings["jobs"] if static is None else static})
     scene = prepare(experiment)
     if plots is not None:
         check_directory("--plots", plots)
-    recorder = Recorder()
+    if jobs_csv is not None:
+        check_file("--jobs-csv", jobs_csv)
     keeper = None if resume is None else Keeper(resume, experiment)
-    report = _run(experiment, scene, [] if plots is None else [recorder], keeper)
-    if plots is not None:
-        from gavel.plots.run_report import write_run_plots  # noqa: PLC0415 - matplotlib takes long to load
-
-        write_run_plots(report, recorder, plots)
+    report = _run(experiment, scene, None if plots is None else Recorder(), keeper)
+    _write(report, plots, jobs_csv)
     if as_json:
         print_json(report.document())
     else:
@@ -71,16 +67,37 @@ def simulate_command(
         keeper.remove()
 
 
-def _run(experiment: Experiment, scene: Scene, observers: list[Observer], keeper: Keeper | None) -> Report:
+def _check_workload(settings: Settings, static: int | None) -> None:
+    """Refuse anything but one workload."""
+    jobs, load = settings["jobs"], settings["arrivals_per_hour"]
+    if sum(option is not None for option in (settings["trace"], jobs, static)) != 1:
+        raise InputError("give one of --trace FILE, --jobs N with --arrivals-per-hour L, or --static N")
+    if jobs is not None and load is None:
+        raise InputError("--jobs needs --arrivals-per-hour; for jobs that are all there at the start use --static")
+    if static is not None and load is not None:
+        raise InputError("--static jobs are all there at the start; use --jobs with --arrivals-per-hour")
+
+
+def _write(report: Report, plots: Path | None, jobs_csv: Path | None) -> None:
+    """Write the files that were asked for."""
+    if plots is not None:
+        from gavel.plots.run_report import write_run_plots  # noqa: PLC0415 - matplotlib takes long to load
+
+        write_run_plots(report, plots)
+    if jobs_csv is not None:
+        write_csv(jobs_csv, report.job_columns(), report.jobs())
+
+
+def _run(experiment: Experiment, scene: Scene, recorder: Recorder | None, keeper: Keeper | None) -> Report:
     if keeper is None:
         with ProgressBar() as bar:
-            return run(experiment, scene=scene, observers=observers, attendants=[bar])
+            return run(experiment, scene=scene, recorder=recorder, attendants=[bar])
     start = keeper.found()
     if start is not None:
         print(f"gavel: going on from {keeper.path}", file=sys.stderr)
     try:
         with ProgressBar() as bar, _heard_by(keeper):
-            return run(experiment, scene=scene, observers=observers, attendants=[bar, keeper], start=start)
+            return run(experiment, scene=scene, recorder=recorder, attendants=[bar, keeper], start=start)
     except StoppedError as stopped:
         print(f"gavel: {stopped}; run the same command again to go on from {keeper.path}", file=sys.stderr)
         raise typer.Exit(128 + stopped.signal) from None

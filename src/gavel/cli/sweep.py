@@ -17,7 +17,7 @@ from gavel.cli.settings import Settings, takes_settings
 from gavel.core.errors import GavelError, InputError
 from gavel.sim.experiment import Experiment
 from gavel.sim.results import RESULTS, Result, ResultsFiles
-from gavel.sim.sweep import VARIANTS, Cell, Contender, Point, Sweep, SweepOutcome, run_sweep
+from gavel.sim.sweep import VARIANTS, Cell, Contender, Point, Sweep, SweepOutcome, run_sweep, said
 
 Value = TypeVar("Value")
 SWEPT = {"policy", "agnostic", "space_sharing", "normalised", "seed", "arrivals_per_hour", "trace", "trace_format"}
@@ -102,24 +102,12 @@ def _run(sweep: Sweep, files: ResultsFiles, workers: int) -> tuple[SweepOutcome,
     with steps("sweep", len(sweep.points), known) as tell:
 
         def on_end(point: Point, answer: Result | str) -> None:
-            tell(_name(point), said=_said(answer), failed=isinstance(answer, str))
+            tell(point.label, said=said(answer), failed=isinstance(answer, str))
 
         outcome = run_sweep(sweep, files, workers=workers, on_end=on_end)
     from gavel.plots.sweep_report import write_sweep_report  # noqa: PLC0415 - matplotlib takes long to load
 
     return outcome, write_sweep_report(outcome, files.directory)
-
-
-def _said(answer: Result | str) -> str:
-    if isinstance(answer, str):
-        return answer
-    seconds = answer.figures["average_jct_seconds"]
-    return "no job finished" if seconds is None else f"average JCT {seconds / 3600:.2f} h"
-
-
-def _name(point: Point) -> str:
-    unit = "jobs/hour" if point.experiment.arrivals_per_hour is not None else "jobs"
-    return f"{point.contender.label}, {point.load:g} {unit}, seed {point.experiment.seed}"
 
 
 def _show(outcome: SweepOutcome, out: Path, plots: list[Path], *, as_json: bool) -> None:
@@ -161,7 +149,7 @@ def _document(outcome: SweepOutcome, out: Path, plots: list[Path]) -> dict[str, 
         "plots": [str(path) for path in plots],
         "points": len(outcome.sweep.points),
         "already_known": outcome.already_known,
-        "failed": [{"point": _name(failure.point), "reason": failure.reason} for failure in outcome.failures],
+        "failed": [{"point": failure.point.label, "reason": failure.reason} for failure in outcome.failures],
         "averages": [_averages(cell) for cell in outcome.cells],
     }
 

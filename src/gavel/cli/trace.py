@@ -1,7 +1,8 @@
-"""`gavel trace`: generate workloads, convert logs to our own format, and say what is in a trace."""
+"""`gavel trace`: generate workloads, convert logs to our own format, say what is in a trace, and read node lists."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +32,7 @@ from gavel.sim.teams import read_teams
 from gavel.workload.describe import Summary, describe
 from gavel.workload.formats import read_trace, recognise, write_trace
 from gavel.workload.generate import generate
+from gavel.workload.nodes import NodeList, read_nodes
 from gavel.workload.rows import Source
 from gavel.workload.trace import Trace
 
@@ -113,6 +115,40 @@ def describe_command(
     _report(file, found, trace, summary, as_json=as_json, verb="")
 
 
+@app.command("cluster")
+def cluster_command(
+    file: Annotated[
+        Path, typer.Argument(help="A CSV of nodes: sn, gpu, model; - reads standard input.", metavar="FILE")
+    ],
+    throughputs: Throughputs = "builtin",
+    as_json: AsJson = False,
+) -> None:
+    """Print a list of nodes as the text of --cluster; what is left out goes to standard error."""
+    found = read_nodes(Source.of(file), find_table(throughputs).types)
+    if as_json:
+        print_json(_cluster_document(file, found))
+        return
+    print(found.cluster.text())
+    for note in found.notes():
+        print(f"note: {note}", file=sys.stderr)
+
+
+def _cluster_document(file: Path, found: NodeList) -> dict[str, Any]:
+    return {
+        "file": str(file),
+        "cluster": found.cluster.text(),
+        "nodes": found.nodes,
+        "types": {
+            kind.name: {"accelerators": kind.count, "servers": len(kind.servers)} for kind in found.cluster.types()
+        },
+        "left_out": {
+            model: {"accelerators": gpus, "servers": nodes} for model, (nodes, gpus) in found.left_out.items()
+        },
+        "without_gpu": found.without_gpu,
+        "notes": list(found.notes()),
+    }
+
+
 def _report(file: Path, format_name: str, trace: Trace, summary: Summary, *, as_json: bool, verb: str) -> None:
     if as_json:
         print_json({"file": str(file), "format": format_name, **asdict(summary), "notes": list(trace.notes)})
@@ -150,6 +186,8 @@ def _histograms(summary: Summary) -> list[tuple[str, Mapping[Any, int]]]:
     shown: list[tuple[str, Mapping[Any, int]]] = [("workers", summary.workers), ("template", summary.templates)]
     if summary.entities:
         shown.append(("entity", summary.entities))
+    if summary.types:
+        shown.append(("only on", summary.types))
     if len(summary.weights) > 1:
         shown.append(("weight", summary.weights))
     return shown

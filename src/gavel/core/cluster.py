@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gavel.core.errors import InputError
@@ -78,6 +78,14 @@ class Cluster:
         sizes = {name: tuple(s.accelerators for s in self.servers if s.type == name) for name in names}
         return tuple(AcceleratorType(name, sum(sizes[name]), LIST_PRICES.get(name), sizes[name]) for name in names)
 
+    def text(self) -> str:
+        """The cluster as a command line names it; the names of its servers are not part of that.
+
+        >>> parse_cluster("v100=10,k80=2x8").text()
+        'v100=2x4+1x2,k80=2x8'
+        """
+        return ",".join(f"{kind.name}={_groups(kind.servers)}" for kind in self.types())
+
 
 def parse_cluster(text: str, *, per_server: int = 4) -> Cluster:
     """Read a cluster from "type=accelerators" or "type=servers x size + ...", one for each type.
@@ -115,6 +123,11 @@ def parse_servers(text: str, where: str = "servers") -> tuple[int, ...]:
     groups = [_group(term, where) for term in text.split("+")]
     _check_total(sum(number * size for number, size in groups), where)
     return tuple(size for number, size in groups for _ in range(number))
+
+
+def _groups(sizes: Iterable[int]) -> str:
+    """Sizes of servers as "servers x size + ...", the largest first."""
+    return "+".join(f"{number}x{size}" for size, number in sorted(Counter(sizes).items(), reverse=True))
 
 
 def _group(text: str, where: str) -> tuple[int, int]:

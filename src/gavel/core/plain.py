@@ -146,9 +146,9 @@ def _reader(hint: Any) -> Reader:  # noqa: PLR0911 - one answer for each kind of
         return _sequence_reader(_reader(parts[0]))
     if origin is tuple:
         return _tuple_reader([_reader(part) for part in parts])
-    if origin is set:
+    if origin in {list, set}:
         members = _sequence_reader(_reader(parts[0]))
-        return lambda document: set(members(document))
+        return lambda document: origin(members(document))
     raise TypeError(f"no way is known to read {hint} from plain data")
 
 

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeGuard
 
 import numpy as np
 
-from gavel.core import builtin
+from gavel.core import builtin, scaling
 from gavel.core.errors import InputError
 from gavel.core.strict_json import read_json
 from gavel.limits import FASTEST, MOST_ACCELERATORS, SMALLEST, at_most
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Container, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -94,7 +94,8 @@ class ThroughputTable:
     shared: NDArray[np.float64]
     """(profiles, profiles, types): steps per second of the first while it shares with the second.
 
-    0 wherever the two have different numbers of workers. Dense, because tables have dozens of templates.
+    0 wherever the two have different numbers of workers. Dense, because tables have dozens of templates. It may cover
+    fewer profiles than there are, the first ones; the others cannot share.
     """
 
     def __post_init__(self) -> None:
@@ -109,17 +110,42 @@ class ThroughputTable:
 
     def workers(self, template: str) -> tuple[int, ...]:
         """The worker counts that the table knows of a template; empty if it does not know the template."""
-        return tuple(sorted(count for name, count in self.profiles if name == template))
+        return self._counts.get(template, ())
 
     def only(self, templates: Container[str]) -> ThroughputTable:
         """The same table without all other templates."""
         rows = [row for row, (template, _) in enumerate(self.profiles) if template in templates]
+        sharing = [row for row in rows if row < len(self.shared)]
         return ThroughputTable(
             self.types,
             tuple(self.profiles[row] for row in rows),
             self.alone[rows],
-            self.shared[np.ix_(rows, rows)],
+            self.shared[np.ix_(sharing, sharing)],
         )
+
+    def can_scale(self, template: str, workers: int) -> bool:
+        """Whether rates with a number of workers that the table does not list follow from those that it lists."""
+        return scaling.can_scale(self._counts.get(template, ()), workers)
+
+    def scaled(self, profiles: Iterable[Profile]) -> ThroughputTable:
+        """A table that has these profiles too, with scaled rates where this one lists none; they share with no other.
+
+        >>> table = builtin_table().scaled([("LM (batch size 5)", 16)])
+        >>> table.workers("LM (batch size 5)")
+        (1, 2, 4, 8, 16)
+        """
+        new = [profile for profile in dict.fromkeys(profiles) if profile not in self._row]
+        if not new:
+            return self
+        alone = np.stack([self.scaled_rates(*profile) for profile in new])
+        return ThroughputTable(self.types, (*self.profiles, *new), np.concatenate([self.alone, alone]), self.shared)
+
+    def scaled_rates(self, template: str, workers: int) -> NDArray[np.float64]:
+        """Rates (types, 2) with a number of workers that the table does not list, from those that it lists."""
+        if not self.can_scale(template, workers):
+            self._reject_profile(template, workers)
+        counts = self._counts[template]
+        return scaling.scaled(counts, self.alone[self._rows([(template, count) for count in counts])], workers)
 
     def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> NDArray[np.float64]:
         """Rates alone, shape (profiles, types, 2): [..., 0] consolidated, [..., 1] unconsolidated.
@@ -136,15 +162,18 @@ class ThroughputTable:
         `rates` has shape (pairs, 2, types): of the first and of the second while they share.
         """
         rows = self._rows(profiles)
-        block = self.shared[np.ix_(rows, rows, self._columns(types))]
-        first, second = np.triu_indices(len(rows))
+        sharing = np.flatnonzero(rows < len(self.shared))
+        block = self.shared[np.ix_(rows[sharing], rows[sharing], self._columns(types))]
+        first, second = np.triu_indices(len(sharing))
         rates = np.stack([block[first, second], block[second, first]], axis=1)
         runs = rates.any(axis=(1, 2))
-        return first[runs], second[runs], rates[runs]
+        return sharing[first[runs]], sharing[second[runs]], rates[runs]
 
     def together(self, first: Profile, second: Profile, kind: str) -> tuple[float, float]:
         """The rates of two on one type while they share; both are 0 if they cannot."""
         (one, other), (column,) = self._rows([first, second]), self._columns([kind])
+        if max(one, other) >= len(self.shared):
+            return 0.0, 0.0
         return float(self.shared[one, other, column]), float(self.shared[other, one, column])
 
     def admit(self, kind: str) -> None:
@@ -170,6 +199,14 @@ class ThroughputTable:
     @cached_property
     def _row(self) -> dict[Profile, int]:
         return {profile: row for row, profile in enumerate(self.profiles)}
+
+    @cached_property
+    def _counts(self) -> dict[str, tuple[int, ...]]:
+        """The listed worker counts of each template, in ascending order."""
+        found: dict[str, list[int]] = {}
+        for template, count in self.profiles:
+            found.setdefault(template, []).append(count)
+        return {template: tuple(sorted(counts)) for template, counts in found.items()}
 
     def _rows(self, profiles: Sequence[Profile]) -> NDArray[np.intp]:
         try:
@@ -228,6 +265,16 @@ def read_table(path: Path) -> ThroughputTable:
     if data["format"] != FORMAT:
         raise InputError(f"{path}: format {_short(data['format'])} is not known; write {FORMAT!r}")
     return _read_own(str(path), data)
+
+
+def table_of(document: Mapping[str, Any]) -> ThroughputTable:
+    """A table from what a file in our own format would hold.
+
+    >>> table = table_of({"types": ["v100", "k80"], "templates": {"cnn": {1: {"v100": 4.0, "k80": 1.0}}}})
+    >>> table.rates([("cnn", 1)], ["v100"])[0, 0, 0].item()
+    4.0
+    """
+    return _read_own("the throughput table", json.loads(json.dumps(dict(document))))
 
 
 def write_table(table: ThroughputTable, path: Path) -> None:

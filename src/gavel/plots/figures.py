@@ -6,6 +6,7 @@ import io
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import matplotlib as mpl
@@ -44,15 +45,38 @@ STYLE: dict[Any, Any] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A finished picture, with what to say about it."""
+@dataclass(frozen=True)
+class Picture:
+    """A picture as a file, with what to say about it."""
 
     name: str
     """Of its file, without the ending."""
     title: str
     caption: str
     png: bytes
+
+
+@dataclass(frozen=True, eq=False)
+class Plot:
+    """A finished figure, with what to say about it."""
+
+    name: str
+    """Of its file, without the ending."""
+    title: str
+    caption: str
+    figure: Figure
+
+    @cached_property
+    def png(self) -> bytes:
+        """The picture as a file."""
+        return png(self.figure)
+
+
+class NotebookFigure(Figure):
+    """A figure that notebooks show, also where pyplot was never loaded."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
 
 
 @contextmanager
@@ -64,7 +88,7 @@ def styled() -> Iterator[None]:
 
 def new_figure(height_inches: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
     """A figure of our width with its axes, row by row."""
-    figure = Figure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
+    figure = NotebookFigure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     return figure, [cell for row in axes for cell in row]
 
@@ -72,7 +96,8 @@ def new_figure(height_inches: float, rows: int = 1, columns: int = 1) -> tuple[F
 def png(figure: Figure) -> bytes:
     """A figure as a file."""
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    with styled():
+        figure.savefig(content, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
     return content.getvalue()
 
 

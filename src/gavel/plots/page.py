@@ -9,7 +9,7 @@ from html import escape
 from pathlib import Path
 
 from gavel.core.errors import GavelError
-from gavel.plots.figures import Plot
+from gavel.plots.figures import Picture, Plot
 from gavel.version import __version__
 
 PAGE = "report.html"
@@ -82,7 +82,7 @@ def html(title: str, parts: Sequence[str], more_style: str = "") -> str:
     return f'<!doctype html>\n<html lang="en"><head>{view}{head}</head>\n<body>\n{body}\n</body></html>\n'
 
 
-def figure_html(plot: Plot) -> str:
+def figure_html(plot: Plot | Picture) -> str:
     """A picture with its caption."""
     data = base64.b64encode(plot.png).decode()
     image = f'<img alt="{escape(plot.title)}" src="data:image/png;base64,{data}">'

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -10,7 +10,8 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter
 
-from gavel.core.problem import Floats, Ints
+from gavel.core.errors import GavelError
+from gavel.core.problem import Ints
 from gavel.plots.figures import (
     COLOURS,
     MUTED,
@@ -19,12 +20,11 @@ from gavel.plots.figures import (
     distribution,
     legend_below,
     new_figure,
-    png,
     share_of_jobs,
     styled,
 )
-from gavel.plots.recorder import Recorder, Stretch
-from gavel.sim.experiment import Report
+from gavel.sim.recorder import Recorder, Stretch
+from gavel.sim.report import Report
 
 MOST_BINS = 240
 MOST_JOBS = 40
@@ -34,26 +34,36 @@ FEWEST_JOBS = 5
 """A quantile of fewer jobs than this says nothing."""
 
 
-def run_plots(report: Report, recorder: Recorder) -> list[Plot]:
+def run_plots(report: Report) -> list[Plot]:
     """Everything there is to see of a simulation."""
-    present = np.flatnonzero(recorder.capacity)
+    return [plot for name in RUN_PLOTS if (plot := run_plot(report, name))]
+
+
+def run_plot(report: Report, name: str) -> Plot | None:
+    """The plot of that name; None if there is nothing to see in it."""
     with styled():
-        plots = [_utilisation(recorder, present)]
-        if seconds := report.completion_seconds():
-            plots.append(_cdf(np.sort(np.array(seconds))))
-        if recorder.dues:
-            plots += [_received(recorder, present), _convergence(recorder)]
-        stretch = recorder.busiest_stretch()
-        if stretch is not None and stretch.segments:
-            plots.append(_gantt(recorder.types, stretch, present, report.experiment.round_seconds))
-    return plots
+        return RUN_PLOTS[name](report)
+
+
+def recorded(report: Report) -> Recorder:
+    """What the simulation recorded for its plots."""
+    if report.recorder is None:
+        raise GavelError("nothing was recorded for plots; ask for it with gavel.simulate(..., plots=True)")
+    return report.recorder
+
+
+def _present(recorder: Recorder) -> Ints:
+    """The types of which there were any."""
+    return np.flatnonzero(recorder.capacity)
 
 
 def _time_unit(seconds: float) -> tuple[float, str]:
     return (86_400.0, "days") if seconds > 4 * 86_400 else (3600.0, "hours")
 
 
-def _utilisation(recorder: Recorder, present: Ints) -> Plot:
+def _utilisation(report: Report) -> Plot:
+    recorder = recorded(report)
+    present = _present(recorder)
     edges, averages = recorder.timeline.averages(at_most=MOST_BINS)
     kinds = len(recorder.types)
     unit, name = _time_unit(float(edges[-1] - edges[0]))
@@ -78,10 +88,13 @@ def _utilisation(recorder: Recorder, present: Ints) -> Plot:
         axes.set_xlim(edges[0] / unit, edges[-1] / unit)
         axes.set_xlabel(f"time ({name})")
     caption = "Above: the share of each type in use. Below: jobs that run and jobs that wait. Both averaged over bins."
-    return Plot("utilisation", title, caption, png(figure))
+    return Plot("utilisation", title, caption, figure)
 
 
-def _cdf(seconds: Floats) -> Plot:
+def _cdf(report: Report) -> Plot | None:
+    seconds = np.sort(np.array(report.completion_seconds()))
+    if not len(seconds):
+        return None
     figure, (axes,) = new_figure(4.6)
     title = "How long jobs take"
     distribution(axes, seconds / 3600, 0, "")
@@ -92,10 +105,15 @@ def _cdf(seconds: Floats) -> Plot:
         axes.annotate(text, (value / 3600, height), xytext=(10, -10), textcoords="offset points", va="top")
     share_of_jobs(axes, "job completion time (hours)")
     axes.set_title(title)
-    return Plot("cdf", title, "The share of jobs done within a time, from arrival to the last step.", png(figure))
+    return Plot("cdf", title, "The share of jobs done within a time, from arrival to the last step.", figure)
 
 
-def _received(recorder: Recorder, present: Ints) -> Plot:
+def _received(report: Report) -> Plot | None:
+    recorder = recorded(report)
+    return _targets(recorder, _present(recorder)) if recorder.dues else None
+
+
+def _targets(recorder: Recorder, present: Ints) -> Plot:
     figure, (jobs, groups) = new_figure(5.8, 1, 2)
     target = np.array([dues.target for dues in recorder.dues])
     received = np.array([dues.received for dues in recorder.dues])
@@ -130,10 +148,13 @@ def _received(recorder: Recorder, present: Ints) -> Plot:
         "Above the line: more time than allocated, as idle accelerators are offered to whoever can use them. "
         f"On the right, less than {LEAST_HOURS:g} hours is drawn at the edge."
     )
-    return Plot("received", title, caption, png(figure))
+    return Plot("received", title, caption, figure)
 
 
-def _convergence(recorder: Recorder) -> Plot:
+def _convergence(report: Report) -> Plot | None:
+    recorder = recorded(report)
+    if not recorder.dues:
+        return None
     rounds, (low, middle, high) = recorder.deviations.quantiles(0.1, 0.5, 0.9, at_least=FEWEST_JOBS)
     figure, (axes,) = new_figure(4.8)
     title = "Received time converges to the allocation"
@@ -147,10 +168,18 @@ def _convergence(recorder: Recorder) -> Plot:
     axes.set_ylabel("|received - target|, share of time,\nadded up over types")
     axes.legend(loc="upper right")
     caption = "How far the shares of time that a job has received are from its targets so far, by how long it is there."
-    return Plot("convergence", title, caption, png(figure))
+    return Plot("convergence", title, caption, figure)
 
 
-def _gantt(types: Sequence[str], stretch: Stretch, present: Ints, round_seconds: float) -> Plot:
+def _gantt(report: Report) -> Plot | None:
+    recorder = recorded(report)
+    stretch = recorder.busiest_stretch()
+    if stretch is None or not stretch.segments:
+        return None
+    return _rows(recorder.types, stretch, _present(recorder), report.experiment.round_seconds)
+
+
+def _rows(types: Sequence[str], stretch: Stretch, present: Ints, round_seconds: float) -> Plot:
     ran = {segment.job for segment in stretch.segments}
     candidates = [name for name in stretch.present if name in ran]
     chosen = np.unique(np.linspace(0, len(candidates) - 1, min(MOST_JOBS, len(candidates))).round().astype(int))
@@ -181,7 +210,7 @@ def _gantt(types: Sequence[str], stretch: Stretch, present: Ints, round_seconds:
     ]
     figure.legend(handles=[*handles, *lines], loc="outside lower center", ncols=len(handles) + 2)
     caption = f"{len(row_of)} of the {len(candidates)} jobs that ran then. A change of colour or a gap costs a restart."
-    return Plot("gantt", title, caption, png(figure))
+    return Plot("gantt", title, caption, figure)
 
 
 def _draw_segments(axes: Axes, stretch: Stretch, row_of: dict[str, int], unit: float) -> None:
@@ -200,3 +229,13 @@ def _draw_segments(axes: Axes, stretch: Stretch, row_of: dict[str, int], unit: f
                     hatch="////" if shared else None,
                     zorder=2,
                 )
+
+
+RUN_PLOTS: dict[str, Callable[[Report], Plot | None]] = {
+    "utilisation": _utilisation,
+    "cdf": _cdf,
+    "received": _received,
+    "convergence": _convergence,
+    "gantt": _gantt,
+}
+"""In the order in which pages show them."""

@@ -6,13 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from gavel.plots.page import NumberTable, write_report
-from gavel.plots.recorder import Recorder
 from gavel.plots.run_plots import run_plots
-from gavel.sim.experiment import Report
+from gavel.sim.report import Report
 
 
-def write_run_plots(report: Report, recorder: Recorder, directory: Path) -> list[Path]:
-    """Write the plots and the page of a simulation that the recorder has looked on at; return the files."""
+def write_run_plots(report: Report, directory: Path) -> list[Path]:
+    """Write the plots and the page of a simulation that had a recorder; return the files."""
     document = report.document()
     figures = {name: value for name, value in document.items() if isinstance(value, int | float)}
     rows = [
@@ -23,7 +22,7 @@ def write_run_plots(report: Report, recorder: Recorder, directory: Path) -> list
     return write_report(
         directory,
         title=f"{report.experiment.policy} on {report.experiment.cluster}",
-        plots=run_plots(report, recorder),
+        plots=run_plots(report),
         numbers=NumberTable(["figure", "value"], rows),
         settings={
             name.replace("_", " "): ":".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +19,6 @@ from gavel.plots.figures import (
     distribution,
     legend_below,
     new_figure,
-    png,
     share_of_jobs,
     styled,
 )
@@ -47,10 +46,15 @@ FACTORS: dict[Scale, float] = {"hours": 1 / 3600, "percent": 100.0, "plain": 1.0
 
 def sweep_plots(outcome: SweepOutcome) -> list[Plot]:
     """Everything there is to see of a sweep."""
+    return [plot for name in SWEEP_PLOTS if (plot := sweep_plot(outcome, name))]
+
+
+def sweep_plot(outcome: SweepOutcome, name: str) -> Plot | None:
+    """The plot of that name; None if no job finished."""
     if not any(len(cell.completion_seconds) for cell in outcome.cells):
-        return []
+        return None
     with styled():
-        return [_jct(outcome), _cdf(outcome), _others(outcome)]
+        return SWEEP_PLOTS[name](outcome)
 
 
 def _curves(outcome: SweepOutcome, figure: str, factor: float) -> list[Curve]:
@@ -95,7 +99,7 @@ def _jct(outcome: SweepOutcome) -> Plot:
         caption += f" {what} show one standard deviation over {len(sweep.seeds)} seeds."
     if not single and not all(curve.drained.all() for curve in curves):
         caption += " Hollow marks: some jobs were not done in time."
-    return Plot("jct", title, caption, png(figure))
+    return Plot("jct", title, caption, figure)
 
 
 def _scale(axes: Axes, values: Floats) -> None:
@@ -189,7 +193,7 @@ def _cdf(outcome: SweepOutcome) -> Plot:
     caption = "The share of jobs done within a time, all seeds together."
     if len(loads) < len(outcome.sweep.loads):
         caption += f" {len(loads)} of {len(outcome.sweep.loads)} loads are shown."
-    return Plot("cdf", title, caption, png(figure))
+    return Plot("cdf", title, caption, figure)
 
 
 def _others(outcome: SweepOutcome) -> Plot:
@@ -215,4 +219,8 @@ def _others(outcome: SweepOutcome) -> Plot:
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     if not single:
         legend_below(figure, panels, columns=_legend_columns(outcome))
-    return Plot("figures", title, "Utilisation, restarts, fairness and makespan; deviations as above.", png(figure))
+    return Plot("figures", title, "Utilisation, restarts, fairness and makespan; deviations as above.", figure)
+
+
+SWEEP_PLOTS: dict[str, Callable[[SweepOutcome], Plot]] = {"jct": _jct, "cdf": _cdf, "figures": _others}
+"""In the order in which pages show them."""

@@ -16,7 +16,6 @@ from gavel.plots.figures import (
     distribution,
     legend_below,
     new_figure,
-    png,
     share_of_jobs,
     styled,
 )
@@ -48,7 +47,7 @@ def sweep_plot(measured: Measured) -> Plot:
         else:
             _bars(axis, measured)
             axis.set_xlabel(label)
-        return Plot(study.name, study.title, study.about, png(figure))
+        return Plot(study.name, study.title, study.about, figure)
 
 
 def _loads(measured: Measured) -> list[float]:
@@ -116,7 +115,7 @@ def distribution_plot(measured: Measured) -> Plot | None:
             _relative(panels[2], measured, relative)
         legend_below(figure, panels, columns=2 if relative else 3)
         caption = "The share of jobs done within a time, all seeds together."
-        return Plot(f"{study.name}-cdf", f"{study.title}: all jobs", caption, png(figure))
+        return Plot(f"{study.name}-cdf", f"{study.title}: all jobs", caption, figure)
 
 
 def _relative(axis: Axes, measured: Measured, claims: Sequence[Claim]) -> None:

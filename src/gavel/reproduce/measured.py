@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gavel.core.problem import Floats
-from gavel.plots.figures import Plot
+from gavel.plots.figures import Picture, Plot
 from gavel.plots.page import NumberTable
 from gavel.reproduce.study import Claim, Point, Scope, Study
 from gavel.sim.results import Result
@@ -22,7 +22,7 @@ class Measured:
     results: Mapping[tuple[str, float], Sequence[Result]] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
     tables: Sequence[tuple[str, NumberTable]] = ()
-    plots: Sequence[Plot] = ()
+    plots: Sequence[Plot | Picture] = ()
     notes: Sequence[str] = ()
 
     def series(self, contender: str, figure: str) -> dict[float, float]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gavel.core.errors import GavelError
-from gavel.plots.figures import Plot
+from gavel.plots.figures import Picture, Plot
 from gavel.plots.page import NumberTable
 from gavel.reproduce.drawings import with_drawings
 from gavel.reproduce.measured import Measured, gather
@@ -101,13 +101,18 @@ def _measure(study: Study, scope: Scope, directory: Path) -> str:
     document = {
         "values": dict(measured.values),
         "tables": [[title, asdict(table)] for title, table in measured.tables],
-        "plots": [{**asdict(plot), "png": base64.b64encode(plot.png).decode()} for plot in measured.plots],
+        "plots": [_document(plot) for plot in measured.plots],
         "notes": list(measured.notes),
     }
     path = _kept(study, scope, directory)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, json.dumps(document))
     return ""
+
+
+def _document(plot: Plot | Picture) -> dict[str, str]:
+    png = base64.b64encode(plot.png).decode()
+    return {"name": plot.name, "title": plot.title, "caption": plot.caption, "png": png}
 
 
 def _read(study: Study, path: Path) -> Measured:
@@ -118,6 +123,6 @@ def _read(study: Study, path: Path) -> Measured:
         study,
         values=document["values"],
         tables=[(title, NumberTable(**table)) for title, table in document["tables"]],
-        plots=[Plot(**{**plot, "png": base64.b64decode(plot["png"])}) for plot in document["plots"]],
+        plots=[Picture(**{**plot, "png": base64.b64decode(plot["png"])}) for plot in document["plots"]],
         notes=document["notes"],
     )

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, get_args
 
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.cluster import LIST_PRICES, Cluster, parse_cluster, parse_prices
+from gavel.core.cluster import LIST_PRICES, Cluster, parse_prices
 from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.jobs import Entity
@@ -28,12 +28,17 @@ from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
 from gavel.sim.failures import random_failures, read_failures, together
 from gavel.sim.ideal import simulate_ideally
-from gavel.sim.outcome import FinishedJob, Outcome, dollars
+from gavel.sim.outcome import Outcome
 from gavel.sim.profiling import known_part, profile
+from gavel.sim.recorder import Recorder
+from gavel.sim.records import fastest_rate
+from gavel.sim.report import Report
+from gavel.sim.rounds import RoundLog
 from gavel.sim.simulate import Attendant, Observer, check_fits, simulate
 from gavel.sim.teams import Teams, names_a_file, read_teams
 from gavel.workload.formats import read_trace
 from gavel.workload.generate import generate
+from gavel.workload.nodes import find_cluster, names_a_node_list
 from gavel.workload.trace import Trace, TraceJob
 
 MechanismName = Literal["credits", "plain"]
@@ -105,6 +110,7 @@ class Experiment:
         """The files whose content is part of the experiment, by setting."""
         policy = own.file_of(self.policy) if own.is_own(self.policy) else None
         named = {
+            "cluster": self.cluster if names_a_node_list(self.cluster) else None,
             "trace": self.trace,
             "throughputs": None if self.throughputs == "builtin" else self.throughputs,
             "entities": self.entities if self.entities and names_a_file(self.entities) else None,
@@ -114,6 +120,19 @@ class Experiment:
         return {setting: file for setting, file in named.items() if file is not None}
 
 
+LEAST: dict[str, float] = {
+    "jobs": 1,
+    "seed": 0,
+    "per_server": 1,
+    "round_seconds": 1.0,
+    "restart_seconds": 0.0,
+    "min_seconds_between_allocations": 0.0,
+    "recompute_every_seconds": 1.0,
+    "failures_per_server_day": 0.0,
+    "repair_hours": 0.0,
+    "limit_days": 0.01,
+}
+"""The least value of some settings."""
 GENERATED = ("arrivals_per_hour", "multi_worker", "slo", "high_priority", "templates", "durations")
 """Settings that only matter where the workload is generated."""
 
@@ -130,21 +149,25 @@ class Scene:
     prices: Mapping[str, float]
     known: ThroughputTable | None = None
     """What the scheduler knows of the table; None: everything."""
+    notes: tuple[str, ...] = ()
+    """What of a list of nodes is not part of the cluster."""
 
 
-def prepare(experiment: Experiment, *, table: ThroughputTable | None = None) -> Scene:
+def prepare(experiment: Experiment, *, table: ThroughputTable | None = None, trace: Trace | None = None) -> Scene:
     """Read and generate what an experiment names; whatever can be refused is refused here, before any time is spent.
 
-    A table is that of the experiment, for those who have read it already.
+    A table or a trace is used instead of what the experiment names.
     """
-    check_settings(experiment)
-    cluster = parse_cluster(experiment.cluster, per_server=experiment.per_server)
+    check_settings(experiment, has_trace=experiment.trace is not None or trace is not None)
     table = table or find_table(experiment.throughputs)
+    cluster, unlike = find_cluster(experiment.cluster, per_server=experiment.per_server, types=table.types)
     teams = read_teams(experiment.entities)
-    trace = teams.own(_workload(experiment, table, teams))
+    trace = teams.own(trace or _workload(experiment, table, teams))
+    table = table.scaled((job.template, job.workers) for job in trace.jobs)
     check_fits(trace, experiment.window, cluster, table)
     failures = tuple(_failures(experiment, trace, cluster))
-    scene = Scene(cluster, table, trace, teams.entities(trace), failures, _prices(experiment, cluster))
+    prices = _prices(experiment, cluster)
+    scene = Scene(cluster, table, trace, teams.entities(trace), failures, prices, notes=unlike)
     check_policy(experiment, scene)
     return scene if experiment.throughputs_known == 1.0 else _half_known(experiment, scene)
 
@@ -166,91 +189,26 @@ def check_policy(experiment: Experiment, scene: Scene) -> None:
     check_needs(policy, _all_at_once(scene))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Report:
-    """What an experiment measured, over the jobs of the window."""
-
-    experiment: Experiment
-    outcome: Outcome
-    window: tuple[str, ...]
-    """The jobs that count, by order of arrival."""
-    types: tuple[str, ...]
-    notes: tuple[str, ...] = ()
-    deadlines: int = 0
-    """How many of the jobs that count have a deadline."""
-    overdue: int = 0
-    """How many of those were not done by then."""
-    heavy: frozenset[str] = frozenset()
-    """Jobs with a higher weight than others."""
-
-    def completion_seconds(self) -> list[float]:
-        """Job completion times of the window, by order of arrival; jobs that did not finish are left out."""
-        return [self.outcome.jobs[name].seconds for name in self.window if name in self.outcome.jobs]
-
-    def document(self) -> dict[str, Any]:
-        """The figures as JSON."""
-        outcome = self.outcome
-        finished = [outcome.jobs[name] for name in self.window if name in outcome.jobs]
-        return {
-            "policy": self.experiment.policy,
-            "jobs_completed": len(finished),
-            **_averages(finished),
-            **self._by_priority(finished),
-            "makespan_seconds": outcome.end if finished else None,
-            "utilization": outcome.given_seconds / outcome.offered_seconds if outcome.offered_seconds else 0.0,
-            "busy_accelerator_hours": (outcome.given_seconds - outcome.restart_seconds) / 3600.0,
-            "restart_accelerator_hours": outcome.restart_seconds / 3600.0,
-            "idle_accelerator_hours": (outcome.offered_seconds - outcome.given_seconds) / 3600.0,
-            "rounds": outcome.rounds,
-            "allocations": outcome.solves,
-            "cost_dollars": dollars(outcome, LIST_PRICES | parse_prices(self.experiment.prices)),
-            "jobs_with_deadline": self.deadlines,
-            "slo_violations": self.overdue,
-            "slo_violation_share": self.overdue / self.deadlines if self.deadlines else None,
-            "simulated_seconds": outcome.stopped,
-            "solver_seconds": outcome.solver_seconds,
-            "wall_seconds": outcome.wall_seconds,
-            "drained": outcome.drained,
-            "notes": list(self.notes),
-            "experiment": asdict(self.experiment),
-        }
-
-    def _by_priority(self, finished: list[FinishedJob]) -> dict[str, float | None]:
-        """Average completion times of jobs with a higher weight and of the others; None where all weigh the same."""
-        high, low = ([job.seconds for job in finished if (job.id in self.heavy) is heavy] for heavy in (True, False))
-        return {
-            "high_priority_jct_seconds": float(np.mean(high)) if self.heavy and high else None,
-            "low_priority_jct_seconds": float(np.mean(low)) if self.heavy and low else None,
-        }
-
-
-def _averages(finished: list[FinishedJob]) -> dict[str, float | None]:
-    """What is averaged over finished jobs; None where there are none."""
-    names = ("average_jct_seconds", "median_jct_seconds", "p99_jct_seconds", "restarts_per_job")
-    fairness = [job.fairness for job in finished if np.isfinite(job.fairness)]
-    average = {"average_finish_time_fairness": float(np.mean(fairness)) if fairness else None}
-    if not finished:
-        return {**dict.fromkeys(names), **average}
-    seconds = np.array([job.seconds for job in finished])
-    restarts = np.array([job.restarts for job in finished])
-    values = (seconds.mean(), np.median(seconds), np.percentile(seconds, 99), restarts.mean())
-    return {**dict(zip(names, map(float, values), strict=True)), **average}
-
-
 def run(
     experiment: Experiment,
     *,
     scene: Scene | None = None,
     disturbances: Sequence[Event] = (),
     observers: Sequence[Observer] = (),
+    rounds: RoundLog | None = None,
+    recorder: Recorder | None = None,
     attendants: Sequence[Attendant] = (),
     start: Mapping[str, Any] | None = None,
 ) -> Report:
     """Simulate an experiment; a scene is that of the experiment, for those who have prepared it already.
 
+    The report has the log of rounds and the recorder, if they are given, for `rounds()` and for plots.
     A start is what an attendant wrote down of the same experiment: it goes on from there.
     """
     scene = scene or prepare(experiment)
+    recordings = [one for one in (rounds, recorder) if one is not None]
+    if experiment.ideal and recordings:
+        raise InputError(f"an ideal run has no rounds to record; leave out {recordings[0].name}")
     happening: dict[str, Any] = {
         "entities": scene.entities,
         "prices": scene.prices,
@@ -260,16 +218,23 @@ def run(
         "attendants": attendants,
         "start": start,
     }
-    outcome = _simulate(experiment, scene, happening, observers)
+    outcome = _simulate(experiment, scene, happening, [*observers, *recordings])
     counted = scene.trace.jobs[slice(*experiment.window)] if experiment.window else scene.trace.jobs
     left = [job for job in counted if job.id not in outcome.jobs]
-    notes = (*scene.trace.notes, *_unpriced(scene), *_why_not_done(left, scene, experiment.limit_days))
     dated = [job for job in counted if job.deadline_seconds is not None]
-    overdue = sum(_is_overdue(job, outcome) for job in dated)
-    names = tuple(job.id for job in counted)
     lightest = min(job.weight for job in counted) if counted else 0.0
-    heavy = frozenset(job.id for job in counted if job.weight > lightest)
-    return Report(experiment, outcome, names, scene.table.types, notes, len(dated), overdue, heavy)
+    return Report(
+        experiment,
+        outcome,
+        scene,
+        window=tuple(job.id for job in counted),
+        notes=(*scene.trace.notes, *scene.notes, *_unpriced(scene), *_why_not_done(left, scene, experiment.limit_days)),
+        deadlines=len(dated),
+        overdue=sum(_is_overdue(job, outcome) for job in dated),
+        heavy=frozenset(job.id for job in counted if job.weight > lightest),
+        round_log=rounds,
+        recorder=recorder,
+    )
 
 
 def _simulate(
@@ -309,11 +274,15 @@ def _simulate(
     )
 
 
-def check_settings(experiment: Experiment) -> None:
-    """Refuse settings that make no sense or contradict each other."""
+def check_settings(experiment: Experiment, *, has_trace: bool | None = None) -> None:
+    """Refuse settings that make no sense or contradict each other; a trace may be given that no setting names."""
     find_policy(experiment.policy)
+    if experiment.mechanism not in get_args(MechanismName):
+        known = ", ".join(get_args(MechanismName))
+        raise InputError(f"there is no mechanism {experiment.mechanism!r}; the mechanisms are: {known}")
     check_options(asdict(experiment))
-    if experiment.trace is not None:
+    _check_least(experiment)
+    if has_trace or experiment.trace is not None:
         _check_trace_settings(experiment)
     elif experiment.jobs is None:
         raise InputError("there is nothing to run; give --trace FILE, --jobs N --arrivals-per-hour L, or --static N")
@@ -327,6 +296,14 @@ def check_settings(experiment: Experiment) -> None:
     _check_what_is_known(experiment)
     if experiment.ideal and experiment.mechanism == "plain":
         raise InputError("--ideal grants every job its allocation exactly, without a mechanism; leave out plain")
+
+
+def _check_least(experiment: Experiment) -> None:
+    """Refuse numbers that are too small; the command line does so by itself."""
+    for name, least in LEAST.items():
+        value = getattr(experiment, name)
+        if value is not None and value < least:
+            raise InputError(f"{_option(name)} must be at least {least:g}, not {value:g}")
 
 
 def _check_what_is_known(experiment: Experiment) -> None:
@@ -365,18 +342,19 @@ def _option(setting: str) -> str:
 def _all_at_once(scene: Scene) -> Problem:
     """The question that all jobs of the trace together would pose."""
     jobs = scene.trace.jobs
-    profiles = list(dict.fromkeys((job.template, job.workers) for job in jobs))
-    number = {profile: index for index, profile in enumerate(profiles)}
+    classes = list(dict.fromkeys((job.template, job.workers, job.types) for job in jobs))
+    number = {alike: index for index, alike in enumerate(classes)}
     types = [replace(kind, price=scene.prices.get(kind.name)) for kind in scene.cluster.types()]
     return Problem.from_table(
         types,
         scene.table,
-        profiles,
+        [(template, workers) for template, workers, _ in classes],
         job_arrays(
             tuple(job.id for job in jobs),
-            np.array([number[job.template, job.workers] for job in jobs], dtype=np.intp),
+            np.array([number[job.template, job.workers, job.types] for job in jobs], dtype=np.intp),
             steps=np.array([job.steps for job in jobs]),
         ),
+        allowed=np.array([[only is None or kind.name in only for kind in types] for _, _, only in classes]),
     )
 
 
@@ -413,7 +391,7 @@ def _unpriced(scene: Scene) -> tuple[str, ...]:
 
 def _why_not_done(left: list[TraceJob], scene: Scene, days: float) -> list[str]:
     """Sentences about the jobs that did not finish."""
-    stuck = [job for job in left if not _can_run(job, scene)]
+    stuck = [job for job in left if not fastest_rate(job, scene.cluster, scene.table)]
     late = sum(job.arrival > days * 86_400.0 for job in left)
     said = []
     if stuck:
@@ -433,11 +411,6 @@ def _is_overdue(job: TraceJob, outcome: Outcome) -> bool:
     if finished := outcome.jobs.get(job.id):
         return finished.late
     return job.deadline_seconds is not None and job.arrival + job.deadline_seconds < outcome.stopped
-
-
-def _can_run(job: TraceJob, scene: Scene) -> bool:
-    kinds = [kind.name for kind in scene.cluster.types() if job.workers <= kind.count]
-    return bool((scene.table.rates([(job.template, job.workers)], kinds) > 0).any())
 
 
 def mechanism_of(experiment: Experiment) -> Mechanism:

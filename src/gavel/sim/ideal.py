@@ -21,7 +21,7 @@ from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.priorities import Priorities
 from gavel.sim.meter import Meter
-from gavel.sim.outcome import Outcome, measure
+from gavel.sim.outcome import Outcome, measure, measure_unfinished
 from gavel.sim.simulate import Attendant, Stopwatch, counted
 from gavel.sim.world import Solver
 from gavel.workload.trace import Trace
@@ -103,7 +103,7 @@ class _Ideal:
                 outcome.solves += 1
                 if not self.coming and not allocation.job_throughput.any():
                     break  # nobody can run and nobody comes
-                outcome.stopped = _advance(self.books, allocation, outcome.stopped, upcoming, outcome)
+                outcome.stopped = _advance(self.books, allocation, upcoming, outcome, self.meter)
                 left -= outcome.jobs.keys()
             else:
                 outcome.stopped = upcoming
@@ -112,6 +112,7 @@ class _Ideal:
         self.meter.close(outcome.stopped)
         outcome.drained, outcome.offered_seconds = not left, self.meter.offered
         outcome.given_seconds = sum(outcome.given_by_type.values())
+        outcome.unfinished = measure_unfinished(self.books, self.meter)
         self.stopwatch.stop(outcome)
         return outcome
 
@@ -122,9 +123,11 @@ class _Ideal:
             self.books.handle(event)
 
 
-def _advance(books: Scheduler, allocation: Allocation, now: float, upcoming: float, outcome: Outcome) -> float:
+def _advance(books: Scheduler, allocation: Allocation, upcoming: float, outcome: Outcome, meter: Meter) -> float:
     """Go on to the next event or end of a job, whichever is first, and return when that is."""
-    names, pace = allocation.problem.jobs.ids, allocation.job_throughput
+    now, names, pace = outcome.stopped, allocation.problem.jobs.ids, allocation.job_throughput
+    for index in np.flatnonzero(pace).tolist():
+        meter.start(names[index], now)
     slots = np.array([books.roster.slot_of[name] for name in names], dtype=np.intp)
     left = books.roster.steps[slots]
     seconds = np.divide(left, pace, out=np.full(len(left), np.inf), where=pace > 0)
@@ -138,7 +141,8 @@ def _advance(books: Scheduler, allocation: Allocation, now: float, upcoming: flo
     }
     for name in [name for name, needed in zip(names, seconds, strict=True) if now + needed <= end]:
         finished = JobFinished(end, name)
-        outcome.jobs[name] = measure(finished, books)
+        outcome.jobs[name] = measure(finished, books, meter)
         outcome.end = end
+        meter.hear(finished)
         books.handle(finished)
     return end

@@ -1,4 +1,7 @@
-"""Where accelerator time goes: what the servers offered, and how much of it restarts took. It only looks on."""
+"""Where accelerator time goes: what the servers offered, how much of it restarts took, and when jobs first ran.
+
+It only looks on.
+"""
 
 from __future__ import annotations
 
@@ -42,8 +45,16 @@ class Meter:
     now: float = 0.0
     _servers: dict[str, int] = field(default_factory=dict)
     _seats: dict[str, _Seat] = field(default_factory=dict)
-    _ran: set[str] = field(default_factory=set)
-    """Jobs that are here and have run: their next launch is a restart."""
+    _ran: dict[str, float] = field(default_factory=dict)
+    """Jobs that are here and have run, and since when: their next launch is a restart."""
+
+    def first_start(self, job: str) -> float | None:
+        """When a job that is here first ran; None if it has not yet."""
+        return self._ran.get(job)
+
+    def start(self, job: str, time: float) -> None:
+        """Take note that a job runs; only the first time counts."""
+        self._ran.setdefault(job, time)
 
     def hear(self, event: Event) -> None:
         """Take note of servers that come and go, and of jobs that end."""
@@ -58,7 +69,7 @@ class Meter:
                 self._leave(event.job, event.time)
             case JobFinished() | JobCancelled() | JobFailed():
                 self._leave(event.job, event.time)
-                self._ran.discard(event.job)
+                self._ran.pop(event.job, None)
             case _:
                 pass
 
@@ -67,7 +78,7 @@ class Meter:
         match command:
             case Launch():
                 cost = self.restart_seconds if command.job in self._ran else 0.0
-                self._ran.add(command.job)
+                self.start(command.job, time)
                 workers = sum(command.accelerators.values())
                 self._seats[command.job] = _Seat(workers, time, time + cost, command.beside)
             case Stop():

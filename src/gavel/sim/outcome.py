@@ -14,6 +14,7 @@ from gavel.core.events import JobFinished
 from gavel.core.plain import from_plain, plain_record, read_items, to_plain
 from gavel.core.problem import Floats, Ints
 from gavel.scheduler.machine import Scheduler
+from gavel.sim.meter import Meter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +33,19 @@ class FinishedJob:
     workers: int
     received: Floats
     """Seconds on each type of the table."""
+    first_start: float
+    """When it first ran."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnfinishedJob:
+    """A job that was still there when the simulation stopped."""
+
+    first_start: float | None
+    """None if it never ran."""
+    restarts: int
+    received: Floats
+    """Seconds on each type of the table."""
 
 
 @dataclass(slots=True)
@@ -39,6 +53,9 @@ class Outcome:
     """What a simulation measured."""
 
     jobs: dict[str, FinishedJob] = field(default_factory=dict)
+    """Those that finished."""
+    unfinished: dict[str, UnfinishedJob] = field(default_factory=dict)
+    """Those that had arrived and were not done; empty until the simulation stops."""
     rounds: int = 0
     solves: int = 0
     end: float = 0.0
@@ -80,8 +97,8 @@ def _columns() -> dict[str, Any]:
     return {name: together[hint] for name, hint in get_type_hints(FinishedJob).items()}
 
 
-def measure(event: JobFinished, scheduler: Scheduler) -> FinishedJob:
-    """The figures of a job that is about to leave."""
+def measure(event: JobFinished, scheduler: Scheduler, meter: Meter) -> FinishedJob:
+    """The figures of a job that is about to leave; neither has heard of its end."""
     scheduler.account(event.time)
     roster, slot = scheduler.roster, scheduler.roster.slot_of[event.job]
     seconds = event.time - float(roster.arrival[slot])
@@ -95,7 +112,17 @@ def measure(event: JobFinished, scheduler: Scheduler) -> FinishedJob:
         int(roster.restarts[slot]),
         int(roster.workers[slot]),
         roster.received[slot].copy(),
+        event.time if (first := meter.first_start(event.job)) is None else first,
     )
+
+
+def measure_unfinished(scheduler: Scheduler, meter: Meter) -> dict[str, UnfinishedJob]:
+    """The figures of the jobs that are there when the simulation stops and all time is accounted for."""
+    roster = scheduler.roster
+    return {
+        job: UnfinishedJob(meter.first_start(job), int(roster.restarts[slot]), roster.received[slot].copy())
+        for job, slot in roster.slot_of.items()
+    }
 
 
 def dollars(outcome: Outcome, prices: Mapping[str, float] = LIST_PRICES) -> float:

@@ -19,24 +19,19 @@ from pathlib import Path
 from typing import Any, BinaryIO, Self
 
 from gavel.core.errors import GavelError, InputError
-from gavel.sim.experiment import Experiment, Report
-from gavel.sim.outcome import Outcome
+from gavel.sim.experiment import Experiment
+from gavel.sim.report import Figures
 from gavel.version import __version__
 
 RESULTS = "results.csv"
 COMPLETIONS = "completions.csv"
-READ = ("throughputs", "trace", "entities", "failures", "policy")
+READ = ("throughputs", "trace", "entities", "failures", "policy", "cluster")
 """Settings that may name a file, whose content counts."""
 SETTINGS = ("gavel_version", *(field.name for field in fields(Experiment)), *(f"{name}_sha256" for name in READ))
 """Columns that say which point a line is; together they are its identity."""
 
 
-def figures_of(report: Report) -> dict[str, Any]:
-    """What was measured, without the settings."""
-    return {name: value for name, value in report.document().items() if name not in {"policy", "experiment"}}
-
-
-FIGURES = tuple(figures_of(Report(Experiment(cluster="v100=1"), Outcome(), (), ())))
+FIGURES = tuple(field.name for field in fields(Figures))
 COLUMNS = ("point", *SETTINGS, *FIGURES)
 
 

@@ -9,14 +9,14 @@ import difflib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import Cluster
 from gavel.core.errors import InputError
-from gavel.core.events import Event, JobFinished, JobSubmitted, RoundDue, ServerJoined, Solve
+from gavel.core.events import Command, Event, JobFinished, JobSubmitted, RoundDue, ServerJoined, Solve
 from gavel.core.jobs import Entity
 from gavel.core.plain import from_plain, to_plain
 from gavel.core.problem import Problem
@@ -26,7 +26,7 @@ from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.rounds import Mechanism
 from gavel.sim.meter import Meter
-from gavel.sim.outcome import Outcome, measure
+from gavel.sim.outcome import Outcome, measure, measure_unfinished
 from gavel.sim.world import Solver, World
 from gavel.workload.trace import Trace, TraceJob
 
@@ -36,6 +36,28 @@ class Observer(Protocol):
 
     def after(self, event: Event, scheduler: Scheduler) -> None:
         """Called after the scheduler has handled an event."""
+
+
+@runtime_checkable
+class CommandObserver(Observer, Protocol):
+    """An observer that sees the commands that follow from an event, before it is told of the event."""
+
+    def see(self, command: Command, time: float) -> None:
+        """Called for each command."""
+
+
+@runtime_checkable
+class Recording(Observer, Protocol):
+    """An observer whose record is written down with the simulation, so that a later part goes on with it."""
+
+    name: str
+    """What messages and the state of a simulation call it."""
+
+    def dump(self) -> Any:
+        """All of the record, as plain data."""
+
+    def restore(self, document: Any) -> None:
+        """Go on from a record that was dumped."""
 
 
 class Underway(Protocol):
@@ -95,14 +117,15 @@ def simulate(
     if start is None:
         believed: Throughputs = table if known is None else LearnedTable(known)
         scheduler = Scheduler(believed, mechanism, settings, entities=entities, prices=prices)
-        simulation = _Simulation(scheduler, world, stopwatch, Meter(restart_seconds), counted(trace, window))
+        simulation = _Simulation(scheduler, world, stopwatch, Meter(restart_seconds), counted(trace, window), observers)
     else:
         believed = table if known is None else LearnedTable.of(known, start["learned"])
         scheduler = state.restore(start["scheduler"], believed, mechanism, settings, entities=entities, prices=prices)
         world.restore(start["world"], scheduler.unanswered)
-        simulation = _Simulation(scheduler, world, stopwatch, from_plain(Meter, start["meter"]), counted(trace, window))
-        simulation.take_up(Outcome.restored(start["outcome"]))
-    return simulation.run(until_seconds, observers, attendants)
+        meter = from_plain(Meter, start["meter"])
+        simulation = _Simulation(scheduler, world, stopwatch, meter, counted(trace, window), observers)
+        simulation.take_up(Outcome.restored(start["outcome"]), start["recordings"])
+    return simulation.run(until_seconds, attendants)
 
 
 def _where(job: TraceJob, table: ThroughputTable) -> tuple[str, ...] | None:
@@ -125,18 +148,31 @@ class _Simulation:
     stopwatch: Stopwatch
     meter: Meter
     counted: frozenset[str]
+    observers: Sequence[Observer]
     outcome: Outcome = field(default_factory=Outcome)
     left: set[str] = field(init=False)
     """Jobs that count and are not done."""
 
+    recordings: Mapping[str, Recording] = field(init=False)
+    """Observers that are written down, by name."""
+    command_observers: Sequence[CommandObserver] = field(init=False)
+
     def __post_init__(self) -> None:
         self.left = set(self.counted)
+        self.recordings = {one.name: one for one in self.observers if isinstance(one, Recording)}
+        self.command_observers = [one for one in self.observers if isinstance(one, CommandObserver)]
 
-    def take_up(self, outcome: Outcome) -> None:
-        """Go on where these figures were reached."""
+    def take_up(self, outcome: Outcome, records: Mapping[str, Any]) -> None:
+        """Continue where these figures and records were reached."""
         self.outcome = outcome
         self.left -= outcome.jobs.keys()
         self.stopwatch.go_on(outcome)
+        for name, recording in self.recordings.items():
+            if name not in records:
+                raise InputError(
+                    f"cannot go on with {name}: the run was begun without; leave it out, or begin a new run"
+                )
+            recording.restore(records[name])
 
     @property
     def jobs_done(self) -> tuple[int, int]:
@@ -150,16 +186,17 @@ class _Simulation:
             "world": self.world.dump(),
             "meter": to_plain(self.meter),
             "outcome": self.outcome.dump(),
+            "recordings": {name: recording.dump() for name, recording in self.recordings.items()},
         }
 
-    def run(self, until_seconds: float, observers: Sequence[Observer], attendants: Sequence[Attendant]) -> Outcome:
+    def run(self, until_seconds: float, attendants: Sequence[Attendant]) -> Outcome:
         """Take in events to the end."""
         for event in self.world:
             if event.time > until_seconds:
                 self.outcome.stopped = until_seconds
                 break
             self._take_in(event)
-            for observer in observers:
+            for observer in self.observers:
                 observer.after(event, self.scheduler)
             if isinstance(event, JobFinished) and not self.left:
                 break
@@ -170,14 +207,16 @@ class _Simulation:
     def _take_in(self, event: Event) -> None:
         outcome = self.outcome
         outcome.stopped = event.time
-        self.meter.hear(event)
         if isinstance(event, JobFinished):
-            outcome.jobs[event.job] = measure(event, self.scheduler)
+            outcome.jobs[event.job] = measure(event, self.scheduler, self.meter)
             outcome.end = event.time
             self.left.discard(event.job)
+        self.meter.hear(event)
         for command in self.scheduler.handle(event):
             outcome.solves += isinstance(command, Solve)
             self.meter.see(command, event.time)
+            for observer in self.command_observers:
+                observer.see(command, event.time)
             self.world.perform(command)
         outcome.rounds += isinstance(event, RoundDue)
 
@@ -186,6 +225,7 @@ class _Simulation:
         outcome.drained = not self.left
         self.meter.close(outcome.stopped)
         self.scheduler.account(outcome.stopped)
+        outcome.unfinished = measure_unfinished(self.scheduler, self.meter)
         outcome.offered_seconds, outcome.restart_seconds = self.meter.offered, self.meter.restarting
         outcome.given_seconds = float(given.sum())
         outcome.given_by_type = dict(zip(self.scheduler.types, given.tolist(), strict=True))

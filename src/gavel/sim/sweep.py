@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, get_type_hints
 
 import numpy as np
 
@@ -15,8 +15,13 @@ from gavel.core.problem import Floats
 from gavel.core.throughputs import find_table
 from gavel.policies.registry import find_policy
 from gavel.sim.experiment import Experiment, check_policy, check_settings, prepare
+from gavel.sim.frames import frame
 from gavel.sim.pool import answers
+from gavel.sim.report import Figures
 from gavel.sim.results import Result, ResultsFiles, point_of, settings_of
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "agnostic": {"agnostic": True},
@@ -76,6 +81,12 @@ class Point:
         """What its lines on disk are called."""
         return point_of(settings_of(self.experiment))
 
+    @property
+    def label(self) -> str:
+        """How messages name it."""
+        unit = "jobs/hour" if self.experiment.arrivals_per_hour is not None else "jobs"
+        return f"{self.contender.label}, {self.load:g} {unit}, seed {self.experiment.seed}"
+
 
 @dataclass(frozen=True)
 class Sweep:
@@ -133,6 +144,8 @@ class Cell:
     contender: Contender
     load: float
     results: tuple[Result, ...]
+    seeds: tuple[int, ...] = ()
+    """Of the results, in the same order."""
 
     def values(self, figure: str) -> Floats:
         """A figure of each seed that has it; those in which no job was completed do not count."""
@@ -160,6 +173,24 @@ class Cell:
         return np.sort(np.concatenate([np.asarray(result.completion_seconds) for result in self.results]))
 
 
+POINT = ("policy", "load", "seed")
+
+
+@dataclass(frozen=True, slots=True)
+class PointRecord:
+    """What one point measured."""
+
+    policy: str
+    """With its variants, as in "fifo:agnostic"."""
+    load: float
+    seed: int
+    figures: Figures
+
+    def row(self) -> dict[str, Any]:
+        """All of it as flat columns."""
+        return {name: getattr(self, name) for name in POINT} | self.figures.document()
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """A point that gave no result."""
@@ -168,7 +199,7 @@ class Failure:
     reason: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class SweepOutcome:
     """Everything that a sweep knows when it ends."""
 
@@ -178,6 +209,24 @@ class SweepOutcome:
     failures: tuple[Failure, ...]
     already_known: int
     """Points that an earlier run had finished."""
+
+    def __repr__(self) -> str:
+        done = sum(len(cell.results) for cell in self.cells)
+        return f"<SweepOutcome on {self.sweep.base.cluster}: {done} of {len(self.sweep.points)} points>"
+
+    def points(self) -> list[PointRecord]:
+        """A record of every point that has a result, by policy, load and seed as they were given."""
+        return [
+            PointRecord(cell.contender.label, cell.load, seed, Figures(**result.figures))
+            for cell in self.cells
+            for seed, result in zip(cell.seeds, cell.results, strict=True)
+        ]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The points as a pandas data frame, a column for each figure."""
+        figures = get_type_hints(Figures)
+        floats = [name for name, hint in figures.items() if hint in {float, float | None}]
+        return frame((point.row() for point in self.points()), [*POINT, *figures], ["load", *floats])
 
 
 def run_sweep(
@@ -203,9 +252,17 @@ def run_sweep(
     return SweepOutcome(sweep, _cells(sweep.points, files), tuple(failures), known)
 
 
+def said(answer: Result | str) -> str:
+    """One clause about what came of a point."""
+    if isinstance(answer, str):
+        return answer
+    seconds = answer.figures["average_jct_seconds"]
+    return "no job finished" if seconds is None else f"average JCT {seconds / 3600:.2f} h"
+
+
 def _cells(points: Sequence[Point], files: ResultsFiles) -> tuple[Cell, ...]:
-    found: dict[tuple[Contender, float], list[Result]] = {}
+    found: dict[tuple[Contender, float], dict[int, Result]] = {}
     for point in points:
         if result := files.known.get(point.id):
-            found.setdefault((point.contender, point.load), []).append(result)
-    return tuple(Cell(contender, load, tuple(results)) for (contender, load), results in found.items())
+            found.setdefault((point.contender, point.load), {})[point.experiment.seed] = result
+    return tuple(Cell(*where, tuple(results.values()), tuple(results)) for where, results in found.items())

@@ -16,7 +16,6 @@ from typing import Any
 
 from gavel.core.errors import GavelError
 from gavel.sim.experiment import Experiment, run
-from gavel.sim.results import figures_of
 
 
 def main() -> None:
@@ -45,7 +44,7 @@ def answer(settings: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001 - the edge of a process: one point must not end the others
         where = traceback.extract_tb(error.__traceback__)[-1]
         return {"failure": f"{type(error).__name__}: {error} ({Path(where.filename).name}, line {where.lineno})"}
-    return {"figures": figures_of(report), "completion_seconds": report.completion_seconds()}
+    return {"figures": report.figures.document(), "completion_seconds": report.completion_seconds()}
 
 
 if __name__ == "__main__":

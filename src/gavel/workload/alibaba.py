@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from gavel.core.errors import InputError
 from gavel.limits import MOST_ACCELERATORS, at_most
+from gavel.workload.models import names
 from gavel.workload.recorded import NEVER_RAN, NO_END, NO_GPU, Log, Record
 from gavel.workload.rows import Row, Source, named_rows, positional_rows
 
@@ -27,9 +28,10 @@ TASKS = (
 STATUSES = frozenset({"Terminated", "Failed", "Running", "Waiting"})
 _JOB_TABLE = 6
 _NEEDED = ("job_name", "inst_num", "start_time", "end_time", "plan_gpu")
-PODS = ("name", "num_gpu", "creation_time", "deletion_time", "scheduled_time")
-
-_SHARES = "shares of a GPU were rounded up to whole GPUs for {} job{}"
+POD_TIMES = ("creation_time", "deletion_time", "scheduled_time")
+PODS = ("name", "num_gpu", *POD_TIMES)
+UNTIMED_PODS = ("name", "num_gpu", "gpu_milli")
+"""The columns of lists that others were made from: they have no times."""
 
 
 @dataclass(slots=True)
@@ -65,8 +67,9 @@ def read_tasks(source: Source) -> Log:
         elif tasks.unfinished:
             log.leave_out(NO_END)
         else:
-            log.add(Record(name, tasks.start, tasks.end - tasks.start, math.ceil(tasks.gpus - 1e-9)))
-    _note_shares(log, sum(not tasks.gpus.is_integer() for tasks in jobs.values()))
+            gpus = math.ceil(tasks.gpus - 1e-9)
+            share = 0.0 if tasks.gpus.is_integer() else tasks.gpus
+            log.add(Record(name, tasks.start, tasks.end - tasks.start, gpus, share=share))
     return log
 
 
@@ -85,29 +88,38 @@ def _number(row: Row, column: str, most: float) -> float:
 
 
 def read_pods(source: Source) -> Log:
-    """Read the pods; each is a job of its own."""
-    log, shares = Log(source.name), 0
-    for row in named_rows(source, required=PODS, what="an openb pod list"):
+    """Read the pods; each is a job. A list without times has all of them at once."""
+    log, header = Log(source.name), source.columns()
+    timed = not header.isdisjoint(POD_TIMES)
+    for row in named_rows(source, required=PODS if timed else UNTIMED_PODS, what="an openb pod list"):
         gpus = row["num_gpu"].count("a number of GPUs")
-        if gpus and (row["scheduled_time"].missing or row["deletion_time"].missing):
+        if timed and gpus and (row["scheduled_time"].missing or row["deletion_time"].missing):
             log.leave_out(NEVER_RAN if row["scheduled_time"].missing else NO_END)
             continue
-        shares += gpus == 1 and not row["gpu_milli"].missing and row["gpu_milli"].number("thousandths of a GPU") < 1000
         log.add(
             Record(
                 id=row["name"].filled(),
-                submitted=row["creation_time"].seconds("a time in seconds"),
-                run_seconds=row["deletion_time"].seconds("a time in seconds")
-                - row["scheduled_time"].seconds("a time in seconds")
-                if gpus
-                else 0.0,
+                submitted=_pod_time(row, "creation_time") if timed else 0.0,
+                run_seconds=_pod_seconds(row, gpus) if timed else math.nan,
                 gpus=gpus,
+                share=_share(row, gpus),
+                models=names(row["gpu_spec"].text),
             )
         )
-    _note_shares(log, shares)
     return log
 
 
-def _note_shares(log: Log, jobs: int) -> None:
-    if jobs:
-        log.notes.append(_SHARES.format(jobs, "" if jobs == 1 else "s"))
+def _pod_seconds(row: Row, gpus: int) -> float:
+    return _pod_time(row, "deletion_time") - _pod_time(row, "scheduled_time") if gpus else 0.0
+
+
+def _pod_time(row: Row, column: str) -> float:
+    return row[column].seconds("a time in seconds")
+
+
+def _share(row: Row, gpus: int) -> float:
+    """The share of one GPU that a pod asks for; 0 if it asks for whole ones."""
+    if gpus != 1 or row["gpu_milli"].missing:
+        return 0.0
+    share = row["gpu_milli"].number("thousandths of a GPU") / 1000.0
+    return share if share < 1.0 else 0.0

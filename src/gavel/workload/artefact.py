@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 from gavel.core.errors import InputError
 from gavel.core.throughputs import ThroughputTable
 from gavel.limits import LARGEST, LONGEST_SECONDS, SMALLEST, at_most
-from gavel.workload.reference import Reference
+from gavel.workload.reference import Reference, gpu_hours_on
 from gavel.workload.rows import Row, Source, positional_rows
+from gavel.workload.scaled import counted, scaled_note
 from gavel.workload.templates import UnknownTemplates
 from gavel.workload.trace import Trace, TraceJob
 
@@ -26,13 +27,21 @@ LAYOUTS = {
 
 def read_artefact(source: Source, table: ThroughputTable, reference_type: str) -> Trace:
     """Read a trace of the artefact as it is; jobs are numbered in the order of the file, as the artefact does."""
-    reader, unknown = _Reader(table, reference_type), UnknownTemplates(source.name, table)
     rows = list(positional_rows(source, LAYOUTS, delimiter="\t", quoted=False, what="a trace of the Gavel artefact"))
+    jobs, notes = jobs_of(rows, source, table, reference_type)
+    return Trace.of(jobs, notes)
+
+
+def jobs_of(
+    rows: Sequence[Row], source: Source, table: ThroughputTable, reference_type: str
+) -> tuple[list[TraceJob], list[str]]:
+    """The jobs of rows with the artefact's columns, in the order of the rows, and what was changed."""
+    reader, unknown = _Reader(table, reference_type), UnknownTemplates(source.name, table)
     if not rows:
         raise InputError(f"{source.name} has no jobs; it needs one line for each")
     jobs = [reader.job(row, number) for number, row in enumerate(rows) if unknown.knows(row["template"].filled(), row)]
     unknown.check()
-    return Trace.of(jobs, reader.notes())
+    return jobs, [*reader.notes(jobs), *scaled_note(jobs, table)]
 
 
 @dataclass
@@ -41,15 +50,16 @@ class _Reader:
 
     table: ThroughputTable
     reference_type: str
-    rounded: Counter[str] = field(default_factory=Counter)
-    """How many jobs of each template got a number of workers that they did not ask for."""
+    rounded: dict[str, set[str]] = field(default_factory=dict)
+    """By template, the jobs that got a number of workers that they did not ask for."""
 
     def job(self, row: Row, number: int) -> TraceJob:
         template, command, weight = row["template"].text, row["command"].text, row["weight"]
-        workers = self._workers(row, template)
+        name = f"job{number}"
+        workers = self._workers(row, template, name)
         steps = row["total steps"].number("a number of steps; give one greater than 0", positive=True)
         return TraceJob(
-            id=f"job{number}",
+            id=name,
             template=template,
             workers=workers,
             steps=steps,
@@ -59,20 +69,30 @@ class _Reader:
             command="" if command == "-" else command,
         )
 
-    def notes(self) -> list[str]:
-        return [
-            f"the throughput table knows template {name!r} only with {_or(self._known[name])}; {count} "
-            f"job{' that wanted others runs' if count == 1 else 's that wanted others run'} with the nearest of these "
-            "and the same steps"
-            for name, count in self.rounded.items()
-        ]
+    def notes(self, jobs: Sequence[TraceJob]) -> Iterator[str]:
+        """What was changed; GPU-hours that a job would have had are not known without a rate."""
+        for name, rounded in self.rounded.items():
+            yield (
+                f"the throughput table knows template {name!r} only with {_or(self._known[name])}; "
+                f"{counted(len(rounded), 'job')} that wanted others run{'s' * (len(rounded) == 1)} with the nearest of "
+                f"these and the same steps{self._affected(rounded, jobs)}"
+            )
 
-    def _workers(self, row: Row, template: str) -> int:
+    def _affected(self, rounded: set[str], jobs: Sequence[TraceJob]) -> str:
+        """How much of the trace's work the rounded jobs are."""
+        if self.reference_type not in self.table.types:
+            return ""
+        total = gpu_hours_on(self._reference, jobs)
+        theirs = gpu_hours_on(self._reference, [job for job in jobs if job.id in rounded])
+        return f": {theirs / total:.1%} of all GPU-hours on {self.reference_type}" if total else ""
+
+    def _workers(self, row: Row, template: str, job: str) -> int:
+        """As the row wants if there are rates for it, listed or scaled; else the nearest number that is listed."""
         wanted = row["scale factor"].count("a number of workers; give 1 or more", least=1)
-        nearest = min(self._known[template], key=lambda known: (abs(known - wanted), -known))
-        if nearest != wanted:
-            self.rounded[template] += 1
-        return nearest
+        if wanted in self._known[template] or self.table.can_scale(template, wanted):
+            return wanted
+        self.rounded.setdefault(template, set()).add(job)
+        return min(self._known[template], key=lambda known: (abs(known - wanted), -known))
 
     def _deadline(self, row: Row, template: str, workers: int, steps: float) -> float | None:
         """The artefact's SLO is a multiple of the job's duration on a V100; negative is none."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from gavel.core.throughputs import ThroughputTable
 from gavel.limits import SMALLEST
+from gavel.workload.models import SEPARATOR
 from gavel.workload.reference import Reference
 from gavel.workload.trace import Trace
 
@@ -30,6 +31,8 @@ class Summary:
     templates: dict[str, int]
     entities: dict[str, int]
     """How many jobs belong to whom; jobs of nobody are not counted."""
+    types: dict[str, int]
+    """How many jobs may run on these types only, such as "v100|p100"; jobs that may run on all are not counted."""
     weights: dict[float, int]
     with_deadline: int
     reference_type: str
@@ -60,6 +63,7 @@ def describe(trace: Trace, table: ThroughputTable, *, reference_type: str = "v10
         workers=dict(sorted(Counter(job.workers for job in jobs).items())),
         templates=dict(Counter(job.template for job in jobs).most_common()),
         entities=dict(Counter(job.entity for job in jobs if job.entity is not None).most_common()),
+        types=dict(Counter(SEPARATOR.join(job.types) for job in jobs if job.types).most_common()),
         weights=dict(sorted(Counter(job.weight for job in jobs).items())),
         with_deadline=sum(job.deadline_seconds is not None for job in jobs),
         reference_type=reference_type,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gavel.core.errors import InputError
 from gavel.core.throughputs import ThroughputTable
-from gavel.workload import alibaba, artefact, helios, own, philly, slurm
+from gavel.workload import alibaba, artefact, helios, own, philly, shockwave, sia, slurm
 from gavel.workload.recorded import Log
 from gavel.workload.reference import Reference
 from gavel.workload.rows import Source
@@ -68,7 +68,7 @@ def _recognised(source: Source) -> str:
         if kind.recognises(source):
             return name
     for separator, called in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
-        if set(own.REQUIRED) <= {name.strip().strip('"') for name in source.first_line().split(separator)}:
+        if source.columns(separator).issuperset(own.REQUIRED):
             raise InputError(f"{source.name}: there are {called} between its columns; our own format has commas")
     known = "; ".join(f"{name} ({kind.description})" for name, kind in FORMATS.items())
     raise InputError(f"{source.name}: its format is not recognised; name it with --format, one of: {known}")
@@ -85,8 +85,7 @@ def _named(*columns: str, delimiter: str = ",", at_least: int | None = None) -> 
     needed = len(columns) if at_least is None else at_least
 
     def recognises(source: Source) -> bool:
-        header = {name.strip().strip('"') for name in source.first_line().split(delimiter)}
-        return len(header & set(columns)) >= needed
+        return len(source.columns(delimiter) & set(columns)) >= needed
 
     return recognises
 
@@ -105,6 +104,11 @@ def _is_pai(source: Source) -> bool:
     return headless or {"job_name", "plan_gpu"} <= set(first) or {"job_name", "inst_id", "user"} <= set(first)
 
 
+def _is_pod_list(source: Source) -> bool:
+    columns = source.columns()
+    return columns.issuperset(("num_gpu", "creation_time")) or columns.issuperset(alibaba.UNTIMED_PODS)
+
+
 def _log(read: Callable[[Source], Log]) -> Callable[[Source, Context], Trace]:
     """The reader of a cluster's log, which needs templates drawn."""
     return lambda source, context: read(source).trace(Reference.of(context.table, context.reference_type), context.seed)
@@ -119,8 +123,14 @@ FORMATS = {
     "slurm": Format("sacct -P with a header", _named("JobID", delimiter="|"), _log(slurm.read_slurm)),
     "philly": Format("Microsoft Philly cluster_job_log, JSON", _is_philly, _log(philly.read_philly)),
     "alibaba-2020": Format("Alibaba PAI pai_task_table, CSV", _is_pai, _log(alibaba.read_tasks)),
-    "alibaba-2023": Format("Alibaba openb_pod_list, CSV", _named("num_gpu", "creation_time"), _log(alibaba.read_pods)),
+    "alibaba-2023": Format("Alibaba openb_pod_list, CSV", _is_pod_list, _log(alibaba.read_pods)),
+    "sia": Format("Sia's job lists (timestamp, duration, num_gpus), CSV", _named(*sia.REQUIRED), _log(sia.read_sia)),
     "helios": Format("Helios cluster_log, CSV", _named(*helios.REQUIRED), _log(helios.read_helios)),
+    "shockwave": Format(
+        "tab-separated traces of Shockwave, 12 columns",
+        lambda source: source.first_line().count("\t") + 1 == len(shockwave.COLUMNS),
+        lambda source, context: shockwave.read_shockwave(source, context.table, context.reference_type),
+    ),
     "gavel": Format(
         f"CSV with the columns {', '.join(own.REQUIRED)} and more",
         _named(*own.COLUMNS, at_least=2),

@@ -180,6 +180,11 @@ def _seconds(streams: _Streams, jobs: int, durations: Sequence[float] | None) ->
     return found
 
 
+def drawn_seconds(jobs: int, seed: int) -> list[float]:
+    """Durations as a generated workload of this seed has them."""
+    return _seconds(_Streams.of(seed), jobs, None)
+
+
 def _deadline(factor: float, seconds: float) -> float:
     check_positive(
         f"the deadline of a job of {seconds:g} s with an SLO factor of {factor:g}", factor * seconds, LONGEST_SECONDS

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from gavel.core.errors import InputError
 from gavel.core.throughputs import Profile, ThroughputTable
 from gavel.limits import LARGEST, SMALLEST
+from gavel.workload.trace import TraceJob
 
 
 @dataclass(frozen=True)
@@ -28,16 +30,31 @@ class Reference:
 
     type: str
     rates: dict[Profile, float]
+    table: ThroughputTable
+    """Which the rates are from."""
+    _choices: dict[tuple[int, tuple[str, ...] | None], list[str]] = field(default_factory=dict, repr=False)
+    _modelled: dict[Profile, float] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(cls, table: ThroughputTable, kind: str) -> Reference:
         """The rates on a type; an unknown type is refused with the known ones."""
         rates = table.rates(table.profiles, [kind])[:, 0, 0]
-        return cls(kind, {profile: float(rate) for profile, rate in zip(table.profiles, rates, strict=True) if rate})
+        found = {profile: float(rate) for profile, rate in zip(table.profiles, rates, strict=True) if rate}
+        return cls(kind, found, table)
 
     def rate(self, template: str, workers: int) -> float:
-        """Steps per second; 0 if it cannot run here."""
-        return self.rates.get((template, workers), 0.0)
+        """Steps per second, scaled where the table lists none; 0 if it cannot run here."""
+        profile = (template, workers)
+        if profile in self.rates:
+            return self.rates[profile]
+        if profile not in self._modelled:
+            self._modelled[profile] = self._scaled(template, workers)
+        return self._modelled[profile]
+
+    def _scaled(self, template: str, workers: int) -> float:
+        if workers in self.table.workers(template) or not self.table.can_scale(template, workers):
+            return 0.0
+        return float(self.table.scaled_rates(template, workers)[self.table.types.index(self.type), 0])
 
     def steps(self, template: str, workers: int, seconds: float) -> float:
         """What it does in that time; a number of steps beyond the limits is refused."""
@@ -53,6 +70,25 @@ class Reference:
         """The templates that run here with so many workers, in the table's order."""
         return self._by_workers.get(workers, []) if among is None else [t for t in among if (t, workers) in self.rates]
 
+    def choices(self, workers: int, types: tuple[str, ...] | None = None) -> list[str]:
+        """The templates that a job of a log may run: those listed with its workers, else those that can be scaled.
+
+        With types, only those that run on one of them, if there are any.
+        """
+        if (workers, types) not in self._choices:
+            found = self.templates(workers) or [t for t in self.table.templates if self.rate(t, workers)]
+            there = found if types is None else [t for t in found if self._runs(t, workers, types)]
+            self._choices[workers, types] = there or found
+        return self._choices[workers, types]
+
+    def _runs(self, template: str, workers: int, types: tuple[str, ...]) -> bool:
+        profile = (template, workers)
+        return bool(self.table.scaled([profile]).rates([profile], types).any())
+
+    def workers_for(self, wanted: int) -> int:
+        """A number of workers as it is wanted, or the nearest listed one if no template runs with it."""
+        return wanted if self.choices(wanted) else self.nearest_workers(wanted)
+
     def nearest_workers(self, wanted: int) -> int:
         """The known number of workers nearest to a wanted one; of two equally near, the larger."""
         return min(self._by_workers, key=lambda known: (abs(known - wanted), -known))
@@ -63,6 +99,12 @@ class Reference:
         for template, workers in self.rates:
             found.setdefault(workers, []).append(template)
         return found
+
+
+def gpu_hours_on(reference: Reference, jobs: Iterable[TraceJob]) -> float:
+    """Workers times what the steps take alone on the reference type; jobs that cannot run there are left out."""
+    rates = ((job, reference.rate(job.template, job.workers)) for job in jobs)
+    return math.fsum(job.workers * job.steps / rate for job, rate in rates if rate) / 3600.0
 
 
 def drawn(uniform: NDArray[np.float64], choices: int) -> list[int]:

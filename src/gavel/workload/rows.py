@@ -51,6 +51,10 @@ class Source:
         start = self.text.lstrip()[:100_000]
         return start.splitlines()[0] if start else ""
 
+    def columns(self, delimiter: str = ",") -> frozenset[str]:
+        """What the first line names, if it names columns."""
+        return frozenset(name.strip().strip('"') for name in self.first_line().split(delimiter))
+
 
 def _standard_input() -> str:
     try:

@@ -28,12 +28,19 @@ class TraceJob:
     """Seconds after its arrival by which it should be done; None if there is no such wish."""
     command: str = ""
     """As the trace gives it; for people only."""
+    types: tuple[str, ...] | None = None
+    """Where it may run; None: on every type."""
 
     def spec(self, types: tuple[str, ...] | None = None) -> JobSpec:
-        """The job as it is submitted to a scheduler, for some types or for all."""
+        """The job as it is submitted to a scheduler; with `types`, for those among them where it may run."""
+        both = types if self.types is None else tuple(name for name in self.types if types is None or name in types)
         return JobSpec(
-            self.id, self.template, self.workers, self.steps, self.weight, self.entity, self.deadline_seconds, types
+            self.id, self.template, self.workers, self.steps, self.weight, self.entity, self.deadline_seconds, both
         )
+
+    def may_run_on(self, kind: str) -> bool:
+        """Whether its types include this one."""
+        return self.types is None or kind in self.types
 
 
 @dataclass(frozen=True, slots=True)

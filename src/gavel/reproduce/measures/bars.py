@@ -9,7 +9,7 @@ import numpy as np
 from gavel.core.cluster import LIST_PRICES
 from gavel.core.problem import Floats
 from gavel.core.throughputs import find_table
-from gavel.plots.figures import Plot, colour, legend_below, new_figure, png, styled
+from gavel.plots.figures import Plot, colour, legend_below, new_figure, styled
 from gavel.plots.page import NumberTable
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
@@ -63,4 +63,4 @@ def _plot(study: Study, models: list[str], types: Sequence[str], faster: Floats,
             axis.set_xticks(place, models, rotation=15, ha="right")
             axis.set_ylabel(f"{label}\n(K80 = 1)")
         legend_below(figure, axes, columns=len(types))
-        return Plot(study.name, study.title, study.about, png(figure))
+        return Plot(study.name, study.title, study.about, figure)

@@ -6,7 +6,7 @@ import numpy as np
 
 from gavel.core.problem import Floats
 from gavel.core.throughputs import find_table
-from gavel.plots.figures import Plot, new_figure, png, styled
+from gavel.plots.figures import Plot, new_figure, styled
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
 
@@ -45,4 +45,4 @@ def _plot(study: Study, names: list[str], kept: Floats) -> Plot:
         axis.set_yticks(range(len(names)), names, fontsize=8)
         axis.set_xlabel("beside")
         figure.colorbar(shown, ax=axis, label="share of its throughput alone that the job of the row keeps", shrink=0.7)
-        return Plot(study.name, study.title, f"{study.about} Grey: they do not fit.", png(figure))
+        return Plot(study.name, study.title, f"{study.about} Grey: they do not fit.", figure)

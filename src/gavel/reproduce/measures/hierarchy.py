@@ -10,7 +10,7 @@ from gavel.core.cluster import AcceleratorType
 from gavel.core.jobs import Entity, EntityPolicy, Job
 from gavel.core.problem import Floats, Problem
 from gavel.core.throughputs import ThroughputTable, find_table
-from gavel.plots.figures import Plot, colour, legend_below, new_figure, png, styled
+from gavel.plots.figures import Plot, colour, legend_below, new_figure, styled
 from gavel.policies.registry import allocate
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
@@ -132,4 +132,4 @@ def _plot(study: Study, table: ThroughputTable, jobs: list[Job], inside: EntityP
         lower.set_ylabel("total normalised\nthroughput")
         lower.set_xlabel("time (a job comes every 4 steps)")
         legend_below(figure, [upper], columns=len(WEIGHTS))
-        return Plot(study.name, study.title, study.about, png(figure))
+        return Plot(study.name, study.title, study.about, figure)

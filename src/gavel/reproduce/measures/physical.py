@@ -15,7 +15,7 @@ import numpy as np
 from gavel.core.cluster import parse_cluster
 from gavel.core.errors import GavelError
 from gavel.core.throughputs import ThroughputTable, builtin_table
-from gavel.plots.figures import Plot, colour, new_figure, png, styled
+from gavel.plots.figures import Plot, colour, new_figure, styled
 from gavel.plots.page import NumberTable
 from gavel.policies.registry import allocate
 from gavel.reproduce.measured import Measured
@@ -259,4 +259,4 @@ def _plot(study: Study, outcome: Outcome) -> Plot:
         axis.set_xlabel("completion time, live (h of the trace)")
         axis.set_ylabel("simulated (h)")
         axis.legend()
-        return Plot(study.name, study.title, f"{study.about} One dot a job.", png(figure))
+        return Plot(study.name, study.title, f"{study.about} One dot a job.", figure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from gavel.bench.generate import generated_problem
-from gavel.plots.figures import Plot, colour, new_figure, png, styled
+from gavel.plots.figures import Plot, colour, new_figure, styled
 from gavel.plots.page import NumberTable
 from gavel.policies.registry import allocate
 from gavel.reproduce.measured import Measured
@@ -64,4 +64,4 @@ def _plot(study: Study, sizes: tuple[int, ...], seconds: dict[tuple[str, bool, i
         axis.set_xlabel("active jobs")
         axis.set_ylabel("seconds")
         axis.legend()
-        return Plot(study.name, study.title, study.about, png(figure))
+        return Plot(study.name, study.title, study.about, figure)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import islice
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from gavel.core.allocation import Allocation
 from gavel.core.events import (
     AllocationReady,
     Event,
@@ -18,46 +19,53 @@ from gavel.core.events import (
     JobSubmitted,
     RoundDue,
 )
+from gavel.core.plain import read_items, to_plain
 from gavel.core.problem import Floats
 from gavel.scheduler.machine import Scheduler
+from gavel.sim.view import View
 
 FINEST_SECONDS = 1.0
 
 
+@dataclass(slots=True, eq=False)
 class Timeline:
-    """The time average of some quantities in a fixed number of bins, which grow wider as time goes on."""
+    """The time average of some quantities in a fixed number of bins, which grow wider as time passes."""
 
-    def __init__(self, quantities: int, *, bins: int) -> None:
-        self._sums = np.zeros((bins, quantities + 1))
-        """Quantity x seconds in each bin; the last quantity is always 1, so its sum is the seconds seen."""
-        self._width = FINEST_SECONDS
-        self._start: float | None = None
+    sums: Floats
+    """Quantity x seconds in each bin; the last quantity is always 1, so its sum is the seconds seen."""
+    width: float = FINEST_SECONDS
+    start: float | None = None
+
+    @classmethod
+    def of(cls, quantities: int, *, bins: int) -> Timeline:
+        """An empty one."""
+        return cls(np.zeros((bins, quantities + 1)))
 
     def add(self, begin: float, end: float, values: Floats) -> None:
         """Quantities that were the same all through an interval."""
-        if self._start is None:
-            self._start = begin
+        if self.start is None:
+            self.start = begin
         if end <= begin:
             return
-        begin, end = begin - self._start, end - self._start
-        bins = len(self._sums)
-        while end > self._width * bins:
-            merged = self._sums.reshape(bins // 2, 2, -1).sum(axis=1)
-            self._sums = np.concatenate([merged, np.zeros_like(merged)])
-            self._width *= 2
-        first, last = int(begin // self._width), min(int(end // self._width), bins - 1)
-        edges = np.clip(np.arange(first, last + 2) * self._width, begin, end)
-        self._sums[first : last + 1] += np.diff(edges)[:, None] * np.append(values, 1.0)
+        begin, end = begin - self.start, end - self.start
+        bins = len(self.sums)
+        while end > self.width * bins:
+            merged = self.sums.reshape(bins // 2, 2, -1).sum(axis=1)
+            self.sums = np.concatenate([merged, np.zeros_like(merged)])
+            self.width *= 2
+        first, last = int(begin // self.width), min(int(end // self.width), bins - 1)
+        edges = np.clip(np.arange(first, last + 2) * self.width, begin, end)
+        self.sums[first : last + 1] += np.diff(edges)[:, None] * np.append(values, 1.0)
 
     def averages(self, *, at_most: int) -> tuple[Floats, Floats]:
         """The edges of up to so many bins in seconds, and the averages in each, shape (bins, quantities)."""
-        used = int(np.count_nonzero(self._sums[:, -1]))
+        used = int(np.count_nonzero(self.sums[:, -1]))
         together = max(-(-used // at_most), 1)
         rows = -(-used // together)
-        padded = np.zeros((rows * together, self._sums.shape[1]))
-        padded[:used] = self._sums[:used]
+        padded = np.zeros((rows * together, self.sums.shape[1]))
+        padded[:used] = self.sums[:used]
         sums = padded.reshape(rows, together, -1).sum(axis=1)
-        edges = (self._start or 0.0) + np.append(0.0, np.cumsum(sums[:, -1]))
+        edges = (self.start or 0.0) + np.append(0.0, np.cumsum(sums[:, -1]))
         return edges, sums[:, :-1] / np.maximum(sums[:, -1:], 1e-12)
 
 
@@ -103,32 +111,41 @@ class Dues:
     """From its first allocation to its end."""
 
 
+MARKS = 24
+STEPS = 400
+"""The deviation, 0 to 2, is counted in this many steps."""
+
+
+@dataclass(slots=True, eq=False)
 class Deviations:
     """How far received shares are from target shares, by the number of rounds a job has been there: 1, 2, 4, 8 …"""
 
-    MARKS = 24
-    STEPS = 400
-    """The deviation, 0 to 2, is counted in so many steps."""
+    counts: NDArray[np.int64]
+    """By mark and step."""
 
-    def __init__(self) -> None:
-        self.counts = np.zeros((self.MARKS, self.STEPS), dtype=np.int64)
+    @classmethod
+    def none(cls) -> Deviations:
+        """No job has been looked at yet."""
+        return cls(np.zeros((MARKS, STEPS), dtype=np.int64))
 
     def add(self, mark: int, deviations: Floats) -> None:
         """Some jobs at 2 ** mark rounds."""
-        steps = np.minimum((deviations * (self.STEPS / 2)).astype(np.intp), self.STEPS - 1)
-        np.add.at(self.counts[min(mark, self.MARKS - 1)], steps, 1)
+        steps = np.minimum((deviations * (STEPS / 2)).astype(np.intp), STEPS - 1)
+        np.add.at(self.counts[min(mark, MARKS - 1)], steps, 1)
 
     def quantiles(self, *levels: float, at_least: int) -> tuple[Floats, Floats]:
         """Rounds, and the quantiles at each, shape (levels, marks), where so many jobs were seen."""
         seen = self.counts.sum(axis=1)
         marks = np.flatnonzero(seen >= at_least)
         below = np.cumsum(self.counts[marks], axis=1) / seen[marks, None]
-        found = [(below >= level).argmax(axis=1) * (2 / self.STEPS) for level in levels]
+        found = [(below >= level).argmax(axis=1) * (2 / STEPS) for level in levels]
         return np.exp2(marks.astype(float)), np.array(found, dtype=float)
 
 
 class Recorder:
-    """Looks on at a simulation; give it to `run` as an observer and then to `write_run_plots`."""
+    """Observes a simulation for its plots: give it to `run`, whose report then has it."""
+
+    name = "plots"
 
     def __init__(
         self, *, bins: int = 2048, stretch_rounds: int = 96, stretch_jobs: int = 400, jobs: int = 3000, seed: int = 0
@@ -136,13 +153,13 @@ class Recorder:
         self.types: tuple[str, ...] = ()
         self.capacity: Floats = np.zeros(0)
         """The most accelerators of each type that there were."""
-        self.timeline = Timeline(0, bins=bins)
+        self.timeline = Timeline.of(0, bins=bins)
         """By type accelerators in use and accelerators there; then jobs that run and jobs that wait."""
-        self.deviations = Deviations()
+        self.deviations = Deviations.none()
         self.dues: list[Dues] = []
         """A random choice of finished jobs."""
-        self.by_profile: dict[int, Floats] = {}
-        """Accelerator-seconds of finished jobs that run alike: (target, received) x type."""
+        self.by_profile: dict[str, Floats] = {}
+        """Accelerator-seconds of finished jobs that run alike, by their number: (target, received) x type."""
         self.jobs_seen = 0
         self._bins, self._stretch_rounds, self._stretch_jobs, self._jobs = bins, stretch_rounds, stretch_jobs, jobs
         self._random = np.random.default_rng(seed)
@@ -153,7 +170,6 @@ class Recorder:
         self._running: dict[str, tuple[int, bool, float]] = {}
         """By job: type, whether it shares, and since when."""
         self._slots: dict[str, int] = {}
-        self._allocation: Allocation | None = None
         self._shares_since = 0.0
         # By slot, as in the roster:
         self._share: Floats = np.zeros((0, 0))
@@ -166,47 +182,53 @@ class Recorder:
 
     def after(self, event: Event, scheduler: Scheduler) -> None:
         """Take in what an event changed."""
+        view = View(scheduler)
         if not self.types:
-            self._begin(scheduler)
+            self._begin(view.types)
         self.timeline.add(self._time, event.time, self._now)
         self._time = event.time
         match event:
             case JobsProgressed():
                 return
             case JobSubmitted():
-                self._arrived(event, scheduler)
+                self._arrived(event, view)
             case JobFinished() | JobCancelled():
-                self._left(event, scheduler, finished=isinstance(event, JobFinished))
+                self._left(event, view, finished=isinstance(event, JobFinished))
             case JobFailed() if not event.retry:
-                self._left(event, scheduler, finished=False)
-            case AllocationReady():
-                self._adopt(event.time, scheduler)
+                self._left(event, view, finished=False)
+            case AllocationReady() if event.allocation is scheduler.allocation:  # not the answer to an older question
+                self._adopt(event, view)
             case RoundDue():
-                self._look_at_deviations(event.time, scheduler)
-                self._count_round(event.time, scheduler)
-        self._look_at_runs(event.time, scheduler)
+                self._look_at_deviations(event.time, view)
+                self._count_round(event.time, view)
+        self._look_at_runs(event.time, view)
 
-    def _begin(self, scheduler: Scheduler) -> None:
-        self.types = scheduler.types
-        kinds = len(self.types)
+    def dump(self) -> dict[str, Any]:
+        """All that has been recorded, as plain data."""
+        kept = {name: to_plain(getattr(self, name)) for name in KEPT}
+        return kept | {"random": to_plain(self._random.bit_generator.state)}
+
+    def restore(self, document: Any) -> None:
+        """Continue with what another recorder, made with the same numbers, has recorded."""
+        kept = read_items(KEPT | {"random": Any}, document, "a recorder")
+        self._random.bit_generator.state = kept.pop("random")
+        for name, value in kept.items():
+            setattr(self, name, value)
+
+    def _begin(self, types: tuple[str, ...]) -> None:
+        self.types = types
+        kinds = len(types)
         self.capacity = np.zeros(kinds)
         self._now = np.zeros(2 * kinds + 2)
-        self.timeline = Timeline(2 * kinds + 2, bins=self._bins)
+        self.timeline = Timeline.of(2 * kinds + 2, bins=self._bins)
         self._share, self._target, self._received_before = (np.zeros((0, kinds)) for _ in range(3))
 
-    def _look_at_runs(self, time: float, scheduler: Scheduler) -> None:
-        kinds = len(self.types)
-        now = np.zeros(2 * kinds + 2)
-        running: dict[str, tuple[int, bool, float]] = {}
-        for run in scheduler.placed:
-            now[run.type_index] += run.workers
-            for slot in run.members:
-                name = scheduler.roster.ids[slot] or ""
-                running[name] = (run.type_index, len(run.members) == 2, time)
-        now[kinds : 2 * kinds] = [floor.capacity for floor in scheduler.floors]
-        self.capacity = np.maximum(self.capacity, now[kinds : 2 * kinds])
-        now[-2], now[-1] = len(running), len(scheduler.roster) - len(running)
-        self._now = now
+    def _look_at_runs(self, time: float, view: View) -> None:
+        running = {name: (kind, shared, time) for name, kind, shared in view.running()}
+        available = view.available
+        self.capacity = np.maximum(self.capacity, available)
+        waiting = view.job_count - len(running)
+        self._now = np.array([*view.busy, *available, len(running), waiting], dtype=float)
         for name, before in self._running.items():
             after = running.get(name)
             if after is not None and after[:2] == before[:2]:
@@ -222,15 +244,15 @@ class Recorder:
         if stretch is not None and name in stretch.present and end > max(ran[2], stretch.begin):
             stretch.segments.append(Segment(name, ran[0], max(ran[2], stretch.begin), end, ran[1]))
 
-    def _count_round(self, time: float, scheduler: Scheduler) -> None:
+    def _count_round(self, time: float, view: View) -> None:
         stretch = self._stretch
         if stretch is None or time >= stretch.end:
             self._close_stretch(time)
-            length = self._stretch_rounds * scheduler.settings.round_seconds
+            length = self._stretch_rounds * view.round_seconds
             self._stretch = stretch = Stretch(time, time + length)
-            stretch.present = dict.fromkeys(islice(scheduler.roster.slot_of, self._stretch_jobs), (time, np.inf))
+            stretch.present = dict.fromkeys(islice(view.jobs, self._stretch_jobs), (time, np.inf))
         stretch.rounds += 1
-        stretch.job_rounds += len(scheduler.roster)
+        stretch.job_rounds += view.job_count
 
     def _close_stretch(self, time: float) -> None:
         """Keep the stretch in which most jobs were there."""
@@ -250,9 +272,9 @@ class Recorder:
 
     # What was meant for whom
 
-    def _arrived(self, event: JobSubmitted, scheduler: Scheduler) -> None:
-        self._grow(len(scheduler.roster.ids))
-        slot = self._slots[event.job.id] = scheduler.roster.slot_of[event.job.id]
+    def _arrived(self, event: JobSubmitted, view: View) -> None:
+        self._grow(view.slot_limit)
+        slot = self._slots[event.job.id] = view.slot(event.job.id)
         self._share[slot] = self._target[slot] = 0.0
         self._since[slot], self._mark[slot] = np.nan, 0.0
         stretch = self._stretch
@@ -273,23 +295,19 @@ class Recorder:
         self._target += self._share * (time - self._shares_since)
         self._shares_since = time
 
-    def _adopt(self, time: float, scheduler: Scheduler) -> None:
-        allocation = scheduler.allocation
-        if allocation is None or allocation is self._allocation:
-            return
-        self._allocation = allocation
-        self._settle(time)
-        shares = allocation.job_shares
+    def _adopt(self, event: AllocationReady, view: View) -> None:
+        allocation, shares = event.allocation, event.allocation.job_shares
+        self._settle(event.time)
         slots = np.array([self._slots.get(name, -1) for name in allocation.problem.jobs.ids], dtype=np.intp)
         here = slots >= 0
         self._share[:] = 0.0
         self._share[slots[here]] = shares[here]
         fresh = slots[here][np.isnan(self._since[slots[here]])]
-        self._since[fresh] = time
+        self._since[fresh] = event.time
         self._target[fresh] = 0.0
-        self._received_before[fresh] = scheduler.roster.received[fresh]
+        self._received_before[fresh] = view.received[fresh]
 
-    def _left(self, event: JobFinished | JobCancelled | JobFailed, scheduler: Scheduler, *, finished: bool) -> None:
+    def _left(self, event: JobFinished | JobCancelled | JobFailed, view: View, *, finished: bool) -> None:
         slot = self._slots.pop(event.job, None)
         if slot is None:
             return
@@ -301,33 +319,55 @@ class Recorder:
         self._settle(event.time)
         age = event.time - float(self._since[slot])
         if finished and age > 0:
-            received = scheduler.roster.received[slot] - self._received_before[slot]
-            self._keep(slot, received, age, scheduler)
+            self._keep(slot, view.received[slot] - self._received_before[slot], age, view)
         self._share[slot] = 0.0
 
-    def _keep(self, slot: int, received: Floats, age: float, scheduler: Scheduler) -> None:
+    def _keep(self, slot: int, received: Floats, age: float, view: View) -> None:
         target = self._target[slot].copy()
-        workers = int(scheduler.roster.workers[slot])
-        total = self.by_profile.setdefault(int(scheduler.roster.profile[slot]), np.zeros((2, len(self.types))))
-        total += workers * np.stack([target, received])
+        total = self.by_profile.setdefault(str(view.profile(slot)), np.zeros((2, len(self.types))))
+        total += view.workers(slot) * np.stack([target, received])
         self.jobs_seen += 1
         at = len(self.dues) if len(self.dues) < self._jobs else int(self._random.integers(self.jobs_seen))
         if at < self._jobs:
-            dues = Dues(target / age, received / age, age / scheduler.settings.round_seconds)
+            dues = Dues(target / age, received / age, age / view.round_seconds)
             self.dues[at : at + 1] = [dues]
 
-    def _look_at_deviations(self, time: float, scheduler: Scheduler) -> None:
-        slots = scheduler.roster.active
+    def _look_at_deviations(self, time: float, view: View) -> None:
+        slots = view.slots
         with np.errstate(invalid="ignore"):
             ages = time - self._since[slots]
-            due = ages >= 2.0 ** self._mark[slots] * scheduler.settings.round_seconds * (1 - 1e-9)
+            due = ages >= 2.0 ** self._mark[slots] * view.round_seconds * (1 - 1e-9)
         if not due.any():
             return
         self._settle(time)
         slots, ages = slots[due], ages[due]
-        received = scheduler.roster.received[slots] - self._received_before[slots]
+        received = view.received[slots] - self._received_before[slots]
         deviations = np.abs(received - self._target[slots]).sum(axis=1) / ages
-        marks = np.floor(np.log2(ages / scheduler.settings.round_seconds) + 1e-9)
+        marks = np.floor(np.log2(ages / view.round_seconds) + 1e-9)
         for mark in np.unique(marks).tolist():
             self.deviations.add(int(mark), deviations[marks == mark])
         self._mark[slots] = marks + 1
+
+
+KEPT: dict[str, Any] = {
+    "types": tuple[str, ...],
+    "capacity": Floats,
+    "timeline": Timeline,
+    "deviations": Deviations,
+    "dues": list[Dues],
+    "by_profile": dict[str, Floats],
+    "jobs_seen": int,
+    "_time": float,
+    "_now": Floats,
+    "_stretch": Stretch | None,
+    "_best": Stretch | None,
+    "_running": dict[str, tuple[int, bool, float]],
+    "_slots": dict[str, int],
+    "_shares_since": float,
+    "_share": Floats,
+    "_target": Floats,
+    "_received_before": Floats,
+    "_since": Floats,
+    "_mark": Floats,
+}
+"""Attributes of a recorder that are written down as they are, with their types."""

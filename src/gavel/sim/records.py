@@ -1,0 +1,110 @@
+"""What became of each job, as records, and the CSV file with a row for each."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gavel.core.cluster import Cluster
+from gavel.core.errors import GavelError
+from gavel.core.problem import Floats
+from gavel.core.throughputs import ThroughputTable
+from gavel.sim.outcome import FinishedJob, Outcome, UnfinishedJob
+from gavel.workload.trace import TraceJob
+
+COLUMNS = (
+    *("id", "template", "workers", "entity", "arrival_seconds", "first_start_seconds", "end_seconds", "jct_seconds"),
+    *("fastest_seconds", "restarts"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """What became of a job. Times are seconds from the start of the simulation."""
+
+    id: str
+    template: str
+    workers: int
+    entity: str | None
+    arrival_seconds: float
+    first_start_seconds: float | None
+    """None if it never ran."""
+    end_seconds: float | None
+    """None if it was not done when the simulation stopped."""
+    jct_seconds: float | None
+    """From arrival to end."""
+    fastest_seconds: float | None
+    """What all of its steps take alone on its fastest type, workers together; None if the cluster cannot run it."""
+    restarts: int
+    """Launches after the first."""
+    seconds_by_type: Mapping[str, float]
+    """Time that it had accelerators of each type, restarts included; x workers gives accelerator-seconds."""
+
+    def row(self) -> dict[str, Any]:
+        """All of it as flat columns, the seconds by type last."""
+        flat = {name: getattr(self, name) for name in COLUMNS}
+        return flat | {f"{kind}_seconds": seconds for kind, seconds in self.seconds_by_type.items()}
+
+
+def columns(cluster: Cluster) -> list[str]:
+    """The columns of the rows of a simulation on this cluster."""
+    return [*COLUMNS, *(f"{kind.name}_seconds" for kind in cluster.types())]
+
+
+def job_records(
+    jobs: Sequence[TraceJob], outcome: Outcome, cluster: Cluster, table: ThroughputTable
+) -> list[JobRecord]:
+    """A record of every job that had arrived when the simulation stopped, by order of arrival."""
+    kinds = {kind.name: table.types.index(kind.name) for kind in cluster.types()}
+    rates: dict[tuple[str, int, tuple[str, ...] | None], float] = {}
+    records = []
+    for job in jobs:
+        if job.arrival > outcome.stopped:
+            break
+        profile = (job.template, job.workers, job.types)
+        if profile not in rates:
+            rates[profile] = fastest_rate(job, cluster, table)
+        records.append(_record(job, outcome, kinds, rates[profile]))
+    return records
+
+
+def fastest_rate(job: TraceJob, cluster: Cluster, table: ThroughputTable) -> float:
+    """Steps per second of a job alone on its fastest type of a cluster; 0 if no type has room for it or can run it."""
+    kinds = [kind.name for kind in cluster.types() if job.workers <= kind.count and job.may_run_on(kind.name)]
+    return float(table.rates([(job.template, job.workers)], kinds).max(initial=0.0))
+
+
+def _record(job: TraceJob, outcome: Outcome, kinds: Mapping[str, int], rate: float) -> JobRecord:
+    finished = outcome.jobs.get(job.id)
+    seen: FinishedJob | UnfinishedJob | None = finished or outcome.unfinished.get(job.id)
+    return JobRecord(
+        id=job.id,
+        template=job.template,
+        workers=job.workers,
+        entity=job.entity,
+        arrival_seconds=job.arrival,
+        first_start_seconds=seen.first_start if seen else None,
+        end_seconds=finished.arrival + finished.seconds if finished else None,
+        jct_seconds=finished.seconds if finished else None,
+        fastest_seconds=job.steps / rate if rate else None,
+        restarts=seen.restarts if seen else 0,
+        seconds_by_type=_by_type(seen.received if seen else None, kinds),
+    )
+
+
+def _by_type(received: Floats | None, kinds: Mapping[str, int]) -> dict[str, float]:
+    return {kind: 0.0 if received is None else float(received[index]) for kind, index in kinds.items()}
+
+
+def write_csv(path: Path, columns: Sequence[str], records: Sequence[JobRecord]) -> None:
+    """Write a row for each record; None is an empty cell, and numbers are read back exactly."""
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.DictWriter(file, columns, lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(record.row() for record in records)
+    except OSError as error:
+        raise GavelError(f"cannot write jobs to {path}: {(error.strerror or 'unknown error').lower()}") from error

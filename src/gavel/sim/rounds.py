@@ -1,0 +1,111 @@
+"""A record of every moment at which the scheduler planned who runs. Memory grows with the number of rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gavel.core.events import Command, Event, Launch, Renew, Stop
+from gavel.core.plain import from_plain, plain_record
+from gavel.scheduler.machine import Scheduler
+from gavel.sim.view import View
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """The cluster right after a plan. Launches and stops are those since the record before."""
+
+    time_seconds: float
+    running: int
+    """Jobs that run now."""
+    waiting: int
+    """Jobs that are there and do not run."""
+    launches: int
+    """Jobs put on accelerators: started, resumed or moved."""
+    stops: int
+    """Jobs taken off accelerators before they were done: preempted, moved, or lost with their server."""
+    preemptions: int
+    """Stops after which the job waits."""
+    busy: Mapping[str, int]
+    """Accelerators in use, by type; one that two jobs share counts once."""
+    available: Mapping[str, int]
+    """Accelerators of the servers that are there, by type."""
+
+    def row(self) -> dict[str, Any]:
+        """All of it as flat columns, those by type last."""
+        flat = {name: getattr(self, name) for name in COLUMNS}
+        busy = {f"{kind}_busy": count for kind, count in self.busy.items()}
+        return flat | busy | {f"{kind}_available": count for kind, count in self.available.items()}
+
+
+COLUMNS = ("time_seconds", "running", "waiting", "launches", "stops", "preemptions")
+
+
+def columns(types: tuple[str, ...]) -> list[str]:
+    """The columns of the rows of a cluster with these types."""
+    return [*COLUMNS, *(f"{kind}_busy" for kind in types), *(f"{kind}_available" for kind in types)]
+
+
+@dataclass(slots=True)
+class _Pending:
+    """What has happened since the last record."""
+
+    launched: list[str] = field(default_factory=list)
+    stopped: list[str] = field(default_factory=list)
+    planned: bool = False
+
+
+@dataclass(slots=True)
+class RoundLog:
+    """Collects the records; an observer of simulations on a cluster of these types."""
+
+    types: tuple[str, ...]
+    records: list[RoundRecord] = field(default_factory=list)
+    pending: _Pending = field(default_factory=_Pending)
+    name: str = "rounds"
+
+    def see(self, command: Command, _: float) -> None:
+        """Count a command; only a plan renews leases or launches jobs."""
+        match command:
+            case Launch():
+                self.pending.launched.append(command.job)
+                self.pending.planned = True
+            case Stop():
+                self.pending.stopped.append(command.job)
+            case Renew():
+                self.pending.planned = True
+            case _:
+                pass
+
+    def after(self, event: Event, scheduler: Scheduler) -> None:
+        """Write a record if there was a plan."""
+        if self.pending.planned:
+            self.records.append(self._record(event.time, View(scheduler)))
+            self.pending = _Pending()
+
+    def _record(self, time: float, view: View) -> RoundRecord:
+        running, launched, stopped = view.running_count, self.pending.launched, self.pending.stopped
+        return RoundRecord(
+            time_seconds=time,
+            running=running,
+            waiting=view.job_count - running,
+            launches=len(launched),
+            stops=len(stopped),
+            preemptions=len(set(stopped) - set(launched)),
+            busy=self._by_type(view.types, view.busy),
+            available=self._by_type(view.types, view.available),
+        )
+
+    def _by_type(self, types: tuple[str, ...], counts: list[int]) -> dict[str, int]:
+        count = dict(zip(types, counts, strict=True))
+        return {kind: count[kind] for kind in self.types}
+
+    def dump(self) -> dict[str, Any]:
+        """The records so far, and what has happened since the last one."""
+        return plain_record(self)
+
+    def restore(self, document: Any) -> None:
+        """Continue with records that were dumped."""
+        before = from_plain(RoundLog, document)
+        self.records, self.pending = before.records, before.pending
