@@ -82,7 +82,8 @@ def test_the_recorder_keeps_what_finished_jobs_received(watched: tuple[Report, R
     assert len(recorder.dues) == 20
     received = sum(total[1] for total in recorder.by_profile.values())
     told = sum(job.workers * job.received for job in report.outcome.jobs.values())
-    assert received == pytest.approx(told)
+    assert (received <= told + 1e-6).all()  # what a job received before it was part of an allocation is left out
+    assert received == pytest.approx(told, rel=0.01)
     for dues in recorder.dues:
         assert dues.target.sum() <= 1 + 1e-6
         assert dues.received.sum() <= 1 + 1e-6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -19,15 +20,19 @@ from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.estimator.learned import LearnedTable
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
+from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
+from gavel.scheduler.patience import Patience
 from gavel.scheduler.placement import Floor
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
+from gavel.scheduler.rules import Rules
 from gavel.scheduler.state import COUNTERS, dump, restore
 from stories import Story, Teller, stories
 
 TABLE = builtin_table()
-MECHANISMS: tuple[Callable[[], Mechanism], ...] = (Credits, lambda: Credits(patience=1.0, rotation=3.0), Priorities)
+IMPATIENT = Rules(patience=Patience(horizon_seconds=3600.0, turn_restarts=1.0), trading=1.0)
+MECHANISMS: tuple[Callable[[], Mechanism], ...] = (Credits, lambda: Credits(IMPATIENT), Priorities)
 
 
 def through_json(document: Any) -> Any:
@@ -97,19 +102,11 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     own = {"roster", "floors", "placed", "allocation", "unanswered", "accelerator_seconds"}
     own |= {"_profiles", "_rates", "_problem_base", "_held"}
     assert vars(Scheduler(TABLE, Credits(), Settings())).keys() == brought | own | COUNTERS.keys()
-    credit = {"entries", "lag", "_members", "_class_rate", "_entry_of", "_settled", "_prices"}
-    assert vars(Credits()).keys() == credit | {
-        "longest_patience",
-        "patience",
-        "rotation",
-        "moving",
-        "finishing",
-        "thrifty",
-        "_class_of",
-        "_calm",
-    }
-    plain = {"_combos", "_target", "_declined", "_turn", "_rounds", "_prices"}
-    assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty", "_steady"}
+    assert vars(Credits()).keys() == {"ledger", "_prices"} | {"rules", "thrifty", "_settled"}
+    ledger = {"entries", "lag", "members", "class_rate", "alone", "entry_of"}
+    assert {each.name for each in fields(Ledger)} == ledger | {"class_of", "_by_class", "_drift"}
+    plain = {"_combos", "_target", "_declined", "_seconds", "_prices"}
+    assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty", "_steady", "_index"}
     assert vars(Floor()).keys() == {"_size", "_with_free", "_free"} | {"capacity", "free"}
 
 
@@ -154,7 +151,7 @@ def test_a_state_that_does_not_know_the_servers_is_read_and_the_next_question_kn
     scheduler, solve = asked()
     scheduler.handle(AllocationReady(0.5, solve.number, allocate(solve.problem)))
     scheduler.handle(JobSubmitted(1.0, JobSpec("k", "A3C", 1, 1e6)))
-    assert isinstance(scheduler.handle(RoundDue(360.0))[0], Solve)
+    assert isinstance(scheduler.handle(RoundDue(360.5))[0], Solve)
     written = through_json(dump(scheduler))
     problems = [written["base"], written["allocation"]["problem"], written["unanswered"]["problem"]]
     for kind in [kind for problem in problems for kind in problem["types"]]:
@@ -162,7 +159,7 @@ def test_a_state_that_does_not_know_the_servers_is_read_and_the_next_question_kn
     again = restore(written, TABLE, Credits(), Settings(), entities={"lab": Entity()})
     assert again.unanswered is not None
     assert again.unanswered.problem.types[0].servers == ()
-    answer = AllocationReady(360.5, again.unanswered.number, allocate(again.unanswered.problem))
+    answer = AllocationReady(360.7, again.unanswered.number, allocate(again.unanswered.problem))
     assert [*map(encode_command, again.handle(answer))] == [*map(encode_command, scheduler.handle(answer))]
     assert again.problem(361.0).types == scheduler.problem(361.0).types
     assert again.problem(361.0).types[0].servers == (2,)

@@ -9,7 +9,8 @@ import pytest
 from gavel.core.errors import InputError
 from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import POLICIES
-from gavel.sim.experiment import Experiment, Report, prepare, run
+from gavel.sim.experiment import Experiment, prepare, run
+from gavel.sim.report import Report
 from gavel.workload.formats import write_trace
 from gavel.workload.trace import Trace, TraceJob
 

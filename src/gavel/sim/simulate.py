@@ -16,7 +16,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import Cluster
 from gavel.core.errors import InputError
-from gavel.core.events import Command, Event, JobFinished, JobSubmitted, RoundDue, ServerJoined, Solve
+from gavel.core.events import Command, Event, JobFinished, JobSubmitted, Renew, ServerJoined, Solve
 from gavel.core.jobs import Entity
 from gavel.core.plain import from_plain, to_plain
 from gavel.core.problem import Problem
@@ -214,11 +214,11 @@ class _Simulation:
         self.meter.hear(event)
         for command in self.scheduler.handle(event):
             outcome.solves += isinstance(command, Solve)
+            outcome.rounds += isinstance(command, Renew)
             self.meter.see(command, event.time)
             for observer in self.command_observers:
                 observer.see(command, event.time)
             self.world.perform(command)
-        outcome.rounds += isinstance(event, RoundDue)
 
     def _closed(self) -> Outcome:
         outcome, given = self.outcome, self.scheduler.accelerator_seconds
