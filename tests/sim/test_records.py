@@ -114,7 +114,7 @@ def test_records_of_rounds_add_up_to_all_launches_and_stops(load: str) -> None:
     assert all(0 <= each.preemptions <= each.stops for each in rounds)
     times = [each.time_seconds for each in rounds]
     assert times == sorted(times)
-    assert len(rounds) <= report.figures.rounds
+    assert len(rounds) >= report.figures.rounds  # plans during a round have records, too
     for each in rounds:
         assert all(0 <= each.busy[kind] <= each.available[kind] <= SIZES[kind] for kind in TYPES)
         assert (each.running == 0) == (sum(each.busy.values()) == 0)

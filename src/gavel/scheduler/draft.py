@@ -88,8 +88,10 @@ class Draft:
         return self._jobs - len(self.run_of)
 
     def standing(self, entry: int) -> float:
-        """Seconds that an entry is owed at the end of the coming round."""
-        return self._unpaid[entry] - self.paid[entry] * self.given.round_seconds
+        """Seconds for which an entry's missing runs will have been missing at the end of the coming round."""
+        credit, target = self._owed[entry]
+        missing = target - self.paid[entry]
+        return (credit + missing * self.given.round_seconds) / max(abs(missing), 1.0)
 
     def standing_of(self, run: Run) -> float:
         """The same for a run; one that pays for no entry is owed nothing and has had its time since it started."""
@@ -99,10 +101,10 @@ class Draft:
         return float(self.given.launched[run.members[0]]) - self.given.time - self.given.round_seconds
 
     @cached_property
-    def _unpaid(self) -> list[float]:
-        """By entry: seconds owed at the end of the coming round if nothing of it runs."""
-        owed: list[float] = self.ledger.entries.owed(self.given.round_seconds).tolist()
-        return owed
+    def _owed(self) -> list[tuple[float, float]]:
+        """By entry: credit and target."""
+        entries = self.ledger.entries
+        return list(zip(entries.credit.tolist(), entries.target.tolist(), strict=True))
 
     # What changes the plan
 
@@ -139,14 +141,21 @@ class Draft:
     # Who waits
 
     def class_of(self, slot: int) -> int:
-        return int(self.ledger.class_of[slot]) if slot < len(self.ledger.class_of) else NOBODY
+        classes = self.ledger.classes
+        return classes[slot] if slot < len(classes) else NOBODY
 
-    def is_new(self, slot: int) -> bool:
-        """Whether a job has never run."""
-        return not self.given.started[slot]
+    def _place_in_queue(self, slot: int) -> tuple[int, float, int]:
+        return -self._started[slot], self._lag[slot], -slot
 
-    def _place_in_queue(self, slot: int) -> tuple[bool, float, int]:
-        return (self.is_new(slot), self.ledger.lag[slot], -slot)
+    @cached_property
+    def _started(self) -> list[int]:
+        started: list[int] = self.given.started.tolist()
+        return started
+
+    @cached_property
+    def _lag(self) -> list[float]:
+        lag: list[float] = self.ledger.lag.tolist()
+        return lag
 
     @cached_property
     def queues(self) -> list[list[int]]:
@@ -213,7 +222,7 @@ class Draft:
     # Who may yield
 
     def ranked(self, kind: int) -> list[tuple[float, deque[Run]]]:
-        """Runs on a type since before this plan, by what they stand at, the lowest first."""
+        """Runs on a type that have had their turn, by what they stand at, the lowest first."""
         if kind not in self._ranked:
             runs = self._on_type(kind)
             standings = [(self.standing(entry), found) for entry, found in runs.items() if entry != GUEST]
@@ -226,7 +235,7 @@ class Draft:
         if kind not in self._by_entry:
             found = self._by_entry[kind] = {}
             for run, entry in self.continued:
-                if run.type_index == kind:
+                if run.type_index == kind and self.has_had_its_turn(run):
                     found.setdefault(entry, deque()).append(run)
         return self._by_entry[kind]
 
@@ -236,7 +245,8 @@ class Draft:
 
     def has_had_its_turn(self, run: Run) -> bool:
         """Whether every job of a run has run for at least a turn since its last start."""
-        return all(self._had_turn[slot] for slot in run.members)
+        had = self._had_turn
+        return had[run.members[0]] and had[run.members[-1]]
 
     @cached_property
     def _had_turn(self) -> list[bool]:
@@ -246,18 +256,22 @@ class Draft:
 
     def seconds_left(self, run: Run) -> float:
         """Until the first of a run's jobs is done; infinite if unknown."""
-        kind = run.type_index
+        left = self._seconds_left(run.type_index)
+        return float(left[run.members[0]] if len(run.members) == 1 else min(left[list(run.members)]))
+
+    def _seconds_left(self, kind: int) -> Floats:
         if kind not in self._left:
             left = self.given.seconds_left(kind)
             self._left[kind] = np.where(np.isnan(left), np.inf, left)
-        left = self._left[kind]
-        return float(min(left[slot] for slot in run.members))
+        return self._left[kind]
 
     def longest_left(self, kind: int) -> deque[Run]:
         """Runs on a type that have had their turn, the one that will take longest first."""
         if kind not in self._longest:
             runs = [run for run, _ in self.continued if run.type_index == kind and self.has_had_its_turn(run)]
-            self._longest[kind] = deque(sorted(runs, key=self.seconds_left, reverse=True))
+            left = self._seconds_left(kind)
+            shortest = np.minimum(left[[run.members[0] for run in runs]], left[[run.members[-1] for run in runs]])
+            self._longest[kind] = deque(runs[at] for at in np.argsort(-shortest, kind="stable").tolist())
         longest = self._longest[kind]
         while longest and not self.still_runs(longest[0]):
             longest.popleft()

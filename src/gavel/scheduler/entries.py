@@ -39,9 +39,13 @@ class Entries:
         object.__setattr__(self, "keys", keys)
         object.__setattr__(self, "index", {key: number for number, key in enumerate(keys)})
 
-    def owed(self, seconds: float) -> Floats:
-        """Seconds owed after this long if nothing runs meanwhile."""
-        return np.asarray(self.credit + self.target * seconds)
+    def standing(self, paid: Ints | Floats, seconds: float) -> Floats:
+        """By entry: what it is owed after this long with so many runs, for each run that it has too few or too many.
+
+        So it says for how long those runs have been missing, however many jobs a class has.
+        """
+        missing = self.target - paid
+        return (self.credit + missing * seconds) / np.maximum(np.abs(missing), 1.0)
 
     def find(self, key: EntryKey | None) -> int:
         """The entry of these classes, whichever way round it lists them; GUEST if there is none."""

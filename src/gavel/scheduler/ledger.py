@@ -35,13 +35,14 @@ class Ledger:
     """The runs that were last accounted for; GUEST for those that pay nothing."""
     class_of: Ints = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     """By slot; NOBODY for slots that are not part of the allocation."""
+    _classes: list[int] | None = None
     _by_class: list[list[int]] | None = None
     _drift: Drift | None = None
     """How credit and lag change each second while the same runs continue; None if that has to be worked out."""
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         """Take up an allocation: what a class was owed it is still owed."""
-        self._drift = self._by_class = None
+        self._drift = self._by_class = self._classes = None
         self.cover(int(slots.max(initial=-1)) + 1)
         here = slots >= 0
         slots, classes = slots[here], allocation.classes.of_job[here]
@@ -52,8 +53,7 @@ class Ledger:
         self.class_rate = allocation.class_throughput
         problem = allocation.problem
         self.alone = problem.type_rates[problem.jobs.profile[allocation.classes.first]]
-        class_of: list[int] = self.class_of.tolist()
-        keys = {run: _key(run, class_of) for run in self.entry_of}
+        keys = {run: _key(run, self.classes) for run in self.entry_of}
         paying = [key for run, entry in self.entry_of.items() if entry != GUEST and (key := keys[run]) is not None]
         self.entries = Entries.of(allocation, paying)
         self._carry_over(old, _first_in_groups(before[slots], classes, len(allocation.classes)))
@@ -65,7 +65,7 @@ class Ledger:
         if more > 0:
             self.lag = np.concatenate([self.lag, np.zeros(more)])
             self.class_of = np.concatenate([self.class_of, np.full(more, NOBODY)])
-            self._drift = None
+            self._drift = self._classes = None
 
     def _carry_over(self, old: Entries, was: list[int]) -> None:
         """Entries keep their credit; `was` is each class's number before.
@@ -93,10 +93,15 @@ class Ledger:
         found = self.entry_of.get(run)
         return self._lookup(run) if found is None else found
 
+    @property
+    def classes(self) -> list[int]:
+        """The same as `class_of`, for looking up one at a time."""
+        if self._classes is None:
+            self._classes = self.class_of.tolist()
+        return self._classes
+
     def _lookup(self, run: Run) -> int:
-        if max(run.members) >= len(self.class_of):
-            return GUEST
-        return self.entries.find(_key(run, self.class_of))
+        return self.entries.find(_key(run, self.classes))
 
     def leave(self, slot: int) -> None:
         """Forget a job."""
@@ -104,6 +109,7 @@ class Ledger:
             self.members[self.class_of[slot]].remove(slot)
             self.class_of[slot] = NOBODY
             self.lag[slot] = 0.0
+            self.classes[slot] = NOBODY
             if self._drift is not None:
                 self._drift.pace[slot] = 0.0
         for run in [run for run in self.entry_of if slot in run.members]:
@@ -136,14 +142,17 @@ class Ledger:
     def _work_out(self) -> Drift:
         pace = np.append(self.class_rate > 0, False)[self.class_of].astype(float)
         self._drift = Drift(np.zeros(len(self.entries.keys)), pace)
+        alone = [run for run in self.entry_of if len(run.members) == 1]
+        self._drift.begin_alone(self, alone)
         for run in self.entry_of:
-            self._drift.begin(self, run)
+            if len(run.members) > 1:
+                self._drift.begin(self, run)
         return self._drift
 
     def is_meant(self, slot: int) -> bool:
         """Whether the allocation gives a job any throughput."""
-        number = self.class_of[slot] if slot < len(self.class_of) else NOBODY
-        return bool(number != NOBODY and self.class_rate[number] > 0)
+        classes = self.classes
+        return slot < len(classes) and classes[slot] != NOBODY and bool(self.class_rate[classes[slot]] > 0)
 
     def speed(self, run: Run, position: int, entry: int) -> float:
         """Steps per second that one of a run's jobs makes, as the allocation counts on it."""
@@ -184,6 +193,22 @@ class Drift:
                 meant = ledger.class_rate[ledger.class_of[slot]]
                 self.pace[slot] = 1.0 - ledger.speed(run, position, entry) / meant
 
+    def begin_alone(self, ledger: Ledger, runs: Sequence[Run]) -> None:
+        """The same for many runs of one job each."""
+        entry = np.array([ledger.entry_of[run] for run in runs], dtype=np.intp)
+        paying = entry != GUEST
+        np.add.at(self.paid, entry[paying], 1.0)
+        slots, kinds = np.array([(run.members[0], run.type_index) for run in runs], dtype=np.intp).reshape(-1, 2).T
+        number = ledger.class_of[slots]
+        meant = np.append(ledger.class_rate, 0.0)[number]
+        known = (number != NOBODY) & (kinds < ledger.alone.shape[1])
+        speed = np.zeros(len(runs))
+        speed[known] = ledger.alone[number[known], kinds[known]]
+        as_allocated = np.append(ledger.entries.speed[:, 0], 0.0)[entry]
+        speed = np.where(paying & (as_allocated > 0), as_allocated, speed)
+        here = meant > 0
+        self.pace[slots[here]] = 1.0 - speed[here] / meant[here]
+
     def end(self, ledger: Ledger, run: Run, entry: int) -> None:
         if entry != GUEST:
             self.paid[entry] -= 1
@@ -191,12 +216,15 @@ class Drift:
             self.pace[slot] = float(ledger.is_meant(slot))
 
 
-def _key(run: Run, class_of: Sequence[int] | Ints) -> EntryKey | None:
+def _key(run: Run, classes: Sequence[int]) -> EntryKey | None:
     """The classes of a run's jobs and its type; None if one of them is not part of the allocation."""
-    first, second = int(class_of[run.members[0]]), int(class_of[run.members[-1]])
+    one, other = run.members[0], run.members[-1]
+    if max(one, other) >= len(classes):
+        return None
+    first, second = classes[one], classes[other]
     if NOBODY in (first, second):
         return None
-    return first, second if len(run.members) == 2 else NOBODY, run.type_index
+    return first, NOBODY if one == other else second, run.type_index
 
 
 def in_groups(slots: Ints, group: Ints, groups: int) -> list[list[int]]:

@@ -32,11 +32,11 @@ class Rules:
     """What the rules can be set to; each can be switched off, which shows what it contributes."""
 
     patience: Patience = field(default_factory=Patience)
-    first_turns: float = 0.5
+    first_turns: float = 0.25
     """The share of a type's accelerators that others give up for first turns; 0: none."""
     holding: bool = True
     """Whether accelerators are kept idle, until the end of a round, for a gang that waits for its first turn."""
-    behind: float = 0.5
+    behind: float = 1.0
     """A run moves to where its class is owed more once its job is behind by this many times its patience."""
     pairing: float = 2.0
     """A run becomes part of a pair that is owed more than it by this many times its patience."""
@@ -80,7 +80,7 @@ def give_first_turns(draft: Draft, rules: Rules) -> None:
     given, room = draft.given, _room_for_first_turns(draft, rules)
     hopeless: set[int] = set()
     """Classes of which a job found no place: the others of the class would not, either."""
-    for slot in new[np.lexsort((new, given.arrival[new]))].tolist():
+    for slot in new[np.argsort(given.arrival[new], kind="stable")].tolist():
         if not any(draft.free) and max(room) <= 0:
             return
         number = draft.class_of(slot)
@@ -167,7 +167,7 @@ def hold_for_gangs(draft: Draft) -> dict[int, int]:
 
 def _take(members: Members, kind: int, victims: Iterable[Run] | None, draft: Draft) -> bool:
     """Start a combo in place of runs that yield; False if they are not enough or an earlier job should come first."""
-    if victims is None or any(draft.jumps_the_queue(slot, kind) for slot in members):
+    if victims is None or (draft.has_teams and any(draft.jumps_the_queue(slot, kind) for slot in members)):
         return False
     for run in victims:
         draft.stop(run)
@@ -190,7 +190,7 @@ def serve(draft: Draft, rules: Rules) -> int:
 def challengers(draft: Draft, rules: Rules) -> list[int]:
     """Entries that are owed something and may find a job and room, or a run that yields; the most urgent first."""
     entries = draft.ledger.entries
-    owed = entries.owed(draft.given.round_seconds) - np.array(draft.paid) * draft.given.round_seconds
+    owed = entries.standing(np.array(draft.paid), draft.given.round_seconds)
     hopeful = (owed > 0) & (entries.target > 0)
     if not hopeful.any():
         return []
@@ -224,14 +224,8 @@ def excess_lag(draft: Draft, rules: Rules) -> Floats:
 
 
 def weakest_on_type(draft: Draft) -> Floats:
-    """By type: the least that a run there stands at; infinite where nothing runs."""
-    weakest = [np.inf] * len(draft.free)
-    for kind in range(len(weakest)):
-        for standing, runs in draft.ranked(kind):
-            if any(run in draft.entry_of for run in runs):
-                weakest[kind] = standing
-                break
-    return np.array(weakest)
+    """By type: the least that a run there stands at which has had its turn; infinite where there is none."""
+    return np.array([next((standing for standing, _ in draft.ranked(kind)), np.inf) for kind in range(len(draft.free))])
 
 
 def least_patience(draft: Draft) -> Floats:
@@ -312,6 +306,8 @@ def yielding(
     for standing, runs in draft.ranked(kind):
         if owed - standing <= patience:
             break
+        while runs and not draft.still_runs(runs[0]):
+            runs.popleft()
         for run in runs:
             if _may_yield(run, members, draft) and draft.seconds_left(run) > rules.ending * patience:
                 if run.workers == needed:
@@ -322,7 +318,7 @@ def yielding(
 
 
 def _may_yield(run: Run, members: Members, draft: Draft) -> bool:
-    if not draft.still_runs(run) or not draft.has_had_its_turn(run):
+    if not draft.still_runs(run):
         return False
     return not any(slot in run.members for slot in members) and not draft.is_before(run, members)
 

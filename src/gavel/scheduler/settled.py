@@ -21,6 +21,10 @@ SURE = 1.0 - 1e-6
 """Leaves room for rounding where a time is worked out."""
 
 
+ENOUGH_ROUNDS = 8
+"""It does not pay to find out that a plan stays for more rounds than this."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
     """What a plan was made of, and until when it stays as it is."""
@@ -67,12 +71,16 @@ def _grows_with_time(draft: Draft, rules: Rules) -> bool:
 def _until_served(draft: Draft, rules: Rules) -> float:
     """Until an entry may be owed enough for one more run."""
     entries, seconds = draft.ledger.entries, draft.given.round_seconds
+    behind = _until_behind(draft, rules)
+    soonest = float(behind.min(initial=np.inf))
+    if soonest > ENOUGH_ROUNDS * seconds and not draft.waiting and (entries.second == NOBODY).all():
+        return soonest  # all jobs run, each alone, and only one that is behind may move
     meant = (entries.target > 0).nonzero()[0]
     if not len(meant):
         return np.inf
     paid = np.array(draft.paid)
-    drift = entries.target - paid
-    owed = entries.owed(seconds) - paid * seconds
+    drift = np.clip(entries.target - paid, -1.0, 1.0)
+    owed = entries.standing(paid, seconds)
     lowest = _Lowest.of(draft, owed, drift)
     kind, first, second = entries.kind[meant], entries.first[meant], entries.second[meant]
     owed, drift, patience = owed[meant], drift[meant], least_patience(draft)[meant]
@@ -85,7 +93,6 @@ def _until_served(draft: Draft, rules: Rules) -> float:
     free = np.asarray(draft.free)[kind] > 0
     waits = classes_that_wait(draft)
     waiting = waits[first] | waits[second]
-    behind = _until_behind(draft, rules)
     of_class = np.where(second == NOBODY, np.maximum(of_class, behind[first]), of_class)
     until = np.where(free, np.where(waiting, at_all, of_class), np.maximum(on_type, np.where(waiting, 0.0, of_class)))
     return float(until.min())
