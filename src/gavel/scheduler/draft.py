@@ -42,13 +42,13 @@ class Draft:
     stopped: dict[tuple[Members, int], Run] = field(default_factory=dict)
     """Runs that this plan stops, by their jobs and type."""
     _ranked: dict[int, list[tuple[float, deque[Run]]]] = field(default_factory=dict)
-    _by_entry: dict[int, dict[int, deque[Run]]] = field(default_factory=dict)
     _left: dict[int, Floats] = field(default_factory=dict)
     _longest: dict[int, deque[Run]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ledger: Ledger, given: RoundInput, rule: Patience) -> Draft:
         """Start with all runs that still fit."""
+        ledger.cover(len(given.workers))
         draft = cls(given, ledger, rule, list(given.capacity), [0] * len(ledger.entries.keys))
         free, paid, known = draft.free, draft.paid, ledger.entry_of
         for run in given.running:
@@ -141,8 +141,7 @@ class Draft:
     # Who waits
 
     def class_of(self, slot: int) -> int:
-        classes = self.ledger.classes
-        return classes[slot] if slot < len(classes) else NOBODY
+        return self.ledger.classes[slot]
 
     def _place_in_queue(self, slot: int) -> tuple[int, float, int]:
         return -self._started[slot], self._lag[slot], -slot
@@ -162,7 +161,6 @@ class Draft:
         """By class, the jobs that wait: the one furthest behind comes last, and after it those that have never run."""
         slots = np.concatenate([self.given.waiting, np.array(self.homeless, dtype=np.intp)])
         class_of, lag = self.ledger.class_of, self.ledger.lag
-        slots = slots[slots < len(class_of)]
         slots = slots[class_of[slots] != NOBODY]
         if len(slots) > 1:
             slots = slots[np.lexsort((-slots, lag[slots], -self.given.started[slots]))]
@@ -224,20 +222,21 @@ class Draft:
     def ranked(self, kind: int) -> list[tuple[float, deque[Run]]]:
         """Runs on a type that have had their turn, by what they stand at, the lowest first."""
         if kind not in self._ranked:
-            runs = self._on_type(kind)
+            runs = self._by_entry[kind]
             standings = [(self.standing(entry), found) for entry, found in runs.items() if entry != GUEST]
             guests = [run for run in runs.get(GUEST, ()) if run in self.entry_of]
             standings += [(self.standing_of(run), deque([run])) for run in guests]
             self._ranked[kind] = sorted(standings, key=itemgetter(0))
         return self._ranked[kind]
 
-    def _on_type(self, kind: int) -> dict[int, deque[Run]]:
-        if kind not in self._by_entry:
-            found = self._by_entry[kind] = {}
-            for run, entry in self.continued:
-                if run.type_index == kind and self.has_had_its_turn(run):
-                    found.setdefault(entry, deque()).append(run)
-        return self._by_entry[kind]
+    @cached_property
+    def _by_entry(self) -> list[dict[int, deque[Run]]]:
+        """By type and entry: runs that have had their turn."""
+        found: list[dict[int, deque[Run]]] = [{} for _ in self.free]
+        for run, entry in self.continued:
+            if self.has_had_its_turn(run):
+                found[run.type_index].setdefault(entry, deque()).append(run)
+        return found
 
     def still_runs(self, run: Run) -> bool:
         """Whether it ran before this plan and has not been stopped."""

@@ -16,9 +16,9 @@ WEEK_SECONDS = 7 * 86_400.0
 class Patience:
     """How long jobs wait for each other.
 
-    A job that is displaced every P seconds while it is in the cluster for H seconds loses H/P restarts of R seconds, and
-    waits up to P seconds for its turn. Both together cost least at P = sqrt(R x H), which is its *patience*: 41 minutes
-    where a restart costs 10 s.
+    A job that is displaced every P seconds while it is in the cluster for H seconds loses H/P restarts of R seconds,
+    and waits up to P seconds for its turn. Both together cost least at P = sqrt(R x H), which is its *patience*: 41
+    minutes where a restart costs 10 s.
     """
 
     horizon_seconds: float = WEEK_SECONDS

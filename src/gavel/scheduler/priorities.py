@@ -86,9 +86,7 @@ class Priorities:
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:  # noqa: ARG002 - it keeps no runs
         declined = tuple(sorted(self._declined))
         combos = tuple(self._combos)
-        return plain_record(
-            _State("priorities", combos, self._target, declined, self._seconds, self._prices)
-        )
+        return plain_record(_State("priorities", combos, self._target, declined, self._seconds, self._prices))
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:  # noqa: ARG002 - it keeps no runs
         state = from_plain(_State, document)

@@ -21,7 +21,7 @@ import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.draft import Draft
-from gavel.scheduler.entries import NOBODY
+from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import Members, RoundInput, Run, cheapest_types, offers
@@ -91,8 +91,8 @@ def give_first_turns(draft: Draft, rules: Rules) -> None:
 def never_run(ledger: Ledger, given: RoundInput) -> Ints:
     """Slots of waiting jobs that have never run and are allocated time."""
     waiting = given.waiting
-    new = waiting[(given.started[waiting] == 0) & (waiting < len(ledger.class_of))]
-    return new[np.append(ledger.class_rate > 0, False)[ledger.class_of[new]]]
+    new = waiting[given.started[waiting] == 0]
+    return np.asarray(new[np.append(ledger.class_rate > 0, False)[ledger.class_of[new]]])
 
 
 def _room_for_first_turns(draft: Draft, rules: Rules) -> list[int]:
@@ -149,7 +149,7 @@ def _yielding_to_first_turn(slot: int, kind: int, needed: int, draft: Draft) -> 
 def hold_for_gangs(draft: Draft) -> dict[int, int]:
     """Keep what is free on a type for a gang that waits there for its first turn; returns how much is held.
 
-    Otherwise smaller jobs would take each accelerator that becomes free, and the gang would wait for their turns to end.
+    Otherwise smaller jobs would take each accelerator that becomes free, and the gang would wait for all their turns.
     """
     held: dict[int, int] = {}
     if not any(draft.free):
@@ -194,16 +194,41 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
     hopeful = (owed > 0) & (entries.target > 0)
     if not hopeful.any():
         return []
-    able = classes_that_wait(draft)
+    waits, alone = classes_that_wait(draft), entries.second == NOBODY
+    has_jobs = waits[entries.first] & (alone | waits[entries.second])
     room = np.asarray(draft.free)[entries.kind] > 0
     if not draft.given.mid_round:
-        able = able | (excess_lag(draft, rules) > 0)
-        room |= owed - weakest_on_type(draft)[entries.kind] > least_patience(draft)
-    has_jobs = able[entries.first] & (able[entries.second] | (entries.second == NOBODY))
-    has_jobs |= (entries.second != NOBODY) & (not draft.given.mid_round)  # pairs also take jobs that run alone
+        patience = least_patience(draft)
+        room |= owed - weakest_on_type(draft)[entries.kind] > patience
+        lowest = lowest_of_class(draft, owed)
+        moves = (excess_lag(draft, rules) > 0)[entries.first] & (owed - lowest[entries.first] > patience)
+        pairs = owed - np.minimum(lowest[entries.first], lowest[entries.second]) > rules.pairing * patience
+        has_jobs |= np.where(alone, moves, pairs)
     chosen = (hopeful & room & has_jobs).nonzero()[0]
     ordered: list[int] = chosen[np.argsort(-entries.credit[chosen], kind="stable")].tolist()
     return ordered
+
+
+def standings(draft: Draft, owed: Floats) -> tuple[Ints, Ints, Ints, Floats]:
+    """Of everything that runs: its entry, the classes of its first and last job, and what it stands at."""
+    runs = list(draft.entry_of)
+    entry = np.fromiter(draft.entry_of.values(), dtype=np.intp, count=len(runs))
+    standing = np.append(owed, 0.0)[entry]
+    guests = (entry == GUEST).nonzero()[0]
+    standing[guests] = [draft.standing_of(runs[at]) for at in guests.tolist()]
+    first = np.array([run.members[0] for run in runs], dtype=np.intp)
+    last = np.array([run.members[-1] for run in runs], dtype=np.intp)
+    return entry, draft.ledger.class_of[first], draft.ledger.class_of[last], standing
+
+
+def lowest_of_class(draft: Draft, owed: Floats) -> Floats:
+    """By class, the last for "no class": the least that a run with one of its jobs stands at; infinite if none runs."""
+    _, first, last, standing = standings(draft, owed)
+    lowest = np.full(len(draft.ledger.members) + 1, np.inf)
+    np.minimum.at(lowest, first, standing)
+    np.minimum.at(lowest, last, standing)
+    lowest[NOBODY] = np.inf
+    return lowest
 
 
 def classes_that_wait(draft: Draft) -> Bools:
@@ -234,7 +259,7 @@ def least_patience(draft: Draft) -> Floats:
     least = np.full(len(ledger.members) + 1, np.inf)
     slots = np.flatnonzero(ledger.class_of != NOBODY)
     np.minimum.at(least, ledger.class_of[slots], draft.patience[slots])
-    return np.minimum(least[entries.first], least[entries.second])
+    return np.asarray(np.minimum(least[entries.first], least[entries.second]))
 
 
 def advance(entry: int, draft: Draft, rules: Rules) -> bool:
@@ -290,9 +315,7 @@ def _gains(slot: int, run: Run, kind: int, draft: Draft, rules: Rules) -> bool:
     return bool(draft.ledger.lag[slot] > rules.behind * draft.patience[slot])
 
 
-def yielding(
-    kind: int, needed: int, owed: float, members: Members, draft: Draft, rules: Rules
-) -> Sequence[Run] | None:
+def yielding(kind: int, needed: int, owed: float, members: Members, draft: Draft, rules: Rules) -> Sequence[Run] | None:
     """Runs on a type that yield to jobs that are owed this much; None if they are not enough.
 
     A run that occupies more accelerators than needed loses more than the others gain, so it yields later.
@@ -444,7 +467,7 @@ def uneven(ledger: Ledger, patience: Floats, rules: Rules) -> list[tuple[int, in
 def _may_swap(ahead: int, behind: int, draft: Draft, rules: Rules) -> bool:
     """Whether the job that is ahead has the faster place, and both run alone or not at all and have had their turn."""
     better, worse = draft.run_of.get(ahead), draft.run_of.get(behind)
-    if better is None or draft.is_before(better, (behind,)):
+    if better is None or draft.is_before(better, (behind,)) or draft.jumps_the_queue(behind, better.type_index):
         return False
     if draft.seconds_left(better) <= rules.ending * draft.patience[behind]:
         return False

@@ -15,7 +15,7 @@ from gavel.core.problem import Floats, Ints
 from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.rounds import RoundInput, Run
-from gavel.scheduler.rules import Rules, classes_that_wait, excess_lag, least_patience, never_run
+from gavel.scheduler.rules import Rules, classes_that_wait, excess_lag, least_patience, never_run, standings
 
 SURE = 1.0 - 1e-6
 """Leaves room for rounding where a time is worked out."""
@@ -62,7 +62,7 @@ def _quiet_seconds(draft: Draft, rules: Rules) -> float:
 
 
 def _grows_with_time(draft: Draft, rules: Rules) -> bool:
-    """Whether a job of unknown length runs beside idle accelerators: the longer it runs, the more it gains by moving."""
+    """Whether a job of unknown length runs beside idle accelerators: it gains more by moving the longer it has run."""
     if not (rules.knows_speeds and rules.upgrading and any(draft.free)):
         return False
     return bool(np.isnan(draft.given.steps[list(draft.run_of)]).any())
@@ -107,17 +107,13 @@ class _Lowest:
 
     @classmethod
     def of(cls, draft: Draft, owed: Floats, drift: Floats) -> Self:
-        runs = list(draft.entry_of)
-        entry = np.fromiter(draft.entry_of.values(), dtype=np.intp, count=len(runs))
-        guest = entry == GUEST
-        standing = np.where(guest, 0.0, np.append(owed, 0.0)[entry])
-        standing[guest] = [draft.standing_of(runs[at]) for at in guest.nonzero()[0].tolist()]
-        at = np.array([standing, np.where(guest, -1.0, np.append(drift, 0.0)[entry])])
-        kinds, last = [run.type_index for run in runs], [run.members[-1] for run in runs]
-        first = draft.ledger.class_of[[run.members[0] for run in runs]]
+        entry, first, last, standing = standings(draft, owed)
+        sinking = np.where(entry == GUEST, -1.0, np.append(drift, 0.0)[entry])
+        at = np.array([standing, sinking])
+        kinds = np.array([run.type_index for run in draft.entry_of], dtype=np.intp)
         return cls(
-            _least_by(len(draft.free), [(np.array(kinds, dtype=np.intp), at)]),
-            _least_by(len(draft.ledger.members) + 1, [(first, at), (draft.ledger.class_of[last], at)]),
+            _least_by(len(draft.free), [(kinds, at)]),
+            _least_by(len(draft.ledger.members) + 1, [(first, at), (last, at)]),
         )
 
 

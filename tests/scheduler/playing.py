@@ -1,0 +1,127 @@
+"""Plays one allocation through a mechanism, round after round, without a scheduler; jobs never end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.problem import Floats, Ints
+from gavel.scheduler.rounds import NO_TEAM, Mechanism, RoundInput, Run
+
+ROUND_SECONDS = 360.0
+RESTART_SECONDS = 10.0
+Look = Callable[[RoundInput, list[Run]], None]
+"""Is shown the input and the plan of every round."""
+
+
+def round_input(rates: Any, **given: Any) -> RoundInput:
+    """The input of a round with one worker a job and nothing known of their lengths, unless said otherwise."""
+    rates = np.asarray(rates, dtype=float)
+    jobs = len(rates)
+    usual: dict[str, Any] = {
+        "number": 0,
+        "time": 0.0,
+        "running": [],
+        "waiting": np.arange(jobs),
+        "workers": np.ones(jobs, dtype=np.intp),
+        "started": np.zeros(jobs, dtype=np.intp),
+        "steps": np.full(jobs, np.nan),
+        "received": np.zeros(rates.shape),
+        "launched": np.zeros(jobs),
+        "arrival": np.zeros(jobs),
+        "restart": np.full(jobs, RESTART_SECONDS),
+        "team": np.full(jobs, NO_TEAM),
+        "round_seconds": ROUND_SECONDS,
+    }
+    return RoundInput(rates=rates, **{**usual, **given})
+
+
+def next_input(given: RoundInput, plan: list[Run], seconds: float | None = None) -> RoundInput:
+    """The input after a plan has run for a while, by default for a round."""
+    seconds = given.round_seconds if seconds is None else seconds
+    before = set(given.running)
+    started, launched, received = given.started.copy(), given.launched.copy(), given.received.copy()
+    for run in plan:
+        for slot in run.members:
+            received[slot, run.type_index] += seconds
+            started[slot] = 1
+            if run not in before:
+                launched[slot] = given.time
+    busy = {slot for run in plan for slot in run.members}
+    present = sorted({*given.waiting.tolist(), *(slot for run in given.running for slot in run.members)})
+    return replace(
+        given,
+        number=given.number + 1,
+        time=given.time + seconds,
+        running=list(plan),
+        waiting=np.array([slot for slot in present if slot not in busy], dtype=np.intp),
+        started=started,
+        launched=launched,
+        received=received,
+    )
+
+
+@dataclass
+class Played:
+    """What a mechanism did with one allocation over many rounds."""
+
+    received: Floats
+    """Rounds by job and type."""
+    launches: int
+    seconds: float
+
+
+def play(
+    mechanism: Mechanism,
+    allocation: Allocation,
+    rounds: int = 400,
+    *,
+    look: Look | None = None,
+    round_seconds: float = ROUND_SECONDS,
+) -> Played:
+    """Let every round run to its end."""
+    problem = allocation.problem
+    capacity = [kind.count for kind in problem.types]
+    given = round_input(
+        problem.type_rates[problem.jobs.profile],
+        capacity=capacity,
+        workers=problem.profiles.workers[problem.jobs.profile],
+        round_seconds=round_seconds,
+    )
+    launches = 0
+    mechanism.adopt(allocation, np.arange(len(problem.jobs)))
+    for _ in range(rounds):
+        plan = mechanism.decide(given)
+        assert_fits(plan, capacity, given.workers)
+        if look is not None:
+            look(given, plan)
+        launches += len(set(plan) - set(given.running))
+        mechanism.account(plan, round_seconds)
+        given = next_input(given, plan)
+    return Played(given.received / round_seconds, launches, given.time)
+
+
+def assert_fits(plan: list[Run], capacity: list[int], workers: Ints) -> None:
+    """No job twice, gangs whole, and no more accelerators than there are."""
+    used = [0] * len(capacity)
+    seen: set[int] = set()
+    for run in plan:
+        assert seen.isdisjoint(run.members)
+        seen.update(run.members)
+        assert run.workers == workers[run.members[0]]
+        used[run.type_index] += run.workers
+    assert all(u <= c for u, c in zip(used, capacity, strict=True))
+
+
+def shares(allocation: Allocation) -> Floats:
+    """Target share of time by job and type, pairs included."""
+    names = {name: index for index, name in enumerate(allocation.problem.jobs.ids)}
+    target = np.zeros((len(names), len(allocation.problem.types)))
+    for row in allocation.rows():
+        for name in row.jobs:
+            target[names[name]] += list(row.shares.values())
+    return target
