@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -295,7 +296,7 @@ FAST_AND_SLOW = Problem.of(
 )
 
 
-def moves_to_idle(steps: float, rate: float = 4.0, mechanism: Credits | None = None, **changed: object) -> bool:
+def moves_to_idle(steps: float, rate: float = 4.0, mechanism: Credits | None = None, **changed: Any) -> bool:
     """Whether a job on a K80 with these steps left moves to an idle V100."""
     mechanism = mechanism or Credits()
     mechanism.adopt(allocate(FAST_AND_SLOW), np.arange(1))
@@ -376,7 +377,7 @@ def test_room_during_a_round_goes_to_the_job_that_is_owed_most() -> None:
 # Teams that are served in order
 
 
-def in_order(jobs: int, accelerators: int, **changed: object) -> RoundInput:
+def in_order(jobs: int, accelerators: int, **changed: Any) -> RoundInput:
     return round_input(
         np.ones((jobs, 1)),
         capacity=[accelerators],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given
-from stories import Story, Teller, stories
 
 from gavel.core.codec import encode_command
 from gavel.core.throughputs import builtin_table
@@ -15,6 +14,7 @@ from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import RoundInput, Run
 from gavel.scheduler.rules import Rules
 from gavel.scheduler.settled import Settled
+from stories import Story, Teller, stories
 
 TABLE = builtin_table()
 PATIENT, IMPATIENT = Rules(), Rules(patience=Patience(horizon_seconds=36_000.0, turn_restarts=3.0))

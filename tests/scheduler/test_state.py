@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -165,9 +166,27 @@ def test_a_state_that_does_not_know_the_servers_is_read_and_the_next_question_kn
     assert again.problem(361.0).types[0].servers == (2,)
 
 
+@pytest.mark.parametrize("mechanism", [Credits, Priorities])
+def test_a_state_that_counted_rounds_is_read_and_every_job_continues_where_it_runs(mechanism: type[Mechanism]) -> None:
+    """Written by the version before: credits in rounds, no times of launches, no plans during a round."""
+    kept = json.loads((Path(__file__).parent / "state_format_1.json").read_text(encoding="utf-8"))
+    written = kept["credits" if mechanism is Credits else "priorities"]
+    scheduler = restore(written["dump"], TABLE, mechanism(), Settings())
+    check_invariants(scheduler)
+    placed = [
+        [sorted(scheduler.roster.ids[slot] or "" for slot in run.members), scheduler.types[run.type_index], dict(where)]
+        for run, where in scheduler.placed.items()
+    ]
+    assert placed == written["placed"]
+    if isinstance(scheduler.mechanism, Credits):
+        before = written["dump"]["mechanism"]["entries"]["credit"]
+        assert scheduler.mechanism.ledger.entries.credit.tolist() == [credit * 360.0 for credit in before]
+    assert through_json(dump(scheduler))["format"] == 2
+
+
 def test_what_cannot_be_restored_is_refused_with_a_reason() -> None:
     written = through_json(dump(Scheduler(TABLE, Credits(), Settings())))
-    with pytest.raises(InputError, match="has format 99; this version of Gavel reads format 1"):
+    with pytest.raises(InputError, match="has format 99; this version of Gavel reads format 2"):
         restore(written | {"format": 99}, TABLE, Credits(), Settings())
     with pytest.raises(InputError, match="has format None"):
         restore([], TABLE, Credits(), Settings())

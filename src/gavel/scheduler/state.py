@@ -20,11 +20,12 @@ from gavel.core.plain import from_plain, plain_record, read_items
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.core.throughputs import Throughputs
 from gavel.scheduler.machine import Scheduler, Settings
+from gavel.scheduler.migration import in_seconds
 from gavel.scheduler.placement import Floor, FloorState
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Mechanism, Run, RunNumbers
 
-FORMAT = 1
+FORMAT = 2
 """Raised whenever what is written means something else than before."""
 
 COUNTERS: dict[str, Any] = {
@@ -102,7 +103,7 @@ def restore(
     prices: Mapping[str, float] | None = None,
 ) -> Scheduler:
     """The scheduler that was written down. The mechanism must be a new one of the same kind and settings."""
-    state = _read(document, table)
+    state = _read(document, table, settings)
     opened = dict.fromkeys(state.entities, Entity()) if settings.open_entities else {}
     scheduler = Scheduler(table, mechanism, settings, entities=opened | dict(entities or {}), prices=prices)
     scheduler.roster = Roster.restored(state.roster, len(table.types))
@@ -123,8 +124,10 @@ def restore(
     return scheduler
 
 
-def _read(document: Any, table: Throughputs) -> _State:
+def _read(document: Any, table: Throughputs, settings: Settings) -> _State:
     found = document.get("format") if isinstance(document, dict) else None
+    if found == 1:
+        document, found = in_seconds(document, settings.round_seconds), FORMAT
     if found != FORMAT:
         raise InputError(f"the scheduler's state has format {found!r}; this version of Gavel reads format {FORMAT}")
     state = from_plain(_State, document)

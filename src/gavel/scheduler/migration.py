@@ -1,0 +1,51 @@
+"""States that earlier versions wrote down, as this version writes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from gavel.core.plain import read_items, to_plain
+from gavel.core.problem import Floats
+
+
+def in_seconds(document: Mapping[str, Any], round_seconds: float) -> dict[str, Any]:
+    """A state of format 1, in which mechanisms counted rounds, as one of format 2, in which they count seconds."""
+    roster, mechanism = document["roster"], document["mechanism"]
+    columns = {**roster["columns"], "launched": roster["columns"]["arrival"]}
+    return {
+        **document,
+        "format": 2,
+        "counters": {**document["counters"], "_plans": 0, "_waking": None},
+        "roster": {**roster, "columns": columns},
+        "mechanism": _MECHANISMS[mechanism["kind"]](mechanism, round_seconds, len(document["types"])),
+    }
+
+
+def _credits(state: Mapping[str, Any], round_seconds: float, types: int) -> dict[str, Any]:
+    arrays = _arrays({"credit": state["entries"]["credit"], "lag": state["lag"], "class_rate": state["class_rate"]})
+    kept = {name: value for name, value in state.items() if name != "settled"}
+    return {
+        **kept,
+        "entries": {**state["entries"], "credit": to_plain(arrays["credit"] * round_seconds)},
+        "lag": to_plain(arrays["lag"] * round_seconds),
+        "alone": to_plain(np.zeros((len(arrays["class_rate"]), types))),  # known again with the next allocation
+    }
+
+
+def _priorities(state: Mapping[str, Any], round_seconds: float, types: int) -> dict[str, Any]:  # noqa: ARG001
+    rounds = _arrays({"rounds": state["rounds"]})["rounds"]
+    kept = {name: value for name, value in state.items() if name not in {"turn", "rounds"}}
+    return {**kept, "seconds": to_plain((rounds - 0.5) * round_seconds)}
+
+
+def _arrays(plain: Mapping[str, Any]) -> dict[str, Floats]:
+    return read_items(dict.fromkeys(plain, Floats), plain, "a mechanism")
+
+
+_MECHANISMS: dict[str, Callable[[Mapping[str, Any], float, int], dict[str, Any]]] = {
+    "credits": _credits,
+    "priorities": _priorities,
+}
