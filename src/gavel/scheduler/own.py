@@ -111,9 +111,7 @@ class Checked:
         try:
             self._called(lambda: self._mechanism.restore(state.own, runs))
         except GavelError as error:
-            raise InputError(
-                f"{error}; it was restoring its state, which an earlier version may have written"
-            ) from error
+            raise InputError(f"{error}; this was while it restored its state") from error
 
     def _checked_plan(self, given: RoundInput) -> list[Run]:
         answer = self._mechanism.decide(_read_only(given))
