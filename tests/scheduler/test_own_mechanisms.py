@@ -197,7 +197,7 @@ def test_its_state_is_written_down_under_its_name(write: Write) -> None:
     assert again.dump(RunNumbers()) == document
     with pytest.raises(InputError, match=r"that of mechanism other\.Name, and not of theirs\.Theirs"):
         again.restore(document | {"kind": "other.Name"}, [])
-    with pytest.raises(InputError, match="KeyError: 'calls'.*while it restored its state"):
+    with pytest.raises(InputError, match=r"KeyError: 'calls'.*while it restored its state"):
         again.restore(document | {"own": {}}, [])
 
 
