@@ -21,8 +21,8 @@ from gavel.sim.keeper import Keeper
 from gavel.sim.simulate import Underway
 
 PAGE = (Path(__file__).parents[2] / "docs" / "add-a-mechanism.md").read_text()
-SHORT, LASTING = "my_mechanisms.MostOwed", "lasting_mechanisms.MostOwed"
-"""The class of the first block, and the same with the methods of the second."""
+SHORT, LASTING = "my_mechanisms.MostOwed", "my_mechanisms.LastingMostOwed"
+"""The classes of the two blocks."""
 LOADS: dict[str, dict[str, Any]] = {
     "gangs and failures": {"multi_worker": True, "failures_per_server_day": 2.0, "repair_hours": 1.0},
     "pairs": {"space_sharing": True},
@@ -51,11 +51,10 @@ def commands() -> list[tuple[list[str], list[str]]]:
 
 @pytest.fixture(autouse=True, scope="module")
 def importable(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The blocks as modules."""
+    """The blocks as the file that the page calls it."""
     directory = tmp_path_factory.mktemp("own")
     first, second = block("my_mechanisms.py"), block("my_mechanisms.py, continued")
-    (directory / "my_mechanisms.py").write_text(first)
-    (directory / "lasting_mechanisms.py").write_text(f"{first}\n{second}")
+    (directory / "my_mechanisms.py").write_text(f"{first}\n\n{second}")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(directory)
         patch.setenv("PYTHONPATH", str(directory), prepend=os.pathsep)  # for the processes of a sweep
@@ -90,7 +89,7 @@ def test_its_commands_print_what_the_page_says(
     """Numbers may differ by 5%: those of our mechanisms move when rules are improved."""
     monkeypatch.chdir(tmp_path)
     simulated, swept, served = commands()
-    assert served[0] == ["serve", "--mechanism", SHORT]
+    assert served[0] == ["serve", "--mechanism", LASTING]
     for arguments, lines in (simulated, swept):
         assert run(arguments) == 0
         printed = capsys.readouterr().out.splitlines()
