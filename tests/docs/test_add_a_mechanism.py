@@ -124,7 +124,7 @@ class CutError(Exception):
 
 
 class Cutter:
-    """Writes a simulation down after so many events, and ends it."""
+    """Writes a simulation down after a number of events, and ends it."""
 
     def __init__(self, after: int) -> None:
         self.left = after
