@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from gavel.plots.plot import plot
     from gavel.policies.policy import Options, Policy
     from gavel.policies.registry import POLICIES, allocate
+    from gavel.scheduler.rounds import Mechanism, RoundInput, Run
     from gavel.sim.api import SweepError, simulate, sweep
     from gavel.sim.experiment import Experiment
     from gavel.sim.records import JobRecord
@@ -80,6 +81,7 @@ _NAMES_BY_MODULE = {
     "gavel.plots.plot": ("plot",),
     "gavel.policies.policy": ("Options", "Policy"),
     "gavel.policies.registry": ("POLICIES", "allocate"),
+    "gavel.scheduler.rounds": ("Mechanism", "RoundInput", "Run"),
     "gavel.sim.api": ("SweepError", "simulate", "sweep"),
     "gavel.sim.experiment": ("Experiment",),
     "gavel.sim.records": ("JobRecord",),
@@ -109,6 +111,7 @@ __all__ = [
     "JobRequest",
     "JobState",
     "Limit",
+    "Mechanism",
     "NoSuchJob",
     "NotReachable",
     "Options",
@@ -119,7 +122,9 @@ __all__ = [
     "Problem",
     "Refused",
     "Report",
+    "RoundInput",
     "RoundRecord",
+    "Run",
     "SchedulerFailed",
     "SolverError",
     "SweepError",

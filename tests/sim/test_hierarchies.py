@@ -13,8 +13,9 @@ from gavel.core.errors import InputError
 from gavel.core.events import Event, RoundDue
 from gavel.core.problem import Floats, Ints
 from gavel.core.throughputs import builtin_table
+from gavel.policies.mechanisms import MechanismName
 from gavel.scheduler.machine import Scheduler
-from gavel.sim.experiment import Experiment, MechanismName, prepare, run
+from gavel.sim.experiment import Experiment, prepare, run
 from gavel.workload.formats import write_trace
 from gavel.workload.trace import Trace, TraceJob
 

@@ -8,8 +8,9 @@ import pytest
 
 from gavel.core.errors import InputError
 from gavel.core.throughputs import builtin_table
+from gavel.policies.mechanisms import MechanismName
 from gavel.policies.registry import POLICIES
-from gavel.sim.experiment import Experiment, MechanismName, run
+from gavel.sim.experiment import Experiment, run
 from gavel.sim.report import Report
 from gavel.workload.formats import write_trace
 from gavel.workload.trace import Trace, TraceJob

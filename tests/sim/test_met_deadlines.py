@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gavel.sim.experiment import Experiment, MechanismName, run
+from gavel.policies.mechanisms import MechanismName
+from gavel.sim.experiment import Experiment, run
 
 
 @pytest.mark.parametrize("mechanism", ["credits", "plain"])

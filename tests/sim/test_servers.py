@@ -12,9 +12,10 @@ import pytest
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Problem
 from gavel.core.throughputs import builtin_table
+from gavel.policies.mechanisms import MechanismName
 from gavel.policies.registry import allocate
 from gavel.scheduler.machine import Settings
-from gavel.sim.experiment import Experiment, MechanismName, mechanism_of, prepare
+from gavel.sim.experiment import Experiment, mechanism_of, prepare
 from gavel.sim.ideal import simulate_ideally
 from gavel.sim.simulate import simulate
 

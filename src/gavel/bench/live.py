@@ -77,7 +77,7 @@ def preemption(rounds: int) -> dict[str, float]:
     """From the end of one job's checkpoint to the next job's first step on the same accelerator."""
 
     async def measure() -> dict[str, float]:
-        settings = ServeSettings(round_seconds=1.0, mechanism="plain")
+        settings = ServeSettings(round_seconds=1.0, mechanism="priorities")
         async with _system(settings, {"v100": 1}) as (running, folder), _client(running) as client:
             program = folder / "preempted.py"
             program.write_text(PREEMPTED)

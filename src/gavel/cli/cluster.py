@@ -38,7 +38,7 @@ def _print_head(out: Console, address: str, view: ClusterView) -> None:
         f"{view.running:,} {jobs} running, {view.queued:,} waiting; rounds of {view.round_seconds:g} s{round_left}"
     )
     if view.trouble:
-        out.print(Text(f"the policy has no answer, the old one goes on: {view.trouble}", style="yellow"))
+        out.print(Text(f"no new decision, the last one stays in force: {view.trouble}", style="yellow"))
     if view.ignored:
         out.print(Text(f"measured, and not believed: {view.ignored[-1]}", style="dim"))
     out.print(f"gavel {view.version} at {address}, up for {span(view.time - view.started)}", style="dim")

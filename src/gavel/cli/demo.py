@@ -21,7 +21,8 @@ from gavel.core.cluster import parse_cluster
 from gavel.core.errors import GavelError
 from gavel.core.throughputs import builtin_table
 from gavel.limits import check_options
-from gavel.policies.registry import allocate
+from gavel.policies.mechanisms import mechanism_for
+from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.book import Record
 from gavel.runtime.engine import Engine
 from gavel.runtime.fleet import FleetSettings
@@ -29,7 +30,6 @@ from gavel.runtime.local import local_cluster
 from gavel.runtime.server import ServeSettings
 from gavel.runtime.views import job_view
 from gavel.scheduler.machine import Settings
-from gavel.scheduler.priorities import Priorities
 from gavel.sim.simulate import simulate
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
@@ -41,6 +41,8 @@ TIME_SCALE = 60.0
 ROUND_SECONDS = 3.0
 LIMIT_SECONDS = 170.0
 POLICY = "max_min_fairness"
+MECHANISM = "priorities"
+"""Jobs last a few rounds only: credits, which avoid restarts, would show no preemption at all."""
 
 STATES = {state: pb.JobState.Name(state).lower() for state in pb.JobState.values()}
 
@@ -94,7 +96,7 @@ async def _run(jobs: list[DemoJob], folder: Path, *, quiet: bool) -> DemoResult:
     """Start everything, submit, look on until all is over, and take everything down."""
     settings = ServeSettings(
         policy=POLICY,
-        mechanism="plain",  # jobs last a few rounds only; patience with those who run would show no preemption at all
+        mechanism=MECHANISM,
         round_seconds=ROUND_SECONDS,
         fleet=FleetSettings(heartbeat_seconds=0.5, checkpoint_grace_seconds=10.0, terminate_grace_seconds=2.0),
     )
@@ -180,7 +182,7 @@ def simulated(jobs: list[DemoJob], *, agnostic: bool) -> float:
         parse_cluster(counts),
         builtin_table(),
         lambda problem: allocate(problem, POLICY, heterogeneity_agnostic=agnostic),
-        Priorities(knows_speeds=not agnostic),
+        mechanism_for(find_policy(POLICY), MECHANISM, agnostic=agnostic),
         Settings(round_seconds=ROUND_SECONDS * TIME_SCALE),
         restart_seconds=TIME_SCALE,
     )

@@ -8,7 +8,6 @@ import typer
 
 from gavel.errors import InputError
 from gavel.limits import MOST_JOBS
-from gavel.sim.experiment import MechanismName
 from gavel.workload.formats import FORMATS
 
 JobCount = Annotated[int | None, typer.Option(help="Generate this many jobs.", min=1, metavar="N")]
@@ -105,8 +104,12 @@ RepairHours = Annotated[
 ]
 
 MechanismOption = Annotated[
-    MechanismName,
-    typer.Option(help="credits avoids restarts; plain is the paper's priority mechanism."),
+    str,
+    typer.Option(
+        help="credits avoids restarts; priorities are the paper's; plain is the paper's to the letter, where jobs "
+        "start with a round only. module.NAME is one of your own.",
+        metavar="NAME",
+    ),
 ]
 Ideal = Annotated[
     bool,

@@ -17,6 +17,7 @@ from gavel.cli.options import Agnostic, PolicyName, SpaceSharing
 from gavel.client.requests import shortened
 from gavel.core.errors import InputError
 from gavel.limits import LARGEST, as_float, at_most, check_options
+from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.server import ServeSettings, read_entities, serving
@@ -103,6 +104,7 @@ def serve_command(
 ) -> None:
     """Run the scheduler: takes jobs, gives them to agents."""
     find_policy(policy)
+    check_mechanism(mechanism, resumed_by="a scheduler")
     settings = ServeSettings(
         listen=listen,
         folder=folder,

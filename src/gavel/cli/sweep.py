@@ -34,7 +34,7 @@ def sweep_command(
         str,
         typer.Option(
             help=f"Policies, each with variants after a colon if wanted, as in NAME:agnostic+plain: "
-            f"{', '.join(VARIANTS)}.",
+            f"{', '.join(VARIANTS)}, mechanism=module.NAME.",
             metavar="NAME,…",
         ),
     ] = "max_min_fairness",

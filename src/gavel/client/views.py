@@ -165,6 +165,6 @@ class ClusterView(_Record):
     started: float
     version: str
     trouble: str = ""
-    """Why the policy has no answer, if it has none."""
+    """Why the policy has no answer or a mechanism of your own no plan, if so."""
     ignored: Sequence[str] = ()
     """Measurements that were not believed, with the reason; the newest last."""

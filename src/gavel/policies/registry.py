@@ -9,6 +9,7 @@ import numpy as np
 
 from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import InputError
+from gavel.core.own import is_own
 from gavel.core.problem import Problem
 from gavel.policies import agnostic, baselines, completion, cost, fairness, hierarchy, own, scores
 from gavel.policies.policy import Options, Policy
@@ -148,7 +149,7 @@ def find_policy(name: str) -> Policy:
     """The policy of that name, or a sentence with the nearest ones; `module.NAME` is one of the user's own."""
     if name in POLICIES:
         return POLICIES[name]
-    if own.is_own(name):
+    if is_own(name):
         return own.load(name)
     near = difflib.get_close_matches(name.lower().replace("-", "_"), POLICIES, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`gavel policies` lists them all"

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import grpc
 
@@ -20,6 +20,7 @@ from gavel.core.problem import Problem
 from gavel.core.problem_file import parse_entities
 from gavel.core.throughputs import Throughputs, ThroughputTable, find_table
 from gavel.estimator.learned import LearnedTable
+from gavel.policies.mechanisms import DEFAULT, check_mechanism, kind_of, mechanism_for, starts_mid_round
 from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.clockwork import Clockwork, Solver
 from gavel.runtime.engine import Engine, recover
@@ -28,9 +29,7 @@ from gavel.runtime.journal import Journal, sqlite_url
 from gavel.runtime.logs import Logs
 from gavel.runtime.service import Service
 from gavel.scheduler import state
-from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings
-from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
 from gavel.wire import DEFAULT_ADDRESS, SERVER_OPTIONS
 from gavel.wire import gavel_pb2_grpc as stubs
@@ -51,7 +50,7 @@ class ServeSettings:
     policy: str = "max_min_fairness"
     agnostic: bool = False
     space_sharing: bool = False
-    mechanism: Literal["credits", "plain"] = "credits"
+    mechanism: str = DEFAULT
     round_seconds: float = 360.0
     min_seconds_between_allocations: float = 0.0
     solve_limit_seconds: float = 60.0
@@ -79,6 +78,7 @@ def build_engine(
 ) -> Engine:
     """An engine with the state that the journal tells; a table is one to use instead of that of the settings."""
     find_policy(settings.policy)
+    check_mechanism(settings.mechanism, resumed_by="a scheduler")
     base = find_table(settings.throughputs)
     profiled = [find_table(name) for name in settings.profiled]
 
@@ -88,15 +88,13 @@ def build_engine(
     def restored(document: Mapping[str, Any]) -> Scheduler:
         mechanism = _mechanism(settings)
         kind = document["scheduler"]["mechanism"]["kind"]
-        if kind in MECHANISMS and not isinstance(mechanism, MECHANISMS[kind]):
+        if kind != kind_of(mechanism):
             raise InputError(
                 f"what is in {settings.folder} was planned by {kind}, and --policy and --mechanism now ask for another "
                 "way; start with what it was begun with, or with another --folder"
             )
         learned = table or _with(LearnedTable.of(base, document["learned"]), profiled)
-        return state.restore(
-            document["scheduler"], learned, _mechanism(settings), _rounds(settings), entities=settings.entities
-        )
+        return state.restore(document["scheduler"], learned, mechanism, _rounds(settings), entities=settings.entities)
 
     here = recover(journal, fresh, restored)
     return Engine(here, journal, settings.fleet, clock=clock, events_between_states=events_between_states)
@@ -108,15 +106,9 @@ def _with(table: LearnedTable, profiled: Sequence[ThroughputTable]) -> LearnedTa
     return table
 
 
-MECHANISMS = {"credits": Credits, "priorities": Priorities}
-"""By what they write down of themselves."""
-
-
 def _mechanism(settings: ServeSettings) -> Mechanism:
     policy = find_policy(settings.policy)
-    if settings.mechanism == "credits" and not policy.punctual:
-        return Credits(thrifty=policy.thrifty)
-    return Priorities(knows_speeds=policy.knows_speeds and not settings.agnostic, thrifty=policy.thrifty)
+    return mechanism_for(policy, settings.mechanism, agnostic=settings.agnostic, forgiving=True)
 
 
 def _rounds(settings: ServeSettings) -> Settings:
@@ -124,6 +116,7 @@ def _rounds(settings: ServeSettings) -> Settings:
         round_seconds=settings.round_seconds,
         space_sharing=settings.space_sharing,
         min_seconds_between_allocations=settings.min_seconds_between_allocations,
+        start_mid_round=starts_mid_round(settings.mechanism),
         solve_patience_seconds=min(1.0, settings.round_seconds / 4),
         open_entities=not settings.entities,
     )

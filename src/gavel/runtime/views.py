@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gavel.policies.mechanisms import trouble_of
 from gavel.runtime.book import Record
 from gavel.runtime.engine import Engine
 from gavel.scheduler import snapshot
@@ -107,7 +108,7 @@ def cluster_view(engine: Engine, started: float) -> pb.ClusterView:
         time=now,
         started=started,
         version=__version__,
-        trouble=engine.trouble,
+        trouble=engine.trouble or trouble_of(engine.scheduler.mechanism),
         ignored=seen.learned.get("ignored", ()),
     )
 

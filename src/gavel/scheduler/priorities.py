@@ -11,13 +11,19 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Floats, Ints
-from gavel.scheduler.rounds import Members, RoundInput, Run, RunNumbers, offers, prices
+from gavel.scheduler.rounds import (
+    MEANT,
+    Members,
+    RoundInput,
+    Run,
+    RunNumbers,
+    offers,
+    prices,
+    shares_by_type,
+)
 
 EQUAL = 4
 """Priorities whose logarithms agree to so many decimals are equal: solvers say no more."""
-
-MEANT = 1e-9
-"""Smaller shares are what a solver leaves by rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,19 +66,10 @@ class Priorities:
         """All runs of the last round, if everyone runs, and would in whatever order they were served."""
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
-        problem, slot_of = allocation.problem, slots.tolist()
-        jobs, shares = allocation.job_combos()
-        by_type = np.zeros((len(jobs), len(problem.types)))
-        for column, kind in enumerate(problem.column_type.tolist()):
-            by_type[:, kind] += shares[:, column]
-        combos = [tuple([slot_of[job] for job in members]) for members in jobs]
-        meant = np.flatnonzero(by_type.any(axis=1)).tolist()
-        keep = [at for at in meant if min(combos[at]) >= 0]  # others have left since
-        self._combos = [combos[at] for at in keep]
-        self._prices = prices(problem) if self.thrifty else None
-        known = () if self.thrifty else slot_of
+        self._combos, self._target = shares_by_type(allocation, slots)
+        self._prices = prices(allocation.problem) if self.thrifty else None
+        known = () if self.thrifty else slots.tolist()
         self._declined = {slot for slot in known if slot >= 0}.difference(*self._combos)
-        self._target = by_type[keep]
         self._seconds = np.zeros(self._target.shape)
         self._steady = self._index = None
 
@@ -112,13 +109,14 @@ class Priorities:
     def _served(self, given: RoundInput) -> tuple[list[Run], int]:
         """What runs in the next round, and how many of the runs have a share."""
         free, workers_of = list(given.capacity), given.workers.tolist()
+        ready = given.ready()  # a job that failed pauses, though the allocation has a share for it
         taken: set[int] = set()
         known = {(run.members, run.type_index): run for run in given.running}
         chosen: list[Run] = []
 
         def start(members: Members, kind: int) -> bool:
             workers = workers_of[members[0]]
-            if workers > free[kind] or not taken.isdisjoint(members):
+            if workers > free[kind] or not taken.isdisjoint(members) or not ready.issuperset(members):
                 return False
             free[kind] -= workers
             taken.update(members)

@@ -16,6 +16,9 @@ Members = tuple[int, ...]
 
 NO_TEAM = -1
 
+MEANT = 1e-9
+"""Smaller shares are what a solver leaves by rounding."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
@@ -66,6 +69,10 @@ class RoundInput:
         with np.errstate(divide="ignore", invalid="ignore"):
             return self.steps / self.rates[:, type_index]
 
+    def ready(self) -> set[int]:
+        """Slots of the jobs that run or wait: all that may be in a plan."""
+        return {*self.waiting.tolist(), *(slot for run in self.running for slot in run.members)}
+
     def served(self) -> Floats:
         """By slot: seconds received on all types together."""
         return np.asarray(self.received.sum(axis=1))
@@ -91,10 +98,12 @@ class Mechanism(Protocol):
         """Forget a job that is done; its slot will be used again."""
 
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:
-        """Everything that later plans depend on, as plain data; runs by number."""
+        """Everything that later plans depend on, as plain data; runs by number. For --resume and `gavel serve`."""
+        raise NotImplementedError
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:
         """Take up what another one of the same kind and settings wrote down."""
+        raise NotImplementedError
 
 
 class RunNumbers:
@@ -109,6 +118,29 @@ class RunNumbers:
     def all(self) -> list[Run]:
         """Every run that has a number, by number."""
         return list(self._numbers)
+
+
+def shares_by_type(allocation: Allocation, slots: Ints) -> tuple[list[Members], Floats]:
+    """Combos that are allocated time, and their shares of it by type; those with a job that has left are left out."""
+    slot_of = slots.tolist()
+    jobs, shares = allocation.job_combos()
+    by_type = np.zeros((len(jobs), len(allocation.problem.types)))
+    for column, kind in enumerate(allocation.problem.column_type.tolist()):
+        by_type[:, kind] += shares[:, column]
+    combos = [tuple([slot_of[job] for job in members]) for members in jobs]
+    keep = [at for at in np.flatnonzero(by_type.any(axis=1)).tolist() if min(combos[at]) >= 0]
+    return [combos[at] for at in keep], by_type[keep]
+
+
+def granted(allocation: Allocation, slots: Ints) -> dict[tuple[Members, int], float]:
+    """The share of time that each combo is allocated on each type, as {(members, type): share}."""
+    combos, shares = shares_by_type(allocation, slots)
+    return {
+        (members, kind): share
+        for members, row in zip(combos, shares.tolist(), strict=True)
+        for kind, share in enumerate(row)
+        if share > MEANT
+    }
 
 
 def prices(problem: Problem) -> Floats:

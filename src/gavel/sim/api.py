@@ -50,7 +50,8 @@ def simulate(
     """Run a workload in virtual time.
 
     Settings are those of `Experiment`, by name; with an experiment, they replace its own. A trace is a file, or jobs
-    in memory; throughputs are a file, a table, or what a file would hold. `rounds` keeps a record of every round for
+    in memory; throughputs are a file, a table, or what a file would hold. A mechanism of your own is
+    "module.NAME", or a class or function that stands in a module. `rounds` keeps a record of every round for
     `Report.rounds()`; `plots` keeps what `gavel.plot` needs.
 
     >>> report = simulate(cluster="v100=2,k80=2", policy="fifo", jobs=8, seed=1, rounds=True)
@@ -141,6 +142,8 @@ def _plain(name: str, value: Any) -> Any:
         raise TypeError(f"{name} must be the name of a file here: processes of a sweep do not see objects in memory")
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if name == "mechanism" and callable(value):  # it is found again by its name, also by processes of a sweep
+        return f"{value.__module__}.{value.__qualname__}"
     return tuple(value) if isinstance(value, list) else value
 
 

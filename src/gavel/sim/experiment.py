@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self
 
 import numpy as np
 
@@ -17,14 +17,13 @@ from gavel.core.cluster import LIST_PRICES, Cluster, parse_prices
 from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.jobs import Entity
+from gavel.core.own import file_of, is_own
 from gavel.core.problem import Problem, job_arrays
 from gavel.core.throughputs import ThroughputTable, find_table
 from gavel.limits import check_options, check_positive
-from gavel.policies import own
+from gavel.policies.mechanisms import DEFAULT, check_mechanism, mechanism_for, starts_mid_round
 from gavel.policies.registry import allocate, check_adds_up, check_needs, find_policy
-from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Settings
-from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
 from gavel.sim.failures import random_failures, read_failures, together
 from gavel.sim.ideal import simulate_ideally
@@ -41,8 +40,6 @@ from gavel.workload.generate import generate
 from gavel.workload.nodes import find_cluster, names_a_node_list
 from gavel.workload.trace import Trace, TraceJob
 
-MechanismName = Literal["credits", "plain"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experiment:
@@ -54,7 +51,7 @@ class Experiment:
     space_sharing: bool = False
     normalised: bool = False
     """Of policies that add up throughputs."""
-    mechanism: MechanismName = "credits"
+    mechanism: str = DEFAULT
     trace: str | None = None
     trace_format: str | None = None
     """None: recognised by content."""
@@ -108,16 +105,22 @@ class Experiment:
 
     def files(self) -> dict[str, str]:
         """The files whose content is part of the experiment, by setting."""
-        policy = own.file_of(self.policy) if own.is_own(self.policy) else None
         named = {
             "cluster": self.cluster if names_a_node_list(self.cluster) else None,
             "trace": self.trace,
             "throughputs": None if self.throughputs == "builtin" else self.throughputs,
             "entities": self.entities if self.entities and names_a_file(self.entities) else None,
             "failures": self.failures,
-            "policy": str(policy) if policy else None,
+            "policy": _module_file(self.policy),
+            "mechanism": _module_file(self.mechanism),
         }
         return {setting: file for setting, file in named.items() if file is not None}
+
+
+def _module_file(name: str) -> str | None:
+    """The file of a user's policy or mechanism; None for ours."""
+    file = file_of(name) if is_own(name) else None
+    return str(file) if file else None
 
 
 LEAST: dict[str, float] = {
@@ -255,7 +258,7 @@ def _simulate(
         space_sharing=experiment.space_sharing,
         min_seconds_between_allocations=experiment.min_seconds_between_allocations,
         recompute_every_seconds=experiment.recompute_every_seconds or np.inf,
-        start_mid_round=experiment.mechanism != "plain",
+        start_mid_round=starts_mid_round(experiment.mechanism),
         restart_seconds=experiment.restart_seconds,
     )
     if experiment.ideal:
@@ -277,9 +280,7 @@ def _simulate(
 def check_settings(experiment: Experiment, *, has_trace: bool | None = None) -> None:
     """Refuse settings that make no sense or contradict each other; a trace may be given that no setting names."""
     find_policy(experiment.policy)
-    if experiment.mechanism not in get_args(MechanismName):
-        known = ", ".join(get_args(MechanismName))
-        raise InputError(f"there is no mechanism {experiment.mechanism!r}; the mechanisms are: {known}")
+    check_mechanism(experiment.mechanism)
     check_options(asdict(experiment))
     _check_least(experiment)
     if has_trace or experiment.trace is not None:
@@ -294,8 +295,10 @@ def check_settings(experiment: Experiment, *, has_trace: bool | None = None) -> 
             f"{experiment.round_seconds:g}: whoever is moved every round would never make a step"
         )
     _check_what_is_known(experiment)
-    if experiment.ideal and experiment.mechanism == "plain":
-        raise InputError("--ideal grants every job its allocation exactly, without a mechanism; leave out plain")
+    if experiment.ideal and experiment.mechanism != DEFAULT:
+        raise InputError(
+            f"--ideal grants every job its allocation exactly, without a mechanism; leave out {experiment.mechanism}"
+        )
 
 
 def _check_least(experiment: Experiment) -> None:
@@ -415,10 +418,7 @@ def _is_overdue(job: TraceJob, outcome: Outcome) -> bool:
 
 def mechanism_of(experiment: Experiment) -> Mechanism:
     """The mechanism that an experiment names."""
-    policy = find_policy(experiment.policy)
-    if experiment.mechanism != "plain" and not policy.punctual:
-        return Credits(knows_speeds=policy.knows_speeds and not experiment.agnostic, thrifty=policy.thrifty)
-    return Priorities(knows_speeds=policy.knows_speeds and not experiment.agnostic, thrifty=policy.thrifty)
+    return mechanism_for(find_policy(experiment.policy), experiment.mechanism, agnostic=experiment.agnostic)
 
 
 def _workload(experiment: Experiment, table: ThroughputTable, teams: Teams) -> Trace:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gavel.core.errors import GavelError, InputError
+from gavel.policies.mechanisms import check_mechanism
 from gavel.sim.experiment import Experiment
 from gavel.sim.results import settings_of
 from gavel.sim.simulate import Underway
@@ -39,6 +40,7 @@ class Keeper:
     def __init__(self, path: Path, experiment: Experiment, *, clock: Callable[[], float] = time.monotonic) -> None:
         if "-" in experiment.files().values():
             raise InputError("--resume reads the trace again, and standard input is read only once; give --trace FILE")
+        check_mechanism(experiment.mechanism, resumed_by="--resume")
         self.path = path
         self._identity = settings_of(experiment)
         self._clock = clock

@@ -25,7 +25,7 @@ from gavel.version import __version__
 
 RESULTS = "results.csv"
 COMPLETIONS = "completions.csv"
-READ = ("throughputs", "trace", "entities", "failures", "policy", "cluster")
+READ = ("throughputs", "trace", "entities", "failures", "policy", "mechanism", "cluster")
 """Settings that may name a file, whose content counts."""
 SETTINGS = ("gavel_version", *(field.name for field in fields(Experiment)), *(f"{name}_sha256" for name in READ))
 """Columns that say which point a line is; together they are its identity."""

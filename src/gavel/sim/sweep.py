@@ -27,10 +27,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "agnostic": {"agnostic": True},
     "space-sharing": {"space_sharing": True},
     "normalised": {"normalised": True},
+    "priorities": {"mechanism": "priorities"},
     "plain": {"mechanism": "plain"},
     "ideal": {"ideal": True},
 }
 """What may follow a policy's name after a colon, and what it changes in an experiment."""
+MECHANISM = "mechanism="
+"""Begins the variant that names a mechanism, for users' own: mechanism=module.NAME."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +54,14 @@ class Contender:
         find_policy(policy)
         named = [part.strip() for part in rest.split("+")] if colon else []
         for name in named:
-            if name not in VARIANTS:
-                raise InputError(f"{text}: there is no variant {name!r}; the variants are {', '.join(VARIANTS)}")
-        return cls(policy, tuple(name for name in VARIANTS if name in named))
+            if name not in VARIANTS and not name.startswith(MECHANISM):
+                known = ", ".join((*VARIANTS, f"{MECHANISM}module.NAME"))
+                raise InputError(f"{text}: there is no variant {name!r}; the variants are {known}")
+        mechanisms = sorted({name for name in named if "mechanism" in _changes(name)})
+        if len(mechanisms) > 1:
+            raise InputError(f"{text}: {' and '.join(mechanisms)} are two mechanisms; give one")
+        theirs = (name for name in mechanisms if name not in VARIANTS)
+        return cls(policy, (*(name for name in VARIANTS if name in named), *theirs))
 
     @property
     def label(self) -> str:
@@ -64,8 +72,13 @@ class Contender:
         """What it changes in an experiment."""
         changed: dict[str, Any] = {"policy": self.policy}
         for variant in self.variants:
-            changed |= VARIANTS[variant]
+            changed |= _changes(variant)
         return changed
+
+
+def _changes(variant: str) -> dict[str, Any]:
+    """What a variant changes in an experiment."""
+    return VARIANTS.get(variant) or {"mechanism": variant.removeprefix(MECHANISM)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ from gavel.core.errors import GavelError
 from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.plots.figures import Plot, colour, new_figure, styled
 from gavel.plots.page import NumberTable
-from gavel.policies.registry import allocate
+from gavel.policies.mechanisms import mechanism_for
+from gavel.policies.registry import allocate, find_policy
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.local import EMULATED_PROGRAM, local_cluster
 from gavel.runtime.server import Running, ServeSettings
 from gavel.runtime.views import job_view
-from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Settings
 from gavel.sim.simulate import simulate
 from gavel.wire import gavel_pb2 as pb
@@ -239,7 +239,7 @@ def _simulated(trace: Trace, plan: Plan, contender: Contender) -> list[float]:
         parse_cluster(",".join(f"{kind}={count}" for kind, count in CLUSTER.items())),
         builtin_table(),
         lambda problem: allocate(problem, contender.policy, heterogeneity_agnostic=contender.agnostic),
-        Credits(),
+        mechanism_for(find_policy(contender.policy), agnostic=contender.agnostic),
         Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing),
         restart_seconds=START_SECONDS * plan.time_scale,
     )

@@ -1,0 +1,227 @@
+"""Mechanisms of users: `module.NAME` makes a Mechanism, and what it plans is checked before it takes effect.
+
+A checked mechanism sees the scheduler's arrays read-only. Our own mechanisms are not wrapped and cost nothing more.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.errors import GavelError, InputError
+from gavel.core.own import find, misfit, told
+from gavel.core.plain import from_plain, plain_record
+from gavel.core.problem import Ints
+from gavel.scheduler.rounds import Mechanism, RoundInput, Run, RunNumbers, granted
+
+NEEDED = ("adopt", "decide", "account", "leave")
+WRITTEN_DOWN = ("dump", "restore")
+"""Methods that a mechanism may lack; without them nothing can be resumed."""
+
+Where = tuple[frozenset[int], int]
+"""The jobs of a run, in any order, and its type."""
+
+
+def load(name: str, *, forgiving: bool = False) -> Checked:
+    """A new mechanism made by `module.NAME`; a `forgiving` one keeps what runs where a plan fails."""
+    make = find("mechanism", name, "a class or function that makes a mechanism")
+    if make is None or not callable(make):
+        raise misfit("mechanism", name, make, "a class or function that makes a mechanism")
+    try:
+        made = make()
+    except Exception as error:
+        raise InputError(f"mechanism {name}: it cannot be made without arguments: {told(error, name)}") from error
+    if missing := [method for method in NEEDED if not _has(made, method)]:
+        raise InputError(f"mechanism {name}: a {type(made).__name__} has no method {missing[0]!r}; see gavel.Mechanism")
+    return Checked(name, made, forgiving=forgiving)
+
+
+def _has(made: object, method: str) -> bool:
+    """Whether an object has a method of its own, and not only the declaration that gavel.Mechanism has."""
+    found = getattr(made, method, None)
+    return callable(found) and getattr(found, "__func__", None) is not getattr(Mechanism, method)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _State:
+    """What a checked mechanism writes down."""
+
+    kind: str
+    pairs: tuple[tuple[int, int, int], ...]
+    """Two slots and a type."""
+    own: Any
+
+
+class Checked:
+    """A user's mechanism, whose plans are checked. Errors name it and, where its code raised, the line."""
+
+    def __init__(self, name: str, mechanism: Mechanism, *, forgiving: bool = False) -> None:
+        self.name = name
+        self._mechanism = mechanism
+        self._forgiving = forgiving
+        """Whether a fault is remembered instead of raised: one bad plan must not stop a live cluster."""
+        self._pairs: frozenset[Where] = frozenset()
+        """Pairs of jobs that the allocation lets share accelerators of a type."""
+        self._troubles: dict[str, str] = {}
+        """By method: what went wrong in its last call; forgiving mechanisms only."""
+
+    @property
+    def trouble(self) -> str:
+        """Why what runs could not be planned; empty if it was."""
+        return next(iter(self._troubles.values()), "")
+
+    @property
+    def can_be_written_down(self) -> bool:
+        return all(_has(self._mechanism, method) for method in WRITTEN_DOWN)
+
+    def adopt(self, allocation: Allocation, slots: Ints) -> None:
+        shares = granted(allocation, slots)
+        self._pairs = frozenset((frozenset(members), kind) for members, kind in shares if len(members) > 1)
+        self._guarded("adopt", lambda: self._mechanism.adopt(allocation, slots))
+
+    def decide(self, given: RoundInput) -> list[Run]:
+        plan = self._guarded("decide", lambda: self._checked_plan(given))
+        return list(given.running) if plan is None else plan
+
+    def account(self, runs: Collection[Run], seconds: float) -> None:
+        self._guarded("account", lambda: self._mechanism.account(tuple(runs), seconds))
+
+    def leave(self, slot: int) -> None:
+        self._guarded("leave", lambda: self._mechanism.leave(slot))
+
+    def dump(self, numbers: RunNumbers) -> dict[str, Any]:
+        own = self._called(lambda: self._mechanism.dump(numbers))
+        try:
+            json.dumps(own, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise GavelError(f"mechanism {self.name} gave a state that JSON cannot hold: {error}") from None
+        pairs = sorted((*sorted(members), kind) for members, kind in self._pairs)
+        return plain_record(_State(self.name, tuple(pairs), own))  # type: ignore[arg-type] # two slots each
+
+    def restore(self, document: Any, runs: Sequence[Run]) -> None:
+        state = from_plain(_State, document)
+        if state.kind != self.name:
+            raise InputError(f"the state is that of mechanism {state.kind}, and not of {self.name}")
+        self._pairs = frozenset((frozenset((one, other)), kind) for one, other, kind in state.pairs)
+        try:
+            self._called(lambda: self._mechanism.restore(state.own, runs))
+        except GavelError as error:
+            raise InputError(f"{error}; this was while it restored its state") from error
+
+    def _checked_plan(self, given: RoundInput) -> list[Run]:
+        answer = self._mechanism.decide(_read_only(given))
+        if not isinstance(answer, Iterable):
+            raise GavelError(f"mechanism {self.name} gave a {type(answer).__name__} and not a list of runs")
+        runs = list(answer)
+        if wrong := fault(given, runs, self._pairs):
+            raise GavelError(f"mechanism {self.name} gave a plan that cannot run: {wrong}")
+        known = {_where(run): run for run in given.running}
+        return [known.get(_where(run), run) for run in runs]
+
+    def _guarded(self, method: str, call: Callable[[], Any]) -> Any:
+        """What a call returns; None if it failed and that is forgiven."""
+        try:
+            result = self._called(call)
+        except GavelError as error:
+            if not self._forgiving:
+                raise
+            self._troubles[method] = str(error)
+            return None
+        self._troubles.pop(method, None)
+        return result
+
+    def _called(self, call: Callable[[], Any]) -> Any:
+        try:
+            return call()
+        except GavelError:
+            raise
+        except Exception as error:
+            raise GavelError(f"mechanism {self.name} failed: {told(error, self.name)}") from error
+
+
+def fault(given: RoundInput, runs: Sequence[Run], pairs: Collection[Where]) -> str | None:
+    """Why a plan cannot take effect; None if it can. Two jobs may share accelerators if they do, or by `pairs`."""
+    ready, running = given.ready(), {_where(run) for run in given.running}
+    used, seen = [0] * len(given.capacity), set[int]()
+    for run in runs:
+        if wrong := _malformed(run, len(used)):
+            return wrong
+        continues = _where(run) in running
+        if wrong := _unfit(run, given, ready) or (None if continues else _unsuitable(run, given, pairs)):
+            return wrong
+        if twice := seen.intersection(run.members):
+            return f"the job in slot {min(twice)} would run twice"
+        seen.update(run.members)
+        used[run.type_index] += run.workers
+    for kind, (count, capacity) in enumerate(zip(used, given.capacity, strict=True)):
+        if count > capacity:
+            return f"{count} of {capacity} accelerators of type {kind} would be in use"
+    stopped = {slot for run in given.running for slot in run.members} - seen
+    if given.mid_round and stopped:
+        return f"the job in slot {min(stopped)} would be stopped during a round"
+    return None
+
+
+def _malformed(run: object, types: int) -> str | None:
+    """Why something is not a run of jobs on one of the types."""
+    if not isinstance(run, Run):
+        return f"it holds a {type(run).__name__} and not a gavel.Run"
+    slots: Any = run.members
+    if not (
+        isinstance(slots, tuple)
+        and 1 <= len(slots) <= 2
+        and len(set(slots)) == len(slots)
+        and all(map(_is_whole, slots))
+    ):
+        return f"the members of a run are a tuple of one or two slots, and not {run.members!r}"
+    if not (_is_whole(run.type_index) and 0 <= run.type_index < types):
+        return f"there is no type {run.type_index!r}; the types are 0 to {types - 1}"
+    return None
+
+
+def _unfit(run: Run, given: RoundInput, ready: Collection[int]) -> str | None:
+    """Why these jobs cannot run as wide as this now."""
+    for slot in run.members:
+        if slot not in ready:
+            return f"the job in slot {slot} neither runs nor waits"
+        if run.workers != given.workers[slot]:
+            return f"the job in slot {slot} would have {run.workers} workers, and it wants {given.workers[slot]}"
+    return None
+
+
+def _unsuitable(run: Run, given: RoundInput, pairs: Collection[Where]) -> str | None:
+    """Why these jobs cannot run on this type."""
+    for slot in run.members:
+        if not given.rates[slot, run.type_index] > 0:
+            return f"the job in slot {slot} cannot run on type {run.type_index}"
+    if len(run.members) > 1 and _where(run) not in pairs:
+        one, other = run.members
+        return (
+            f"the jobs in slots {one} and {other} would share accelerators of type {run.type_index}, "
+            "which the allocation does not let them"
+        )
+    return None
+
+
+def _is_whole(number: object) -> bool:
+    return isinstance(number, int | np.integer)
+
+
+def _where(run: Run) -> Where:
+    return frozenset(run.members), run.type_index
+
+
+def _read_only(given: RoundInput) -> RoundInput:
+    """The same input, in which nothing can be changed."""
+    shown: dict[str, Any] = {"capacity": tuple(given.capacity), "running": tuple(given.running)}
+    for field in fields(given):
+        value = getattr(given, field.name)
+        if isinstance(value, np.ndarray):
+            shown[field.name] = value.view()
+            shown[field.name].flags.writeable = False
+    return replace(given, **shown)

@@ -1,0 +1,102 @@
+"""A live scheduler with a user's mechanism: it survives restarts, and its faults stop no job."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from virtual_fleet import VirtualFleet
+
+from gavel.core.errors import InputError
+from gavel.runtime.views import cluster_view
+from gavel.wire import gavel_pb2 as pb
+
+MODULE = """
+from pathlib import Path
+from gavel.scheduler.priorities import Priorities
+class Theirs(Priorities):
+    def decide(self, given):
+        if Path(__file__).with_name("broken").exists():
+            raise RuntimeError("no plan today")
+        return super().decide(given)
+class Forgetful:
+    def adopt(self, allocation, slots): pass
+    def decide(self, given): return given.running
+    def account(self, runs, seconds): pass
+    def leave(self, slot): pass
+"""
+Build = Callable[[str], VirtualFleet]
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
+    """A small cluster whose scheduler has this mechanism."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "theirs", raising=False)
+    (tmp_path / "theirs.py").write_text(MODULE)
+    worlds: list[VirtualFleet] = []
+
+    def build(mechanism: str) -> VirtualFleet:
+        world = VirtualFleet(tmp_path, 0, events_between_states=20)
+        world.settings = replace(world.settings, mechanism=mechanism)
+        worlds.append(world)
+        world.boot()
+        for number in range(2):
+            world.add_agent(f"fast{number}", "v100", 2)
+        return world
+
+    yield build
+    for world in worlds:
+        world.close()
+
+
+def completed(world: VirtualFleet) -> bool:
+    return all(record.state == pb.COMPLETED for record in world.records())
+
+
+def test_jobs_complete_although_the_scheduler_dies(fleet: Build) -> None:
+    world = fleet("theirs.Theirs")
+    for workers in (1, 2, 1, 4, 1, 1):
+        world.submit(steps=100.0, workers=workers)
+    world.run(20.0)
+    world.kill_scheduler(1.0)
+    world.run_until_over()
+    assert completed(world)
+
+
+def test_a_fault_keeps_what_runs_and_is_told_until_a_plan_succeeds(fleet: Build, tmp_path: Path) -> None:
+    world = fleet("theirs.Theirs")
+    world.submit(steps=40.0)
+    world.run(6.0)
+    (tmp_path / "broken").touch()
+    world.submit(steps=40.0)
+    world.run(10.0)
+    assert world.engine is not None
+    [first, second] = world.records()
+    assert (first.attempts, second.attempts) == (1, 0)
+    trouble = cluster_view(world.engine, 0.0).trouble
+    assert trouble.startswith("mechanism theirs.Theirs failed: RuntimeError: no plan today (theirs.py, line 7)")
+    (tmp_path / "broken").unlink()
+    world.submit(steps=40.0)
+    world.run_until_over()
+    assert completed(world)
+    assert not cluster_view(world.engine, 0.0).trouble
+
+
+def test_a_folder_goes_on_with_its_own_mechanism_only(fleet: Build) -> None:
+    world = fleet("theirs.Theirs")
+    for _ in range(30):
+        world.submit(steps=10.0)
+    world.run(10.0)
+    world.close()
+    world.settings = replace(world.settings, mechanism="plain")
+    with pytest.raises(InputError, match=r"was planned by theirs\.Theirs, and --policy and --mechanism now ask"):
+        world.boot()
+
+
+def test_one_whose_state_cannot_be_written_down_is_refused(fleet: Build) -> None:
+    with pytest.raises(InputError, match=r"mechanism theirs\.Forgetful: a scheduler writes its state down"):
+        fleet("theirs.Forgetful")
