@@ -289,10 +289,12 @@ def check_settings(experiment: Experiment, *, has_trace: bool | None = None) -> 
         raise InputError("there is nothing to run; give --trace FILE, --jobs N --arrivals-per-hour L, or --static N")
     elif experiment.trace_format is not None:
         raise InputError("--format says how to read a trace; give --trace FILE too, or leave it out")
-    if not experiment.ideal and experiment.restart_seconds >= experiment.round_seconds:
+    by_priorities = experiment.mechanism in {"plain", "priorities"} and not experiment.ideal
+    if by_priorities and experiment.restart_seconds >= experiment.round_seconds:
         raise InputError(
             f"--restart-seconds {experiment.restart_seconds:g} is not less than --round-seconds "
-            f"{experiment.round_seconds:g}: whoever is moved every round would never make a step"
+            f"{experiment.round_seconds:g}: under --mechanism {experiment.mechanism}, a job that is moved every round "
+            "would never make a step"
         )
     _check_what_is_known(experiment)
     if experiment.ideal and experiment.mechanism != DEFAULT:
