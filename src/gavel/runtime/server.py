@@ -54,6 +54,8 @@ class ServeSettings:
     mechanism: Literal["credits", "plain"] = "credits"
     round_seconds: float = 360.0
     min_seconds_between_allocations: float = 0.0
+    restart_seconds: float = 10.0
+    """What a restart costs jobs of templates for which it has not been measured."""
     solve_limit_seconds: float = 60.0
     """A solve that takes longer is given up: the old allocation stays in force, and the next round asks again."""
     throughputs: str = "builtin"
@@ -125,6 +127,8 @@ def _rounds(settings: ServeSettings) -> Settings:
         space_sharing=settings.space_sharing,
         min_seconds_between_allocations=settings.min_seconds_between_allocations,
         solve_patience_seconds=min(1.0, settings.round_seconds / 4),
+        start_mid_round=settings.mechanism != "plain",
+        restart_seconds=settings.restart_seconds,
         open_entities=not settings.entities,
     )
 
