@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from virtual_fleet import STEP, VirtualFleet
@@ -22,8 +23,10 @@ from gavel.core.events import (
     Solve,
 )
 from gavel.core.jobs import JobSpec
+from gavel.core.throughputs import builtin_table
 from gavel.runtime.book import Book, Note, Record
 from gavel.runtime.fleet import Fleet, FleetSettings
+from gavel.runtime.server import ServeSettings, fresh_scheduler
 from gavel.scheduler import state
 from gavel.wire import PROTOCOL
 from gavel.wire import gavel_pb2 as pb
@@ -153,6 +156,15 @@ def test_the_journal_of_starts_and_moves_during_rounds_recovers_to_the_same_stat
     world.boot()
     assert world.engine is not None
     assert state.dump(world.engine.scheduler) == live
+
+
+@pytest.mark.parametrize(("mechanism", "starts"), [("credits", True), ("plain", False)])
+def test_the_scheduler_is_told_what_restarts_cost_and_whether_jobs_start_during_rounds(
+    mechanism: Literal["credits", "plain"], starts: bool
+) -> None:
+    settings = ServeSettings(restart_seconds=7.0, mechanism=mechanism)
+    told = fresh_scheduler(settings, builtin_table()).settings
+    assert (told.restart_seconds, told.start_mid_round) == (7.0, starts)
 
 
 # ---- the fleet alone ----
