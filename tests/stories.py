@@ -115,7 +115,7 @@ class Teller:
             return SolveFailed(self.time, event.number, "no luck")
         return AllocationReady(self.time, event.number, event.allocation)
 
-    def _about_a_job(self, machine: Scheduler, kind: str, job: str, number: int) -> Event | None:
+    def _about_a_job(self, machine: Scheduler, kind: str, job: str, number: int) -> Event | None:  # noqa: PLR0911
         slot = machine.roster.slot_of[job]
         match kind:
             case "measure":
