@@ -19,6 +19,7 @@ from gavel.core.events import (
     JobsProgressed,
     JobSubmitted,
     RateMeasured,
+    RestartMeasured,
     RoundDue,
     ServerJoined,
     ServerLost,
@@ -38,7 +39,7 @@ Story = list[tuple[str, int, int]]
 
 
 def stories(*, at_most: int = 40) -> st.SearchStrategy[Story]:
-    rare = ["finish", "cancel", "fail", "lose", "join", "progress", "measure", "slow", "answer"]
+    rare = ["finish", "cancel", "fail", "lose", "join", "progress", "measure", "restart", "slow", "answer"]
     kinds = st.sampled_from(["submit"] * 4 + ["round"] * 6 + rare)
     return st.lists(st.tuples(kinds, st.integers(0, 7), st.integers(0, 3)), min_size=1, max_size=at_most)
 
@@ -114,7 +115,7 @@ class Teller:
             return SolveFailed(self.time, event.number, "no luck")
         return AllocationReady(self.time, event.number, event.allocation)
 
-    def _about_a_job(self, machine: Scheduler, kind: str, job: str, number: int) -> Event | None:
+    def _about_a_job(self, machine: Scheduler, kind: str, job: str, number: int) -> Event | None:  # noqa: PLR0911
         slot = machine.roster.slot_of[job]
         match kind:
             case "measure":
@@ -125,6 +126,8 @@ class Teller:
                 rate = float(machine.roster.rates[slot, run.type_index]) * (0.9, 0.97, 1.01, 2.0)[number % 4]
                 kind, beside = machine.types[run.type_index], mates[0] if mates else None
                 return RateMeasured(self.time, job, kind, rate, number % 3 > 0, beside)
+            case "restart":
+                return RestartMeasured(self.time, job, 5.0 * number)
             case "progress":
                 return JobsProgressed(self.time, [job], np.array([10.0]))
             case "finish":

@@ -287,7 +287,7 @@ def test_job_shows_everything_that_is_known(fake: FakeScheduler, capsys: pytest.
     name = _full(fake)
     fake.detail = pb.JobDetail(
         history=[
-            pb.Transition(time=START, state=pb.QUEUED, reason="waiting for the next round"),
+            pb.Transition(time=START, state=pb.QUEUED, reason="waiting for accelerators"),
             pb.Transition(time=START + 5, state=pb.RUNNING, reason="on v100 (gpu1)"),
         ],
         shares={"v100": 0.75},
@@ -297,7 +297,7 @@ def test_job_shows_everything_that_is_known(fake: FakeScheduler, capsys: pytest.
     text = printed(capsys, "job", name)
     for part in (
         *("job 1", "resnet", "running", "python train.py | tee out", "/data", "A=B", "research", "limited by v100"),
-        *("0.750", "1.25", "1h01m", "250/1,000", "waiting for the next round", "failures 1 of 5 allowed"),
+        *("0.750", "1.25", "1h01m", "250/1,000", "waiting for accelerators", "failures 1 of 5 allowed"),
     ):
         assert part in text
     assert document(capsys, "job", name)["shares"] == {"v100": 0.75}
@@ -433,10 +433,10 @@ def test_a_reader_who_has_seen_enough_is_no_error(arguments: list[str], fake: Fa
 
 
 def test_watch_prints_a_line_for_each_change_when_nobody_looks(fake: FakeScheduler) -> None:
-    add(fake, pb.QUEUED, "waiting for the next round")
+    add(fake, pb.QUEUED, "waiting for accelerators")
     with gavel("jobs", "--watch", fake=fake, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
-        assert process.stdout.readline().split()[1:] == b"1 queued waiting for the next round".split()
+        assert process.stdout.readline().split()[1:] == b"1 queued waiting for accelerators".split()
         fake.move("1", pb.RUNNING, "on v100", steps_done=1.0)
         assert process.stdout.readline().split()[1:3] == [b"1", b"running"]
         fake.restart()

@@ -35,6 +35,7 @@ from gavel.core.events import (
     JobsProgressed,
     JobSubmitted,
     Launch,
+    RestartMeasured,
     RoundDue,
     ServerJoined,
     ServerLost,
@@ -54,7 +55,7 @@ TWO_JOBS = Case(
     (Pair(("a", "b"), {"v100": (1.5, 0.9)}),),
 )
 texts = st.text(max_size=8)
-numbers = st.floats()
+numbers = st.floats(allow_nan=False) | st.just(float("nan"))  # JSON knows no sign of NaN
 times = st.floats(allow_nan=False, allow_infinity=False)
 specs = st.builds(
     JobSpec,
@@ -76,6 +77,7 @@ events: st.SearchStrategy[Event] = st.one_of(
     st.builds(JobFinished, time=times, job=texts),
     st.builds(JobFailed, time=times, job=texts, reason=texts, retry=st.booleans()),
     st.builds(ServerJoined, time=times, server=st.builds(Server, texts, texts, st.integers(0, 1000))),
+    st.builds(RestartMeasured, time=times, job=texts, seconds=times),
     st.builds(ServerLost, time=times, server=texts),
     st.builds(SolveFailed, time=times, number=st.integers(0), reason=texts),
     st.builds(RoundDue, time=times),

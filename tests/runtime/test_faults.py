@@ -20,15 +20,25 @@ from gavel.wire import gavel_pb2 as pb
 
 
 class Build(Protocol):
-    def __call__(self, seed: int, *, crash_rate: float = 0.0, events_between_states: int = 5_000) -> VirtualFleet: ...
+    def __call__(
+        self, seed: int, *, crash_rate: float = 0.0, events_between_states: int = 5_000, round_seconds: float = 2.0
+    ) -> VirtualFleet: ...
 
 
 @pytest.fixture
 def small_cluster(tmp_path: Path) -> Iterator[Build]:
     worlds: list[VirtualFleet] = []
 
-    def build(seed: int, *, crash_rate: float = 0.0, events_between_states: int = 5_000) -> VirtualFleet:
-        world = VirtualFleet(tmp_path, seed, crash_rate=crash_rate, events_between_states=events_between_states)
+    def build(
+        seed: int, *, crash_rate: float = 0.0, events_between_states: int = 5_000, round_seconds: float = 2.0
+    ) -> VirtualFleet:
+        world = VirtualFleet(
+            tmp_path,
+            seed,
+            crash_rate=crash_rate,
+            events_between_states=events_between_states,
+            round_seconds=round_seconds,
+        )
         worlds.append(world)
         world.boot()
         for number in range(2):
@@ -55,9 +65,13 @@ def test_jobs_of_all_sizes_complete_without_faults(small_cluster: Build) -> None
     completed(world)
 
 
+@pytest.mark.parametrize("round_seconds", [2.0, 30.0], ids=["short rounds", "long rounds"])
 @pytest.mark.parametrize("seed", range(12))
-def test_everything_completes_although_connections_break_and_processes_die(small_cluster: Build, seed: int) -> None:
-    world = small_cluster(seed, crash_rate=0.002, events_between_states=40 if seed % 2 else 5_000)
+def test_everything_completes_although_connections_break_and_processes_die(
+    small_cluster: Build, seed: int, round_seconds: float
+) -> None:
+    often = 40 if seed % 2 else 5_000
+    world = small_cluster(seed, crash_rate=0.002, events_between_states=often, round_seconds=round_seconds)
     rng = world.random
     for _ in range(10):
         world.submit(steps=rng.uniform(20.0, 200.0), workers=rng.choice([1, 1, 1, 2, 3, 4]))

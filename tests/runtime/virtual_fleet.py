@@ -257,14 +257,22 @@ class Agent:
 class VirtualFleet:
     """Everything together; also the engine's World."""
 
-    def __init__(self, folder: Path, seed: int, *, crash_rate: float = 0.0, events_between_states: int = 5_000) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        seed: int,
+        *,
+        crash_rate: float = 0.0,
+        events_between_states: int = 5_000,
+        round_seconds: float = 2.0,
+    ) -> None:
         self.random = random.Random(seed)
         self.crash_rate = crash_rate
         self.now = 1_000.0
         self.disk: dict[str, float] = {}
         self.agents: dict[str, Agent] = {}
         self.events_between_states = events_between_states
-        self.settings = ServeSettings(folder=folder, round_seconds=2.0, fleet=SETTINGS)
+        self.settings = ServeSettings(folder=folder, round_seconds=round_seconds, fleet=SETTINGS)
         self.engine: Engine | None = None
         self.story: list[tuple[Event, list[Command]]] = []
         self.submitted: list[str] = []

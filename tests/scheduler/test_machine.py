@@ -13,11 +13,13 @@ from gavel.core.events import (
     Event,
     JobCancelled,
     JobFailed,
+    JobFinished,
     JobSubmitted,
     Launch,
     RateMeasured,
     RatesProfiled,
     Renew,
+    RestartMeasured,
     RoundDue,
     ServerJoined,
     ServerLost,
@@ -36,6 +38,7 @@ from gavel.scheduler.machine import Scheduler, Settings, check_invariants
 from gavel.scheduler.placement import Floor
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
+from gavel.scheduler.state import dump, restore
 from stories import Story, Teller, stories
 
 MECHANISMS = (Credits, Priorities)
@@ -349,3 +352,138 @@ def test_jobs_that_failed_through_no_fault_of_theirs_may_be_packed_again() -> No
     machine.handle(JobFailed(10.0, "i", "its agent is lost"))
     assert machine.table.document()["failures"] == []
     assert len(machine.problem(360.0).pairs.first) == 3  # each beside itself, and the two
+
+
+# ---- during a round ----
+
+
+def started(commands: list[Command]) -> dict[str, float]:
+    """By job that is launched: when its lease ends."""
+    return {command.job: command.until for command in commands if isinstance(command, Launch)}
+
+
+def busy(jobs: int, waiting: int) -> Scheduler:
+    """A round from 0 to 360 s in which as many jobs run as there are accelerators, and others wait."""
+    machine = scheduler()
+    machine.handle(ServerJoined(0.0, Server("a", "v100", jobs)))
+    for number in range(jobs + waiting):
+        machine.handle(JobSubmitted(0.0, job(f"j{number}")))
+    assert len(started(settle(machine, RoundDue(0.0)))) == jobs
+    return machine
+
+
+def test_a_job_that_arrives_beside_idle_accelerators_starts_at_once_until_the_round_ends() -> None:
+    machine = busy(1, 0)
+    machine.handle(ServerJoined(50.0, Server("b", "v100", 1)))
+    commands = settle(machine, JobSubmitted(100.0, job("late")))
+    assert started(commands) == {"late": 360.0}
+    assert commands[-1] == WakeAt(360.0)
+    assert not any(isinstance(command, Solve | Stop | Renew) for command in commands)
+
+
+def test_places_of_jobs_that_finish_at_one_moment_are_filled_by_one_plan_without_a_solve() -> None:
+    machine = busy(6, 7)
+    before = machine._plans
+    running = [machine._name(slot) for run in machine.placed for slot in run.members][:5]
+    asked = [command for name in running for command in machine.handle(JobFinished(100.0, name))]
+    assert asked == [WakeAt(100.0)]
+    commands = settle(machine, RoundDue(100.0))
+    assert machine._plans == before + 1
+    assert len(started(commands)) == 5
+    assert set(started(commands).values()) == {360.0}
+    assert not any(isinstance(command, Solve) for command in commands)
+
+
+def test_a_wake_that_is_asked_for_is_not_put_off_by_what_comes_meanwhile() -> None:
+    machine = busy(3, 2)
+    assert machine.handle(JobCancelled(100.0, "j0")) == [WakeAt(100.0)]
+    assert machine.handle(JobSubmitted(100.1, job("new"))) == []
+    assert machine.handle(JobCancelled(100.2, "j1")) == []
+    assert len(started(machine.handle(RoundDue(100.3)))) == 2
+    assert machine.handle(JobCancelled(100.4, "j2")) == [WakeAt(100.4)]
+
+
+def test_a_wake_that_comes_only_after_the_round_begins_the_next_one() -> None:
+    machine = busy(1, 1)
+    machine.handle(JobSubmitted(1.0, job("other")))
+    machine.handle(ServerJoined(359.0, Server("b", "v100", 1)))
+    assert set(started(settle(machine, RoundDue(361.0))).values()) == {721.0}
+
+
+def test_a_job_that_has_paused_after_a_failure_starts_again_during_the_round() -> None:
+    machine = busy(2, 0)
+    commands = machine.handle(JobFailed(100.0, "j0", "exit code 1", not_before=110.0))
+    assert commands == [WakeAt(110.0)]
+    commands = machine.handle(RoundDue(110.0))
+    assert started(commands) == {"j0": 360.0}
+    assert commands[-1] == WakeAt(360.0)
+
+
+def test_a_pause_is_remembered_while_others_start_and_ends_with_the_round_at_the_latest() -> None:
+    machine = busy(2, 1)
+    assert machine.handle(JobFailed(100.0, "j0", "exit code 1", not_before=200.0)) == [WakeAt(100.0)]
+    commands = machine.handle(RoundDue(100.0))
+    assert list(started(commands)) == ["j2"]
+    assert commands[-1] == WakeAt(200.0)
+    assert machine.handle(RoundDue(200.0)) == [WakeAt(360.0)]  # no room yet
+    assert machine.handle(JobFailed(300.0, "j1", "exit code 1", not_before=400.0)) == [WakeAt(300.0)]
+    commands = machine.handle(RoundDue(300.0))
+    assert list(started(commands)) == ["j0"]
+    assert commands[-1] == WakeAt(360.0)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_server_of_a_new_type_that_joins_during_a_round_is_used_at_once(mechanism: type[Mechanism]) -> None:
+    machine = Scheduler(LearnedTable(builtin_table()), mechanism(), Settings())
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 1)))
+    for number in range(2):
+        machine.handle(JobSubmitted(0.0, job(f"j{number}")))
+    settle(machine, RoundDue(0.0))
+    assert list(started(settle(machine, ServerJoined(100.0, Server("b", "h100", 1))))) == ["j1"]
+
+
+# ---- what restarts cost ----
+
+
+def cost_of(machine: Scheduler, name: str) -> float:
+    return float(machine.round_input(0.0).restart[machine.roster.slot_of[name]])
+
+
+def test_restarts_cost_what_was_measured_of_their_template_and_else_what_is_configured() -> None:
+    machine = busy(2, 0)
+    machine.handle(JobSubmitted(1.0, job("other", "CycleGAN")))
+    machine.handle(RestartMeasured(10.0, "j0", 40.0))
+    assert cost_of(machine, "j0") == 10.0  # taken up with the next allocation
+    settle(machine, RoundDue(360.0))
+    assert [cost_of(machine, name) for name in ("j0", "j1", "other")] == [40.0, 40.0, 10.0]
+
+
+def test_the_newest_restart_counts_for_a_quarter() -> None:
+    machine = busy(1, 0)
+    for seconds in (40.0, 80.0, 30.0):
+        machine.handle(RestartMeasured(10.0, "j0", seconds))
+    settle(machine, RoundDue(360.0))
+    assert cost_of(machine, "j0") == 45.0
+
+
+@pytest.mark.parametrize(("seconds", "asks"), [(40.0, True), (11.0, False), (3.0, True)])
+def test_a_cost_that_differs_by_much_makes_the_next_round_ask_for_an_allocation(seconds: float, asks: bool) -> None:
+    machine = busy(1, 0)
+    machine.handle(RestartMeasured(10.0, "j0", seconds))
+    assert isinstance(machine.handle(RoundDue(360.0))[0], Solve) is asks
+
+
+def test_a_restart_that_cannot_be_or_of_a_job_that_is_gone_is_ignored() -> None:
+    machine = busy(1, 0)
+    for name, seconds in (("nobody", 40.0), ("j0", -1.0), ("j0", float("nan")), ("j0", float("inf"))):
+        assert machine.handle(RestartMeasured(10.0, name, seconds)) == []
+    assert machine.handle(RoundDue(360.0)) == [Renew(720.0), WakeAt(720.0)]
+
+
+def test_a_restored_scheduler_knows_what_restarts_cost() -> None:
+    machine = busy(1, 0)
+    machine.handle(RestartMeasured(10.0, "j0", 40.0))
+    again = restore(dump(machine), builtin_table(), Credits(), Settings())
+    for each in (machine, again):
+        settle(each, RoundDue(360.0))
+    assert cost_of(again, "j0") == cost_of(machine, "j0") == 40.0

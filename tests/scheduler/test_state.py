@@ -101,7 +101,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     """Whoever adds state to the scheduler has to say here what becomes of it in a dump."""
     brought = {"table", "mechanism", "settings", "prices", "types", "_tree"}
     own = {"roster", "floors", "placed", "allocation", "unanswered", "accelerator_seconds"}
-    own |= {"_profiles", "_rates", "_problem_base", "_held"}
+    own |= {"_profiles", "_rates", "_problem_base", "_held", "_restarts", "_restarts_in_use"}
     assert vars(Scheduler(TABLE, Credits(), Settings())).keys() == brought | own | COUNTERS.keys()
     assert vars(Credits()).keys() == {"ledger", "_prices"} | {"rules", "thrifty", "_settled"}
     ledger = {"entries", "lag", "members", "class_rate", "alone", "entry_of"}

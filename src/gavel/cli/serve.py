@@ -79,6 +79,9 @@ def serve_command(
         float, typer.Option(help="Length of a round.", min=0.1, envvar="GAVEL_ROUND_SECONDS")
     ] = 360.0,
     min_seconds_between_allocations: MinSecondsBetweenAllocations = 0.0,
+    restart_seconds: Annotated[
+        float, typer.Option(help="What a restart costs jobs of templates for which it has not been measured.", min=0.0)
+    ] = 10.0,
     solve_limit_seconds: Annotated[
         float, typer.Option(help="A solve that takes longer is given up; the old allocation stays.", min=0.1)
     ] = 60.0,
@@ -115,6 +118,7 @@ def serve_command(
         mechanism=mechanism,
         round_seconds=round_seconds,
         min_seconds_between_allocations=min_seconds_between_allocations,
+        restart_seconds=restart_seconds,
         solve_limit_seconds=solve_limit_seconds,
         throughputs=throughputs,
         profiled=tuple(profiled or ()),

@@ -104,7 +104,7 @@ def drain_command(
     scheduler: SchedulerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a server no new work; its jobs move elsewhere at the end of the round."""
+    """Give a server no new work; its jobs save, leave and start elsewhere when there is room."""
     with connect(scheduler) as client:
         jobs = client.drain(name)
     if as_json:

@@ -76,6 +76,15 @@ class RateMeasured:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartMeasured:
+    """What a restart has cost a job: seconds for saving and leaving, and from its next start to its first step."""
+
+    time: float
+    job: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class RatesProfiled:
     """How fast a template with one worker is, alone or beside another, on accelerators set aside to find that out."""
 
@@ -137,6 +146,7 @@ Event = (
     | JobFinished
     | JobFailed
     | RateMeasured
+    | RestartMeasured
     | RatesProfiled
     | ServerJoined
     | ServerLost

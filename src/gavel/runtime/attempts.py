@@ -57,6 +57,12 @@ class Attempt:
     saved_steps: float = 0.0
     measured_steps: float = 0.0
     measured_seconds: float = 0.0
+    stopped_at: float | None = None
+    """When it was asked to save and leave."""
+    started_at: float | None = None
+    """When its first rank began: the accelerators were free, and earlier attempts over."""
+    saving_seconds: float | None = None
+    """What saving and leaving took the attempt before; None if that was not seen, and once a restart is measured."""
 
     @property
     def job(self) -> str:
@@ -75,6 +81,16 @@ class Attempt:
             self.steps, self.saved_steps = status.steps, status.saved_steps
             self.measured_steps += status.measured_steps
             self.measured_seconds += status.measured_seconds
+
+    def restart_seconds(self, now: float) -> float | None:
+        """What the restart cost that began this attempt; None if it is not known, or not yet.
+
+        The first step ended when those that are measured began. It is a step like the others, and no cost.
+        """
+        if self.saving_seconds is None or self.started_at is None or self.measured_steps <= 0:
+            return None
+        steps_seconds = self.measured_seconds * (1 + 1 / self.measured_steps)
+        return self.saving_seconds + max(now - self.started_at - steps_seconds, 0.0)
 
     def ended(self, part: Part, message: pb.TaskEnded) -> None:
         """Take in the end of a rank."""

@@ -124,12 +124,14 @@ class Book:
     def apply(self, event: Event, note: Note, commands: Sequence[Command]) -> set[str]:
         """Take in an event with the scheduler's answer; returns the jobs whose records changed."""
         changed = self._take_in(event, note)
+        moved = {command.job: command.type for command in commands if isinstance(command, Launch)}
         for command in commands:
             if isinstance(command, Launch):
                 self._launched(event.time, command)
                 changed.add(command.job)
             elif isinstance(command, Stop):
-                self.records[command.job].turn(event.time, pb.PREEMPTED, _why_stopped(event))
+                reason = _why_stopped(event, moved.get(command.job))
+                self.records[command.job].turn(event.time, pb.PREEMPTED, reason)
                 changed.add(command.job)
         return changed
 
@@ -155,7 +157,7 @@ class Book:
         job = event.job.id
         request = ParseDict(note["request"], pb.JobRequest())
         self.records[job] = Record(
-            job, request, event.time, [Transition(event.time, pb.QUEUED, "waiting for the next round")]
+            job, request, event.time, [Transition(event.time, pb.QUEUED, "waiting for accelerators")]
         )
         self.next_number = max(self.next_number, int(job) + 1)
         if key := note.get("key"):
@@ -203,7 +205,9 @@ class Book:
         return book
 
 
-def _why_stopped(event: Event) -> str:
+def _why_stopped(event: Event, moves_to: str | None) -> str:
     if isinstance(event, ServerLost):
         return f"server {event.server} is gone or drained"
+    if moves_to is not None:
+        return f"moves to {moves_to}"
     return "others are owed more time"

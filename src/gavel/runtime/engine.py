@@ -318,9 +318,13 @@ class Engine:
         return Record.of(found) if found is not None else None
 
     def round_due(self) -> None:
-        """A round is over: count what everyone has done, then plan."""
-        self.fleet.progress()
-        self.post(RoundDue(self.clock()), {})
+        """The scheduler asked to be woken: count what all jobs have done, then let it plan.
+
+        During a round it only needs to know how many steps are left; how fast jobs are is told when the round is over.
+        """
+        now, ends = self.clock(), self.scheduler.round_ends
+        self.fleet.progress(rates=ends is None or now >= ends)
+        self.post(RoundDue(now), {})
 
     def keep_state(self) -> None:
         """Write the whole state down, so that a restart need not read the journal from its beginning."""

@@ -21,6 +21,7 @@ from gavel.core.events import (
     JobsProgressed,
     Launch,
     RateMeasured,
+    RestartMeasured,
     ServerJoined,
     ServerLost,
 )
@@ -120,6 +121,8 @@ class Fleet:
     """By job and agent: until when the job may still run at an agent that is lost."""
     counted: dict[str, float] = field(default_factory=dict)
     """By job: its steps once everything posted has taken effect; the book may not say so yet."""
+    saving: dict[str, float] = field(default_factory=dict)
+    """By job that counts steps: how long its last attempt took to save and leave, while no other has begun."""
     renewed_until: float = 0.0
     _safe: list[Callable[[], None]] = field(default_factory=list)
     """Acknowledgements of what will be in the journal once everything posted is."""
@@ -199,7 +202,7 @@ class Fleet:
             part = attempt.part_at(member.name) if attempt else None
             if attempt and part and attempt.number == status.attempt:
                 part.confirmed = True
-                attempt.heard(status)
+                self._hear(attempt, status)
                 if attempt.stopping:
                     self._send_stop(attempt, part)
             else:
@@ -227,7 +230,7 @@ class Fleet:
             attempt = self.attempts.get(status.job)
             if attempt and attempt.number == status.attempt and (part := attempt.part_at(name)):
                 part.confirmed = True
-                attempt.heard(status)
+                self._hear(attempt, status)
             elif (name, status.attempt, status.rank) not in self.strays.get(status.job, set()):
                 self._stray(member, status)
         patience = self.settings.heartbeat_seconds * MISSED_HEARTBEATS
@@ -238,6 +241,15 @@ class Fleet:
             if self.clock() - part.sent_at > patience:
                 self._lose(attempt, part, f"{name} lost it")
 
+    def _hear(self, attempt: Attempt, status: pb.TaskStatus) -> None:
+        """Take in how far an attempt is; its first steps show what the restart before them cost."""
+        attempt.heard(status)
+        now = self.clock()
+        seconds = attempt.restart_seconds(now)
+        if seconds is not None:
+            attempt.saving_seconds = None
+            self.post(RestartMeasured(now, attempt.job, seconds), {})
+
     def started(self, name: str, message: pb.TaskStarted) -> None:
         """A rank runs; the first one of a gang says where the others find it."""
         attempt = self.attempts.get(message.job)
@@ -245,6 +257,8 @@ class Fleet:
             return
         if part := attempt.part_at(name):
             part.confirmed = True
+        if message.rank == 0 and attempt.started_at is None:
+            attempt.started_at = self.clock()
         if message.rank == 0 and message.master_port:
             attempt.ports = message
             for part in attempt.parts:
@@ -306,8 +320,10 @@ class Fleet:
         agent_of = {server.name: member.name for member in self.members.values() for server in member.servers.values()}
         if not all(server in agent_of for server in command.accelerators):
             return  # a server is gone; the scheduler has heard, or is about to
-        lease = self.clock() + self._lease_seconds(command.until)
+        # It may have waited for its earlier attempt beyond the round that it was launched in.
+        lease = self.clock() + self._lease_seconds(max(command.until, self.renewed_until))
         attempt = Attempt(command, self.book[command.job].attempts, parts_of(command, agent_of), lease)
+        attempt.saving_seconds = self.saving.pop(command.job, None)
         self.attempts[command.job] = attempt
         self._send_start(attempt, attempt.parts[0])
 
@@ -340,13 +356,22 @@ class Fleet:
     def stop(self, job: str) -> None:
         """Have a job save a checkpoint and leave."""
         if self.waiting.pop(job, None) is None and job in self.attempts:
-            self._stop(self.attempts[job], at_once=False)
-            self._settle(self.attempts[job])
+            attempt = self.attempts[job]
+            if self._reaches(attempt):
+                attempt.stopped_at = self.clock()
+            self._stop(attempt, at_once=False)
+            self._settle(attempt)
+
+    def _reaches(self, attempt: Attempt) -> bool:
+        """Whether every agent of an attempt hears what it is told now."""
+        members = [self.members.get(part.agent) for part in attempt.parts]
+        return all(member is not None and member.link is not None for member in members)
 
     def closed(self, job: str) -> None:
         """The scheduler has heard that a job is over: end what still runs of it, without a checkpoint."""
         self.waiting.pop(job, None)
         self.counted.pop(job, None)
+        self.saving.pop(job, None)
         self.finished.discard(job)
         if job in self.attempts:
             self.finished.add(job)
@@ -408,7 +433,8 @@ class Fleet:
         if job in self.finished:
             self.finished.discard(job)
             return
-        self._count(attempt, final=True)
+        self._count([attempt], final=True)
+        self._measure(attempt)
         self._leave_alone(attempt)
         if attempt.crash is not None:
             self._failed(attempt)
@@ -416,7 +442,10 @@ class Fleet:
             self.finished.add(job)
             self.waiting.pop(job, None)
             self.post(JobFinished(now, job), {})
-        elif not attempt.stopping:
+        elif attempt.stopping:
+            if attempt.stopped_at is not None and attempt.steps is not None:
+                self.saving[job] = now - attempt.stopped_at
+        else:
             self.post(JobFailed(now, job, "its lease ended before the scheduler renewed it"), {"counts": False})
         self._start_waiting(job)
 
@@ -461,28 +490,37 @@ class Fleet:
                 del self.strays[job]
                 self._start_waiting(job)
 
-    def progress(self) -> None:
-        """Post what running jobs have done since this was last asked, and how fast they were."""
-        for attempt in self.attempts.values():
-            self._count(attempt, final=False)
+    def progress(self, *, rates: bool = True) -> None:
+        """Post what running jobs have done since this was last asked, all in one event, and how fast they were."""
+        attempts = list(self.attempts.values())
+        self._count(attempts)
+        if rates:
+            for attempt in attempts:
+                self._measure(attempt)
 
-    def _count(self, attempt: Attempt, *, final: bool) -> None:
-        if attempt.steps is None or attempt.job not in self.book:
-            return
-        record, now = self.book[attempt.job], self.clock()
-        # What no checkpoint holds is lost with the process.
-        total = attempt.saved_steps if final and not attempt.done else attempt.steps
-        before = self.counted.get(attempt.job, record.steps_done)
-        if total != before:
-            self.counted[attempt.job] = total
-            self.post(JobsProgressed(now, (attempt.job,), np.array([total - before])), {})
-        if attempt.crash is not None:
-            return  # who knows how it ran
+    def _count(self, attempts: Iterable[Attempt], *, final: bool = False) -> None:
+        """Post the steps of attempts; of those that are over, what no checkpoint holds is lost with the process."""
+        done: dict[str, float] = {}
+        for attempt in attempts:
+            if attempt.steps is None or attempt.job not in self.book:
+                continue
+            total = attempt.saved_steps if final and not attempt.done else attempt.steps
+            before = self.counted.get(attempt.job, self.book[attempt.job].steps_done)
+            if total != before:
+                self.counted[attempt.job] = total
+                done[attempt.job] = total - before
+        if done:
+            self.post(JobsProgressed(self.clock(), tuple(done), np.array(list(done.values()))), {})
+
+    def _measure(self, attempt: Attempt) -> None:
+        """Post how fast an attempt has been since this was last asked."""
+        if attempt.crash is not None or attempt.job not in self.book:
+            return  # how a job ran before it crashed says nothing
         if attempt.measured_seconds >= MEASURED_SECONDS and attempt.measured_steps > 0:
             rate = attempt.measured_steps / attempt.measured_seconds
             beside = attempt.launch.beside
             close = attempt.launch.consolidated
-            self.post(RateMeasured(now, attempt.job, attempt.launch.type, rate, close, beside), {})
+            self.post(RateMeasured(self.clock(), attempt.job, attempt.launch.type, rate, close, beside), {})
             attempt.measured_steps = attempt.measured_seconds = 0.0
 
     def tick(self) -> None:

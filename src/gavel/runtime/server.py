@@ -53,6 +53,8 @@ class ServeSettings:
     mechanism: str = DEFAULT
     round_seconds: float = 360.0
     min_seconds_between_allocations: float = 0.0
+    restart_seconds: float = 10.0
+    """What a restart costs jobs of templates for which it has not been measured."""
     solve_limit_seconds: float = 60.0
     """A solve that takes longer is given up: the old allocation stays in force, and the next round asks again."""
     throughputs: str = "builtin"
@@ -118,6 +120,7 @@ def _rounds(settings: ServeSettings) -> Settings:
         min_seconds_between_allocations=settings.min_seconds_between_allocations,
         start_mid_round=starts_mid_round(settings.mechanism),
         solve_patience_seconds=min(1.0, settings.round_seconds / 4),
+        restart_seconds=settings.restart_seconds,
         open_entities=not settings.entities,
     )
 

@@ -25,6 +25,7 @@ from gavel.core.events import (
     RateMeasured,
     RatesProfiled,
     Renew,
+    RestartMeasured,
     RoundDue,
     ServerJoined,
     ServerLost,
@@ -64,6 +65,11 @@ Profile = tuple[str, int, tuple[str, ...] | None]
 """What jobs that run alike have in common: template, workers, and the types they may run on (None: all)."""
 
 
+RESTART_WEIGHT = 0.25
+"""How much the newest restart counts in what restarts of its template are taken to cost."""
+RESTART_MATTERS = 1.25
+"""A cost of restarts that changed by more than this factor is worth a new allocation, with which it is taken up."""
+
 PLACEMENT_MATTERS = 1.05
 """A gang that gains less than this by sitting together is not worth moving others for."""
 
@@ -102,6 +108,10 @@ class Scheduler:
         """By profile: (types, 2), consolidated and unconsolidated."""
         self._held: dict[int, float] = {}
         """Slots of jobs that failed, and until when they do not run."""
+        self._restarts: dict[str, float] = {}
+        """By template: what its restarts cost, in seconds, averaged over those that were measured."""
+        self._restarts_in_use: dict[str, float] = {}
+        """The same, as the mechanism is told: it changes only with an allocation, because settled plans rest on it."""
         self._changed = False
         self._solved_at = -np.inf
         self._solve_number = 0
@@ -165,6 +175,8 @@ class Scheduler:
                 return self._failed(event)
             case RateMeasured():
                 return self._measured(event)
+            case RestartMeasured():
+                return self._restart_measured(event)
             case RatesProfiled():
                 return self._profiled(event)
             case ServerJoined():
@@ -190,6 +202,27 @@ class Scheduler:
         elif self.table.learn(self._condition(event.job, event.type, event.beside, event.consolidated), event.rate):
             self._rates_changed(alone=event.beside is None)
         return []
+
+    def _restart_measured(self, event: RestartMeasured) -> list[Command]:
+        """Let what a restart of a template is taken to cost follow what was measured."""
+        if event.job in self.roster and 0.0 <= event.seconds < np.inf:
+            template = self.templates[self.roster.profile[self.roster.slot_of[event.job]]]
+            before = self._restarts.get(template, event.seconds)
+            now = self._restarts[template] = before + RESTART_WEIGHT * (event.seconds - before)
+            low, high = sorted((now, self.restart_seconds(template)))
+            self._changed = self._changed or high > low * RESTART_MATTERS
+        return []
+
+    def restart_seconds(self, template: str) -> float:
+        """What a restart of a template is taken to cost."""
+        return self._restarts_in_use.get(template, self.settings.restart_seconds)
+
+    def _restart_costs(self) -> Floats:
+        """By slot."""
+        if not self._restarts_in_use:
+            return np.full(len(self.roster.workers), self.settings.restart_seconds)
+        costs = np.array([self.restart_seconds(template) for template in self.templates])
+        return np.asarray(costs[self.roster.profile])
 
     def _profiled(self, event: RatesProfiled) -> list[Command]:
         """Believe what was found out about a template, and about the one beside it."""
@@ -288,7 +321,7 @@ class Scheduler:
         if event.not_before is not None:
             self._held[self.roster.slot_of[event.job]] = event.not_before
             self._changed = True
-        return commands + self._look_for_work(event.time)
+        return commands + (self._look_for_work(event.time) or self._wake_after_pauses(event.time))
 
     def _blame(self, event: JobFailed) -> None:
         """Tell the table under which condition a job failed: a pair that does not fit is not to be tried again."""
@@ -358,10 +391,22 @@ class Scheduler:
         if not self.placed:
             self._round_ends = time
             return [WakeAt(time)]
-        if not self.settings.start_mid_round or self._waking == time or not self._has_room():
+        if not self.settings.start_mid_round or self._waking is not None or not self._has_room():
             return []
         self._waking = time
         return [WakeAt(time)]
+
+    def _wake_after_pauses(self, time: float) -> list[Command]:
+        """Wake up during the round for a job that has paused long enough by then."""
+        if not self.settings.start_mid_round or self._waking is not None or not self._is_mid_round(time):
+            return []  # the next plan will see to it
+        return [WakeAt(self._next_wake())]
+
+    def _next_wake(self) -> float:
+        """When the round ends, or earlier the first pause after a failure."""
+        assert self._round_ends is not None  # noqa: S101 - a round has begun
+        pauses = list(self._held.values()) if self.settings.start_mid_round else []
+        return min(self._round_ends, min(pauses, default=np.inf))
 
     def _has_room(self) -> bool:
         """Whether idle accelerators could be used: by a job that waits, or by one that would run faster there."""
@@ -377,6 +422,7 @@ class Scheduler:
         self.account(time)
         self._waking = None
         if self._is_mid_round(time):
+            self._release(time)
             return self._plan(time)
         late = self._awaiting is not None
         self._awaiting = None
@@ -421,6 +467,7 @@ class Scheduler:
         jobs = event.allocation.problem.jobs
         slots = np.fromiter(map(self.roster.slot_of.get, jobs.ids, repeat(-1)), dtype=np.intp, count=len(jobs))
         self.allocation, self.allocated_at = event.allocation, event.time
+        self._restarts_in_use = dict(self._restarts)
         self.mechanism.adopt(event.allocation, slots)
         self._changed = self._changed or bool((slots < 0).any())  # somebody left while the solver worked
         if self._awaiting != event.number:
@@ -452,7 +499,8 @@ class Scheduler:
         if not mid_round or self._round_ends is None:
             self._round_ends = time + self.settings.round_seconds
         until, self._accounted_until = self._round_ends, time
-        lease: list[Command] = [WakeAt(until)] if mid_round else [Renew(until), WakeAt(until)]
+        wake = WakeAt(self._next_wake())
+        lease: list[Command] = [wake] if mid_round else [Renew(until), wake]
         unchanged = len(runs) == len(self.placed) and all(map(self.placed.__contains__, runs))
         if unchanged and (mid_round or not self._scattered):
             return lease
@@ -564,7 +612,7 @@ class Scheduler:
             received=roster.received,
             launched=roster.launched,
             arrival=roster.arrival,
-            restart=np.full(len(roster.workers), self.settings.restart_seconds),
+            restart=self._restart_costs(),
             team=self._teams[roster.entity],
             round_seconds=self.settings.round_seconds,
             mid_round=mid_round,

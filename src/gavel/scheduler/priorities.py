@@ -153,7 +153,8 @@ class Priorities:
         types = self._target.shape[1]
         if not self.knows_speeds:
             return rng.permutation(types)
-        rates = given.rates[sorted({slot for members in self._combos for slot in members})]
+        slots = sorted({slot for members in self._combos for slot in members})
+        rates = given.rates[slots, :types]  # types that came since have no share
         speed = (rates / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)).mean(axis=0)
         places = np.empty(types, dtype=np.intp)
         places[np.argsort(-speed, kind="stable")] = np.arange(types)

@@ -7,7 +7,7 @@ that has learned with what it has learned.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,8 @@ class _State:
     allocation: Allocation | None
     unanswered: Solve | None
     accelerator_seconds: Floats
+    restarts: Mapping[str, float] = field(default_factory=dict)
+    restarts_in_use: Mapping[str, float] = field(default_factory=dict)
 
 
 def dump(scheduler: Scheduler) -> dict[str, Any]:
@@ -89,6 +91,8 @@ def dump(scheduler: Scheduler) -> dict[str, Any]:
             scheduler.allocation,
             scheduler.unanswered,
             scheduler.accelerator_seconds,
+            scheduler._restarts,
+            scheduler._restarts_in_use,
         )
     )
 
@@ -111,6 +115,7 @@ def restore(
     scheduler._profiles = {profile: number for number, profile in enumerate(state.profiles)}
     scheduler._rates, scheduler._problem_base = list(state.rates), _with_servers(state.base, scheduler.floors)
     scheduler._held = dict(state.held)
+    scheduler._restarts, scheduler._restarts_in_use = dict(state.restarts), dict(state.restarts_in_use)
     here = scheduler.roster.active
     if tuple(scheduler.entities) != state.entities:
         scheduler._problem_base = None

@@ -129,7 +129,7 @@ class GavelServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """No new work for an agent; its jobs move at the end of the round, or stay drained until it attaches anew.
+        """No new work for an agent; its jobs save, leave and start elsewhere. It stays drained until it is restarted.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
