@@ -154,7 +154,10 @@ def test_a_trace_may_come_from_standard_input(
         (["--static", "3", "--policy", "allox", "--multi-worker", "--seed", "4"], "allox matches single-worker jobs"),
         (["--static", "3", "--policy", "fifo", "--normalised"], "--normalised is for max_throughput, min_cost, min_c"),
         (["--static", "3", "--ideal", "--mechanism", "plain"], "without a mechanism; leave out plain"),
-        (["--static", "3", "--restart-seconds", "60", "--round-seconds", "60"], "would never make a step"),
+        (
+            ["--static", "3", "--restart-seconds", "60", "--round-seconds", "60", "--mechanism", "plain"],
+            "would never make a step",
+        ),
         (["--static", "3", "--prices", "v100"], "'v100' is not of the form type=dollars"),
         (["--static", "3", "--prices", "v100=0"], "'v100=0' is not of the form type=dollars"),
         (["--static", "3", "--prices", "a100=1"], "the cluster has no a100; its types are: v100, k80"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from virtual_fleet import VirtualFleet
+from virtual_fleet import SETTINGS, VirtualFleet
 
 from gavel.core.codec import encode_command
 from gavel.core.throughputs import builtin_table
@@ -168,3 +168,24 @@ def test_an_agent_that_comes_back_late_has_its_jobs_stopped_before_they_start_el
     world.run_until_over()  # nothing runs twice: the fleet looks after every step
     completed(world)
     assert len(jobs) == 3
+
+
+@pytest.mark.parametrize("events_between_states", [3, 5_000])
+@pytest.mark.parametrize("seconds_later", [0.0, 1.0, 5.0])
+def test_a_scheduler_that_restarts_still_knows_what_a_lost_agent_may_run(
+    small_cluster: Build, seconds_later: float, events_between_states: int
+) -> None:
+    """Rounds are long, so leases are: the job of the lost agent must not start elsewhere before its lease ends."""
+    world = small_cluster(5, round_seconds=40.0, events_between_states=events_between_states)
+    job = world.submit(steps=2_000.0)
+    world.run(6.0)
+    agent = next(agent for agent in world.agents.values() if agent.tasks)
+    assert agent.wire is not None
+    agent.away_until = world.now + 1_000.0
+    agent.wire.close()
+    world.run(SETTINGS.agent_timeout_seconds + 1.0 + seconds_later)
+    assert agent.tasks  # it is given up, and still runs under its lease
+    world.kill_scheduler(1.0)
+    world.run(20.0)  # nothing runs twice: the fleet looks after every step
+    world.run_until_over()
+    assert world.record(job).state == pb.COMPLETED

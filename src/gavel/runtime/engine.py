@@ -23,6 +23,8 @@ from gavel.core.events import (
     Launch,
     Renew,
     RoundDue,
+    ServerJoined,
+    ServerLost,
     Solve,
     SolveFailed,
     Stop,
@@ -30,7 +32,7 @@ from gavel.core.events import (
 )
 from gavel.core.problem import Problem
 from gavel.runtime.book import Book, Note, Record
-from gavel.runtime.fleet import Fleet, FleetSettings
+from gavel.runtime.fleet import Fleet, FleetSettings, agent_name
 from gavel.runtime.journal import Journal
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler
@@ -65,6 +67,8 @@ class Recovered:
     renewed_until: float = 0.0
     launches: dict[str, Launch] = field(default_factory=dict)
     """The last launch of each job that runs."""
+    fences: dict[tuple[str, str], float] = field(default_factory=dict)
+    """By job and lost agent: until when the job may still run there, so that it must not start elsewhere."""
     time: float = 0.0
 
     def apply(self, event: Event, note: Note) -> tuple[list[Command], set[str]]:
@@ -87,7 +91,21 @@ class Recovered:
                     self.launches.pop(command.job, None)
         if isinstance(event, JobFinished | JobCancelled | JobFailed):
             self.launches.pop(event.job, None)
+        self._fence(event, note)
         return commands, changed
+
+    def _fence(self, event: Event, note: Note) -> None:
+        """Remember what a lost agent may still run, until its leases end or it comes back and says what runs there."""
+        match event:
+            case ServerLost():
+                agent = agent_name(event.server)
+                fenced = {(job, agent): until for job, until in note.get("fences", {}).items()}
+                self.fences = {key: until for key, until in self.fences.items() if until > event.time} | fenced
+            case ServerJoined():
+                back = agent_name(event.server.name)
+                self.fences = {key: until for key, until in self.fences.items() if key[1] != back}
+            case _:
+                pass
 
     def servers(self) -> list[Server]:
         """Every server that the scheduler counts on."""
@@ -160,6 +178,7 @@ def _recovered(document: Mapping[str, Any], restored: Callable[[Mapping[str, Any
         wake=document["wake"],
         renewed_until=document["renewed_until"],
         launches=launches,
+        fences={(job, agent): until for job, agent, until in document.get("fences", ())},
         time=document["time"],
     )
 
@@ -183,6 +202,7 @@ def document_of(here: Recovered) -> dict[str, Any]:
             }
             for launch in here.launches.values()
         ],
+        "fences": [[job, agent, until] for (job, agent), until in here.fences.items()],
         "time": here.time,
     }
 
@@ -247,6 +267,7 @@ class Engine:
         """Go on where the journal ends: agents are expected back, an unanswered question is asked again."""
         self._world = world
         here = self.here
+        self.fleet.fences.update(here.fences)
         if servers := here.servers():
             self.fleet.expect(servers, here.launches, here.renewed_until)
         if here.scheduler.unanswered is not None:

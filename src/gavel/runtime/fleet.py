@@ -559,9 +559,10 @@ class Fleet:
             if any(agent == member.name for agent, _, _ in strays):
                 self.fences[job, member.name] = now + self.settings.ending_seconds
             self._forget_strays(job, {stray for stray in strays if stray[0] == member.name})
+        fenced = {job: until for (job, agent), until in self.fences.items() if agent == member.name}
         if not member.draining:
             for server in member.servers.values():
-                self.post(ServerLost(now, server.name), {})
+                self.post(ServerLost(now, server.name), {"fences": fenced} if fenced else {})
 
     # ---- after a restart of the scheduler ----
 
@@ -570,7 +571,7 @@ class Fleet:
         now = self.clock()
         self.renewed_until = renewed_until
         for server in servers:
-            name = server.name.partition(":")[0]
+            name = agent_name(server.name)
             member = self.members.setdefault(name, Member(name, "", {}, "", now, None))
             member.servers[server.type] = server
             self.expected[name] = now + self.settings.agent_timeout_seconds
@@ -581,6 +582,15 @@ class Fleet:
             for part in parts:
                 part.sent_at = now
             self.attempts[job] = Attempt(launch, self.book[job].attempts, parts, lease)
+
+
+def agent_name(server: str) -> str:
+    """The agent that a server belongs to.
+
+    >>> agent_name("lab3"), agent_name("lab3:v100")
+    ('lab3', 'lab3')
+    """
+    return server.partition(":")[0]
 
 
 def servers_of(hello: pb.Hello) -> dict[str, Server]:
