@@ -9,8 +9,10 @@ from gavel.core.own import is_own
 from gavel.policies.policy import Policy
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.own import Checked, load
+from gavel.scheduler.patience import Patience
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
+from gavel.scheduler.rules import Rules
 
 MechanismName = Literal["credits", "priorities", "plain"]
 """Ours: the restart-aware one; the paper's priorities; and those to the letter, where jobs start with a round only."""
@@ -19,7 +21,14 @@ MECHANISMS: tuple[str, ...] = get_args(MechanismName)
 DEFAULT: MechanismName = "credits"
 
 
-def mechanism_for(policy: Policy, name: str = DEFAULT, *, agnostic: bool = False, forgiving: bool = False) -> Mechanism:
+def mechanism_for(
+    policy: Policy,
+    name: str = DEFAULT,
+    *,
+    agnostic: bool = False,
+    forgiving: bool = False,
+    patience: Patience | None = None,
+) -> Mechanism:
     """A new mechanism of that name for a policy; `module.NAME` is one of the user's own.
 
     Policies that keep deadlines are realised by priorities: credits would miss them. A `forgiving` mechanism of the
@@ -28,8 +37,11 @@ def mechanism_for(policy: Policy, name: str = DEFAULT, *, agnostic: bool = False
     if is_own(name):
         return load(name, forgiving=forgiving)
     _check_ours(name)
-    make = Credits if name == "credits" and not policy.punctual else Priorities
-    return make(knows_speeds=policy.knows_speeds and not agnostic, thrifty=policy.thrifty)
+    knows_speeds = policy.knows_speeds and not agnostic
+    if name == "credits" and not policy.punctual:
+        rules = None if patience is None else Rules(patience=patience)
+        return Credits(rules, knows_speeds=knows_speeds, thrifty=policy.thrifty)
+    return Priorities(knows_speeds=knows_speeds, thrifty=policy.thrifty)
 
 
 def starts_mid_round(name: str) -> bool:

@@ -30,6 +30,7 @@ from gavel.runtime.logs import Logs
 from gavel.runtime.service import Service
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
+from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import Mechanism
 from gavel.wire import DEFAULT_ADDRESS, SERVER_OPTIONS
 from gavel.wire import gavel_pb2_grpc as stubs
@@ -55,6 +56,8 @@ class ServeSettings:
     min_seconds_between_allocations: float = 0.0
     restart_seconds: float = 10.0
     """What a restart costs jobs of templates for which it has not been measured."""
+    patience: Patience = field(default_factory=Patience)
+    """How long jobs wait for each other; other than usual where time is compressed."""
     solve_limit_seconds: float = 60.0
     """A solve that takes longer is given up: the old allocation stays in force, and the next round asks again."""
     throughputs: str = "builtin"
@@ -110,7 +113,9 @@ def _with(table: LearnedTable, profiled: Sequence[ThroughputTable]) -> LearnedTa
 
 def _mechanism(settings: ServeSettings) -> Mechanism:
     policy = find_policy(settings.policy)
-    return mechanism_for(policy, settings.mechanism, agnostic=settings.agnostic, forgiving=True)
+    return mechanism_for(
+        policy, settings.mechanism, agnostic=settings.agnostic, forgiving=True, patience=settings.patience
+    )
 
 
 def _rounds(settings: ServeSettings) -> Settings:

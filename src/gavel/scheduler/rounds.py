@@ -155,11 +155,17 @@ def cheapest_types(rates: Floats, prices: Floats) -> Bools:
 
 
 def offers(
-    given: RoundInput, free: Sequence[int], taken: Container[int], prices: Floats | None = None
+    given: RoundInput,
+    free: Sequence[int],
+    taken: Container[int],
+    prices: Floats | None = None,
+    *,
+    by_speed: bool = True,
 ) -> list[tuple[int, int]]:
     """Jobs that do not run and could use an idle accelerator, as (slot, type): where a job runs best comes first.
 
-    Where prices are given, a job is offered only the types on which a step costs it least.
+    Where speeds do not matter, the type with most idle accelerators comes first. Where prices are given, a job is
+    offered only the types on which a step costs it least.
     """
     open_types = [kind for kind, count in enumerate(free) if count > 0]
     if not open_types:
@@ -175,5 +181,5 @@ def offers(
     if prices is not None:
         fitting &= cheapest_types(rates, prices)
     job, kind = np.nonzero(fitting)
-    order = np.lexsort((slots[job], -relative[job, kind]))
+    order = np.lexsort((slots[job], -(relative[job, kind] if by_speed else np.asarray(free)[kind])))
     return [(int(slots[job[at]]), int(kind[at])) for at in order]

@@ -59,7 +59,7 @@ def plan(ledger: Ledger, given: RoundInput, rules: Rules, prices: Floats | None 
     held = hold_for_gangs(draft) if rules.holding else {}
     while serve(draft, rules) and draft.waiting and any(draft.free):
         pass  # runs that moved have left room, perhaps for jobs that are owed it
-    seat_idle(draft, prices)
+    seat_idle(draft, rules, prices)
     if rules.knows_speeds and rules.upgrading:
         upgrade(draft, rules, prices)
     for kind, count in held.items():
@@ -367,7 +367,7 @@ def fewest(runs: list[Run], needed: int) -> list[Run] | None:
 # Idle accelerators
 
 
-def seat_idle(draft: Draft, prices: Floats | None) -> None:
+def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     """Give idle accelerators to jobs that can use them; first to those that ran there a moment ago."""
     for run in list(draft.stopped.values()):
         if run.workers <= draft.free[run.type_index] and draft.run_of.keys().isdisjoint(run.members):
@@ -375,7 +375,7 @@ def seat_idle(draft: Draft, prices: Floats | None) -> None:
     again = True
     while again and any(draft.free) and draft.waiting:
         again = False
-        for slot, kind in offers(draft.given, draft.free, draft.run_of, prices):
+        for slot, kind in offers(draft.given, draft.free, draft.run_of, prices, by_speed=rules.knows_speeds):
             fits = slot not in draft.run_of and int(draft.given.workers[slot]) <= draft.free[kind]
             if fits and _take((slot,), kind, (), draft):
                 again = draft.has_teams  # a job that had to let an earlier one pass may start now

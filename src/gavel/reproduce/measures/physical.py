@@ -6,7 +6,7 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import grpc
@@ -26,6 +26,7 @@ from gavel.runtime.local import EMULATED_PROGRAM, local_cluster
 from gavel.runtime.server import Running, ServeSettings
 from gavel.runtime.views import job_view
 from gavel.scheduler.machine import Settings
+from gavel.scheduler.patience import Patience
 from gavel.sim.simulate import simulate
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
@@ -34,7 +35,7 @@ from gavel.workload.trace import Trace, TraceJob
 CLUSTER = {"v100": 2, "p100": 4, "k80": 6}
 """A quarter of the paper's 8, 16 and 24: more processes would wait for each other's start on a small machine."""
 ROUND_SECONDS = 360.0
-"""Of the trace. Longer rounds are less patient, which those of compressed time, never long, would not be."""
+"""Of the trace."""
 START_SECONDS = 0.5
 """What it takes to stop a process at a checkpoint and to start another one here, as the simulator is told."""
 
@@ -192,6 +193,8 @@ async def _live(trace: Trace, plan: Plan, contender: Contender) -> list[float]:
         agnostic=contender.agnostic,
         space_sharing=contender.space_sharing,
         round_seconds=ROUND_SECONDS / plan.time_scale,
+        restart_seconds=START_SECONDS,
+        patience=_compressed(Patience(), plan.time_scale),
         fleet=FleetSettings(heartbeat_seconds=0.5, checkpoint_grace_seconds=10.0, terminate_grace_seconds=2.0),
     )
     servers = {f"{kind}-server": f"{kind}={count}" for kind, count in CLUSTER.items()}
@@ -202,6 +205,12 @@ async def _live(trace: Trace, plan: Plan, contender: Contender) -> list[float]:
             ids = await _submit(running, trace, plan, program)
             views = await _all_over(running, ids, plan)
     return [(view.ended - view.submitted) * plan.time_scale for view in views]
+
+
+def _compressed(patience: Patience, time_scale: float) -> Patience:
+    """As patient in the time of the trace as the simulator is."""
+    horizon, cheapest = patience.horizon_seconds / time_scale, patience.cheapest_restart_seconds / time_scale
+    return replace(patience, horizon_seconds=horizon, cheapest_restart_seconds=cheapest)
 
 
 async def _submit(running: Running, trace: Trace, plan: Plan, program: Path) -> list[str]:
@@ -234,14 +243,15 @@ async def _all_over(running: Running, ids: list[str], plan: Plan) -> list[pb.Job
 
 
 def _simulated(trace: Trace, plan: Plan, contender: Contender) -> list[float]:
+    cost = START_SECONDS * plan.time_scale
     outcome = simulate(
         trace,
         parse_cluster(",".join(f"{kind}={count}" for kind, count in CLUSTER.items())),
         builtin_table(),
         lambda problem: allocate(problem, contender.policy, heterogeneity_agnostic=contender.agnostic),
         mechanism_for(find_policy(contender.policy), agnostic=contender.agnostic),
-        Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing),
-        restart_seconds=START_SECONDS * plan.time_scale,
+        Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing, restart_seconds=cost),
+        restart_seconds=cost,
     )
     return [outcome.jobs[job.id].seconds for job in trace.jobs]
 
