@@ -487,3 +487,19 @@ def test_a_restored_scheduler_knows_what_restarts_cost() -> None:
     for each in (machine, again):
         settle(each, RoundDue(360.0))
     assert cost_of(again, "j0") == cost_of(machine, "j0") == 40.0
+
+
+def test_a_mechanism_is_told_of_every_second_that_passes_also_of_those_between_rounds() -> None:
+    """Two jobs on one accelerator: the one that waits falls behind by as long as it waits."""
+    mechanism = Credits()
+    machine = scheduler(mechanism)
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 1)))
+    for name in ("first", "second"):
+        machine.handle(JobSubmitted(0.0, job(name)))
+    settle(machine, RoundDue(0.0))
+    machine.account(250.0)
+    waiting = machine.roster.slot_of["second"]
+    assert machine.roster.running_on[waiting] == 0
+    assert mechanism.ledger.lag[waiting] == pytest.approx(250.0)
+    machine.account(300.0)
+    assert mechanism.ledger.lag[waiting] == pytest.approx(300.0)

@@ -356,6 +356,27 @@ def test_during_a_round_no_run_is_stopped_for_another_job(
         given = replace(next_input(later, filled, 260.0), mid_round=False)
 
 
+def test_during_a_round_no_run_yields_to_a_gang_however_much_it_is_owed() -> None:
+    """One accelerator is free, and three runs have long had their turn: they yield when the round ends."""
+    types = [AcceleratorType("v100", 4)]
+    jobs = [Job("gang", {"v100": 4.0}, workers=4), *(Job(f"s{n}", {"v100": 1.0}) for n in range(3))]
+    mechanism = adopted(Problem.of(types, jobs))
+    entries = mechanism.ledger.entries
+    entries.credit[:] = 0.0
+    entries.credit[entries.find((int(mechanism.ledger.class_of[0]), -1, 0))] = 1e6
+    given = round_input(
+        np.ones((4, 1)),
+        capacity=[4],
+        workers=np.array([4, 1, 1, 1]),
+        running=[Run((slot,), 0, 1) for slot in (1, 2, 3)],
+        waiting=np.array([0]),
+        started=np.ones(4, dtype=np.intp),
+        time=1e5,
+    )
+    assert mechanism.decide(replace(given, mid_round=True)) == given.running
+    assert [run.members for run in mechanism.decide(given)] == [(0,)]
+
+
 def test_room_during_a_round_goes_to_the_job_that_is_owed_most() -> None:
     types = [AcceleratorType("v100", 2)]
     mechanism = adopted(Problem.of(types, [Job("a", {"v100": 1.0}), Job("b", {"v100": 2.0}), Job("c", {"v100": 3.0})]))
