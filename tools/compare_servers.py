@@ -20,6 +20,7 @@ from gavel.core.allocation import Allocation
 from gavel.core.events import AllocationReady, Event, JobFinished, JobSubmitted
 from gavel.core.jobs import JobSpec
 from gavel.core.problem import Problem
+from gavel.policies.mechanisms import starts_mid_round
 from gavel.policies.registry import allocate
 from gavel.scheduler.machine import PLACEMENT_MATTERS, Scheduler, Settings
 from gavel.sim.experiment import Experiment, mechanism_of, prepare
@@ -119,7 +120,7 @@ def measured(experiment: Experiment, *, hidden: bool) -> tuple[Promises, float, 
         return allocate(without_servers(problem) if hidden else problem, experiment.policy, compare=False)
 
     scene, promises = prepare(experiment), Promises()
-    settings = Settings(round_seconds=experiment.round_seconds)
+    settings = Settings(round_seconds=experiment.round_seconds, start_mid_round=starts_mid_round(experiment.mechanism))
     outcome = simulate(
         scene.trace,
         scene.cluster,
