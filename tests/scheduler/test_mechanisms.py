@@ -278,10 +278,13 @@ def test_accelerators_are_held_for_a_gang_that_waits_for_its_first_turn() -> Non
 
 
 @pytest.mark.parametrize(("left", "stays"), [(4 * PATIENCE, True), (4 * PATIENCE + 60, False), (np.nan, False)])
-def test_a_run_that_is_about_to_end_is_not_displaced(left: float, stays: bool) -> None:
+@pytest.mark.parametrize("rates", [(1.0, 1.0), (1.0, 2.0)], ids=["equal jobs", "other jobs"])
+def test_a_run_that_is_about_to_end_is_not_displaced(left: float, stays: bool, rates: tuple[float, float]) -> None:
     """Its length has to be known: jobs of unknown length are treated like new ones."""
-    mechanism = adopted(equals(2))
-    given = round_input(np.ones((2, 1)), capacity=[1], started=np.ones(2, dtype=np.intp), steps=np.full(2, left))
+    speed = np.array(rates)
+    jobs = [Job(f"j{number}", {"v100": rate}) for number, rate in enumerate(rates)]
+    mechanism = adopted(Problem.of([AcceleratorType("v100", 1)], jobs))
+    given = round_input(speed[:, None], capacity=[1], started=np.ones(2, dtype=np.intp), steps=left * speed)
     seen = set()
     for _ in range(30):
         runs = mechanism.decide(given)
