@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from gavel.plots.plot import plot
     from gavel.policies.policy import Options, Policy
     from gavel.policies.registry import POLICIES, allocate
-    from gavel.scheduler.rounds import Mechanism, RoundInput, Run
+    from gavel.scheduler.rounds import Elapsed, Mechanism, Plan, RoundInput, Run
     from gavel.sim.api import SweepError, simulate, sweep
     from gavel.sim.experiment import Experiment
     from gavel.sim.records import JobRecord
@@ -81,7 +81,7 @@ _NAMES_BY_MODULE = {
     "gavel.plots.plot": ("plot",),
     "gavel.policies.policy": ("Options", "Policy"),
     "gavel.policies.registry": ("POLICIES", "allocate"),
-    "gavel.scheduler.rounds": ("Mechanism", "RoundInput", "Run"),
+    "gavel.scheduler.rounds": ("Elapsed", "Mechanism", "Plan", "RoundInput", "Run"),
     "gavel.sim.api": ("SweepError", "simulate", "sweep"),
     "gavel.sim.experiment": ("Experiment",),
     "gavel.sim.records": ("JobRecord",),
@@ -99,6 +99,7 @@ __all__ = [
     "Certificate",
     "CheckpointError",
     "Client",
+    "Elapsed",
     "Entity",
     "Experiment",
     "Figures",
@@ -117,6 +118,7 @@ __all__ = [
     "Options",
     "Pair",
     "PlacedRate",
+    "Plan",
     "PointRecord",
     "Policy",
     "Problem",

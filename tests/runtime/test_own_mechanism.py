@@ -16,6 +16,7 @@ from gavel.wire import gavel_pb2 as pb
 
 MODULE = """
 from pathlib import Path
+from gavel import Plan
 from gavel.scheduler.priorities import Priorities
 class Theirs(Priorities):
     def decide(self, given):
@@ -24,8 +25,8 @@ class Theirs(Priorities):
         return super().decide(given)
 class Forgetful:
     def adopt(self, allocation, slots): pass
-    def decide(self, given): return given.running
-    def account(self, runs, seconds): pass
+    def decide(self, given): return Plan()
+    def account(self, elapsed): pass
     def leave(self, slot): pass
 """
 Build = Callable[[str], VirtualFleet]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,7 +10,8 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Floats, Ints
-from gavel.scheduler.rounds import NO_TEAM, Mechanism, RoundInput, Run
+from gavel.scheduler.credits import Credits
+from gavel.scheduler.rounds import NO_TEAM, Elapsed, Mechanism, RoundInput, Run
 
 ROUND_SECONDS = 360.0
 RESTART_SECONDS = 10.0
@@ -26,6 +27,7 @@ def round_input(rates: Any, **given: Any) -> RoundInput:
         "number": 0,
         "time": 0.0,
         "running": [],
+        "rate_here": np.zeros(jobs),
         "waiting": np.arange(jobs),
         "workers": np.ones(jobs, dtype=np.intp),
         "started": np.zeros(jobs, dtype=np.intp),
@@ -37,7 +39,30 @@ def round_input(rates: Any, **given: Any) -> RoundInput:
         "team": np.full(jobs, NO_TEAM),
         "round_seconds": ROUND_SECONDS,
     }
-    return RoundInput(rates=rates, **{**usual, **given})
+    return _consistent(RoundInput(rates=rates, free=given["capacity"], **{**usual, **given}))
+
+
+def _consistent(given: RoundInput) -> RoundInput:
+    """The same, with what follows from its runs."""
+    free, rate_here = list(given.capacity), np.zeros(len(given.rates))
+    for run in given.running:
+        free[run.type_index] -= run.workers
+        rate_here[list(run.members)] = given.rates[list(run.members), run.type_index]
+    return replace(given, free=free, rate_here=rate_here)
+
+
+def decided(mechanism: Mechanism, given: RoundInput) -> list[Run]:
+    """Everything that runs after a mechanism, which knows what ran before, has decided."""
+    account(mechanism, given.running, 0.0)
+    given = _consistent(given)
+    return mechanism.decide(given).runs(given)
+
+
+def account(mechanism: Mechanism, runs: Collection[Run], seconds: float) -> None:
+    """Let these runs, and no others, have their accelerators for a while."""
+    known = mechanism.ledger.entry_of if isinstance(mechanism, Credits) else {}
+    begun = [run for run in runs if run not in known]
+    mechanism.account(Elapsed(seconds, runs, begun, [run for run in known if run not in runs]))
 
 
 def next_input(given: RoundInput, plan: list[Run], seconds: float | None = None) -> RoundInput:
@@ -53,7 +78,7 @@ def next_input(given: RoundInput, plan: list[Run], seconds: float | None = None)
                 launched[slot] = given.time
     busy = {slot for run in plan for slot in run.members}
     present = sorted({*given.waiting.tolist(), *(slot for run in given.running for slot in run.members)})
-    return replace(
+    later = replace(
         given,
         number=given.number + 1,
         time=given.time + seconds,
@@ -63,6 +88,7 @@ def next_input(given: RoundInput, plan: list[Run], seconds: float | None = None)
         launched=launched,
         received=received,
     )
+    return _consistent(later)
 
 
 @dataclass
@@ -95,12 +121,12 @@ def play(
     launches = 0
     mechanism.adopt(allocation, np.arange(len(problem.jobs)))
     for _ in range(rounds):
-        plan = mechanism.decide(given)
+        plan = decided(mechanism, given)
         assert_fits(plan, capacity, given.workers)
         if look is not None:
             look(given, plan)
         launches += len(set(plan) - set(given.running))
-        mechanism.account(plan, round_seconds)
+        account(mechanism, plan, round_seconds)
         given = next_input(given, plan)
     return Played(given.received / round_seconds, launches, given.time)
 

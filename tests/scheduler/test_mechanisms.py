@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from playing import ROUND_SECONDS, assert_fits, next_input, play, round_input, shares
+from playing import ROUND_SECONDS, account, assert_fits, decided, next_input, play, round_input, shares
 
 from gavel.core.cluster import AcceleratorType
 from gavel.core.jobs import Job, Pair
@@ -20,8 +20,8 @@ from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.priorities import Priorities
-from gavel.scheduler.rounds import Mechanism, RoundInput, Run
-from gavel.scheduler.rules import Rules, fewest, plan
+from gavel.scheduler.rounds import Mechanism, Plan, RoundInput, Run
+from gavel.scheduler.rules import Rules, draw_up, fewest
 from gavel.scheduler.settled import Settled
 
 PATIENCE = float(Patience().of(round_input(np.ones((1, 1)), capacity=[1]))[0])
@@ -202,9 +202,9 @@ def test_a_job_that_just_started_is_not_displaced_by_an_identical_one() -> None:
     given = round_input(np.ones((2, 1)), capacity=[1], round_seconds=30.0)
     starts = []
     for _ in range(8):
-        runs = mechanism.decide(given)
+        runs = decided(mechanism, given)
         starts.append(runs[0].members[0])
-        mechanism.account(runs, 30.0)
+        account(mechanism, runs, 30.0)
         given = next_input(given, runs)
     assert starts[:4] == [0, 0, 0, 0]  # 120 s: the first end of a round after a turn of 100 s
     assert starts[4:] == [1, 1, 1, 1]
@@ -227,20 +227,20 @@ def test_a_new_job_gets_its_first_turn_however_much_its_class_has_overdrawn() ->
     mechanism = adopted(equals(9, accelerators=8))
     mechanism.ledger.entries.credit[:] = -1e6
     given = round_input(np.ones((9, 1)), capacity=[8], waiting=np.arange(8))
-    runs = mechanism.decide(given)
-    mechanism.account(runs, ROUND_SECONDS)
+    runs = decided(mechanism, given)
+    account(mechanism, runs, ROUND_SECONDS)
     later = replace(next_input(given, runs), waiting=np.array([8]))
-    assert 8 in {run.members[0] for run in mechanism.decide(later)}
+    assert 8 in {run.members[0] for run in decided(mechanism, later)}
 
 
 def test_first_turns_displace_a_quarter_of_a_type_at_once() -> None:
     mechanism = adopted(equals(40, accelerators=8))
     given = round_input(np.ones((40, 1)), capacity=[8])
     for _ in range(3):
-        runs = mechanism.decide(given)
+        runs = decided(mechanism, given)
         stopped = [run for run in given.running if run not in runs]
         assert len(stopped) == (2 if given.running else 0)
-        mechanism.account(runs, ROUND_SECONDS)
+        account(mechanism, runs, ROUND_SECONDS)
         given = next_input(given, runs)
 
 
@@ -249,10 +249,10 @@ def test_first_turns_displace_the_runs_that_will_take_longest_and_none_about_to_
     for left, expected in ((steps, 0), (np.where(steps > 100, 90.0, steps), None)):
         mechanism = adopted(equals(4, accelerators=3))
         given = round_input(np.ones((4, 1)), capacity=[3], waiting=np.arange(3), steps=left)
-        runs = mechanism.decide(given)
-        mechanism.account(runs, ROUND_SECONDS)
+        runs = decided(mechanism, given)
+        account(mechanism, runs, ROUND_SECONDS)
         later = replace(next_input(given, runs), waiting=np.array([3]))
-        stopped = {run.members[0] for run in runs}.difference(run.members[0] for run in mechanism.decide(later))
+        stopped = {run.members[0] for run in runs}.difference(run.members[0] for run in decided(mechanism, later))
         assert stopped == (set() if expected is None else {expected})
 
 
@@ -272,9 +272,9 @@ def test_accelerators_are_held_for_a_gang_that_waits_for_its_first_turn() -> Non
     )
     for holding, count in ((True, 2), (False, 3)):
         mechanism = adopted(Problem.of(types, jobs), Rules(holding=holding))
-        assert len(mechanism.decide(given)) == count
+        assert len(decided(mechanism, given)) == count
     mechanism = adopted(Problem.of(types, jobs))
-    assert [run.members for run in mechanism.decide(replace(given, time=TURN))] == [(0,)]
+    assert [run.members for run in decided(mechanism, replace(given, time=TURN))] == [(0,)]
 
 
 @pytest.mark.parametrize(("left", "stays"), [(4 * PATIENCE, True), (4 * PATIENCE + 60, False), (np.nan, False)])
@@ -287,9 +287,9 @@ def test_a_run_that_is_about_to_end_is_not_displaced(left: float, stays: bool, r
     given = round_input(speed[:, None], capacity=[1], started=np.ones(2, dtype=np.intp), steps=left * speed)
     seen = set()
     for _ in range(30):
-        runs = mechanism.decide(given)
+        runs = decided(mechanism, given)
         seen.add(runs[0].members)
-        mechanism.account(runs, ROUND_SECONDS)
+        account(mechanism, runs, ROUND_SECONDS)
         given = next_input(given, runs)
     assert (len(seen) == 1) is stays
 
@@ -306,7 +306,7 @@ def moves_to_idle(steps: float, rate: float = 4.0, mechanism: Credits | None = N
     given = round_input(
         [[rate, 1.0]], capacity=[1, 1], running=[Run((0,), 1, 1)], waiting=np.empty(0, dtype=np.intp), time=1000.0
     )
-    (run,) = mechanism.decide(replace(given, steps=np.array([steps]), started=np.ones(1, dtype=np.intp), **changed))
+    (run,) = decided(mechanism, replace(given, steps=np.array([steps]), started=np.ones(1, dtype=np.intp), **changed))
     return run.type_index == 0
 
 
@@ -344,18 +344,18 @@ def test_during_a_round_no_run_is_stopped_for_another_job(
     chooser.adopt(allocation, np.arange(len(jobs)))
     given = round_input(problem.type_rates[jobs], capacity=capacity, workers=problem.profiles.workers[jobs])
     for _ in range(10):
-        runs = chooser.decide(given)
-        chooser.account(runs, 100.0)
+        runs = decided(chooser, given)
+        account(chooser, runs, 100.0)
         after = next_input(given, runs, 100.0)
         staying = [run for run in runs if rng.random() < 0.7]
         freed = {slot for run in runs if run not in staying for slot in run.members}
         waiting = np.array(sorted({*after.waiting.tolist(), *freed}), dtype=np.intp)
         later = replace(after, running=staying, waiting=waiting, mid_round=True)
-        filled = chooser.decide(later)
+        filled = decided(chooser, later)
         assert_fits(filled, capacity, later.workers)
         placed = {slot for run in filled for slot in run.members}
         assert all(slot in placed for run in staying for slot in run.members)
-        chooser.account(filled, 260.0)
+        account(chooser, filled, 260.0)
         given = replace(next_input(later, filled, 260.0), mid_round=False)
 
 
@@ -376,8 +376,8 @@ def test_during_a_round_no_run_yields_to_a_gang_however_much_it_is_owed() -> Non
         started=np.ones(4, dtype=np.intp),
         time=1e5,
     )
-    assert mechanism.decide(replace(given, mid_round=True)) == given.running
-    assert [run.members for run in mechanism.decide(given)] == [(0,)]
+    assert decided(mechanism, replace(given, mid_round=True)) == given.running
+    assert [run.members for run in decided(mechanism, given)] == [(0,)]
 
 
 def test_room_during_a_round_goes_to_the_job_that_is_owed_most() -> None:
@@ -395,7 +395,7 @@ def test_room_during_a_round_goes_to_the_job_that_is_owed_most() -> None:
     for owed, chosen in ((1, 1), (2, 2)):
         ledger.entries.credit[:] = 0.0
         ledger.entries.credit[ledger.entries.find((int(ledger.class_of[owed]), -1, 0))] = 5000.0
-        assert {run.members[0] for run in mechanism.decide(given)} == {0, chosen}
+        assert {run.members[0] for run in decided(mechanism, given)} == {0, chosen}
 
 
 # Teams that are served in order
@@ -436,9 +436,9 @@ def test_in_a_team_with_an_order_no_later_job_starts_where_an_earlier_one_could_
         arrival=np.arange(len(sizes), dtype=float),
     )
     for number in range(40):
-        runs = mechanism.decide(given)
+        runs = decided(mechanism, given)
         _assert_in_order(given, runs)
-        mechanism.account(runs, ROUND_SECONDS)
+        account(mechanism, runs, ROUND_SECONDS)
         given = replace(next_input(given, runs), mid_round=number % 3 == 0)
 
 
@@ -459,14 +459,14 @@ def test_a_team_in_order_is_served_in_order_as_accelerators_become_free() -> Non
     given = in_order(6, 2, round_seconds=4.0)
     order: list[int] = []
     for _ in range(200):
-        runs = mechanism.decide(given)
+        runs = decided(mechanism, given)
         order += [run.members[0] for run in runs if run not in given.running]
-        mechanism.account(runs, 4.0)
+        account(mechanism, runs, 4.0)
         given = next_input(given, runs)
     assert order == [0, 1]  # jobs that never end are never displaced
     mechanism.leave(0)
     given = replace(given, running=[run for run in given.running if run.members != (0,)], mid_round=True)
-    assert [run.members for run in mechanism.decide(given)] == [(1,), (2,)]
+    assert [run.members for run in decided(mechanism, given)] == [(1,), (2,)]
 
 
 # Deciding, accounting and caches
@@ -484,7 +484,7 @@ def test_accounting_for_recorded_plans_gives_the_state_of_having_decided_them(
     recorded: list[list[Run]] = []
     play(deciding, allocation, 60, look=lambda _, runs: recorded.append(runs))
     for runs in recorded:
-        replaying.account(runs, ROUND_SECONDS)
+        account(replaying, runs, ROUND_SECONDS)
     assert_same_state(deciding, replaying)
 
 
@@ -504,7 +504,7 @@ def test_deciding_changes_nothing(problem: Problem) -> None:
 
     def look(given: RoundInput, runs: list[Run]) -> None:
         credit, lag = mechanism.ledger.entries.credit.copy(), mechanism.ledger.lag.copy()
-        again = plan(mechanism.ledger, given, mechanism.rules)
+        again = draw_up(mechanism.ledger, given, mechanism.rules)
         assert [(run.members, run.type_index) for run in again.entry_of] == [
             (run.members, run.type_index) for run in runs
         ]
@@ -523,7 +523,7 @@ def test_a_settled_plan_is_what_the_rules_give_in_every_round(problem: Problem) 
     def look(given: RoundInput, runs: list[Run]) -> None:
         nonlocal held
         held += mechanism._settled is not None and mechanism._settled.holds(given)
-        fresh = plan(mechanism.ledger, given, mechanism.rules).entry_of
+        fresh = draw_up(mechanism.ledger, given, mechanism.rules).entry_of
         assert [(run.members, run.type_index) for run in fresh] == [(run.members, run.type_index) for run in runs]
 
     play(mechanism, allocate(problem), 120, look=look)
@@ -570,7 +570,7 @@ def test_under_priorities_no_job_always_comes_first_among_equals() -> None:
     mechanism, times = Priorities(), np.zeros(4)
     for number in range(200):
         mechanism.adopt(allocation, np.arange(4))
-        (run,) = mechanism.decide(round_input(np.ones((4, 1)), capacity=[1], number=number))
+        (run,) = decided(mechanism, round_input(np.ones((4, 1)), capacity=[1], number=number))
         times[run.members[0]] += 1
     assert times.min() >= 30
 
@@ -591,7 +591,7 @@ def test_priorities_keep_the_queue_of_fifo_but_let_new_jobs_use_what_is_idle() -
     mechanism.adopt(allocation, np.arange(3))
     mechanism.leave(0)
     given = round_input(np.ones((4, 1)), capacity=[3], workers=np.array([3, 3, 1, 1]), waiting=np.array([1, 2, 3]))
-    assert [run.members for run in mechanism.decide(given)] == [(3,)]  # the policy does not know it yet
+    assert [run.members for run in decided(mechanism, given)] == [(3,)]  # the policy does not know it yet
 
 
 @pytest.mark.parametrize("mechanism", [Credits, Priorities])
@@ -609,7 +609,7 @@ def test_a_thrifty_policy_has_idle_accelerators_used_where_a_step_is_cheapest(
 class Forgetful(Priorities):
     """Looks at every round as if it were the first."""
 
-    def decide(self, given: RoundInput) -> list[Run]:
+    def decide(self, given: RoundInput) -> Plan:
         self._steady = None
         return super().decide(given)
 

@@ -23,11 +23,11 @@ from gavel.sim.results import digest, point_of, settings_of
 from gavel.sim.sweep import Contender
 
 MODULE = """
-from gavel import Mechanism, Run
+from gavel import Mechanism, Plan, Run
 class Theirs(Mechanism):
     def __init__(self): self.calls = []
     def adopt(self, allocation, slots): pass
-    def account(self, runs, seconds): pass
+    def account(self, elapsed): pass
     def leave(self, slot): pass
     def dump(self, numbers): return {{"calls": self.calls}}
     def restore(self, document, runs): self.calls = document["calls"]
@@ -35,12 +35,12 @@ class Theirs(Mechanism):
         {body}
 class WithoutDecide(Mechanism):
     def adopt(self, allocation, slots): pass
-    def account(self, runs, seconds): pass
+    def account(self, elapsed): pass
     def leave(self, slot): pass
 def with_arguments(patience): pass
 thing = 3
 """
-KEPT = "return given.running"
+KEPT = "return Plan()"
 Write = Callable[[str], str]
 
 
@@ -68,10 +68,12 @@ def round_input(running: tuple[Run, ...] = (), *, mid_round: bool = False) -> Ro
         number=1,
         time=0.0,
         capacity=[2, 1],
+        free=[2 - sum(one.workers for one in running), 1],
         running=running,
         waiting=np.array([slot for slot in range(4) if slot not in runs], dtype=np.intp),
         workers=np.array([1, 1, 1, 2, 1]),
         rates=np.array([[2.0, 1.0], [2.0, 1.0], [2.0, 0.0], [2.0, 1.0], [2.0, 1.0]]),
+        rate_here=np.array([2.0 * (slot in runs) for slot in range(5)]),
         started=np.zeros(5, dtype=np.intp),
         steps=np.full(5, 100.0),
         received=np.zeros((5, 2)),
@@ -112,7 +114,7 @@ PAIR = Run((0, 1), 0, 1)
     ],
 )
 def test_a_plan_that_cannot_run_is_refused(running: tuple[Run, ...], plan: list[Run], sentence: str) -> None:
-    told = fault(round_input(running, mid_round=bool(running)), plan, {(frozenset((0, 1)), 0)})
+    told = fault(round_input(running, mid_round=bool(running)), plan, {((0, 1), 0)})
     assert told is not None
     assert sentence in told
 
@@ -128,7 +130,7 @@ def test_a_plan_that_cannot_run_is_refused(running: tuple[Run, ...], plan: list[
     ],
 )
 def test_a_plan_that_can_run_is_not_refused(running: tuple[Run, ...], plan: list[Run]) -> None:
-    assert fault(round_input(running, mid_round=bool(running)), plan, {(frozenset((0, 1)), 0)}) is None
+    assert fault(round_input(running, mid_round=bool(running)), plan, {((0, 1), 0)}) is None
 
 
 def test_a_job_may_be_stopped_when_a_round_begins() -> None:
@@ -136,10 +138,10 @@ def test_a_job_may_be_stopped_when_a_round_begins() -> None:
 
 
 def test_a_run_of_the_same_jobs_on_the_same_type_continues(write: Write) -> None:
-    theirs = load(write("return [Run((1, 0), 0, 1), Run((2,), 0, 1)]"))
-    [first, second] = theirs.decide(round_input((PAIR,)))
-    assert first is PAIR
-    assert second.members == (2,)
+    theirs = load(write("return Plan.of(given, [Run((1, 0), 0, 1), Run((2,), 0, 1)])"))
+    plan = theirs.decide(round_input((PAIR,)))
+    assert not plan.stopped
+    assert [run.members for run in plan.started] == [(2,)]
 
 
 def test_an_error_names_the_mechanism_and_its_line(write: Write) -> None:
@@ -151,8 +153,12 @@ def test_an_error_names_the_mechanism_and_its_line(write: Write) -> None:
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ("return None", "mechanism theirs.Theirs gave a NoneType and not a list of runs"),
-        ("return [Run((0,), 0, 2)]", "mechanism theirs.Theirs gave a plan that cannot run: the job in slot 0"),
+        ("return None", "mechanism theirs.Theirs gave a NoneType and not a Plan"),
+        (
+            "return Plan.of(given, [Run((0,), 0, 2)])",
+            "mechanism theirs.Theirs gave a plan that cannot run: the job in slot 0",
+        ),
+        ("return Plan.of(given, [(0,)])", "mechanism theirs.Theirs failed: .*a tuple and not a gavel.Run"),
         ("given.received[0] = 1.0", "mechanism theirs.Theirs failed: ValueError: .*read-only"),
         ("given.capacity[0] += 1", "mechanism theirs.Theirs failed: TypeError"),
         ("given.time = 1.0", "mechanism theirs.Theirs failed: FrozenInstanceError"),
@@ -164,10 +170,11 @@ def test_a_simulation_ends_with_the_sentence(write: Write, body: str, sentence: 
 
 
 def test_a_forgiving_one_keeps_what_runs_and_says_why(write: Write) -> None:
-    theirs = load(write("return [] if len(given.waiting) == 4 else [Run((1,), 0, 7)]"), forgiving=True)
-    assert theirs.decide(round_input((ALONE,))) == [ALONE]
+    theirs = load(write("return Plan.of(given, [] if len(given.waiting) == 4 else [Run((1,), 0, 7)])"), forgiving=True)
+    given = round_input((ALONE,))
+    assert theirs.decide(given).runs(given) == [ALONE]
     assert "it wants 1" in trouble_of(theirs)
-    assert theirs.decide(round_input()) == []
+    assert not theirs.decide(round_input()).started
     assert not trouble_of(theirs)
     assert not trouble_of(Credits())
 
@@ -258,7 +265,7 @@ def test_a_job_that_pauses_after_a_failure_is_in_no_plan_of_priorities() -> None
     mechanism = Priorities()
     mechanism._combos, mechanism._target = [(0,), (4,)], np.array([[1.0, 0.0], [1.0, 0.0]])
     mechanism._seconds = np.zeros((2, 2))
-    assert {slot for run in mechanism.decide(round_input()) for slot in run.members} == {0, 1}
+    assert {slot for run in mechanism.decide(round_input()).started for slot in run.members} == {0, 1}
 
 
 def test_a_sweep_names_mechanisms_as_variants() -> None:

@@ -11,7 +11,7 @@ from gavel.estimator.learned import LearnedTable
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
 from gavel.scheduler.patience import Patience
-from gavel.scheduler.rounds import RoundInput, Run
+from gavel.scheduler.rounds import Plan, RoundInput
 from gavel.scheduler.rules import Rules
 from gavel.scheduler.settled import Settled
 from stories import Story, Teller, stories
@@ -23,7 +23,7 @@ PATIENT, IMPATIENT = Rules(), Rules(patience=Patience(horizon_seconds=36_000.0, 
 class Uncached(Credits):
     """The reference: looks at the rules in every round."""
 
-    def decide(self, given: RoundInput) -> list[Run]:
+    def decide(self, given: RoundInput) -> Plan:
         self._settled = None
         return super().decide(given)
 

@@ -100,11 +100,12 @@ def test_writing_down_changes_no_command(mechanism: Callable[[], Mechanism], sto
 def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     """Whoever adds state to the scheduler has to say here what becomes of it in a dump."""
     brought = {"table", "mechanism", "settings", "prices", "types", "_tree"}
-    own = {"roster", "floors", "placed", "allocation", "unanswered", "accelerator_seconds"}
+    own = {"roster", "floors", "placed", "run_of", "allocation", "unanswered", "accelerator_seconds"}
     own |= {"_profiles", "_rates", "_problem_base", "_held", "_restarts", "_restarts_in_use"}
-    assert vars(Scheduler(TABLE, Credits(), Settings())).keys() == brought | own | COUNTERS.keys()
+    between_events = {"_begun", "_ended"}  # empty then
+    assert vars(Scheduler(TABLE, Credits(), Settings())).keys() == brought | own | COUNTERS.keys() | between_events
     assert vars(Credits()).keys() == {"ledger", "_prices"} | {"rules", "thrifty", "_settled"}
-    ledger = {"entries", "lag", "members", "class_rate", "alone", "entry_of"}
+    ledger = {"entries", "lag", "members", "class_rate", "alone", "entry_of", "run_of"}
     assert {each.name for each in fields(Ledger)} == ledger | {"class_of", "_classes", "_by_class", "_drift"}
     plain = {"_combos", "_target", "_declined", "_seconds", "_prices"}
     assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty", "_steady", "_index"}
@@ -181,12 +182,12 @@ def test_a_state_that_counted_rounds_is_read_and_every_job_continues_where_it_ru
     if isinstance(scheduler.mechanism, Credits):
         before = written["dump"]["mechanism"]["entries"]["credit"]
         assert scheduler.mechanism.ledger.entries.credit.tolist() == [credit * 360.0 for credit in before]
-    assert through_json(dump(scheduler))["format"] == 2
+    assert through_json(dump(scheduler))["format"] == 3
 
 
 def test_what_cannot_be_restored_is_refused_with_a_reason() -> None:
     written = through_json(dump(Scheduler(TABLE, Credits(), Settings())))
-    with pytest.raises(InputError, match="has format 99; this version of Gavel reads format 2"):
+    with pytest.raises(InputError, match="has format 99; this version of Gavel reads format 3"):
         restore(written | {"format": 99}, TABLE, Credits(), Settings())
     with pytest.raises(InputError, match="has format None"):
         restore([], TABLE, Credits(), Settings())

@@ -16,6 +16,7 @@ from gavel.core.events import (
     JobFinished,
     JobSubmitted,
     Launch,
+    Renew,
     RoundDue,
     ServerJoined,
     ServerLost,
@@ -62,7 +63,8 @@ class Ledger:
     ran: set[str] = field(default_factory=set)
     steps: dict[str, float] = field(default_factory=dict)
     kept: dict[str, float] = field(default_factory=dict)
-    """Steps at the last round: what a job has left when its server is lost."""
+    """Steps when its lease last ended or it was stopped in good order: what a job has left when its server is lost."""
+    leased_until: float = 0.0
     finished: dict[str, float] = field(default_factory=dict)
     """Steps that a job had made when it was done."""
     offered: float = 0.0
@@ -108,7 +110,7 @@ class Ledger:
                 del self.servers[event.server]
             case JobSubmitted():
                 self.specs[event.job.id] = event.job
-            case RoundDue():
+            case RoundDue() if event.time >= self.leased_until:
                 self.kept = dict(self.steps)
             case JobFinished():
                 self.finished[event.job] = self.steps[event.job]
@@ -123,6 +125,10 @@ class Ledger:
             del self.seats[command.job]
             if lost:
                 self.steps[command.job] = self.kept.get(command.job, 0.0)
+            else:
+                self.kept[command.job] = self.steps.get(command.job, 0.0)
+        if isinstance(command, Renew):
+            self.leased_until = command.until
         if isinstance(command, Launch):
             cost = self.restart_seconds if command.job in self.ran else 0.0
             self.ran.add(command.job)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,8 +16,8 @@ from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Floats, Ints
 from gavel.scheduler.entries import NOBODY, Entries
 from gavel.scheduler.ledger import Ledger
-from gavel.scheduler.rounds import RoundInput, Run, RunNumbers, prices
-from gavel.scheduler.rules import Rules, plan
+from gavel.scheduler.rounds import Elapsed, Plan, RoundInput, Run, RunNumbers, prices
+from gavel.scheduler.rules import Rules, draw_up
 from gavel.scheduler.settled import Settled
 
 
@@ -52,15 +52,16 @@ class Credits:
         self._prices = prices(allocation.problem) if self.thrifty else None
         self.ledger.adopt(allocation, slots)
 
-    def decide(self, given: RoundInput) -> list[Run]:
+    def decide(self, given: RoundInput) -> Plan:
         if self._settled is not None and self._settled.holds(given):
-            return self._settled.runs
-        draft = plan(self.ledger, given, self.rules, self._prices)
-        self._settled = Settled.of(draft, self.rules)
-        return list(draft.entry_of)
+            return Plan()
+        draft = draw_up(self.ledger, given, self.rules, self._prices)
+        if not given.mid_round:
+            self._settled = Settled.of(draft, self.rules)
+        return draft.plan()
 
-    def account(self, runs: Collection[Run], seconds: float) -> None:
-        self.ledger.account(runs, seconds)
+    def account(self, elapsed: Elapsed) -> None:
+        self.ledger.account(elapsed)
 
     def leave(self, slot: int) -> None:
         self._settled = None
@@ -88,5 +89,8 @@ class Credits:
         for number, slots in enumerate(members):
             class_of[slots] = number
         entry_of = {runs[number]: entry for number, entry in state.entry_of}
-        self.ledger = Ledger(state.entries, state.lag, members, state.class_rate, state.alone, entry_of, class_of)
+        run_of = {slot: run for run in entry_of for slot in run.members}
+        self.ledger = Ledger(
+            state.entries, state.lag, members, state.class_rate, state.alone, entry_of, run_of, class_of
+        )
         self._prices = state.prices

@@ -4,18 +4,60 @@ from __future__ import annotations
 
 from bisect import insort
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
+from typing import TypeVar
 
 import numpy as np
 
-from gavel.core.problem import Floats
+from gavel.core.problem import Bools, Floats
 from gavel.scheduler.entries import GUEST, NOBODY
-from gavel.scheduler.ledger import Ledger, in_groups
+from gavel.scheduler.ledger import Ledger, RunColumns, in_groups
 from gavel.scheduler.patience import Patience
-from gavel.scheduler.rounds import NO_TEAM, Members, RoundInput, Run
+from gavel.scheduler.rounds import NO_TEAM, Members, Plan, RoundInput, Run
+
+Key = TypeVar("Key")
+Value = TypeVar("Value")
+
+
+class Overlay(MutableMapping[Key, Value]):
+    """A mapping as another one with a few changes, which that one does not see."""
+
+    def __init__(self, base: Mapping[Key, Value]) -> None:
+        self._base = base
+        self._set: dict[Key, Value] = {}
+        self._gone: set[Key] = set()
+
+    def __getitem__(self, key: Key) -> Value:
+        if key in self._set:
+            return self._set[key]
+        if key in self._gone:
+            raise KeyError(key)
+        return self._base[key]
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._set or (key in self._base and key not in self._gone)
+
+    def __setitem__(self, key: Key, value: Value) -> None:
+        self._set[key] = value
+        if key in self._base:
+            self._gone.add(key)
+
+    def __delitem__(self, key: Key) -> None:
+        if key not in self:
+            raise KeyError(key)
+        self._set.pop(key, None)
+        if key in self._base:
+            self._gone.add(key)
+
+    def __iter__(self) -> Iterator[Key]:
+        yield from (key for key in self._base if key not in self._gone)
+        yield from self._set
+
+    def __len__(self) -> int:
+        return len(self._base) - len(self._gone) + len(self._set)
 
 
 @dataclass
@@ -29,39 +71,42 @@ class Draft:
     """Accelerators by type."""
     paid: list[int]
     """Runs by entry."""
-    entry_of: dict[Run, int] = field(default_factory=dict)
+    entry_of: MutableMapping[Run, int] = field(default_factory=dict)
     """Everything that runs, with the entry that pays for it."""
-    run_of: dict[int, Run] = field(default_factory=dict)
+    run_of: MutableMapping[int, Run] = field(default_factory=dict)
     """By slot; jobs that are not here wait."""
-    homeless: list[int] = field(default_factory=list)
-    """Slots of jobs whose accelerators are gone."""
-    continued: list[tuple[Run, int]] = field(default_factory=list)
-    """What ran before and still has room, with its entry."""
+    fresh: dict[Run, None] = field(default_factory=dict)
+    """Runs that this plan starts."""
     begun: set[Run] = field(default_factory=set)
-    """Runs that this plan starts: none of them yields before the next plan."""
+    """These, and those that it has stopped and started again: none of them yields before the next plan."""
     stopped: dict[tuple[Members, int], Run] = field(default_factory=dict)
     """Runs that this plan stops, by their jobs and type."""
     _ranked: dict[int, list[tuple[float, deque[Run]]]] = field(default_factory=dict)
     _left: dict[int, Floats] = field(default_factory=dict)
     _longest: dict[int, deque[Run]] = field(default_factory=dict)
+    _movable: dict[tuple[int, float], list[deque[int]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ledger: Ledger, given: RoundInput, rule: Patience) -> Draft:
-        """Start with all runs that still fit."""
+        """Start with everything that runs."""
+        assert len(given.running) == len(ledger.entry_of), "not all runs were accounted for"  # noqa: S101
         ledger.cover(len(given.workers))
-        draft = cls(given, ledger, rule, list(given.capacity), [0] * len(ledger.entries.keys))
-        free, paid, known = draft.free, draft.paid, ledger.entry_of
-        for run in given.running:
-            if run.workers > free[run.type_index]:
-                draft.homeless += run.members
-                continue
-            entry = draft.entry_of[run] = known[run] if run in known else ledger.entry(run)
-            free[run.type_index] -= run.workers
-            if entry != GUEST:
-                paid[entry] += 1
-        draft.run_of = {slot: run for run in draft.entry_of for slot in run.members}
-        draft.continued = list(draft.entry_of.items())
+        paid = ledger.drift.paid.astype(int).tolist()
+        draft = cls(given, ledger, rule, list(given.free), paid)
+        if given.mid_round:  # little will change
+            draft.entry_of, draft.run_of = Overlay(ledger.entry_of), Overlay(ledger.run_of)
+        else:
+            draft.entry_of, draft.run_of = dict(ledger.entry_of), dict(ledger.run_of)
         return draft
+
+    def plan(self) -> Plan:
+        """What the draft has come to."""
+        return Plan(list(self.stopped.values()), list(self.fresh))
+
+    @cached_property
+    def restart_seconds(self) -> Floats:
+        """By slot: what a restart costs."""
+        return self.rule.restart_seconds(self.given)
 
     @cached_property
     def patience(self) -> Floats:
@@ -78,14 +123,15 @@ class Draft:
         """By slot: seconds received so far."""
         return self.given.served()
 
-    @cached_property
-    def _jobs(self) -> int:
-        return sum(len(run.members) for run in self.given.running) + len(self.given.waiting)
-
     @property
     def waiting(self) -> int:
         """How many jobs do not run."""
-        return self._jobs - len(self.run_of)
+        return len(self.ledger.run_of) + len(self.given.waiting) - len(self.run_of)
+
+    def idle_jobs(self) -> list[int]:
+        """The slots of those jobs."""
+        jobs = [*self.given.waiting.tolist(), *(slot for run in self.stopped.values() for slot in run.members)]
+        return [slot for slot in jobs if slot not in self.run_of]
 
     def standing(self, entry: int) -> float:
         """Seconds for which an entry's missing runs will have been missing at the end of the coming round."""
@@ -105,6 +151,16 @@ class Draft:
         """By entry: credit and target."""
         entries = self.ledger.entries
         return list(zip(entries.credit.tolist(), entries.target.tolist(), strict=True))
+
+    @property
+    def columns(self) -> RunColumns:
+        """Everything that runs."""
+        return RunColumns.of(self.entry_of) if self.begun or self.stopped else self._at_first
+
+    @cached_property
+    def _at_first(self) -> RunColumns:
+        """Everything that ran before this plan."""
+        return RunColumns.of(self.ledger.entry_of)
 
     # What changes the plan
 
@@ -126,6 +182,7 @@ class Draft:
         run = self.stopped.pop((members, kind), None)
         if run is None:
             run = Run(members, kind, int(self.given.workers[members[0]]))
+            self.fresh[run] = None
         self.begun.add(run)
         self._ranked.clear()
         self._seat(run)
@@ -144,23 +201,12 @@ class Draft:
         return self.ledger.classes[slot]
 
     def _place_in_queue(self, slot: int) -> tuple[int, float, int]:
-        return -self._started[slot], self._lag[slot], -slot
-
-    @cached_property
-    def _started(self) -> list[int]:
-        started: list[int] = self.given.started.tolist()
-        return started
-
-    @cached_property
-    def _lag(self) -> list[float]:
-        lag: list[float] = self.ledger.lag.tolist()
-        return lag
+        return -int(self.given.started[slot]), float(self.ledger.lag[slot]), -slot
 
     @cached_property
     def queues(self) -> list[list[int]]:
         """By class, the jobs that wait: the one furthest behind comes last, and after it those that have never run."""
-        slots = np.concatenate([self.given.waiting, np.array(self.homeless, dtype=np.intp)])
-        class_of, lag = self.ledger.class_of, self.ledger.lag
+        slots, class_of, lag = self.given.waiting, self.ledger.class_of, self.ledger.lag
         slots = slots[class_of[slots] != NOBODY]
         if len(slots) > 1:
             slots = slots[np.lexsort((-slots, lag[slots], -self.given.started[slots]))]
@@ -232,11 +278,37 @@ class Draft:
     @cached_property
     def _by_entry(self) -> list[dict[int, deque[Run]]]:
         """By type and entry: runs that have had their turn."""
+        columns, runs = self._at_first, np.array(list(self.ledger.entry_of), dtype=object)
+        ready = (self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
         found: list[dict[int, deque[Run]]] = [{} for _ in self.free]
-        for run, entry in self.continued:
-            if self.has_had_its_turn(run):
-                found[run.type_index].setdefault(entry, deque()).append(run)
+        for kind, groups in enumerate(found):
+            here = ready[columns.kind[ready] == kind]
+            entry = columns.entry[here]
+            for number in np.unique(entry).tolist():
+                groups[number] = deque(runs[here[entry == number]].tolist())
         return found
+
+    def movable(self, number: int, times: float) -> list[deque[int]]:
+        """Jobs of a class that run, had their turn and are behind by more than so many times their patience.
+
+        Those on the same type that pay for the same entry are together, the one that was launched first at the front.
+        """
+        if (number, times) not in self._movable:
+            members = np.array(self.ledger.members[number], dtype=np.intp)
+            members = members[self._had_turn[members] & (self.ledger.lag[members] > times * self.patience[members])]
+            groups: dict[tuple[int, int], deque[int]] = {}
+            for slot in members[np.argsort(self.given.launched[members], kind="stable")].tolist():
+                run = self.run_of.get(slot)
+                if run is not None and self.still_runs(run) and self.has_had_its_turn(run):
+                    groups.setdefault((self.entry_of[run], run.type_index), deque()).append(slot)
+            self._movable[number, times] = list(groups.values())
+        for group in self._movable[number, times]:
+            while group and not self._still_runs_at(group[0]):
+                group.popleft()
+        return self._movable[number, times]
+
+    def _still_runs_at(self, slot: int) -> bool:
+        return slot in self.run_of and self.still_runs(self.run_of[slot])
 
     def still_runs(self, run: Run) -> bool:
         """Whether it ran before this plan and has not been stopped."""
@@ -244,13 +316,18 @@ class Draft:
 
     def has_had_its_turn(self, run: Run) -> bool:
         """Whether every job of a run has run for at least a turn since its last start."""
-        had = self._had_turn
+        had = self._had_turn_list
         return had[run.members[0]] and had[run.members[-1]]
 
     @cached_property
-    def _had_turn(self) -> list[bool]:
+    def _had_turn(self) -> Bools:
         """By slot."""
-        had: list[bool] = (self.given.time - self.given.launched >= self.turns).tolist()
+        return np.asarray(self.given.time - self.given.launched >= self.turns)
+
+    @cached_property
+    def _had_turn_list(self) -> list[bool]:
+        """The same, for looking up one at a time."""
+        had: list[bool] = self._had_turn.tolist()
         return had
 
     def seconds_left(self, run: Run) -> float:
@@ -267,7 +344,7 @@ class Draft:
     def longest_left(self, kind: int) -> deque[Run]:
         """Runs on a type that have had their turn, the one that will take longest first."""
         if kind not in self._longest:
-            runs = [run for run, _ in self.continued if run.type_index == kind and self.has_had_its_turn(run)]
+            runs = [run for run in self.ledger.entry_of if run.type_index == kind and self.has_had_its_turn(run)]
             left = self._seconds_left(kind)
             shortest = np.minimum(left[[run.members[0] for run in runs]], left[[run.members[-1] for run in runs]])
             self._longest[kind] = deque(runs[at] for at in np.argsort(-shortest, kind="stable").tolist())

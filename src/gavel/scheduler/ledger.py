@@ -6,16 +6,17 @@ seconds: an entry earns its target number of runs for every second, and pays one
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from operator import attrgetter, itemgetter
 
 import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Floats, Ints
 from gavel.scheduler.entries import GUEST, NOBODY, Entries, EntryKey
-from gavel.scheduler.rounds import Run
+from gavel.scheduler.rounds import Elapsed, Run
 
 
 @dataclass(slots=True)
@@ -33,6 +34,8 @@ class Ledger:
     """By class and type: steps per second of a job that has accelerators to itself."""
     entry_of: dict[Run, int] = field(default_factory=dict)
     """The runs that were last accounted for; GUEST for those that pay nothing."""
+    run_of: dict[int, Run] = field(default_factory=dict)
+    """The same runs by slot."""
     class_of: Ints = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     """By slot; NOBODY for slots that are not part of the allocation."""
     _classes: list[int] | None = None
@@ -53,11 +56,13 @@ class Ledger:
         self.class_rate = allocation.class_throughput
         problem = allocation.problem
         self.alone = problem.type_rates[problem.jobs.profile[allocation.classes.first]]
-        keys = {run: _key(run, self.classes) for run in self.entry_of}
-        paying = [key for run, entry in self.entry_of.items() if entry != GUEST and (key := keys[run]) is not None]
-        self.entries = Entries.of(allocation, paying)
+        columns = RunColumns.of(self.entry_of)
+        keys, which = columns.keys(self.class_of)
+        paying = [keys[at] for at in np.unique(which[columns.entry != GUEST]).tolist()]
+        self.entries = Entries.of(allocation, [key for key in paying if key is not None])
         self._carry_over(old, _first_in_groups(before[slots], classes, len(allocation.classes)))
-        self.entry_of = {run: self.entries.find(key) for run, key in keys.items()}
+        found = np.array([self.entries.find(key) for key in keys], dtype=np.intp)
+        self.entry_of = dict(zip(self.entry_of, found[which].tolist(), strict=True))
 
     def cover(self, size: int) -> None:
         """Make room for slots that are new."""
@@ -112,41 +117,43 @@ class Ledger:
             self.classes[slot] = NOBODY
             if self._drift is not None:
                 self._drift.pace[slot] = 0.0
-        for run in [run for run in self.entry_of if slot in run.members]:
-            self._end(run)
+        if slot in self.run_of:
+            self._end(self.run_of[slot])
 
-    def account(self, runs: Collection[Run], seconds: float) -> None:
-        """Let time pass for these runs."""
-        if len(runs) != len(self.entry_of) or not all(map(self.entry_of.__contains__, runs)):
-            now = set(runs)
-            for run in [run for run in self.entry_of if run not in now]:
+    def account(self, elapsed: Elapsed) -> None:
+        """Let time pass for what runs."""
+        for run in elapsed.ended:
+            if run in self.entry_of:  # else one of its jobs has left
                 self._end(run)
-            for run in runs:
-                if run not in self.entry_of:
-                    self._begin(run)
+        for run in elapsed.begun:
+            if run not in self.entry_of:
+                self._begin(run)
         drift = self._drift or self._work_out()
-        self.entries.credit[:] += (self.entries.target - drift.paid) * seconds
-        self.lag += drift.pace * seconds
+        self.entries.credit[:] += (self.entries.target - drift.paid) * elapsed.seconds
+        self.lag += drift.pace * elapsed.seconds
 
     def _begin(self, run: Run) -> None:
         self.cover(max(run.members) + 1)
         self.entry_of[run] = self._lookup(run)
+        self.run_of.update(dict.fromkeys(run.members, run))
         if self._drift is not None:
             self._drift.begin(self, run)
 
     def _end(self, run: Run) -> None:
         entry = self.entry_of.pop(run)
+        for slot in run.members:
+            del self.run_of[slot]
         if self._drift is not None:
             self._drift.end(self, run, entry)
 
     def _work_out(self) -> Drift:
         pace = np.append(self.class_rate > 0, False)[self.class_of].astype(float)
         self._drift = Drift(np.zeros(len(self.entries.keys)), pace)
-        alone = [run for run in self.entry_of if len(run.members) == 1]
-        self._drift.begin_alone(self, alone)
-        for run in self.entry_of:
-            if len(run.members) > 1:
-                self._drift.begin(self, run)
+        columns = RunColumns.of(self.entry_of)
+        self._drift.begin_alone(self, columns)
+        runs = list(self.entry_of)
+        for at in (columns.first != columns.last).nonzero()[0].tolist():
+            self._drift.begin(self, runs[at])
         return self._drift
 
     def is_meant(self, slot: int) -> bool:
@@ -176,6 +183,41 @@ class Ledger:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class RunColumns:
+    """Many runs at once, one array for each attribute."""
+
+    entry: Ints
+    first: Ints
+    """The slot of the first job, and of the last one, which is the same for a job that runs alone."""
+    last: Ints
+    kind: Ints
+
+    @classmethod
+    def of(cls, entry_of: Mapping[Run, int]) -> RunColumns:
+        members = list(map(attrgetter("members"), entry_of))
+        columns: list[Iterable[int]] = [
+            entry_of.values(),
+            map(itemgetter(0), members),
+            map(itemgetter(-1), members),
+            map(attrgetter("type_index"), entry_of),
+        ]
+        return cls(*(np.fromiter(column, dtype=np.intp, count=len(members)) for column in columns))
+
+    def keys(self, class_of: Ints) -> tuple[list[EntryKey | None], Ints]:
+        """The classes of jobs and the types that occur, and which of these each run has; None for jobs of no class."""
+        one, other = class_of[self.first], class_of[self.last]
+        nobody = (one == NOBODY) | (other == NOBODY)
+        second = np.where(self.first == self.last, NOBODY, other)
+        classes, types = int(class_of.max(initial=0)) + 2, int(self.kind.max(initial=0)) + 1
+        codes, which = np.unique(
+            np.where(nobody, -1, (one * classes + second + 1) * types + self.kind), return_inverse=True
+        )
+        pairs, kinds = codes // types, codes % types
+        found = zip((pairs // classes).tolist(), (pairs % classes - 1).tolist(), kinds.tolist(), strict=True)
+        return [None if code < 0 else key for code, key in zip(codes.tolist(), found, strict=True)], which
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Drift:
     """What changes each second while the same runs continue."""
 
@@ -193,16 +235,16 @@ class Drift:
                 meant = ledger.class_rate[ledger.class_of[slot]]
                 self.pace[slot] = 1.0 - ledger.speed(run, position, entry) / meant
 
-    def begin_alone(self, ledger: Ledger, runs: Sequence[Run]) -> None:
-        """The same for many runs of one job each."""
-        entry = np.array([ledger.entry_of[run] for run in runs], dtype=np.intp)
+    def begin_alone(self, ledger: Ledger, columns: RunColumns) -> None:
+        """The same for all runs of one job each."""
+        alone = columns.first == columns.last
+        entry, slots, kinds = columns.entry[alone], columns.first[alone], columns.kind[alone]
         paying = entry != GUEST
         np.add.at(self.paid, entry[paying], 1.0)
-        slots, kinds = np.array([(run.members[0], run.type_index) for run in runs], dtype=np.intp).reshape(-1, 2).T
         number = ledger.class_of[slots]
         meant = np.append(ledger.class_rate, 0.0)[number]
         known = (number != NOBODY) & (kinds < ledger.alone.shape[1])
-        speed = np.zeros(len(runs))
+        speed = np.zeros(len(slots))
         speed[known] = ledger.alone[number[known], kinds[known]]
         as_allocated = np.append(ledger.entries.speed[:, 0], 0.0)[entry]
         speed = np.where(paying & (as_allocated > 0), as_allocated, speed)

@@ -39,7 +39,7 @@ from gavel.core.problem import Bools, Floats, Ints, Jobs, Problem, with_ancestor
 from gavel.core.throughputs import Condition, Throughputs
 from gavel.scheduler.placement import Floor, Where
 from gavel.scheduler.roster import Roster
-from gavel.scheduler.rounds import NO_TEAM, Mechanism, RoundInput, Run
+from gavel.scheduler.rounds import NO_TEAM, Elapsed, Mechanism, Plan, RoundInput, Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +95,11 @@ class Scheduler:
         self.floors = [Floor() for _ in self.types]
         self.placed: dict[Run, Where] = {}
         """What runs, and where: no accelerator twice, no job twice."""
+        self.run_of: dict[int, Run] = {}
+        """The same by slot."""
+        self._begun: dict[Run, None] = {}
+        self._ended: dict[Run, None] = {}
+        """Runs of which the mechanism has not been told yet; none are left when an event has been handled."""
         self.allocation: Allocation | None = None
         self.allocated_at: float | None = None
         """When the allocation came."""
@@ -156,8 +161,14 @@ class Scheduler:
         """The paths of the entities, by the number that the roster has."""
         return list(self._tree)
 
-    def handle(self, event: Event) -> list[Command]:  # noqa: C901, PLR0911 - one answer for each kind of event
+    def handle(self, event: Event) -> list[Command]:
         """Take in one event."""
+        commands = self._answer(event)
+        if self._begun or self._ended:
+            self._tell_mechanism(0.0)
+        return commands
+
+    def _answer(self, event: Event) -> list[Command]:  # noqa: C901, PLR0911 - one answer for each kind of event
         match event:
             case RoundDue():
                 return self._round_due(event.time)
@@ -185,12 +196,16 @@ class Scheduler:
                 return self._lost(event.time, event.server)
 
     def _progressed(self, event: JobsProgressed) -> list[Command]:
-        slot_of, steps = self.roster.slot_of, event.steps
-        slots = [slot_of[job] for job in event.jobs if job in slot_of]
-        if len(slots) < len(event.jobs):  # some have left meanwhile
-            steps = steps[[job in slot_of for job in event.jobs]]
+        slots, steps = self._slots_of(event.jobs), event.steps
+        if slots.min(initial=0) < 0:  # some have left meanwhile
+            slots, steps = slots[slots >= 0], steps[slots >= 0]
         self.roster.steps[slots] -= steps
+        self.roster.heard[slots] = event.time
         return []
+
+    def _slots_of(self, jobs: Sequence[str]) -> Ints:
+        """The slots of jobs; -1 for those that have left."""
+        return np.fromiter(map(self.roster.slot_of.get, jobs, repeat(-1)), dtype=np.intp, count=len(jobs))
 
     def _measured(self, event: RateMeasured) -> list[Command]:
         """Believe what was measured; a rate that changed by much makes the next round ask for a new allocation."""
@@ -266,7 +281,7 @@ class Scheduler:
         self._rates = list(self._rates_of(list(self._profiles)))
         active = self.roster.active
         if len(active):
-            self.roster.rates[active] = np.array(self._rates)[self.roster.profile[active], :, 0]
+            self.roster.set_rates(active, np.array(self._rates)[self.roster.profile[active], :, 0])
         self._problem_base = None
         self._changed = True
 
@@ -281,9 +296,9 @@ class Scheduler:
             self._profiles[profile] = len(self._profiles)
             self._problem_base = None
         number = self._profiles[profile]
-        self.roster.add(job, event.time, number, entity, self._rates[number][:, 0])
+        slot = self.roster.add(job, event.time, number, entity, self._rates[number][:, 0])
         self._changed = True
-        return self._look_for_work(event.time)
+        return self._look_for_work(event.time, slot)
 
     def _entity_number(self, job: JobSpec) -> int:
         if job.entity is None:
@@ -303,12 +318,12 @@ class Scheduler:
     def _job_gone(self, time: float, job: str) -> list[Command]:
         if job not in self.roster:
             return []
-        commands = self._vacate(time, job)
+        self._vacate(time, job)
         slot = self.roster.remove(job)
         self._held.pop(slot, None)
         self.mechanism.leave(slot)
         self._changed = True
-        return commands + self._look_for_work(time)
+        return self._look_for_work(time)
 
     def _failed(self, event: JobFailed) -> list[Command]:
         if event.crashed and event.job in self.roster:
@@ -317,34 +332,36 @@ class Scheduler:
             return self._job_gone(event.time, event.job)
         if event.job not in self.roster:
             return []
-        commands = self._vacate(event.time, event.job)
+        self._vacate(event.time, event.job)
         if event.not_before is not None:
             self._held[self.roster.slot_of[event.job]] = event.not_before
             self._changed = True
-        return commands + (self._look_for_work(event.time) or self._wake_after_pauses(event.time))
+        return self._look_for_work(event.time) or self._wake_after_pauses(event.time)
 
     def _blame(self, event: JobFailed) -> None:
         """Tell the table under which condition a job failed: a pair that does not fit is not to be tried again."""
         slot = self.roster.slot_of[event.job]
-        for run in self.placed:
-            if slot in run.members:
-                others = [self._name(member) for member in run.members if member != slot]
-                condition = self._condition(event.job, self.types[run.type_index], others[0] if others else None)
-                if self.table.fail(condition, event.reason):
-                    self._rates_changed(alone=False)
+        run = self.run_of.get(slot)
+        if run is None:
+            return
+        others = [self._name(member) for member in run.members if member != slot]
+        condition = self._condition(event.job, self.types[run.type_index], others[0] if others else None)
+        if self.table.fail(condition, event.reason):
+            self._rates_changed(alone=False)
 
-    def _vacate(self, time: float, job: str) -> list[Command]:
+    def _vacate(self, time: float, job: str) -> None:
         """Take a job off its accelerators; whoever shared them goes on alone until the round ends."""
         slot = self.roster.slot_of[job]
-        for run in [run for run in self.placed if slot in run.members]:
-            self.account(time)
-            where = self._clear(run)
-            rest = tuple(member for member in run.members if member != slot)
-            if rest:
-                self._seat(Run(rest, run.type_index, run.workers), where)
-            else:
-                self.floors[run.type_index].give_back(where)
-        return []
+        run = self.run_of.get(slot)
+        if run is None:
+            return
+        self.account(time)
+        where = self._clear(run)
+        rest = tuple(member for member in run.members if member != slot)
+        if rest:
+            self._seat(Run(rest, run.type_index, run.workers), where)
+        else:
+            self.floors[run.type_index].give_back(where)
 
     def _joined(self, time: float, server: Server) -> list[Command]:
         if any(server.name in floor for floor in self.floors):
@@ -379,8 +396,8 @@ class Scheduler:
             self._changed = True
         return commands + self._look_for_work(time)
 
-    def _look_for_work(self, time: float) -> list[Command]:
-        """Plan at once where nothing runs, or where a job that waits could use idle accelerators.
+    def _look_for_work(self, time: float, newcomer: int | None = None) -> list[Command]:
+        """Plan at once where nothing runs, or where idle accelerators could be used, after a job came or room was made.
 
         All that happens at one moment is looked at together, when the world wakes the scheduler at that time.
         """
@@ -391,7 +408,7 @@ class Scheduler:
         if not self.placed:
             self._round_ends = time
             return [WakeAt(time)]
-        if not self.settings.start_mid_round or self._waking is not None or not self._has_room():
+        if not self.settings.start_mid_round or self._waking is not None or not self._has_room(newcomer):
             return []
         self._waking = time
         return [WakeAt(time)]
@@ -408,15 +425,21 @@ class Scheduler:
         pauses = list(self._held.values()) if self.settings.start_mid_round else []
         return min(self._round_ends, min(pauses, default=np.inf))
 
-    def _has_room(self) -> bool:
-        """Whether idle accelerators could be used: by a job that waits, or by one that would run faster there."""
-        free = np.array([floor.free for floor in self.floors])
-        if not free.any():
-            return False
-        roster, ready = self.roster, self._ready
-        rates, on = roster.rates[ready], roster.running_on[ready]
-        here = np.where(on > 0, rates[np.arange(len(ready)), on - 1], 0.0)
-        return bool(((rates > here[:, None]) & (roster.workers[ready][:, None] <= free)).any())
+    def _has_room(self, newcomer: int | None) -> bool:
+        """Whether idle accelerators could be used: by the newcomer or, if there is none, by any job.
+
+        That is a job that waits, or one that would run faster there.
+        """
+        roster = self.roster
+        who = slice(None) if newcomer is None else slice(newcomer, newcomer + 1)
+        for kind, floor in enumerate(self.floors):
+            if floor.free:
+                wanted = (roster.rates[who, kind] > roster.rate_here[who]) & (roster.workers[who] <= floor.free)
+                if newcomer is None and self._held:
+                    wanted[list(self._held)] = False
+                if wanted.any():
+                    return True
+        return False
 
     def _round_due(self, time: float) -> list[Command]:
         self.account(time)
@@ -464,8 +487,7 @@ class Scheduler:
             return []  # the answer to a question that has been asked anew
         self.unanswered = None
         self.account(event.time)
-        jobs = event.allocation.problem.jobs
-        slots = np.fromiter(map(self.roster.slot_of.get, jobs.ids, repeat(-1)), dtype=np.intp, count=len(jobs))
+        slots = self._slots_of(event.allocation.problem.jobs.ids)
         self.allocation, self.allocated_at = event.allocation, event.time
         self._restarts_in_use = dict(self._restarts)
         self.mechanism.adopt(event.allocation, slots)
@@ -493,71 +515,86 @@ class Scheduler:
         """Decide what runs until the round ends, and where."""
         self._plans += 1
         mid_round = self._is_mid_round(time)
-        runs = self.mechanism.decide(self.round_input(time, mid_round=mid_round))
-        if not runs and not self.placed:
+        plan = self.mechanism.decide(self.round_input(time, mid_round=mid_round))
+        if not plan.started and not self.placed:
             return self._sleep()
         if not mid_round or self._round_ends is None:
             self._round_ends = time + self.settings.round_seconds
         until, self._accounted_until = self._round_ends, time
         wake = WakeAt(self._next_wake())
         lease: list[Command] = [wake] if mid_round else [Renew(until), wake]
-        unchanged = len(runs) == len(self.placed) and all(map(self.placed.__contains__, runs))
-        if unchanged and (mid_round or not self._scattered):
+        if not plan.started and not plan.stopped and (mid_round or not self._scattered):
             return lease
-        before = dict(self.placed)
-        self._rearrange(runs, gather=not mid_round)
-        return [*self._moves(before, time, until), *lease]
+        return [*self._moves(self._rearrange(plan, gather=not mid_round), time, until), *lease]
 
-    def _rearrange(self, runs: Sequence[Run], *, gather: bool) -> None:
-        """Give every run its accelerators; to `gather` scattered gangs, others are moved within a type."""
-        kept = set(runs)
-        for run in [run for run in self.placed if run not in kept]:
-            self.floors[run.type_index].give_back(self._clear(run))
-        fresh = [run for run in runs if run not in self.placed]
-        scattered = [run for run, where in self.placed.items() if len(where) > 1 and self._cares(run)]
-        self._scattered = bool(scattered) or any(run.workers > 1 for run in fresh)
+    def _rearrange(self, plan: Plan, *, gather: bool) -> dict[Run, Where | None]:
+        """Give every run its accelerators; to `gather` scattered gangs, others are moved within a type.
+
+        Returns where everything that starts, stops or moves was before.
+        """
+        before: dict[Run, Where | None] = {}
+        for run in plan.stopped:
+            before[run] = where = self._clear(run)
+            self.floors[run.type_index].give_back(where)
+        gangs_start = any(run.workers > 1 for run in plan.started)
         if gather:
+            scattered = [run for run, where in self.placed.items() if len(where) > 1 and self._cares(run)]
+            self._scattered = bool(scattered) or gangs_start
             for run in sorted(scattered, key=lambda run: -run.workers):
-                self._gather(run)
-        for run in sorted(fresh, key=lambda run: -run.workers):
+                self._gather(run, before)
+        else:
+            self._scattered = self._scattered or gangs_start
+        for run in sorted(plan.started, key=lambda run: -run.workers):
             if gather:
-                self._make_room(run)
+                self._make_room(run, before)
+            before[run] = None
             self._seat(run, self.floors[run.type_index].take(run.workers))
+        return before
 
-    def _moves(self, before: Mapping[Run, Where], time: float, until: float) -> list[Command]:
+    def _moves(self, before: Mapping[Run, Where | None], time: float, until: float) -> list[Command]:
         """Stop all that ran elsewhere or is not to run any more, then launch what begins; each once."""
         placed = self.placed
-        ended = [run for run, where in before.items() if placed.get(run) != where]
-        begun = [run for run, where in placed.items() if before.get(run) != where]
-        commands: list[Command] = [Stop(self._name(slot)) for run in ended for slot in run.members]
-        for run in begun:
-            commands += self._launches(run, placed[run], time, until)
+        changed = [run for run, where in before.items() if placed.get(run) != where]
+        commands: list[Command] = [Stop(self._name(slot)) for run in changed if before[run] for slot in run.members]
+        for run in changed:
+            if run in placed:
+                commands += self._launches(run, placed[run], time, until)
         return commands
 
     def _seat(self, run: Run, where: Where) -> None:
         self.placed[run] = where
+        for slot in run.members:
+            self.run_of[slot] = run
+        self._begun[run] = None
         self.roster.starts(run.members, run.type_index)
 
     def _clear(self, run: Run) -> Where:
         """Take a run off its accelerators, and say which they were."""
+        for slot in run.members:
+            del self.run_of[slot]
+        if run in self._begun:
+            del self._begun[run]
+        else:
+            self._ended[run] = None
         self.roster.stops(run.members)
         return self.placed.pop(run)
 
-    def _gather(self, run: Run) -> None:
+    def _gather(self, run: Run, before: dict[Run, Where | None]) -> None:
         """Bring a scattered gang together if that is possible now."""
         floor, where = self.floors[run.type_index], self.placed[run]
         if floor.is_consolidated(where):
             return
         floor.give_back(where)
-        self._make_room(run)
+        self._make_room(run, before)
         gathered = floor.take(run.workers)
         if floor.is_consolidated(gathered):
+            before.setdefault(run, where)
             self.placed[run] = gathered
         else:
             floor.give_back(gathered)
             floor.take_exactly(where)
 
-    def _make_room(self, run: Run) -> None:
+    def _make_room(self, run: Run, before: dict[Run, Where | None]) -> None:
         """Move smaller runs within a type, each to one server, so that a gang that cares can sit together."""
         floor = self.floors[run.type_index]
         if run.workers == 1 or floor.holds(run.workers) or not self._cares(run):
@@ -572,6 +609,7 @@ class Scheduler:
         for other in sorted(leaving, key=lambda other: -other.workers):
             where = floor.take_elsewhere(other.workers, clearing)
             floor.give_back(self.placed[other])
+            before.setdefault(other, self.placed[other])
             self.placed[other] = where
 
     def _cares(self, run: Run) -> bool:
@@ -583,7 +621,7 @@ class Scheduler:
     def _launches(self, run: Run, where: Where, time: float, until: float) -> list[Command]:
         names = [self._name(slot) for slot in run.members]
         for slot in run.members:
-            self.roster.launched[slot] = time
+            self.roster.launched[slot] = self.roster.heard[slot] = time
             self.roster.restarts[slot] += self.roster.started[slot]
             self.roster.started[slot] = 1
         kind = self.types[run.type_index]
@@ -603,12 +641,14 @@ class Scheduler:
             number=self._plans,
             time=time,
             capacity=[floor.capacity for floor in self.floors],
-            running=list(self.placed),
-            waiting=ready[roster.running_on[ready] == 0],
+            free=[floor.free for floor in self.floors],
+            running=self.placed.keys(),
+            waiting=ready[roster.running_on.take(ready) == 0],
             workers=roster.workers,
             rates=roster.rates,
+            rate_here=roster.rate_here,
             started=roster.started,
-            steps=roster.steps,
+            steps=roster.steps_at(time),
             received=roster.received,
             launched=roster.launched,
             arrival=roster.arrival,
@@ -641,11 +681,18 @@ class Scheduler:
         """Write down the accelerator time that everyone who runs has received."""
         elapsed = time - self._accounted_until
         if elapsed > 0:
-            self.mechanism.account(self.placed.keys(), elapsed)
+            self._tell_mechanism(elapsed)
         if elapsed > 0 and self.placed:
             self.roster.receive(elapsed)
             self.accelerator_seconds += [elapsed * floor.busy for floor in self.floors]
         self._accounted_until = max(time, self._accounted_until)
+
+    def _tell_mechanism(self, seconds: float) -> None:
+        """Let the mechanism account for what runs."""
+        elapsed = Elapsed(seconds, self.placed.keys(), tuple(self._begun), tuple(self._ended))
+        self._begun.clear()
+        self._ended.clear()
+        self.mechanism.account(elapsed)
 
     @property
     def _base(self) -> Problem:
@@ -710,7 +757,8 @@ def check_invariants(scheduler: Scheduler) -> None:
             used[name] = used.get(name, 0) + count
     active = set(scheduler.roster.active.tolist())
     assert seen <= active, "somebody runs who is not there"  # noqa: S101
-    kinds = {slot: run.type_index + 1 for run in scheduler.placed for slot in run.members}
+    assert scheduler.run_of == {slot: run for run in scheduler.placed for slot in run.members}, "slots and runs differ"  # noqa: S101
+    kinds = {slot: run.type_index + 1 for slot, run in scheduler.run_of.items()}
     running_on = scheduler.roster.running_on
     assert {slot: running_on[slot] for slot in running_on.nonzero()[0].tolist()} == kinds, "roster and floors differ"  # noqa: S101
     for floor in scheduler.floors:

@@ -24,6 +24,14 @@ def in_seconds(document: Mapping[str, Any], round_seconds: float) -> dict[str, A
     }
 
 
+def with_times_heard(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A state of format 2, in which nobody knew when jobs had last said something, as one of format 3."""
+    roster = document["roster"]
+    heard = [document["counters"]["_accounted_until"]] * len(roster["slots"])
+    columns = {**roster["columns"], "heard": to_plain(np.array(heard, dtype=float))}
+    return {**document, "format": 3, "roster": {**roster, "columns": columns}}
+
+
 def _credits(state: Mapping[str, Any], round_seconds: float, types: int) -> dict[str, Any]:
     arrays = _arrays({"credit": state["entries"]["credit"], "lag": state["lag"], "class_rate": state["class_rate"]})
     kept = {name: value for name, value in state.items() if name != "settled"}

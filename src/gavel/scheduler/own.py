@@ -6,7 +6,7 @@ A checked mechanism sees the scheduler's arrays read-only. Our own mechanisms ar
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -17,14 +17,11 @@ from gavel.core.errors import GavelError, InputError
 from gavel.core.own import find, misfit, told
 from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Ints
-from gavel.scheduler.rounds import Mechanism, RoundInput, Run, RunNumbers, granted
+from gavel.scheduler.rounds import Elapsed, Mechanism, Place, Plan, RoundInput, Run, RunNumbers, granted
 
 NEEDED = ("adopt", "decide", "account", "leave")
 WRITTEN_DOWN = ("dump", "restore")
 """Methods that a mechanism may lack; without them nothing can be resumed."""
-
-Where = tuple[frozenset[int], int]
-"""The jobs of a run, in any order, and its type."""
 
 
 def load(name: str, *, forgiving: bool = False) -> Checked:
@@ -65,7 +62,7 @@ class Checked:
         self._mechanism = mechanism
         self._forgiving = forgiving
         """Whether a fault is remembered instead of raised: one bad plan must not stop a live cluster."""
-        self._pairs: frozenset[Where] = frozenset()
+        self._pairs: frozenset[Place] = frozenset()
         """Pairs of jobs that the allocation lets share accelerators of a type."""
         self._troubles: dict[str, str] = {}
         """By method: what went wrong in its last call; forgiving mechanisms only."""
@@ -81,15 +78,16 @@ class Checked:
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         shares = granted(allocation, slots)
-        self._pairs = frozenset((frozenset(members), kind) for members, kind in shares if len(members) > 1)
+        self._pairs = frozenset((tuple(sorted(members)), kind) for members, kind in shares if len(members) > 1)
         self._guarded("adopt", lambda: self._mechanism.adopt(allocation, slots))
 
-    def decide(self, given: RoundInput) -> list[Run]:
+    def decide(self, given: RoundInput) -> Plan:
         plan = self._guarded("decide", lambda: self._checked_plan(given))
-        return list(given.running) if plan is None else plan
+        return Plan() if plan is None else plan
 
-    def account(self, runs: Collection[Run], seconds: float) -> None:
-        self._guarded("account", lambda: self._mechanism.account(tuple(runs), seconds))
+    def account(self, elapsed: Elapsed) -> None:
+        shown = replace(elapsed, runs=tuple(elapsed.runs))
+        self._guarded("account", lambda: self._mechanism.account(shown))
 
     def leave(self, slot: int) -> None:
         self._guarded("leave", lambda: self._mechanism.leave(slot))
@@ -100,28 +98,27 @@ class Checked:
             json.dumps(own, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise GavelError(f"mechanism {self.name} gave a state that JSON cannot hold: {error}") from None
-        pairs = sorted((*sorted(members), kind) for members, kind in self._pairs)
+        pairs = sorted((*members, kind) for members, kind in self._pairs)
         return plain_record(_State(self.name, tuple(pairs), own))  # type: ignore[arg-type] # two slots each
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:
         state = from_plain(_State, document)
         if state.kind != self.name:
             raise InputError(f"the state is that of mechanism {state.kind}, and not of {self.name}")
-        self._pairs = frozenset((frozenset((one, other)), kind) for one, other, kind in state.pairs)
+        self._pairs = frozenset(((one, other), kind) for one, other, kind in state.pairs)
         try:
             self._called(lambda: self._mechanism.restore(state.own, runs))
         except GavelError as error:
             raise InputError(f"{error}; this was while it restored its state") from error
 
-    def _checked_plan(self, given: RoundInput) -> list[Run]:
+    def _checked_plan(self, given: RoundInput) -> Plan:
         answer = self._mechanism.decide(_read_only(given))
-        if not isinstance(answer, Iterable):
-            raise GavelError(f"mechanism {self.name} gave a {type(answer).__name__} and not a list of runs")
-        runs = list(answer)
+        if not isinstance(answer, Plan):
+            raise GavelError(f"mechanism {self.name} gave a {type(answer).__name__} and not a Plan")
+        runs = answer.runs(given)
         if wrong := fault(given, runs, self._pairs):
             raise GavelError(f"mechanism {self.name} gave a plan that cannot run: {wrong}")
-        known = {_where(run): run for run in given.running}
-        return [known.get(_where(run), run) for run in runs]
+        return Plan.of(given, runs)
 
     def _guarded(self, method: str, call: Callable[[], Any]) -> Any:
         """What a call returns; None if it failed and that is forgiven."""
@@ -144,14 +141,14 @@ class Checked:
             raise GavelError(f"mechanism {self.name} failed: {told(error, self.name)}") from error
 
 
-def fault(given: RoundInput, runs: Sequence[Run], pairs: Collection[Where]) -> str | None:
-    """Why a plan cannot take effect; None if it can. Two jobs may share accelerators if they do, or by `pairs`."""
-    ready, running = given.ready(), {_where(run) for run in given.running}
+def fault(given: RoundInput, runs: Sequence[Run], pairs: Collection[Place]) -> str | None:
+    """Why these runs cannot be what runs next; None if they can. Two jobs may share if they do, or by `pairs`."""
+    ready, running = given.ready(), {run.place for run in given.running}
     used, seen = [0] * len(given.capacity), set[int]()
     for run in runs:
         if wrong := _malformed(run, len(used)):
             return wrong
-        continues = _where(run) in running
+        continues = run.place in running
         if wrong := _unfit(run, given, ready) or (None if continues else _unsuitable(run, given, pairs)):
             return wrong
         if twice := seen.intersection(run.members):
@@ -194,12 +191,12 @@ def _unfit(run: Run, given: RoundInput, ready: Collection[int]) -> str | None:
     return None
 
 
-def _unsuitable(run: Run, given: RoundInput, pairs: Collection[Where]) -> str | None:
+def _unsuitable(run: Run, given: RoundInput, pairs: Collection[Place]) -> str | None:
     """Why these jobs cannot run on this type."""
     for slot in run.members:
         if not given.rates[slot, run.type_index] > 0:
             return f"the job in slot {slot} cannot run on type {run.type_index}"
-    if len(run.members) > 1 and _where(run) not in pairs:
+    if len(run.members) > 1 and run.place not in pairs:
         one, other = run.members
         return (
             f"the jobs in slots {one} and {other} would share accelerators of type {run.type_index}, "
@@ -212,13 +209,9 @@ def _is_whole(number: object) -> bool:
     return isinstance(number, int | np.integer)
 
 
-def _where(run: Run) -> Where:
-    return frozenset(run.members), run.type_index
-
-
 def _read_only(given: RoundInput) -> RoundInput:
     """The same input, in which nothing can be changed."""
-    shown: dict[str, Any] = {"capacity": tuple(given.capacity), "running": tuple(given.running)}
+    shown: dict[str, Any] = {name: tuple(getattr(given, name)) for name in ("capacity", "free", "running")}
     for field in fields(given):
         value = getattr(given, field.name)
         if isinstance(value, np.ndarray):

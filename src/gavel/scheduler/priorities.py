@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +13,9 @@ from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Floats, Ints
 from gavel.scheduler.rounds import (
     MEANT,
+    Elapsed,
     Members,
+    Plan,
     RoundInput,
     Run,
     RunNumbers,
@@ -90,28 +92,28 @@ class Priorities:
         self._combos, self._target, self._prices = list(state.combos), state.target, state.prices
         self._declined, self._seconds, self._index = set(state.declined), state.seconds, None
 
-    def decide(self, given: RoundInput) -> list[Run]:
-        if self._steady is not None and given.running == self._steady and not len(given.waiting):
-            return self._steady
+    def decide(self, given: RoundInput) -> Plan:
+        if self._steady is not None and list(given.running) == self._steady and not len(given.waiting):
+            return Plan()
         runs, served = self._served(given)
+        plan = Plan.of(given, runs)
         once = int((self._target > MEANT).sum()) == served == len(self._combos)  # no job has a choice of types
-        self._steady = list(given.running) if once and set(runs) == set(given.running) else None
-        return runs
+        self._steady = list(given.running) if once and not plan.started and not plan.stopped else None
+        return plan
 
-    def account(self, runs: Collection[Run], seconds: float) -> None:
+    def account(self, elapsed: Elapsed) -> None:
         if self._index is None:
             self._index = {combo: index for index, combo in enumerate(self._combos)}
-        for run in runs:
+        for run in elapsed.runs if elapsed.seconds else ():
             at = self._index.get(run.members)
             if at is not None and run.type_index < self._target.shape[1] and self._target[at, run.type_index] > MEANT:
-                self._seconds[at, run.type_index] += seconds
+                self._seconds[at, run.type_index] += elapsed.seconds
 
     def _served(self, given: RoundInput) -> tuple[list[Run], int]:
         """What runs in the next round, and how many of the runs have a share."""
         free, workers_of = list(given.capacity), given.workers.tolist()
         ready = given.ready()  # a job that failed pauses, though the allocation has a share for it
         taken: set[int] = set()
-        known = {(run.members, run.type_index): run for run in given.running}
         chosen: list[Run] = []
 
         def start(members: Members, kind: int) -> bool:
@@ -120,7 +122,7 @@ class Priorities:
                 return False
             free[kind] -= workers
             taken.update(members)
-            chosen.append(known.get((members, kind)) or Run(members, kind, workers))
+            chosen.append(Run(members, kind, workers))
             return True
 
         if given.mid_round:
@@ -130,7 +132,7 @@ class Priorities:
             if free[kind]:
                 start(self._combos[combo], kind)
         by_share = len(chosen)
-        for slot, kind in offers(given, free, taken | self._declined, self._prices):
+        for slot, kind in offers(given, free, ready - taken - self._declined, self._prices):
             start((slot,), kind)
         return chosen, by_share
 

@@ -39,6 +39,8 @@ class Roster:
     """1 once it has run."""
     launched: Floats = field(default_factory=lambda: np.empty(0))
     """When it was last launched."""
+    heard: Floats = field(default_factory=lambda: np.empty(0))
+    """When it last said how many steps it had made, or was launched."""
     running_on: Ints = field(default_factory=lambda: np.empty(0, np.intp))
     """1 + the type that it runs on; 0 while it does not run, also for slots that are not in use."""
     restarts: Ints = field(default_factory=lambda: np.empty(0, np.intp))
@@ -48,6 +50,7 @@ class Roster:
     received: Floats = field(default_factory=lambda: np.empty((0, 0)))
     """Seconds by slot and type."""
     _active: Ints | None = None
+    _rate_here: Floats | None = None
     _receiving: Ints | None = None
     """Where `received` grows while nobody starts or stops."""
 
@@ -64,6 +67,26 @@ class Roster:
             self._active = np.fromiter(self.slot_of.values(), dtype=np.intp, count=len(self.slot_of))
         return self._active
 
+    @property
+    def rate_here(self) -> Floats:
+        """By slot: steps per second alone on the type that a job runs on; 0 while it does not run."""
+        if self._rate_here is None:
+            running = self.running_on.nonzero()[0]
+            self._rate_here = np.zeros(len(self.ids))
+            self._rate_here[running] = self.rates[running, self.running_on[running] - 1]
+        return self._rate_here
+
+    def set_rates(self, slots: Ints, rates: Floats) -> None:
+        """These jobs have other rates from now on."""
+        self.rates[slots] = rates
+        self._rate_here = None
+
+    def steps_at(self, time: float) -> Floats:
+        """By slot: steps left at a time since which no job may have said anything, if they are as fast as believed."""
+        made = np.maximum(time - self.heard, 0.0)
+        made *= self.rate_here
+        return np.maximum(self.steps - made, 0.0)
+
     def names(self, slots: Ints) -> Sequence[str]:
         """The ids of jobs by slot."""
         ids = self.ids
@@ -76,27 +99,32 @@ class Roster:
         slot = self.spare.pop()
         self.ids[slot] = job.id
         self.slot_of[job.id] = slot
-        self._active = None
+        if self._active is not None:
+            self._active = np.append(self._active, slot)
         self.profile[slot], self.workers[slot], self.weight[slot] = profile, job.workers, job.weight
         self.steps[slot] = self.counted[slot] = job.steps
         self.arrival[slot] = time
         self.deadline[slot] = np.inf if job.deadline_seconds is None else time + job.deadline_seconds
         self.entity[slot], self.isolated_age[slot] = entity, 0.0
         self.started[slot] = self.restarts[slot] = 0
-        self.launched[slot] = time
+        self.launched[slot] = self.heard[slot] = time
         self.rates[slot], self.received[slot] = rates, 0.0
         return slot
 
     def starts(self, slots: Iterable[int], kind: int) -> None:
         """These jobs run on a type from now on."""
+        rate_here = self.rate_here
         for slot in slots:
             self.running_on[slot] = kind + 1
+            rate_here[slot] = self.rates[slot, kind]
         self._receiving = None
 
     def stops(self, slots: Iterable[int]) -> None:
         """These jobs no longer run."""
+        rate_here = self.rate_here
         for slot in slots:
             self.running_on[slot] = 0
+            rate_here[slot] = 0.0
         self._receiving = None
 
     def receive(self, seconds: float) -> None:
@@ -119,7 +147,9 @@ class Roster:
         slot = self.slot_of.pop(job)
         self.ids[slot] = None
         self.spare.append(slot)
-        self._active = None
+        self.rates[slot] = 0.0
+        if self._active is not None:
+            self._active = np.delete(self._active, np.flatnonzero(self._active == slot))
         return slot
 
     def dump(self) -> dict[str, Any]:
@@ -151,6 +181,7 @@ class Roster:
             new = np.zeros((size + more, self.types) if old.ndim == 2 else size + more, dtype=old.dtype)
             new[:size] = old.reshape(new[:size].shape)
             setattr(self, name, new)
+        self._rate_here = None
 
 
 @dataclass(frozen=True, slots=True)

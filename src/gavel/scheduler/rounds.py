@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -13,6 +13,9 @@ from gavel.core.problem import Bools, Floats, Ints, Problem
 
 Members = tuple[int, ...]
 """The slots of the one or two jobs of a combo."""
+
+Place = tuple[Members, int]
+"""Slots in ascending order, and a type."""
 
 NO_TEAM = -1
 
@@ -28,6 +31,11 @@ class Run:
     type_index: int
     workers: int
 
+    @property
+    def place(self) -> Place:
+        """What it is known by: its jobs, in whichever order they are listed, and its type."""
+        return tuple(sorted(self.members)), self.type_index
+
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class RoundInput:
@@ -38,14 +46,18 @@ class RoundInput:
     time: float
     capacity: Sequence[int]
     """Accelerators by type."""
-    running: Sequence[Run]
-    """What runs now and may continue."""
+    free: Sequence[int]
+    """Those of them that are idle."""
+    running: Collection[Run]
+    """What runs now; a plan that does not stop it lets it continue."""
     waiting: Ints
     """Slots of the active jobs that do not run."""
     workers: Ints
     """By slot."""
     rates: Floats
     """By slot and type: steps per second alone, 0 where a job cannot run."""
+    rate_here: Floats
+    """By slot: the rate on the type that a job runs on; 0 while it does not run."""
     started: Ints
     """By slot: 1 once a job has ever run."""
     steps: Floats
@@ -78,6 +90,44 @@ class RoundInput:
         return np.asarray(self.received.sum(axis=1))
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """What a mechanism decides. Everything else that runs continues."""
+
+    stopped: Sequence[Run] = ()
+    started: Sequence[Run] = ()
+
+    @classmethod
+    def of(cls, given: RoundInput, runs: Iterable[Run]) -> Plan:
+        """The plan after which exactly these run; the same jobs on the same type as now continue."""
+        running = {run.place: run for run in given.running}
+        started: list[Run] = []
+        for run in runs:
+            if not isinstance(run, Run):
+                raise TypeError(f"a plan holds a {type(run).__name__} and not a gavel.Run")
+            if running.pop(run.place, None) is None:
+                started.append(run)
+        return cls(list(running.values()), started)
+
+    def runs(self, given: RoundInput) -> list[Run]:
+        """Everything that runs from now on."""
+        stopped = set(self.stopped)
+        return [*(run for run in given.running if run not in stopped), *self.started]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Elapsed:
+    """Time that has passed, and who had accelerators meanwhile."""
+
+    seconds: float
+    runs: Collection[Run]
+    """All that ran."""
+    begun: Collection[Run]
+    """Those of them that did not run before."""
+    ended: Collection[Run]
+    """Those that ran before and did not any more."""
+
+
 class Mechanism(Protocol):
     """Realises allocations round by round.
 
@@ -88,11 +138,12 @@ class Mechanism(Protocol):
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         """Take up a new allocation; `slots` are those of the problem's jobs, in order, -1 for jobs that have left."""
 
-    def decide(self, given: RoundInput) -> list[Run]:
-        """Everything that runs from now on; runs that continue are the same objects as in the input."""
+    def decide(self, given: RoundInput) -> Plan:
+        """What stops now and what starts."""
+        raise NotImplementedError
 
-    def account(self, runs: Collection[Run], seconds: float) -> None:
-        """These runs, and no others, have had their accelerators for this long."""
+    def account(self, elapsed: Elapsed) -> None:
+        """Time has passed; called with no seconds, too, when runs have begun or ended before the next plan."""
 
     def leave(self, slot: int) -> None:
         """Forget a job that is done; its slot will be used again."""
@@ -157,12 +208,12 @@ def cheapest_types(rates: Floats, prices: Floats) -> Bools:
 def offers(
     given: RoundInput,
     free: Sequence[int],
-    taken: Container[int],
+    jobs: Iterable[int],
     prices: Floats | None = None,
     *,
     by_speed: bool = True,
 ) -> list[tuple[int, int]]:
-    """Jobs that do not run and could use an idle accelerator, as (slot, type): where a job runs best comes first.
+    """Those of the jobs that could use an idle accelerator, as (slot, type): where a job runs best comes first.
 
     Where speeds do not matter, the type with most idle accelerators comes first. Where prices are given, a job is
     offered only the types on which a step costs it least.
@@ -170,8 +221,7 @@ def offers(
     open_types = [kind for kind, count in enumerate(free) if count > 0]
     if not open_types:
         return []
-    idle_jobs = [slot for run in given.running for slot in run.members] + given.waiting.tolist()
-    slots = np.array([slot for slot in idle_jobs if slot not in taken], dtype=np.intp)
+    slots = np.fromiter(jobs, dtype=np.intp)
     if not len(slots):
         return []
     rates = given.rates[slots]

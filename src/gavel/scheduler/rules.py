@@ -1,4 +1,4 @@
-"""The rules of the credit mechanism, each a function on a draft of the round; `plan` applies them in order.
+"""The rules of the credit mechanism, each a function on a draft of the round; `draw_up` applies them in order.
 
 Every entry (class combo, type) *earns* its target as time passes, which the ledger keeps. A plan then
 
@@ -22,7 +22,7 @@ import numpy as np
 from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
-from gavel.scheduler.ledger import Ledger
+from gavel.scheduler.ledger import Ledger, RunColumns
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import Members, RoundInput, Run, cheapest_types, offers
 
@@ -52,7 +52,7 @@ class Rules:
     """False for policies that treat all types alike: their runs do not look for faster ones."""
 
 
-def plan(ledger: Ledger, given: RoundInput, rules: Rules, prices: Floats | None = None) -> Draft:
+def draw_up(ledger: Ledger, given: RoundInput, rules: Rules, prices: Floats | None = None) -> Draft:
     """Everything that runs from now on."""
     draft = Draft.of(ledger, given, rules.patience)
     give_first_turns(draft, rules)
@@ -180,6 +180,8 @@ def _take(members: Members, kind: int, victims: Iterable[Run] | None, draft: Dra
 
 def serve(draft: Draft, rules: Rules) -> int:
     """Start what is owed, the most urgent first; returns how many runs were started."""
+    if draft.given.mid_round and not draft.waiting:
+        return 0
     began = len(draft.begun)
     for entry in challengers(draft, rules):
         while advance(entry, draft, rules):
@@ -209,24 +211,20 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
     return ordered
 
 
-def standings(draft: Draft, owed: Floats) -> tuple[Ints, Ints, Ints, Floats]:
-    """Of everything that runs: its entry, the classes of its first and last job, and what it stands at."""
-    runs = list(draft.entry_of)
-    entry = np.fromiter(draft.entry_of.values(), dtype=np.intp, count=len(runs))
-    standing = np.append(owed, 0.0)[entry]
-    guests = (entry == GUEST).nonzero()[0]
-    standing[guests] = [draft.standing_of(runs[at]) for at in guests.tolist()]
-    first = np.array([run.members[0] for run in runs], dtype=np.intp)
-    last = np.array([run.members[-1] for run in runs], dtype=np.intp)
-    return entry, draft.ledger.class_of[first], draft.ledger.class_of[last], standing
+def standings(draft: Draft, owed: Floats) -> tuple[RunColumns, Floats]:
+    """Everything that runs, and what it stands at."""
+    given, columns = draft.given, draft.columns
+    since_launch = given.launched[columns.first] - given.time - given.round_seconds
+    standing = np.where(columns.entry == GUEST, since_launch, np.append(owed, 0.0)[columns.entry])
+    return columns, standing
 
 
 def lowest_of_class(draft: Draft, owed: Floats) -> Floats:
     """By class, the last for "no class": the least that a run with one of its jobs stands at; infinite if none runs."""
-    _, first, last, standing = standings(draft, owed)
-    lowest = np.full(len(draft.ledger.members) + 1, np.inf)
-    np.minimum.at(lowest, first, standing)
-    np.minimum.at(lowest, last, standing)
+    columns, standing = standings(draft, owed)
+    lowest, class_of = np.full(len(draft.ledger.members) + 1, np.inf), draft.ledger.class_of
+    np.minimum.at(lowest, class_of[columns.first], standing)
+    np.minimum.at(lowest, class_of[columns.last], standing)
     lowest[NOBODY] = np.inf
     return lowest
 
@@ -295,24 +293,24 @@ def _mover(
 ) -> int | None:
     """The job of a class that gains most by moving here from where it runs; None if none gains enough."""
     found: tuple[float, int] | None = None
-    for slot in draft.ledger.members[number]:
-        run = draft.run_of.get(slot)
-        if run is None or slot in taken or not draft.still_runs(run) or not draft.has_had_its_turn(run):
+    margin = rules.pairing if paired else 1.0
+    for group in draft.movable(number, -np.inf if paired else rules.behind):
+        slot = next((slot for slot in group if slot not in taken), None)
+        if slot is None:
             continue
-        excess, patience = owed - draft.standing_of(run), float(draft.patience[slot])
-        if excess <= patience or (found is not None and -excess >= found[0]):
-            continue
-        if _gains(slot, run, kind, draft, rules) if not paired else excess > rules.pairing * patience:
-            found = (-excess, slot)
+        run = draft.run_of[slot]
+        excess = owed - draft.standing_of(run)
+        if excess > margin * float(draft.patience[slot]) and (paired or _is_faster(run, kind, draft, rules)):
+            found = min(found or (-excess, slot), (-excess, slot))
     return None if found is None else found[1]
 
 
-def _gains(slot: int, run: Run, kind: int, draft: Draft, rules: Rules) -> bool:
-    """Whether a job is behind what it was allocated, and, if speeds matter, faster on the other type."""
-    rates = draft.given.rates[slot]
-    if rules.knows_speeds and len(run.members) == 1 and rates[kind] <= rates[run.type_index]:
-        return False
-    return bool(draft.ledger.lag[slot] > rules.behind * draft.patience[slot])
+def _is_faster(run: Run, kind: int, draft: Draft, rules: Rules) -> bool:
+    """Whether a run is faster on the other type, if that is known and matters."""
+    if len(run.members) > 1 or not rules.knows_speeds:
+        return True
+    rates = draft.given.rates[run.members[0]]
+    return bool(rates[kind] > rates[run.type_index])
 
 
 def yielding(kind: int, needed: int, owed: float, members: Members, draft: Draft, rules: Rules) -> Sequence[Run] | None:
@@ -370,12 +368,12 @@ def fewest(runs: list[Run], needed: int) -> list[Run] | None:
 def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     """Give idle accelerators to jobs that can use them; first to those that ran there a moment ago."""
     for run in list(draft.stopped.values()):
-        if run.workers <= draft.free[run.type_index] and draft.run_of.keys().isdisjoint(run.members):
+        if run.workers <= draft.free[run.type_index] and not any(slot in draft.run_of for slot in run.members):
             draft.start(run.members, run.type_index)
     again = True
     while again and any(draft.free) and draft.waiting:
         again = False
-        for slot, kind in offers(draft.given, draft.free, draft.run_of, prices, by_speed=rules.knows_speeds):
+        for slot, kind in offers(draft.given, draft.free, draft.idle_jobs(), prices, by_speed=rules.knows_speeds):
             fits = slot not in draft.run_of and int(draft.given.workers[slot]) <= draft.free[kind]
             if fits and _take((slot,), kind, (), draft):
                 again = draft.has_teams  # a job that had to let an earlier one pass may start now
@@ -390,42 +388,41 @@ def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
 
 
 def _best_upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Run, int] | None:
-    if not any(draft.free):
+    """The run that gains most by moving to an idle type, and that type; None if none gains enough."""
+    kinds = [kind for kind, free in enumerate(draft.free) if free]
+    found = [_sooner_on(kind, draft, rules, prices) for kind in kinds]
+    if not any(len(slots) for slots, _ in found):
         return None
-    runs = [run for run in draft.entry_of if len(run.members) == 1 and run not in draft.begun]
-    if not runs:
-        return None
-    gain = _seconds_sooner(runs, draft, rules, prices)
-    for at in np.argsort(-gain, axis=None).tolist():
-        run, kind = runs[at // gain.shape[1]], at % gain.shape[1]
-        if gain.flat[at] <= 0:
-            return None
-        if not _overtakes(run, kind, draft):
+    slots, sooner = map(np.concatenate, zip(*found, strict=True))
+    where = np.repeat(kinds, [len(slots) for slots, _ in found])
+    for at in np.argsort(-sooner, kind="stable"):
+        run, kind = draft.run_of.get(int(slots[at])), int(where[at])
+        if run is not None and run not in draft.begun and len(run.members) == 1 and not _overtakes(run, kind, draft):
             return run, kind
     return None
 
 
-def _seconds_sooner(runs: Sequence[Run], draft: Draft, rules: Rules, prices: Floats | None) -> Floats:
-    """By run and type: by how much sooner it ends there; 0 where there is no room or the gain is too small."""
-    given, slots = draft.given, np.array([run.members[0] for run in runs])
-    rates, here = given.rates[slots], given.rates[slots, [run.type_index for run in runs]]
-    good = (given.workers[slots][:, None] <= np.asarray(draft.free)) & (rates >= rules.faster * here[:, None])
-    if not good.any():
-        return np.zeros(good.shape)
-    left = _steps_left(slots, here, draft)[:, None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gain = left / here[:, None] - left / rates
-    restart = rules.patience.restart_seconds(given)[slots]
-    good &= gain > rules.upgrading * restart[:, None]
+def _sooner_on(kind: int, draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Floats]:
+    """Jobs that run and would end much sooner alone on what is idle of a type, and by how many seconds."""
+    given = draft.given
+    rates, here = given.rates[:, kind], given.rate_here
+    slots = ((rates >= rules.faster * here) & (here > 0) & (given.workers <= draft.free[kind])).nonzero()[0]
+    rates, here = rates[slots], here[slots]
+    left = _steps_left(slots, here, draft)
+    sooner = left / here - left / rates
+    good = sooner > rules.upgrading * draft.restart_seconds[slots]
     if prices is not None:
-        good &= cheapest_types(rates, prices)
-    return np.where(good, gain, 0.0)
+        good &= cheapest_types(given.rates[slots], prices)[:, kind]
+    return slots[good], sooner[good]
 
 
 def _steps_left(slots: Ints, here: Floats, draft: Draft) -> Floats:
     """Steps left; a job of unknown length is taken to need as long again as it has had, and at least a turn."""
     left = draft.given.steps[slots]
-    return np.where(np.isnan(left), np.maximum(draft.served[slots], draft.turns[slots]) * here, left)
+    unknown = np.isnan(left)
+    if not unknown.any():
+        return left
+    return np.where(unknown, np.maximum(draft.served[slots], draft.turns[slots]) * here, left)
 
 
 def _overtakes(run: Run, kind: int, draft: Draft) -> bool:

@@ -40,7 +40,7 @@ class Settled:
     def of(cls, draft: Draft, rules: Rules) -> Self | None:
         """The plan, if it starts and stops nothing and stays so for at least another round."""
         given = draft.given
-        if draft.begun or draft.stopped or len(draft.entry_of) < len(given.running):
+        if draft.begun or draft.stopped:
             return None
         seconds = _quiet_seconds(draft, rules)
         if seconds <= given.round_seconds:
@@ -50,7 +50,7 @@ class Settled:
 
     def holds(self, given: RoundInput) -> bool:
         """Whether the rules would give the same plan now."""
-        same = given.time < self.until and given.running == self.runs and tuple(given.capacity) == self.capacity
+        same = given.time < self.until and list(given.running) == self.runs and tuple(given.capacity) == self.capacity
         return same and np.array_equal(given.waiting, self.waiting) and float(given.rates.sum()) == self.rates
 
 
@@ -107,13 +107,12 @@ class _Lowest:
 
     @classmethod
     def of(cls, draft: Draft, owed: Floats, drift: Floats) -> Self:
-        entry, first, last, standing = standings(draft, owed)
-        sinking = np.where(entry == GUEST, -1.0, np.append(drift, 0.0)[entry])
-        at = np.array([standing, sinking])
-        kinds = np.array([run.type_index for run in draft.entry_of], dtype=np.intp)
+        columns, standing = standings(draft, owed)
+        sinking = np.where(columns.entry == GUEST, -1.0, np.append(drift, 0.0)[columns.entry])
+        at, class_of = np.array([standing, sinking]), draft.ledger.class_of
         return cls(
-            _least_by(len(draft.free), [(kinds, at)]),
-            _least_by(len(draft.ledger.members) + 1, [(first, at), (last, at)]),
+            _least_by(len(draft.free), [(columns.kind, at)]),
+            _least_by(len(draft.ledger.members) + 1, [(class_of[columns.first], at), (class_of[columns.last], at)]),
         )
 
 

@@ -20,12 +20,12 @@ from gavel.core.plain import from_plain, plain_record, read_items
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.core.throughputs import Throughputs
 from gavel.scheduler.machine import Scheduler, Settings
-from gavel.scheduler.migration import in_seconds
+from gavel.scheduler.migration import in_seconds, with_times_heard
 from gavel.scheduler.placement import Floor, FloorState
 from gavel.scheduler.roster import Roster
-from gavel.scheduler.rounds import Mechanism, Run, RunNumbers
+from gavel.scheduler.rounds import Elapsed, Mechanism, Run, RunNumbers
 
-FORMAT = 2
+FORMAT = 3
 """Raised whenever what is written means something else than before."""
 
 COUNTERS: dict[str, Any] = {
@@ -121,18 +121,24 @@ def restore(
         scheduler._problem_base = None
         scheduler.roster.entity[here] = _renumbered(scheduler.roster.entity[here], state.entities, scheduler.entities)
     scheduler.placed = {state.runs[number]: where for number, where in state.placed}
+    scheduler.run_of = {slot: run for run in scheduler.placed for slot in run.members}
     scheduler.allocation, scheduler.unanswered = state.allocation, state.unanswered
     scheduler.accelerator_seconds = state.accelerator_seconds
     for name, value in read_items(COUNTERS, state.counters, "a scheduler").items():
         setattr(scheduler, name, value)
     mechanism.restore(state.mechanism, state.runs)
+    # States of earlier versions were written before the mechanism was told of the latest plan.
+    gone = [run for run in state.runs if run not in scheduler.placed]
+    mechanism.account(Elapsed(0.0, scheduler.placed.keys(), list(scheduler.placed), gone))
     return scheduler
 
 
 def _read(document: Any, table: Throughputs, settings: Settings) -> _State:
     found = document.get("format") if isinstance(document, dict) else None
     if found == 1:
-        document, found = in_seconds(document, settings.round_seconds), FORMAT
+        document, found = in_seconds(document, settings.round_seconds), 2
+    if found == 2:
+        document, found = with_times_heard(document), FORMAT
     if found != FORMAT:
         raise InputError(f"the scheduler's state has format {found!r}; this version of Gavel reads format {FORMAT}")
     state = from_plain(_State, document)

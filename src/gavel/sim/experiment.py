@@ -396,7 +396,8 @@ def _unpriced(scene: Scene) -> tuple[str, ...]:
 
 def _why_not_done(left: list[TraceJob], scene: Scene, days: float) -> list[str]:
     """Sentences about the jobs that did not finish."""
-    stuck = [job for job in left if not fastest_rate(job, scene.cluster, scene.table)]
+    types = scene.cluster.types()
+    stuck = [job for job in left if not fastest_rate(job, types, scene.table)]
     late = sum(job.arrival > days * 86_400.0 for job in left)
     said = []
     if stuck:

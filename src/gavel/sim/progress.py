@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from gavel.core.problem import Floats, Ints
 
@@ -28,13 +29,16 @@ class ProgressState:
     unheard: Floats
 
 
+Names = npt.NDArray[np.object_]
+
+
 class Progress:
     """Jobs that run: since when and how fast they make steps, and how many they have left."""
 
     def __init__(self) -> None:
         self._place: dict[str, int] = {}
         """Where a job stands in the arrays."""
-        self._names: list[str] = []
+        self._names: Names = np.zeros(0, dtype=object)
         self._spare: list[int] = []
         self._launches = 0
         self._launch: Ints = np.zeros(0, dtype=np.intp)
@@ -87,6 +91,18 @@ class Progress:
         self._spare.append(at)
         return float(self._left[at] + self._unheard[at])
 
+    def settle(self, job: str, time: float) -> float:
+        """Count a job's steps until now; returns those that `count` has not told."""
+        at = self._place[job]
+        done = float(self._unheard[at])
+        self._unheard[at] = 0.0
+        if time > self._since[at]:
+            made = min((time - self._since[at]) * self._rate[at], self._left[at])
+            self._left[at] -= made
+            self._since[at] = time
+            done += float(made)
+        return done
+
     def count(self, time: float) -> tuple[list[str], Floats]:
         """Whoever has made steps, and how many since this was last asked."""
         if time == self._counted:
@@ -98,8 +114,8 @@ class Progress:
         self._since[at] = time
         steps = done + self._unheard[at]
         self._unheard[at] = 0.0
-        names = self._names
-        return [names[place] for place in at.tolist()], steps
+        jobs: list[str] = self._names[at].tolist()
+        return jobs, steps
 
     def ends(self, until: float) -> list[tuple[float, str]]:
         """Whoever will be done by then, and when, in the order in which they were launched."""
@@ -126,7 +142,7 @@ class Progress:
     def _grow(self) -> None:
         size = len(self._names)
         more = max(size, 64)
-        self._names += [""] * more
+        self._names = np.concatenate([self._names, np.full(more, "", dtype=object)])
         self._spare += range(size + more - 1, size - 1, -1)
         self._launch = np.concatenate([self._launch, np.zeros(more, dtype=np.intp)])
         self._since = np.concatenate([self._since, np.full(more, np.inf)])

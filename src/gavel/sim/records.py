@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gavel.core.cluster import Cluster
+from gavel.core.cluster import AcceleratorType, Cluster
 from gavel.core.errors import GavelError
 from gavel.core.problem import Floats
 from gavel.core.throughputs import ThroughputTable
@@ -58,7 +58,8 @@ def job_records(
     jobs: Sequence[TraceJob], outcome: Outcome, cluster: Cluster, table: ThroughputTable
 ) -> list[JobRecord]:
     """A record of every job that had arrived when the simulation stopped, by order of arrival."""
-    kinds = {kind.name: table.types.index(kind.name) for kind in cluster.types()}
+    types = cluster.types()
+    kinds = {kind.name: table.types.index(kind.name) for kind in types}
     rates: dict[tuple[str, int, tuple[str, ...] | None], float] = {}
     records = []
     for job in jobs:
@@ -66,14 +67,14 @@ def job_records(
             break
         profile = (job.template, job.workers, job.types)
         if profile not in rates:
-            rates[profile] = fastest_rate(job, cluster, table)
+            rates[profile] = fastest_rate(job, types, table)
         records.append(_record(job, outcome, kinds, rates[profile]))
     return records
 
 
-def fastest_rate(job: TraceJob, cluster: Cluster, table: ThroughputTable) -> float:
-    """Steps per second of a job alone on its fastest type of a cluster; 0 if no type has room for it or can run it."""
-    kinds = [kind.name for kind in cluster.types() if job.workers <= kind.count and job.may_run_on(kind.name)]
+def fastest_rate(job: TraceJob, types: Sequence[AcceleratorType], table: ThroughputTable) -> float:
+    """Steps per second of a job alone on the fastest of these types; 0 if none has room for it or can run it."""
+    kinds = [kind.name for kind in types if job.workers <= kind.count and job.may_run_on(kind.name)]
     return float(table.rates([(job.template, job.workers)], kinds).max(initial=0.0))
 
 

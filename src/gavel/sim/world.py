@@ -10,6 +10,8 @@ from math import inf
 from operator import attrgetter, itemgetter
 from typing import Any
 
+import numpy as np
+
 from gavel.core.allocation import Allocation
 from gavel.core.codec import decode_event, encode_event
 from gavel.core.errors import InputError, SolverError
@@ -100,6 +102,8 @@ class World:
     _unmeasured: dict[str, None] = field(default_factory=dict)
     """Who has not said how fast it is where it is, in order."""
     _rates: dict[tuple[str, int, str, bool, str | None], float] = field(default_factory=dict)
+    _orderly: bool = False
+    """Whether the scheduler answers a round that is due: jobs that it stops then save all steps they have made."""
 
     def expect(self, event: Event) -> None:
         """Put an event of the outside world on the calendar."""
@@ -115,6 +119,7 @@ class World:
         All that the order depends on is kept in the world, not here: one may stop and begin anew at any event.
         """
         while (event := self._next()) is not None:
+            self._orderly = isinstance(event, RoundDue)
             yield event
 
     def _next(self) -> Event | None:
@@ -158,16 +163,20 @@ class World:
         return event
 
     def _round(self, time: float) -> Event:
-        """The steps that were made, then how fast jobs are; when asked again there is neither, and the round is due."""
+        """The steps that were made, then how fast jobs are; when asked again there is neither, and the round is due.
+
+        Jobs tell both only when their leases end.
+        """
         self.now = time
-        jobs, steps = self.progress.count(time)
-        if jobs:
-            return JobsProgressed(time, jobs, steps)
-        while self._unmeasured:
-            job = next(iter(self._unmeasured))
-            del self._unmeasured[job]
-            if job in self.running:
-                return self._measured(self.running[job])
+        if time >= self._leased_until:
+            jobs, steps = self.progress.count(time)
+            if jobs:
+                return JobsProgressed(time, jobs, steps)
+            while self._unmeasured:
+                job = next(iter(self._unmeasured))
+                del self._unmeasured[job]
+                if job in self.running:
+                    return self._measured(self.running[job])
         self._wake = None
         return RoundDue(time)
 
@@ -227,6 +236,7 @@ class World:
                 self._leased_until = command.until
                 self._expect_ends(command.until)
             case Stop():
+                self._save(command.job)
                 self._stop(command.job)
             case Launch():
                 self._launch(command)
@@ -282,6 +292,13 @@ class World:
         del self.left[job], self._specs[job]
         self._ran.discard(job)
         self._release(entry, time)
+
+    def _save(self, job: str) -> None:
+        """Let a job that is stopped in good order keep the steps that it made since its lease began, and tell them."""
+        if self._orderly and job in self.running:
+            steps = self.progress.settle(job, self.now)
+            if steps:
+                self._push(self.now, JobsProgressed(self.now, [job], np.array([steps])))
 
     def _stop(self, job: str) -> None:
         entry = self.running.pop(job, None)
