@@ -60,6 +60,10 @@ class Overlay(MutableMapping[Key, Value]):
         return len(self._base) - len(self._gone) + len(self._set)
 
 
+PlaceInQueue = tuple[int, float, int]
+"""What decides who is next, the greatest first: whether a job has never run, how far it is behind, minus its slot."""
+
+
 @dataclass
 class Draft:
     """A plan in the making. It reads the ledger and the round's input and changes neither."""
@@ -82,6 +86,8 @@ class Draft:
     stopped: dict[tuple[Members, int], Run] = field(default_factory=dict)
     """Runs that this plan stops, by their jobs and type."""
     _ranked: dict[int, list[tuple[float, deque[Run]]]] = field(default_factory=dict)
+    _returned: dict[int, list[PlaceInQueue]] = field(default_factory=dict)
+    """By class: jobs that this plan has stopped, in the order of the queues."""
     _left: dict[int, Floats] = field(default_factory=dict)
     _longest: dict[int, deque[Run]] = field(default_factory=dict)
     _movable: dict[tuple[int, float], list[deque[int]]] = field(default_factory=dict)
@@ -174,7 +180,7 @@ class Draft:
         for slot in run.members:
             del self.run_of[slot]
             if (number := self.class_of(slot)) != NOBODY:
-                insort(self.queues[number], slot, key=self._place_in_queue)
+                insort(self._returned.setdefault(number, []), self._place_in_queue(slot))
         self.stopped[run.members, run.type_index] = run
 
     def start(self, members: Members, kind: int) -> None:
@@ -200,12 +206,12 @@ class Draft:
     def class_of(self, slot: int) -> int:
         return self.ledger.classes[slot]
 
-    def _place_in_queue(self, slot: int) -> tuple[int, float, int]:
+    def _place_in_queue(self, slot: int) -> PlaceInQueue:
         return -int(self.given.started[slot]), float(self.ledger.lag[slot]), -slot
 
     @cached_property
     def queues(self) -> list[list[int]]:
-        """By class, the jobs that wait: the one furthest behind comes last, and after it those that have never run."""
+        """By class, the jobs that waited before: the one furthest behind is last, and after it those that never ran."""
         slots, class_of, lag = self.given.waiting, self.ledger.class_of, self.ledger.lag
         slots = slots[class_of[slots] != NOBODY]
         if len(slots) > 1:
@@ -214,10 +220,17 @@ class Draft:
 
     def next_in_queue(self, number: int, taken: Sequence[int] = ()) -> int | None:
         """The job of a class that starts next."""
-        queue = self.queues[number]
-        while queue and queue[-1] in self.run_of:
+        queue, run_of = self.queues[number], self.run_of
+        while queue and queue[-1] in run_of:
             queue.pop()
-        return next((slot for slot in reversed(queue) if slot not in taken and slot not in self.run_of), None)
+        first = next((slot for slot in reversed(queue) if slot not in taken and slot not in run_of), None)
+        returned = self._returned.get(number)
+        if not returned:
+            return first
+        while returned and -returned[-1][2] in run_of:
+            returned.pop()
+        back = next((place for place in reversed(returned) if -place[2] not in taken and -place[2] not in run_of), None)
+        return first if back is None or (first is not None and self._place_in_queue(first) > back) else -back[2]
 
     # Teams that are served in order
 
@@ -278,14 +291,15 @@ class Draft:
     @cached_property
     def _by_entry(self) -> list[dict[int, deque[Run]]]:
         """By type and entry: runs that have had their turn."""
-        columns, runs = self._at_first, np.array(list(self.ledger.entry_of), dtype=object)
+        columns, runs = self._at_first, list(self.ledger.entry_of)
         ready = (self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
+        entries, kinds = columns.entry[ready].tolist(), columns.kind[ready].tolist()
         found: list[dict[int, deque[Run]]] = [{} for _ in self.free]
-        for kind, groups in enumerate(found):
-            here = ready[columns.kind[ready] == kind]
-            entry = columns.entry[here]
-            for number in np.unique(entry).tolist():
-                groups[number] = deque(runs[here[entry == number]].tolist())
+        for at, entry, kind in zip(ready.tolist(), entries, kinds, strict=True):
+            groups = found[kind]
+            if entry not in groups:
+                groups[entry] = deque()
+            groups[entry].append(runs[at])
         return found
 
     def movable(self, number: int, times: float) -> list[deque[int]]:

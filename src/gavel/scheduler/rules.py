@@ -77,15 +77,13 @@ def give_first_turns(draft: Draft, rules: Rules) -> None:
     new = never_run(draft.ledger, draft.given)
     if not len(new):
         return
-    given, room = draft.given, _room_for_first_turns(draft, rules)
-    hopeless: set[int] = set()
-    """Classes of which a job found no place: the others of the class would not, either."""
-    for slot in new[np.argsort(given.arrival[new], kind="stable")].tolist():
-        if not any(draft.free) and max(room) <= 0:
-            return
-        number = draft.class_of(slot)
-        if slot not in draft.run_of and number not in hopeless and not _first_turn(slot, room, draft):
-            hopeless.add(number)
+    room = _room_for_first_turns(draft, rules)
+    left = new[np.argsort(draft.given.arrival[new], kind="stable")]
+    while len(left) and (any(draft.free) or max(room) > 0):
+        failed = next((at for at, slot in enumerate(left.tolist()) if not _begins(slot, room, draft)), len(left))
+        hopeless = draft.class_of(int(left[failed])) if failed < len(left) else NOBODY
+        left = left[failed + 1 :]
+        left = left[draft.ledger.class_of[left] != hopeless]  # they would not find a place, either
 
 
 def never_run(ledger: Ledger, given: RoundInput) -> Ints:
@@ -99,11 +97,17 @@ def _room_for_first_turns(draft: Draft, rules: Rules) -> list[int]:
     """By type: accelerators that others may still give up for first turns; the last gang may take more."""
     if draft.given.mid_round or not rules.first_turns:
         return [0] * len(draft.free)
-    room = [max(int(count * rules.first_turns), 1) for count in draft.given.capacity]
-    for run in draft.entry_of:
-        if any(draft.served[slot] < draft.turns[slot] for slot in run.members):
-            room[run.type_index] -= run.workers
-    return room
+    room = np.maximum((np.asarray(draft.given.capacity) * rules.first_turns).astype(int), 1)
+    columns, had = draft.columns, draft.served >= draft.turns
+    turning = ~(had[columns.first] & had[columns.last])
+    np.subtract.at(room, columns.kind[turning], draft.given.workers[columns.first[turning]])
+    rooms: list[int] = room.tolist()
+    return rooms
+
+
+def _begins(slot: int, room: list[int], draft: Draft) -> bool:
+    """Whether a job runs now, as another's partner or because it gets its first turn."""
+    return slot in draft.run_of or _first_turn(slot, room, draft)
 
 
 def _first_turn(slot: int, room: list[int], draft: Draft) -> bool:
@@ -200,10 +204,14 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
     has_jobs = waits[entries.first] & (alone | waits[entries.second])
     room = np.asarray(draft.free)[entries.kind] > 0
     if not draft.given.mid_round:
+        behind = (excess_lag(draft, rules) > 0)[entries.first]
+        hopeful &= has_jobs | behind | ~alone
+        if not hopeful.any():
+            return []
         patience = least_patience(draft)
         room |= owed - weakest_on_type(draft)[entries.kind] > patience
         lowest = lowest_of_class(draft, owed)
-        moves = (excess_lag(draft, rules) > 0)[entries.first] & (owed - lowest[entries.first] > patience)
+        moves = behind & (owed - lowest[entries.first] > patience)
         pairs = owed - np.minimum(lowest[entries.first], lowest[entries.second]) > rules.pairing * patience
         has_jobs |= np.where(alone, moves, pairs)
     chosen = (hopeful & room & has_jobs).nonzero()[0]
@@ -269,7 +277,7 @@ def advance(entry: int, draft: Draft, rules: Rules) -> bool:
     members = _choose((first,) if second == NOBODY else (first, second), kind, owed, draft, rules)
     if members is None:
         return False
-    movers = {draft.run_of[slot] for slot in members if slot in draft.run_of}
+    movers = dict.fromkeys(draft.run_of[slot] for slot in members if slot in draft.run_of)
     room = draft.free[kind] + sum(run.workers for run in movers if run.type_index == kind)
     victims = yielding(kind, int(draft.given.workers[members[0]]) - room, owed, members, draft, rules)
     return _take(members, kind, None if victims is None else [*movers, *victims], draft)
