@@ -79,7 +79,7 @@ def test_a_fault_keeps_what_runs_and_is_told_until_a_plan_succeeds(fleet: Build,
     [first, second] = world.records()
     assert (first.attempts, second.attempts) == (1, 0)
     trouble = cluster_view(world.engine, 0.0).trouble
-    assert trouble.startswith("mechanism theirs.Theirs failed: RuntimeError: no plan today (theirs.py, line 7)")
+    assert trouble.startswith("mechanism theirs.Theirs failed: RuntimeError: no plan today (theirs.py, line 8)")
     (tmp_path / "broken").unlink()
     world.submit(steps=40.0)
     world.run_until_over()
