@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 import pytest
 from hypothesis import given, settings
 
@@ -34,7 +36,7 @@ from gavel.core.throughputs import builtin_table
 from gavel.estimator.learned import LearnedTable
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
-from gavel.scheduler.machine import Scheduler, Settings, check_invariants
+from gavel.scheduler.machine import SPARE_PROFILES, Scheduler, Settings, check_invariants
 from gavel.scheduler.placement import Floor
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
@@ -503,3 +505,48 @@ def test_a_mechanism_is_told_of_every_second_that_passes_also_of_those_between_r
     assert mechanism.ledger.lag[waiting] == pytest.approx(250.0)
     machine.account(300.0)
     assert mechanism.ledger.lag[waiting] == pytest.approx(300.0)
+
+
+def test_templates_without_jobs_are_forgotten_and_those_with_jobs_go_on() -> None:
+    """A sweep of thousands of templates must not make every later round slower."""
+    machine = Scheduler(LearnedTable(builtin_table()), Credits(), Settings())
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 2)))
+    settle(machine, JobSubmitted(0.0, job("stays", "A3C")))
+    machine.handle(RestartMeasured(1.0, "stays", 40.0))
+    rates = machine.rates_of("stays")
+    for number in range(500):
+        time = 10.0 + number
+        settle(machine, JobSubmitted(time, job(f"j{number}", f"mine {number}")))
+        settle(machine, JobFinished(time + 0.5, f"j{number}"))
+    assert len(machine.templates) <= SPARE_PROFILES + 4
+    assert machine.rates_of("stays") == rates
+    settle(machine, RoundDue(720.0))
+    assert cost_of(machine, "stays") == 40.0
+    again = restore(dump(machine), LearnedTable(builtin_table()), Credits(), Settings())
+    check_invariants(again)
+    assert again.templates == machine.templates
+
+
+def test_pairs_are_looked_at_only_where_jobs_may_share() -> None:
+    class WithoutPairs(LearnedTable):
+        def pairs(self, profiles: object, types: object) -> NoReturn:
+            raise AssertionError(profiles, types)
+
+    for sharing in (False, True):
+        machine = Scheduler(WithoutPairs(builtin_table()), Credits(), Settings(space_sharing=sharing))
+        machine.handle(ServerJoined(0.0, Server("a", "v100", 2)))
+        machine.handle(JobSubmitted(0.0, job("j")))
+        if sharing:
+            with pytest.raises(AssertionError):
+                machine.handle(RoundDue(0.0))
+        else:
+            assert isinstance(machine.handle(RoundDue(0.0))[0], Solve)
+
+
+def test_a_job_that_fits_nowhere_wakes_nobody() -> None:
+    """Idle accelerators that a newcomer cannot use are no reason to look at all jobs for each of 10,000 arrivals."""
+    machine = scheduler()
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 2)))
+    settle(machine, JobSubmitted(0.0, job("one")))
+    assert machine.handle(JobSubmitted(10.0, job("gang", "ResNet-18 (batch size 16)", workers=4))) == []
+    assert machine.handle(JobSubmitted(20.0, job("two"))) == [WakeAt(20.0)]

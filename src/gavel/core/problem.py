@@ -161,10 +161,12 @@ class Problem:
         *,
         entities: Mapping[str, Entity] | None = None,
         allowed: Bools | None = None,
+        sharing: bool = True,
     ) -> Problem:
         """Build a problem whose rates come from a table: `jobs.profile` indexes `profiles`, (template, workers).
 
-        `allowed` says by profile and type where jobs may run; None: wherever they can.
+        `allowed` says by profile and type where jobs may run; None: wherever they can. Without `sharing` no two jobs
+        may share accelerators, and no pair of profiles is looked at.
         """
         types = tuple(types)
         names = [t.name for t in types]
@@ -183,14 +185,15 @@ class Problem:
             ],
             axis=1,
         )
-        first, second, pair_rates = table.pairs(profiles, names)
-        if allowed is not None:
-            pair_rates = np.where((allowed[first] & allowed[second])[:, None, :], pair_rates, 0.0)
+        pairs = no_pairs(len(columns))
+        if sharing:
+            first, second, pair_rates = table.pairs(profiles, names)
+            if allowed is not None:
+                pair_rates = np.where((allowed[first] & allowed[second])[:, None, :], pair_rates, 0.0)
+            pairs = Pairs(first, second, _by_column(pair_rates, columns))
         workers = np.array([workers for _, workers in profiles], dtype=np.intp)
         tree = with_ancestors(entities or {})
-        return cls(
-            types, columns, Profiles(workers, rates), jobs, Pairs(first, second, _by_column(pair_rates, columns)), tree
-        )
+        return cls(types, columns, Profiles(workers, rates), jobs, pairs, tree)
 
     def without_pairs(self) -> Problem:
         """The same question with space sharing left out."""

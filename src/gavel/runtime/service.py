@@ -19,13 +19,13 @@ from gavel.runtime.book import OVER, Record
 from gavel.runtime.clockwork import Clockwork
 from gavel.runtime.fleet import RefusedError
 from gavel.runtime.logs import Logs
+from gavel.runtime.template import default_template
 from gavel.runtime.views import cluster_view, job_detail, job_view, steps_done
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-LONGEST_TEMPLATE = 100
 CHUNK = 256 * 2**10
 FOLLOW_SECONDS = 0.2
 REFRESH_SECONDS = 1.0
@@ -261,7 +261,7 @@ def checked(request: pb.JobRequest, policy: Policy, entities: Sequence[str] | No
         raise InputError(f"{name} has no command; say what to run")
     job.workers = job.workers or 1
     job.weight = job.weight or 1.0
-    job.template = job.template or " ".join(job.command)[:LONGEST_TEMPLATE]
+    job.template = job.template or default_template(job.command)
     for field in ("steps", "weight", "deadline_seconds"):
         value = getattr(job, field)
         most = LONGEST_SECONDS if field == "deadline_seconds" else LARGEST

@@ -70,6 +70,9 @@ RESTART_WEIGHT = 0.25
 RESTART_MATTERS = 1.25
 """A cost of restarts that changed by more than this factor is worth a new allocation, with which it is taken up."""
 
+SPARE_PROFILES = 64
+"""Profiles without jobs are forgotten once there are more than these and twice as many as jobs."""
+
 PLACEMENT_MATTERS = 1.05
 """A gang that gains less than this by sitting together is not worth moving others for."""
 
@@ -292,13 +295,28 @@ class Scheduler:
         profile = (job.template, job.workers, job.types)
         entity = self._entity_number(job)
         if profile not in self._profiles:
-            self._rates += list(self._rates_of([profile]))  # refuses an unknown template before anything changes
+            rates = self._rates_of([profile])  # refuses an unknown template before anything changes
+            if len(self._profiles) > SPARE_PROFILES + 2 * len(self.roster):
+                self._forget_profiles()
+            self._rates += list(rates)
             self._profiles[profile] = len(self._profiles)
             self._problem_base = None
         number = self._profiles[profile]
         slot = self.roster.add(job, event.time, number, entity, self._rates[number][:, 0])
         self._changed = True
         return self._look_for_work(event.time, slot)
+
+    def _forget_profiles(self) -> None:
+        """Drop the profiles that no job has any more; what was learned about their templates stays in the table."""
+        active = self.roster.active
+        used = np.unique(self.roster.profile[active])
+        profiles = list(self._profiles)
+        self._profiles = {profiles[old]: new for new, old in enumerate(used.tolist())}
+        self._rates = [self._rates[old] for old in used.tolist()]
+        now = np.searchsorted(used, self.roster.profile[active])
+        self.roster.profile[:] = 0  # of slots that are not in use, too
+        self.roster.profile[active] = now
+        self._problem_base = None
 
     def _entity_number(self, job: JobSpec) -> int:
         if job.entity is None:
@@ -704,10 +722,15 @@ class Scheduler:
             ]
             nobody = Jobs((), *(np.empty(0) for _ in range(8)))  # type: ignore[arg-type]
             profiles = [(template, workers) for template, workers, _ in self._profiles]
-            base = Problem.from_table(
-                types, self.table, profiles, nobody, entities=self._tree, allowed=self._allowed(self._profiles)
+            self._problem_base = Problem.from_table(
+                types,
+                self.table,
+                profiles,
+                nobody,
+                entities=self._tree,
+                allowed=self._allowed(self._profiles),
+                sharing=self.settings.space_sharing,
             )
-            self._problem_base = base if self.settings.space_sharing else base.without_pairs()
         return self._problem_base
 
     def problem(self, time: float) -> Problem:
