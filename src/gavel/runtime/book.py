@@ -165,7 +165,9 @@ class Book:
         return {job}
 
     def _failed(self, event: JobFailed, note: Note) -> set[str]:
-        record = self.records[event.job]
+        record = self.records.get(event.job)
+        if record is None or record.over:
+            return set()
         record.failures += bool(note.get("counts", True))
         if not event.retry:
             return self._ended(event.job, event.time, pb.FAILED, event.reason, note)
@@ -173,7 +175,10 @@ class Book:
         return {event.job}
 
     def _ended(self, job: str, time: float, state: int, reason: str, note: Note) -> set[str]:
-        record = self.records[job]
+        """A job is over, and stays as it ended: what was said of it before that was known changes nothing."""
+        record = self.records.get(job)
+        if record is None or record.over:
+            return set()
         record.received = dict(note.get("received", {}))
         record.restarts = int(note.get("restarts", 0))
         record.turn(time, state, reason)

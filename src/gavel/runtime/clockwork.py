@@ -16,6 +16,8 @@ from gavel.runtime.engine import Done, Engine
 
 Solver = Callable[[Problem], Allocation]
 TICK_SECONDS = 0.25
+STANDSTILL_SECONDS = 1.0
+"""A scheduler that comes so much too late to a tick stood still itself, and heard nobody meanwhile."""
 GIVING_UP_SECONDS = 1.0
 """How long after its time limit a policy may still come to an end by itself."""
 
@@ -95,8 +97,14 @@ class Clockwork:
             engine.post(AllocationReady(engine.clock(), solve.number, allocation), {})
 
     async def _tick(self) -> None:
+        last = self.engine.clock()
         while True:
             await asyncio.sleep(TICK_SECONDS)
+            now = self.engine.clock()
+            late = now - last - TICK_SECONDS
+            if late > STANDSTILL_SECONDS:
+                self.engine.fleet.excuse(late)
+            last = now
             self.engine.fleet.tick()
 
 

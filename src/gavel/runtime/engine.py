@@ -5,7 +5,6 @@ Also how all of it is recovered from a journal. Time passes elsewhere, in a Worl
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -232,7 +231,7 @@ class Engine:
         journal: Journal,
         settings: FleetSettings,
         *,
-        clock: Callable[[], float] = time.time,
+        clock: Callable[[], float],
         events_between_states: int = 5_000,
     ) -> None:
         self.here = here
@@ -267,7 +266,9 @@ class Engine:
         """Go on where the journal ends: agents are expected back, an unanswered question is asked again."""
         self._world = world
         here = self.here
-        self.fleet.fences.update(here.fences)
+        # As if no time had passed since the last event: who knows whether the machine's clock was set meanwhile?
+        asleep = max(self.clock() - here.time, 0.0)
+        self.fleet.fences.update({key: until + asleep for key, until in here.fences.items()})
         if servers := here.servers():
             self.fleet.expect(servers, here.launches, here.renewed_until)
         if here.scheduler.unanswered is not None:

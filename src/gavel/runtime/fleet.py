@@ -32,6 +32,8 @@ from gavel.wire import gavel_pb2 as pb
 
 MISSED_HEARTBEATS = 3
 """A task that an agent does not list for so many heartbeats after its start was lost on the way."""
+MOST_DOUBLINGS = 60
+"""Of the pause before a failed job runs again: beyond that it is longer than any limit."""
 MEASURED_SECONDS = 0.5
 """A rate is worth something when it was measured for so long."""
 
@@ -109,6 +111,8 @@ class Fleet:
     members: dict[str, Member] = field(default_factory=dict)
     attempts: dict[str, Attempt] = field(default_factory=dict)
     """The one attempt of a job that may have processes: no other starts before it is over."""
+    by_agent: dict[str, dict[str, Attempt]] = field(default_factory=dict)
+    """The same attempts by agent and job, so that hearing an agent costs the same however many there are."""
     waiting: dict[str, Launch] = field(default_factory=dict)
     """Launches of jobs whose earlier attempt is not over yet."""
     strays: dict[str, set[tuple[str, int, int]]] = field(default_factory=dict)
@@ -164,6 +168,10 @@ class Fleet:
             )
         if not hello.name or not hello.accelerators:
             raise RefusedError("an agent needs a name and at least one accelerator")
+        if ":" in hello.name:
+            raise RefusedError(
+                f"the agent's name {hello.name!r} contains a colon; give another --name"
+            )
         fresh = self.clock() - self.settings.heartbeat_seconds * MISSED_HEARTBEATS
         if member and member.link and member.incarnation != hello.incarnation and member.heard_at > fresh:
             reason = f"another agent called {hello.name!r} is attached; give one of them another --name"
@@ -188,7 +196,7 @@ class Fleet:
 
     def _ended_with(self, agent: str, reason: str) -> None:
         """Whatever ran at an agent is surely gone."""
-        for attempt in list(self.attempts.values()):
+        for attempt in self._at(agent):
             part = attempt.part_at(agent)
             if part is not None and part.sent_at is not None and not part.over:
                 self._lose(attempt, part, reason)
@@ -207,7 +215,7 @@ class Fleet:
                     self._send_stop(attempt, part)
             else:
                 self._stray(member, status)
-        for attempt in self.attempts.values():
+        for attempt in self._at(member.name):
             part = attempt.part_at(member.name)
             if part is not None and part.sent_at is None:
                 self._send_start(attempt, part)
@@ -234,7 +242,7 @@ class Fleet:
             elif (name, status.attempt, status.rank) not in self.strays.get(status.job, set()):
                 self._stray(member, status)
         patience = self.settings.heartbeat_seconds * MISSED_HEARTBEATS
-        for attempt in list(self.attempts.values()):
+        for attempt in self._at(name):
             part = attempt.part_at(name)
             if part is None or part.over or part.sent_at is None or (attempt.job, attempt.number) in listed:
                 continue
@@ -295,7 +303,7 @@ class Fleet:
             member.draining = True
             for server in member.servers.values():
                 self.post(ServerLost(self.clock(), server.name), {})
-        return [attempt.job for attempt in self.attempts.values() if attempt.part_at(name)]
+        return [attempt.job for attempt in self._at(name)]
 
     # ---- what the scheduler says ----
 
@@ -314,18 +322,31 @@ class Fleet:
             return False
         if self.expected and self.book[job].attempts > 1:
             return False  # it may be running where we cannot see it yet
-        return all(fenced != job for fenced, _ in self.fences)
+        return all(fenced != job for fenced, _ in self.fences)  # few: only of agents that were lost
 
     def _begin(self, command: Launch) -> None:
-        agent_of = {server.name: member.name for member in self.members.values() for server in member.servers.values()}
-        if not all(server in agent_of for server in command.accelerators):
+        agent_of = {server: agent_name(server) for server in command.accelerators}
+        if not all(self._has(agent, server) for server, agent in agent_of.items()):
             return  # a server is gone; the scheduler has heard, or is about to
         # It may have waited for its earlier attempt beyond the round that it was launched in.
         lease = self.clock() + self._lease_seconds(max(command.until, self.renewed_until))
         attempt = Attempt(command, self.book[command.job].attempts, parts_of(command, agent_of), lease)
         attempt.saving_seconds = self.saving.pop(command.job, None)
-        self.attempts[command.job] = attempt
+        self._enter(attempt)
         self._send_start(attempt, attempt.parts[0])
+
+    def _enter(self, attempt: Attempt) -> None:
+        self.attempts[attempt.job] = attempt
+        for part in attempt.parts:
+            self.by_agent.setdefault(part.agent, {})[attempt.job] = attempt
+
+    def _at(self, agent: str) -> list[Attempt]:
+        """The attempts that have a part at an agent."""
+        return list(self.by_agent.get(agent, {}).values())
+
+    def _has(self, agent: str, server: str) -> bool:
+        member = self.members.get(agent)
+        return member is not None and any(server == own.name for own in member.servers.values())
 
     def _send_start(self, attempt: Attempt, part: Part) -> None:
         member, command = self.members[part.agent], attempt.launch
@@ -403,9 +424,7 @@ class Fleet:
             self._send_lease(member)
 
     def _send_lease(self, member: Member) -> None:
-        jobs = [
-            attempt.job for attempt in self.attempts.values() if attempt.part_at(member.name) and not attempt.stopping
-        ]
+        jobs = [attempt.job for attempt in self._at(member.name) if not attempt.stopping]
         if jobs and member.link is not None:
             seconds = self._lease_seconds(self.renewed_until)
             member.link.send(pb.ToAgent(lease=pb.Lease(seconds=seconds, jobs=jobs)))
@@ -429,6 +448,8 @@ class Fleet:
             return
         job, now = attempt.job, self.clock()
         del self.attempts[job]
+        for part in attempt.parts:
+            self.by_agent[part.agent].pop(job, None)
         self._safe += attempt.acknowledge
         if job in self.finished:
             self.finished.discard(job)
@@ -474,7 +495,8 @@ class Fleet:
             self.finished.add(job)
             self.post(JobFailed(now, job, reason, retry=False, crashed=True), {})
             return
-        pause = min(self.settings.retry_seconds * 2.0**record.failures, self.settings.longest_retry_seconds)
+        doubled = self.settings.retry_seconds * 2.0 ** min(record.failures, MOST_DOUBLINGS)
+        pause = min(doubled, self.settings.longest_retry_seconds)
         left = record.request.retries - record.failures - 1
         sentence = f"{reason}; runs again in {pause:.0f} s, {left} more retries"
         self.post(JobFailed(now, job, sentence, not_before=now + pause, crashed=True), {})
@@ -523,6 +545,13 @@ class Fleet:
             self.post(RateMeasured(self.clock(), attempt.job, attempt.launch.type, rate, close, beside), {})
             attempt.measured_steps = attempt.measured_seconds = 0.0
 
+    def excuse(self, seconds: float) -> None:
+        """The scheduler itself stood still for so long: nobody is blamed for not having been heard."""
+        for member in self.members.values():
+            member.heard_at += seconds
+        for name in self.expected:
+            self.expected[name] += seconds
+
     def tick(self) -> None:
         """Notice who has been silent for too long."""
         now = self.clock()
@@ -549,7 +578,7 @@ class Fleet:
             member.link.close()
         del self.members[member.name]
         self.expected.pop(member.name, None)
-        for attempt in list(self.attempts.values()):
+        for attempt in self._at(member.name):
             part = attempt.part_at(member.name)
             if part is not None and not part.over:
                 if part.sent_at is not None:
@@ -575,13 +604,12 @@ class Fleet:
             member = self.members.setdefault(name, Member(name, "", {}, "", now, None))
             member.servers[server.type] = server
             self.expected[name] = now + self.settings.agent_timeout_seconds
-        agent_of = {server.name: member.name for member in self.members.values() for server in member.servers.values()}
         lease = max(renewed_until, now) + self.settings.lease_slack_seconds
         for job, launch in placed.items():
-            parts = parts_of(launch, agent_of)
+            parts = parts_of(launch, {server: agent_name(server) for server in launch.accelerators})
             for part in parts:
                 part.sent_at = now
-            self.attempts[job] = Attempt(launch, self.book[job].attempts, parts, lease)
+            self._enter(Attempt(launch, self.book[job].attempts, parts, lease))
 
 
 def agent_name(server: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -22,6 +21,7 @@ from gavel.core.throughputs import Throughputs, ThroughputTable, find_table
 from gavel.estimator.learned import LearnedTable
 from gavel.policies.mechanisms import DEFAULT, check_mechanism, kind_of, mechanism_for, starts_mid_round
 from gavel.policies.registry import allocate, find_policy
+from gavel.runtime.clock import SteadyClock
 from gavel.runtime.clockwork import Clockwork, Solver
 from gavel.runtime.engine import Engine, recover
 from gavel.runtime.fleet import FleetSettings
@@ -77,11 +77,14 @@ def build_engine(
     settings: ServeSettings,
     journal: Journal,
     *,
-    clock: Callable[[], float] = time.time,
+    clock: Callable[[], float] | None = None,
     table: Throughputs | None = None,
     events_between_states: int = 5_000,
 ) -> Engine:
-    """An engine with the state that the journal tells; a table is one to use instead of that of the settings."""
+    """An engine with the state that the journal tells; a table is one to use instead of that of the settings.
+
+    Without a clock it has a SteadyClock.
+    """
     find_policy(settings.policy)
     check_mechanism(settings.mechanism, resumed_by="a scheduler")
     base = find_table(settings.throughputs)
@@ -102,6 +105,7 @@ def build_engine(
         return state.restore(document["scheduler"], learned, mechanism, _rounds(settings), entities=settings.entities)
 
     here = recover(journal, fresh, restored)
+    clock = clock or SteadyClock(not_before=here.time)
     return Engine(here, journal, settings.fleet, clock=clock, events_between_states=events_between_states)
 
 
