@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
+from typing import NoReturn
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -83,3 +86,20 @@ def test_however_it_is_repeated_every_attempt_is_written_in_order(said: list[tup
                 expected += b"%d" % attempt * (end - reached)
                 position[attempt] = end
         assert Logs(Path(folder)).read("1", 0) == (0, expected)
+
+
+def test_a_full_disk_costs_only_what_is_printed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error here would end the agent's stream, and with it every completion."""
+
+    def full(*_: object, **__: object) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    logs = Logs(tmp_path)
+    logs.append("1", 0, 1, 0, b"before ")
+    with monkeypatch.context() as disk:
+        disk.setattr(Path, "open", full)
+        logs.append("1", 0, 1, 7, b"lost")
+        assert "No space left" in logs.trouble
+    logs.append("1", 0, 1, 11, b"after")
+    assert not logs.trouble
+    assert logs.read("1", 0)[1] == b"before \n[... 4 bytes left out ...]\nafter"

@@ -169,9 +169,7 @@ class Fleet:
         if not hello.name or not hello.accelerators:
             raise RefusedError("an agent needs a name and at least one accelerator")
         if ":" in hello.name:
-            raise RefusedError(
-                f"the agent's name {hello.name!r} contains a colon; give another --name"
-            )
+            raise RefusedError(f"the agent's name {hello.name!r} contains a colon; give another --name")
         fresh = self.clock() - self.settings.heartbeat_seconds * MISSED_HEARTBEATS
         if member and member.link and member.incarnation != hello.incarnation and member.heard_at > fresh:
             reason = f"another agent called {hello.name!r} is attached; give one of them another --name"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
+
+logger = logging.getLogger(__name__)
 
 SEGMENTS = 2
 """A log is cut into files of at most one in so many parts of what is kept."""
@@ -46,10 +49,28 @@ class Logs:
     def __init__(self, folder: Path, *, limit: int = 16 * 2**20) -> None:
         self._folder = folder
         self._segment = max(limit // SEGMENTS, 1)
+        self.trouble = ""
+        """Why the last that was printed could not be written; empty if it could."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def append(self, job: str, rank: int, attempt: int, begin: int, data: bytes) -> None:
-        """Add what a rank has printed; `begin` counts the bytes that this attempt had printed before."""
+        """Add what a rank has printed; `begin` counts the bytes that this attempt had printed before.
+
+        What cannot be written is left out, and the log says so once it can be written again: a full disk must not keep
+        jobs from ending.
+        """
+        try:
+            self._write(job, rank, attempt, begin, data)
+        except OSError as error:
+            if not self.trouble:
+                logger.warning("what jobs print is not kept: %s", error)
+            self.trouble = str(error)
+        else:
+            if self.trouble:
+                logger.warning("what jobs print is kept again")
+            self.trouble = ""
+
+    def _write(self, job: str, rank: int, attempt: int, begin: int, data: bytes) -> None:
         segments = self._segments(job, rank)
         last = segments[-1] if segments else None
         if last is not None and attempt < last.attempt:
