@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 import signal
 import sys
 import tomllib
@@ -158,6 +160,7 @@ def _introduce(settings: ServeSettings, address: str, jobs: int) -> None:
     say(f"gavel {__version__} at {address}; {jobs} jobs from the journal are not over")
     for name, value in _flat(settings).items():
         say(f"  {name.replace('_', '-')} = {value}")
+    say(f"  open files: at most {raise_file_limit():,}; every agent and every client needs one")
 
 
 def _flat(settings: ServeSettings) -> dict[str, Any]:
@@ -169,3 +172,12 @@ def _flat(settings: ServeSettings) -> dict[str, Any]:
 def say(line: str) -> None:
     """Tell whoever watches the service."""
     print(line, file=sys.stderr, flush=True)
+
+
+def raise_file_limit() -> int:
+    """Let this process open as many files as it may; returns how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
