@@ -1,0 +1,213 @@
+"""What the scheduler and its agents say to each other, as plain values.
+
+Only the two ends of the stream turn them into protobuf and back (`agent_wire`); everything else works on these.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from gavel.core.jobs import JobRequest
+
+
+class Ending(StrEnum):
+    """How a process of a job ended."""
+
+    DONE = "done"
+    """It has done everything that it wanted to do."""
+    LEFT = "left"
+    """It was asked to leave, and left."""
+    CRASHED = "crashed"
+    """It ended by itself with an error, or could not be started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStatus:
+    """How far one process of a job is."""
+
+    job: str
+    attempt: int
+    rank: int
+    counts: bool = False
+    """Whether the job counts its steps; otherwise the figures below are 0."""
+    steps: float = 0.0
+    """Steps since the job was submitted, all attempts together."""
+    saved_steps: float = 0.0
+    """Those of them that a checkpoint holds."""
+    measured_steps: float = 0.0
+    measured_seconds: float = 0.0
+    """Since the last report, start-up and saving left out: what a rate is measured by."""
+
+
+# ---- from an agent ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """The first message of a stream: who the agent is and what runs there."""
+
+    protocol: int
+    version: str = ""
+    name: str
+    """A label for people; servers are named after it."""
+    agent: str
+    """The agent's identity, kept in its state directory. Two agents never share one."""
+    incarnation: str
+    """Differs for every start of the agent. What an earlier incarnation of the same agent ran has ended."""
+    accelerators: Mapping[str, int]
+    """By type."""
+    address: str = ""
+    """Where other servers reach this one."""
+    tasks: tuple[TaskStatus, ...] = ()
+    draining: bool = False
+    cluster: str = ""
+    """The cluster that the agent served last; empty if it is new."""
+    term: int = 0
+    """The highest term that the agent has heard of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The agent is well, and lists what it runs."""
+
+    tasks: tuple[TaskStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStarted:
+    """A rank runs; rank 0 of a gang says where the others find it."""
+
+    job: str
+    attempt: int
+    rank: int
+    master_address: str = ""
+    master_port: int = 0
+    gang_port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskEnded:
+    """A rank has ended. Repeated after a reconnection until it is acknowledged."""
+
+    status: TaskStatus
+    ending: Ending
+    reason: str = ""
+    log_tail: bytes = b""
+    hopeless: bool = False
+    """The same would happen again: say, the command does not exist."""
+    blameless: bool = False
+    """Not the job's fault, so it costs no retry: say, the checkpoint disk was full."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskLog:
+    """Bytes that a rank has printed."""
+
+    job: str
+    attempt: int
+    rank: int
+    data: bytes
+    begin: int
+    """How many bytes this attempt had printed before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draining:
+    """The agent takes no new work."""
+
+
+FromAgent = Hello | Heartbeat | TaskStarted | TaskEnded | TaskLog | Draining
+
+
+# ---- to an agent ----
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    """The agent is part of the cluster."""
+
+    cluster: str
+    heartbeat_seconds: float
+    checkpoint_grace_seconds: float
+    terminate_grace_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """The agent may not attach."""
+
+    reason: str
+    retry: bool = False
+    """Whether that may pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Start the ranks of an attempt that belong to this agent."""
+
+    job: str
+    attempt: int
+    first_rank: int
+    ranks: int
+    workers: int
+    type: str
+    request: JobRequest
+    lease_seconds: float
+    beside: str = ""
+    """Another job, with which this one shares its accelerators."""
+    consolidated: bool = True
+    master_address: str = ""
+    master_port: int = 0
+    gang_port: int = 0
+    """Where rank 0 is; only for agents that do not hold it."""
+    steps_done: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """These jobs may run for this long from now on."""
+
+    seconds: float
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stop:
+    """Have an attempt save a checkpoint and leave, or leave at once."""
+
+    job: str
+    attempt: int
+    reason: str
+    at_once: bool = False
+    """No checkpoint is wanted: the job was cancelled, or its gang is broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ack:
+    """The message with this number is in the journal; the agent may forget it."""
+
+    number: int
+
+
+ToAgent = Welcome | Refused | Start | Lease | Stop | Ack
+
+
+@dataclass(frozen=True, slots=True)
+class FromAgentFrame:
+    """A message with its number: an agent counts what it says, and an end keeps its number when it is repeated."""
+
+    number: int
+    message: FromAgent
+
+
+@dataclass(frozen=True, slots=True)
+class ToAgentFrame:
+    """A message with what makes it safe to follow late."""
+
+    message: ToAgent
+    term: int
+    """Of the scheduler. An agent follows no scheduler with a lower term than it has heard of."""
+    heard: int = field(default=0)
+    """The highest number that the scheduler had read from the agent: leases count from when that one was sent."""
