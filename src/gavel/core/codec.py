@@ -1,18 +1,19 @@
-"""Events, commands, problems and allocations as plain data for journals and dumps, and back, exactly.
+"""Events, facts, commands, problems and allocations as plain data for journals and dumps, and back, exactly.
 
-An event is an object with its `kind` (job_submitted, round_due …) and its fields. An allocation that answers a Solve is
-written without its problem, which whoever reads it has: the same events give the same Solve again.
+An event or fact is an object with its `kind` (job_submitted, round_planned …) and its fields. An allocation that
+answers a Solve is written without its problem, which the reader has: the same facts lead to the same question.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
 from gavel.core.allocation import Allocation
 from gavel.core.errors import InputError
 from gavel.core.events import AllocationReady, Command, Event
+from gavel.core.facts import AllocationAdopted, Fact
 from gavel.core.plain import MisfitError, from_plain, plain_record
 from gavel.core.problem import Problem
 
@@ -30,30 +31,42 @@ def kind_of(thing: type) -> str:
 
 
 EVENTS: dict[str, type[Event]] = {kind_of(event): event for event in get_args(Event)}
+FACTS: dict[str, type[Fact]] = {kind_of(fact): fact for fact in get_args(Fact)}
 
 
-def encode_event(event: Event) -> dict[str, Any]:
-    """An event as plain data."""
+def encode_event(event: Event | Fact) -> dict[str, Any]:
+    """An event or a fact as plain data."""
     document = {"kind": kind_of(type(event)), **plain_record(event, without={"allocation"})}
-    if isinstance(event, AllocationReady):
+    if isinstance(event, AllocationReady | AllocationAdopted):
         document["allocation"] = plain_record(event.allocation, without={"problem"})
     return document
 
 
 def decode_event(document: Any, problem_of: ProblemOf) -> Event:
     """Read an event; `problem_of` is asked for the problem that an allocation answers."""
+    event: Event = _decode("event", EVENTS, document, problem_of)
+    return event
+
+
+def decode_fact(document: Any, problem_of: ProblemOf) -> Fact:
+    """Read a fact; `problem_of` is asked for the problem that an allocation answers."""
+    fact: Fact = _decode("fact", FACTS, document, problem_of)
+    return fact
+
+
+def _decode(what: str, kinds: Mapping[str, type[Any]], document: Any, problem_of: ProblemOf) -> Any:
     kind = document.get("kind") if isinstance(document, dict) else None
-    if not isinstance(kind, str) or kind not in EVENTS:
-        raise InputError(f"there is no event of kind {kind!r}; known: {', '.join(EVENTS)}")
+    if not isinstance(kind, str) or kind not in kinds:
+        raise InputError(f"there is no {what} of kind {kind!r}; known: {', '.join(kinds)}")
     fields = {name: part for name, part in document.items() if name != "kind"}
     try:
-        if kind == kind_of(AllocationReady) and "allocation" in fields:
+        if "allocation" in fields:
             allocation = fields.pop("allocation")
             number = from_plain(int, fields.get("number"))
-            return from_plain(AllocationReady, fields, allocation=_answer(allocation, problem_of(number)))
-        return from_plain(EVENTS[kind], fields)
+            return from_plain(kinds[kind], fields, allocation=_answer(allocation, problem_of(number)))
+        return from_plain(kinds[kind], fields)
     except MisfitError as misfit:
-        raise InputError(f"event {kind}: {misfit}") from None
+        raise InputError(f"{what} {kind}: {misfit}") from None
 
 
 def encode_command(command: Command) -> dict[str, Any]:

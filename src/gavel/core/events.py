@@ -7,12 +7,14 @@ the same commands.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import Server
-from gavel.core.jobs import JobSpec
+from gavel.core.jobs import Cause, JobRequest, JobSpec
 from gavel.core.problem import Floats, Problem
+
+LOST = Cause("lost", "its server is lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,10 @@ class JobSubmitted:
 
     time: float
     job: JobSpec
+    request: JobRequest | None = None
+    """What the user asked for; None in simulations."""
+    key: str = ""
+    """Of the call that submits it: a repeated call submits nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +52,7 @@ class JobFinished:
 
     time: float
     job: str
+    reason: str = "all steps done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +67,8 @@ class JobFailed:
     """It does not run again before this time."""
     crashed: bool = False
     """Whether its own process ended with an error: then whom it shared accelerators with may be the reason."""
+    counts: bool = True
+    """Whether it is a failure of the job itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +121,23 @@ class ServerLost:
 
     time: float
     server: str
+    cause: Cause = LOST
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLeaving:
+    """A server is to start nothing new, and to be empty when the round ends."""
+
+    time: float
+    server: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStays:
+    """A server that was leaving takes work again."""
+
+    time: float
+    server: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,6 +176,8 @@ Event = (
     | RatesProfiled
     | ServerJoined
     | ServerLost
+    | ServerLeaving
+    | ServerStays
     | AllocationReady
     | SolveFailed
     | RoundDue
@@ -176,6 +204,7 @@ class Launch:
     consolidated: bool = True
     """Whether they sit on as few servers as their number allows."""
     beside: str | None = None
+    attempt: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +219,7 @@ class Stop:
     """Save a checkpoint and leave the accelerators."""
 
     job: str
+    cause: Cause = field(default=LOST, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

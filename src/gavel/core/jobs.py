@@ -105,6 +105,18 @@ class JobRequest:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a decision was taken: recorded with it, so that an explanation never has to guess."""
+
+    code: str
+    """A short word for programs: yielded, moved, lost, drained, owed …"""
+    text: str = ""
+    """A sentence for people, as a clause."""
+    jobs: tuple[str, ...] = ()
+    """The other jobs that it was about."""
+
+
 EntityPolicy = Literal["fairness", "fifo"]
 
 

@@ -73,7 +73,7 @@ class Credits:
             _State(
                 "credits",
                 ledger.entries,
-                ledger.lag,
+                ledger.lag[: _used(ledger)],
                 tuple(map(tuple, ledger.members)),
                 ledger.class_rate,
                 ledger.alone,
@@ -94,3 +94,10 @@ class Credits:
             state.entries, state.lag, members, state.class_rate, state.alone, entry_of, run_of, class_of
         )
         self._prices = state.prices
+
+
+def _used(ledger: Ledger) -> int:
+    """How many slots have anything to write down: looking at a round makes room for more."""
+    lagging = np.flatnonzero(ledger.lag)
+    highest = max((slot for slots in ledger.members for slot in slots), default=-1)
+    return max(highest, int(lagging[-1]) if len(lagging) else -1) + 1

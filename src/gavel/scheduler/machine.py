@@ -1,11 +1,15 @@
-"""The scheduler: a state machine from events to commands. It reads no clock, does no I/O and solves nothing itself."""
+"""The scheduler: a state machine from events to facts and commands. It reads no clock, does no I/O and solves nothing.
+
+`take` decides what follows from an event; `evolve` lets a fact take effect and is the only way its state changes.
+Applying the facts to another scheduler gives the same state, without any decision being taken again.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import repeat
+from typing import Any
 
 import numpy as np
 
@@ -21,25 +25,44 @@ from gavel.core.events import (
     JobFinished,
     JobsProgressed,
     JobSubmitted,
-    Launch,
     RateMeasured,
     RatesProfiled,
-    Renew,
     RestartMeasured,
     RoundDue,
     ServerJoined,
+    ServerLeaving,
     ServerLost,
+    ServerStays,
     Solve,
     SolveFailed,
-    Stop,
-    WakeAt,
 )
-from gavel.core.jobs import Entity, JobSpec
+from gavel.core.facts import (
+    AllocationAdopted,
+    Fact,
+    JobEnded,
+    JobQueued,
+    JobRequeued,
+    Outcome,
+    RoundPlanned,
+    ServerAdded,
+    ServerClosed,
+    ServerRemoved,
+    ServerReopened,
+    Slept,
+    SolveAsked,
+    Started,
+    Stopped,
+    TimePassed,
+    WakeSet,
+    commands_of,
+)
+from gavel.core.jobs import Cause, Entity, JobSpec
 from gavel.core.problem import Bools, Floats, Ints, Jobs, Problem, with_ancestors
 from gavel.core.throughputs import Condition, Throughputs
 from gavel.scheduler.placement import Floor, Where
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import NO_TEAM, Elapsed, Mechanism, Plan, RoundInput, Run
+from gavel.scheduler.seating import Seating
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +99,17 @@ SPARE_PROFILES = 64
 PLACEMENT_MATTERS = 1.05
 """A gang that gains less than this by sitting together is not worth moving others for."""
 
+DRAINED = Cause("drained", "its server is drained")
+SEATED = Cause("seated", "moves so that a gang can sit together")
+REPAIRED = Cause("repaired", "shares its accelerators differently")
+FIRST = Cause("first", "its first turn")
+TURN = Cause("turn", "its turn has come")
+TAKERS = 8
+"""Of the jobs that a run yields to, this many are recorded."""
+
 
 class Scheduler:
-    """Decides who runs where. Feed it events in order of time; perform the commands it returns."""
+    """Decides who runs where. Feed it events in order of time; record its facts and perform what they ask for."""
 
     def __init__(
         self,
@@ -133,6 +164,10 @@ class Scheduler:
         """How many plans were asked for."""
         self._waking: float | None = None
         """When to look for jobs that can start during the round; None if there is no need."""
+        self.wake: float | None = None
+        """When the scheduler wants to be called next."""
+        self._facts: list[Fact] = []
+        """What follows from the event that is being decided."""
         self.accelerator_seconds: Floats = np.zeros(len(self.types))
         """Given out so far, by type."""
 
@@ -165,52 +200,74 @@ class Scheduler:
         return list(self._tree)
 
     def handle(self, event: Event) -> list[Command]:
-        """Take in one event."""
-        commands = self._answer(event)
+        """Take in one event and say what to do."""
+        return [command for fact in self.take(event) for command in self.commands(fact)]
+
+    def commands(self, fact: Fact) -> Iterable[Command]:
+        """What a fact that has just taken effect asks of the world."""
+        if isinstance(fact, SolveAsked) and self.unanswered is not None:
+            return [self.unanswered, *commands_of(fact)]
+        return commands_of(fact)
+
+    def take(self, event: Event) -> list[Fact]:
+        """Decide what follows from an event. Each decision takes effect as a fact; they are returned in order."""
+        facts: list[Fact] = []
+        self._facts = facts
+        self._decide(event)
+        return facts
+
+    def _note(self, fact: Fact) -> None:
+        """Let a decision take effect."""
+        self.evolve(fact)
+        self._facts.append(fact)
+
+    def evolve(self, fact: Fact) -> None:
+        """Let a fact take effect."""
+        _EFFECTS[type(fact)](self, fact)
         if self._begun or self._ended:
             self._tell_mechanism(0.0)
-        return commands
 
-    def _answer(self, event: Event) -> list[Command]:  # noqa: C901, PLR0911 - one answer for each kind of event
+    def _decide(self, event: Event) -> None:  # noqa: C901, PLR0912 - one answer for each kind of event
         match event:
             case RoundDue():
-                return self._round_due(event.time)
-            case JobsProgressed():
-                return self._progressed(event)
-            case JobFinished() | JobCancelled():
-                return self._job_gone(event.time, event.job)
+                self._round_due(event.time)
+            case JobsProgressed() | RateMeasured() | RestartMeasured() | RatesProfiled():
+                self._note(event)
+            case JobFinished():
+                self._end_job(event.time, event.job, "completed", event.reason)
+            case JobCancelled():
+                self._end_job(event.time, event.job, "cancelled", "cancelled")
             case JobSubmitted():
-                return self._submitted(event)
+                self._submitted(event)
             case AllocationReady():
-                return self._allocation_ready(event)
+                self._answered(event.time, AllocationAdopted(event.time, event.number, event.allocation))
             case SolveFailed():
-                return self._go_on_without(event)
+                self._answered(event.time, event)
             case JobFailed():
-                return self._failed(event)
-            case RateMeasured():
-                return self._measured(event)
-            case RestartMeasured():
-                return self._restart_measured(event)
-            case RatesProfiled():
-                return self._profiled(event)
+                self._job_failed(event)
             case ServerJoined():
-                return self._joined(event.time, event.server)
+                self._joined(event.time, event.server)
             case ServerLost():
-                return self._lost(event.time, event.server)
+                self._lost(event)
+            case ServerLeaving():
+                self._leaving(event.time, event.server)
+            case ServerStays():
+                if any(event.server in floor.closed for floor in self.floors):
+                    self._note(ServerReopened(event.time, event.server))
+                    self._look_for_work(event.time)
 
-    def _progressed(self, event: JobsProgressed) -> list[Command]:
+    def _progressed(self, event: JobsProgressed) -> None:
         slots, steps = self._slots_of(event.jobs), event.steps
         if slots.min(initial=0) < 0:  # some have left meanwhile
             slots, steps = slots[slots >= 0], steps[slots >= 0]
         self.roster.steps[slots] -= steps
         self.roster.heard[slots] = event.time
-        return []
 
     def _slots_of(self, jobs: Sequence[str]) -> Ints:
         """The slots of jobs; -1 for those that have left."""
         return np.fromiter(map(self.roster.slot_of.get, jobs, repeat(-1)), dtype=np.intp, count=len(jobs))
 
-    def _measured(self, event: RateMeasured) -> list[Command]:
+    def _measured(self, event: RateMeasured) -> None:
         """Believe what was measured; a rate that changed by much makes the next round ask for a new allocation."""
         missing = next((job for job in (event.job, event.beside) if job and job not in self.roster), None)
         if missing is not None:
@@ -219,9 +276,8 @@ class Scheduler:
             )
         elif self.table.learn(self._condition(event.job, event.type, event.beside, event.consolidated), event.rate):
             self._rates_changed(alone=event.beside is None)
-        return []
 
-    def _restart_measured(self, event: RestartMeasured) -> list[Command]:
+    def _restart_measured(self, event: RestartMeasured) -> None:
         """Let what a restart of a template is taken to cost follow what was measured."""
         if event.job in self.roster and 0.0 <= event.seconds < np.inf:
             template = self.templates[self.roster.profile[self.roster.slot_of[event.job]]]
@@ -229,7 +285,6 @@ class Scheduler:
             now = self._restarts[template] = before + RESTART_WEIGHT * (event.seconds - before)
             low, high = sorted((now, self.restart_seconds(template)))
             self._changed = self._changed or high > low * RESTART_MATTERS
-        return []
 
     def restart_seconds(self, template: str) -> float:
         """What a restart of a template is taken to cost."""
@@ -242,7 +297,7 @@ class Scheduler:
         costs = np.array([self.restart_seconds(template) for template in self.templates])
         return np.asarray(costs[self.roster.profile])
 
-    def _profiled(self, event: RatesProfiled) -> list[Command]:
+    def _profiled(self, event: RatesProfiled) -> None:
         """Believe what was found out about a template, and about the one beside it."""
         own = Condition(event.template, 1, event.type, beside=event.beside)
         if event.beside is None:
@@ -255,7 +310,6 @@ class Scheduler:
             changed = self.table.learn(other, event.rate_beside or 0.0) or changed
         if changed:
             self._rates_changed(alone=event.beside is None)
-        return []
 
     def _rates_changed(self, *, alone: bool) -> None:
         """Rates alone, or of pairs, are others now."""
@@ -288,23 +342,31 @@ class Scheduler:
         self._problem_base = None
         self._changed = True
 
-    def _submitted(self, event: JobSubmitted) -> list[Command]:
+    def _submitted(self, event: JobSubmitted) -> None:
         job = event.job
         if job.id in self.roster:
             raise InputError(f"job {job.id!r} is known already")
+        self._check_entity(job)
+        profile = (job.template, job.workers, job.types)
+        if profile not in self._profiles:
+            self._rates_of([profile])  # refuses an unknown template before anything changes
+        self._note(JobQueued(event.time, job, event.request, event.key))
+        self._look_for_work(event.time, self.roster.slot_of[job.id])
+
+    def _queued(self, fact: JobQueued) -> None:
+        job = fact.job
         profile = (job.template, job.workers, job.types)
         entity = self._entity_number(job)
         if profile not in self._profiles:
-            rates = self._rates_of([profile])  # refuses an unknown template before anything changes
+            rates = self._rates_of([profile])
             if len(self._profiles) > SPARE_PROFILES + 2 * len(self.roster):
                 self._forget_profiles()
             self._rates += list(rates)
             self._profiles[profile] = len(self._profiles)
             self._problem_base = None
         number = self._profiles[profile]
-        slot = self.roster.add(job, event.time, number, entity, self._rates[number][:, 0])
+        self.roster.add(job, fact.time, number, entity, self._rates[number][:, 0])
         self._changed = True
-        return self._look_for_work(event.time, slot)
 
     def _forget_profiles(self) -> None:
         """Drop the profiles that no job has any more; what was learned about their templates stays in the table."""
@@ -318,14 +380,16 @@ class Scheduler:
         self.roster.profile[active] = now
         self._problem_base = None
 
+    def _check_entity(self, job: JobSpec) -> None:
+        if job.entity is not None and job.entity not in self._tree and not self.settings.open_entities:
+            names = ", ".join(self._tree) or "none"
+            raise InputError(f"job {job.id!r}: there is no entity {job.entity!r}; known: {names}")
+
     def _entity_number(self, job: JobSpec) -> int:
         if job.entity is None:
             return -1
         known = self.entities
         if job.entity not in known:
-            if not self.settings.open_entities:
-                names = ", ".join(known) or "none"
-                raise InputError(f"job {job.id!r}: there is no entity {job.entity!r}; known: {names}")
             self._tree = with_ancestors(self._tree | {job.entity: Entity()})
             self._problem_base = None
             renumbered = np.array([*(self.entities.index(path) for path in known), -1])
@@ -333,30 +397,46 @@ class Scheduler:
             known = self.entities
         return known.index(job.entity)
 
-    def _job_gone(self, time: float, job: str) -> list[Command]:
+    def _end_job(self, time: float, job: str, outcome: Outcome, reason: str, *, crashed: bool = False) -> None:
+        """A job leaves for good."""
         if job not in self.roster:
-            return []
-        self._vacate(time, job)
-        slot = self.roster.remove(job)
+            return
+        slot = self.roster.slot_of[job]
+        seconds = zip(self.types, self.received_until(slot, time).tolist(), strict=True)
+        received = {kind: part for kind, part in seconds if part}
+        restarts = int(self.roster.restarts[slot])
+        self._note(JobEnded(time, job, outcome, reason, received, restarts, crashed))
+        self._look_for_work(time)
+
+    def _ended_job(self, fact: JobEnded) -> None:
+        if fact.crashed:
+            self._blame(fact)
+        self._vacate(fact.time, fact.job)
+        slot = self.roster.remove(fact.job)
         self._held.pop(slot, None)
         self.mechanism.leave(slot)
         self._changed = True
-        return self._look_for_work(time)
 
-    def _failed(self, event: JobFailed) -> list[Command]:
-        if event.crashed and event.job in self.roster:
-            self._blame(event)
+    def _job_failed(self, event: JobFailed) -> None:
         if not event.retry:
-            return self._job_gone(event.time, event.job)
-        if event.job not in self.roster:
-            return []
-        self._vacate(event.time, event.job)
-        if event.not_before is not None:
-            self._held[self.roster.slot_of[event.job]] = event.not_before
-            self._changed = True
-        return self._look_for_work(event.time) or self._wake_after_pauses(event.time)
+            self._end_job(event.time, event.job, "failed", event.reason, crashed=event.crashed)
+        elif event.job in self.roster:
+            requeued = JobRequeued(
+                event.time, event.job, event.reason, event.not_before, event.crashed, counts=event.counts
+            )
+            self._note(requeued)
+            if not self._look_for_work(event.time):
+                self._wake_after_pauses(event.time)
 
-    def _blame(self, event: JobFailed) -> None:
+    def _requeued(self, fact: JobRequeued) -> None:
+        if fact.crashed:
+            self._blame(fact)
+        self._vacate(fact.time, fact.job)
+        if fact.not_before is not None:
+            self._held[self.roster.slot_of[fact.job]] = fact.not_before
+            self._changed = True
+
+    def _blame(self, event: JobEnded | JobRequeued) -> None:
         """Tell the table under which condition a job failed: a pair that does not fit is not to be tried again."""
         slot = self.roster.slot_of[event.job]
         run = self.run_of.get(slot)
@@ -381,14 +461,17 @@ class Scheduler:
         else:
             self.floors[run.type_index].give_back(where)
 
-    def _joined(self, time: float, server: Server) -> list[Command]:
+    def _joined(self, time: float, server: Server) -> None:
         if any(server.name in floor for floor in self.floors):
             raise InputError(f"server {server.name!r} is here already")
-        self._admit(server.type)
-        self.floors[self.types.index(server.type)].join(server)
+        self._note(ServerAdded(time, server))
+        self._look_for_work(time)
+
+    def _added(self, fact: ServerAdded) -> None:
+        self._admit(fact.server.type)
+        self.floors[self.types.index(fact.server.type)].join(fact.server)
         self._problem_base = None
         self._changed = True
-        return self._look_for_work(time)
 
     def _admit(self, kind: str) -> None:
         """Make room for a type that is new, if the table will have it."""
@@ -400,48 +483,87 @@ class Scheduler:
             self.roster.add_type()
             self._look_up_rates()
 
-    def _lost(self, time: float, name: str) -> list[Command]:
-        commands: list[Command] = []
-        for kind, floor in enumerate(self.floors):
-            if name not in floor:
-                continue
-            self.account(time)
-            for run in [run for run, where in self.placed.items() if run.type_index == kind and name in where]:
-                floor.give_back({server: n for server, n in self._clear(run).items() if server != name})
-                commands += [Stop(self._name(slot)) for slot in run.members]
-            floor.lose(name)
-            self._problem_base = None
-            self._changed = True
-        return commands + self._look_for_work(time)
+    def _lost(self, event: ServerLost) -> None:
+        self._remove_server(event.time, event.server, event.cause)
+        self._look_for_work(event.time)
 
-    def _look_for_work(self, time: float, newcomer: int | None = None) -> list[Command]:
+    def _remove_server(self, time: float, name: str, cause: Cause) -> None:
+        kind = self._kind_of_server(name)
+        if kind is not None:
+            runs = [run for run, where in self.placed.items() if run.type_index == kind and name in where]
+            jobs = tuple(self._name(slot) for run in runs for slot in run.members)
+            self._note(ServerRemoved(time, name, cause, jobs))
+
+    def _removed(self, fact: ServerRemoved) -> None:
+        self.account(fact.time)
+        for job in fact.stopped:
+            self._vacate(fact.time, job)
+        kind = self._kind_of_server(fact.server)
+        assert kind is not None  # noqa: S101 - it was there when this was decided
+        self.floors[kind].lose(fact.server)
+        self._problem_base = None
+        self._changed = True
+
+    def _kind_of_server(self, name: str) -> int | None:
+        """The index of a server's type; None if there is no such server."""
+        return next((kind for kind, floor in enumerate(self.floors) if name in floor), None)
+
+    def _leaving(self, time: float, name: str) -> None:
+        """Have a server empty by the end of the round; at once if nothing runs there."""
+        kind = self._kind_of_server(name)
+        if kind is None or name in self.floors[kind].closed:
+            return
+        if any(run.type_index == kind and name in where for run, where in self.placed.items()):
+            self._note(ServerClosed(time, name))
+        else:
+            self._remove_server(time, name, DRAINED)
+            self._look_for_work(time)
+
+    def _closed(self, fact: ServerClosed) -> None:
+        kind = self._kind_of_server(fact.server)
+        assert kind is not None  # noqa: S101 - it was there when this was decided
+        self.floors[kind].close(fact.server)
+
+    def _reopened(self, fact: ServerReopened) -> None:
+        kind = self._kind_of_server(fact.server)
+        assert kind is not None  # noqa: S101 - it was there when this was decided
+        self.floors[kind].reopen(fact.server)
+
+    def _look_for_work(self, time: float, newcomer: int | None = None) -> bool:
         """Plan at once where nothing runs, or where idle accelerators could be used, after a job came or room was made.
 
-        All that happens at one moment is looked at together, when the world wakes the scheduler at that time.
+        All that happens at one moment is looked at together, when the world wakes the scheduler at that time. Returns
+        whether it will.
         """
         if not len(self.roster) or self._awaiting is not None or not any(floor.capacity for floor in self.floors):
-            return []  # an answer, a job or a server will wake us
+            return False  # an answer, a job or a server will wake us
         if self._round_ends is not None and self._round_ends <= time:
-            return []
+            return False
         if not self.placed:
-            self._round_ends = time
-            return [WakeAt(time)]
+            self._note(WakeSet(time, time, "idle"))
+            return True
         if not self.settings.start_mid_round or self._waking is not None or not self._has_room(newcomer):
-            return []
-        self._waking = time
-        return [WakeAt(time)]
+            return False
+        self._note(WakeSet(time, time, "room"))
+        return True
 
-    def _wake_after_pauses(self, time: float) -> list[Command]:
+    def _wake_after_pauses(self, time: float) -> None:
         """Wake up during the round for a job that has paused long enough by then."""
-        if not self.settings.start_mid_round or self._waking is not None or not self._is_mid_round(time):
-            return []  # the next plan will see to it
-        return [WakeAt(self._next_wake())]
+        if self.settings.start_mid_round and self._waking is None and self._is_mid_round(time):
+            self._note(WakeSet(time, self._next_wake(self._round_ends), "pause"))
 
-    def _next_wake(self) -> float:
+    def _woken_for(self, fact: WakeSet) -> None:
+        self.wake = fact.at
+        if fact.why == "idle":
+            self._round_ends = fact.at
+        elif fact.why == "room":
+            self._waking = fact.at
+
+    def _next_wake(self, round_ends: float | None) -> float:
         """When the round ends, or earlier the first pause after a failure."""
-        assert self._round_ends is not None  # noqa: S101 - a round has begun
+        assert round_ends is not None  # noqa: S101 - a round has begun
         pauses = list(self._held.values()) if self.settings.start_mid_round else []
-        return min(self._round_ends, min(pauses, default=np.inf))
+        return min(round_ends, min(pauses, default=np.inf))
 
     def _has_room(self, newcomer: int | None) -> bool:
         """Whether idle accelerators could be used: by the newcomer or, if there is none, by any job.
@@ -459,25 +581,31 @@ class Scheduler:
                     return True
         return False
 
-    def _round_due(self, time: float) -> list[Command]:
-        self.account(time)
-        self._waking = None
-        if self._is_mid_round(time):
-            self._release(time)
-            return self._plan(time)
-        late = self._awaiting is not None
-        self._awaiting = None
-        self._release(time)
+    def _round_due(self, time: float) -> None:
+        mid_round, late = self._is_mid_round(time), self._awaiting is not None
+        self._note(TimePassed(time))
+        if mid_round:
+            self._plan(time, mid_round=True)
+            return
+        for name in sorted(name for floor in self.floors for name in floor.closed):
+            self._remove_server(time, name, DRAINED)
         if len(self.roster) == len(self._held) and not self.placed:
-            return self._sleep()
-        if not late and self._wants_allocation(time):
-            self._solve_number += 1
-            self._awaiting = self._solve_number
-            self._solved_at, self._changed = time, False
-            self._round_ends = time + self.settings.solve_patience_seconds
-            self.unanswered = Solve(self._solve_number, self.problem(time))
-            return [self.unanswered, WakeAt(self._round_ends)]
-        return self._begin_round(time)
+            self._sleep(time)
+        elif not late and self._wants_allocation(time):
+            self._note(SolveAsked(time, self._solve_number + 1, time + self.settings.solve_patience_seconds))
+        else:
+            self._plan(time)
+
+    def _time_passed(self, fact: TimePassed) -> None:
+        self.account(fact.time)
+        self._waking = self.wake = self._awaiting = None
+        self._release(fact.time)
+
+    def _asked(self, fact: SolveAsked) -> None:
+        self._solve_number = self._awaiting = fact.number
+        self._solved_at, self._changed = fact.time, False
+        self._round_ends = self.wake = fact.until
+        self.unanswered = Solve(fact.number, self.problem(fact.time))
 
     def _is_mid_round(self, time: float) -> bool:
         """Whether leases run until later and no answer is awaited that a round begins with."""
@@ -489,10 +617,13 @@ class Scheduler:
             del self._held[slot]
             self._changed = True
 
-    def _sleep(self) -> list[Command]:
-        """Nobody can run: only a change can help, or the end of a pause."""
-        self._round_ends = min(self._held.values(), default=None)
-        return [] if self._round_ends is None else [WakeAt(self._round_ends)]
+    def _sleep(self, time: float) -> None:
+        """Nothing can run: only a change can help, or the end of a pause."""
+        self._note(Slept(time, min(self._held.values(), default=None)))
+
+    def _slept(self, fact: Slept) -> None:
+        self._awaiting = None
+        self._round_ends = self.wake = fact.until
 
     def _wants_allocation(self, time: float) -> bool:
         since = time - self._solved_at
@@ -500,84 +631,132 @@ class Scheduler:
             return since >= self.settings.min_seconds_between_allocations or self.allocation is None
         return since >= self.settings.recompute_every_seconds
 
-    def _allocation_ready(self, event: AllocationReady) -> list[Command]:
-        if event.number != self._solve_number:
-            return []  # the answer to a question that has been asked anew
-        self.unanswered = None
-        self.account(event.time)
-        slots = self._slots_of(event.allocation.problem.jobs.ids)
-        self.allocation, self.allocated_at = event.allocation, event.time
-        self._restarts_in_use = dict(self._restarts)
-        self.mechanism.adopt(event.allocation, slots)
-        self._changed = self._changed or bool((slots < 0).any())  # somebody left while the solver worked
-        if self._awaiting != event.number:
-            return []
-        return self._begin_round(event.time)
+    def _answered(self, time: float, fact: AllocationAdopted | SolveFailed) -> None:
+        """The policy has answered; the round that waits for it begins."""
+        if fact.number != self._solve_number or self.unanswered is None:
+            return  # a later question has been asked, or it was answered before
+        awaited = self._awaiting == fact.number
+        self._note(fact)
+        if awaited:
+            self._plan(time)
 
-    def _go_on_without(self, event: SolveFailed) -> list[Command]:
-        if event.number != self._solve_number:
-            return []
+    def _adopted(self, fact: AllocationAdopted) -> None:
+        self.unanswered = None
+        self.account(fact.time)
+        slots = self._slots_of(fact.allocation.problem.jobs.ids)
+        self.allocation, self.allocated_at = fact.allocation, fact.time
+        self._restarts_in_use = dict(self._restarts)
+        self.mechanism.adopt(fact.allocation, slots)
+        self._changed = self._changed or bool((slots < 0).any())  # a job left while the solver worked
+
+    def _solve_failed(self, _fact: SolveFailed) -> None:
         self.unanswered = None
         self._changed = True  # so that the next round asks again
-        if self._awaiting != event.number:
-            return []
-        return self._begin_round(event.time)
 
-    def _begin_round(self, time: float) -> list[Command]:
-        """Plan a round from now on."""
-        self._awaiting = None
-        self._round_ends = time
-        return self._plan(time)
-
-    def _plan(self, time: float) -> list[Command]:
+    def _plan(self, time: float, *, mid_round: bool = False) -> None:
         """Decide what runs until the round ends, and where."""
-        self._plans += 1
-        mid_round = self._is_mid_round(time)
         plan = self.mechanism.decide(self.round_input(time, mid_round=mid_round))
         if not plan.started and not self.placed:
-            return self._sleep()
-        if not mid_round or self._round_ends is None:
-            self._round_ends = time + self.settings.round_seconds
-        until, self._accounted_until = self._round_ends, time
-        wake = WakeAt(self._next_wake())
-        lease: list[Command] = [wake] if mid_round else [Renew(until), wake]
-        if not plan.started and not plan.stopped and (mid_round or not self._scattered):
-            return lease
-        return [*self._moves(self._rearrange(plan, gather=not mid_round), time, until), *lease]
+            self._sleep(time)
+            return
+        until = self._round_ends if mid_round else time + self.settings.round_seconds
+        assert until is not None  # noqa: S101 - a round has begun
+        planned = RoundPlanned(
+            time,
+            self._plans + 1,
+            until,
+            self._next_wake(until),
+            mid_round=mid_round,
+            scattered=self._scattered,
+        )
+        if plan.started or plan.stopped or (self._scattered and not mid_round):
+            planned = self._with_places(planned, plan)
+        self._note(planned)
 
-    def _rearrange(self, plan: Plan, *, gather: bool) -> dict[Run, Where | None]:
-        """Give every run its accelerators; to `gather` scattered gangs, others are moved within a type.
-
-        Returns where everything that starts, stops or moves was before.
-        """
-        before: dict[Run, Where | None] = {}
+    def _with_places(self, planned: RoundPlanned, plan: Plan) -> RoundPlanned:
+        """Give every run its accelerators; when a round begins, scattered gangs are gathered where possible."""
+        gather = not planned.mid_round
+        seating = Seating(self.floors, self.placed, self._cares)
         for run in plan.stopped:
-            before[run] = where = self._clear(run)
-            self.floors[run.type_index].give_back(where)
-        gangs_start = any(run.workers > 1 for run in plan.started)
-        if gather:
-            scattered = [run for run, where in self.placed.items() if len(where) > 1 and self._cares(run)]
-            self._scattered = bool(scattered) or gangs_start
-            for run in sorted(scattered, key=lambda run: -run.workers):
-                self._gather(run, before)
-        else:
-            self._scattered = self._scattered or gangs_start
-        for run in sorted(plan.started, key=lambda run: -run.workers):
-            if gather:
-                self._make_room(run, before)
-            before[run] = None
-            self._seat(run, self.floors[run.type_index].take(run.workers))
-        return before
+            seating.stop(run)
+        scattered = self._scattered or any(run.workers > 1 for run in plan.started)
+        if gather and scattered:
+            stopped = set(plan.stopped)
+            apart = [run for run, where in self.placed.items() if len(where) > 1 and run not in stopped]
+            apart = [run for run in apart if self._cares(run)]
+            scattered = bool(apart) or any(run.workers > 1 for run in plan.started)
+            seating.gather(apart)
+        places = {
+            run: seating.seat(run, make_room=gather) for run in sorted(plan.started, key=lambda run: -run.workers)
+        }
+        return replace(
+            planned,
+            stopped=tuple(Stopped(self._names(run), self._why_stopped(run, plan)) for run in plan.stopped),
+            moved=tuple(self._started(run, where, SEATED) for run, where in seating.moves().items()),
+            started=tuple(self._started(run, where, self._why_started(run)) for run, where in places.items()),
+            scattered=scattered,
+        )
 
-    def _moves(self, before: Mapping[Run, Where | None], time: float, until: float) -> list[Command]:
-        """Stop all that ran elsewhere or is not to run any more, then launch what begins; each once."""
-        placed = self.placed
-        changed = [run for run, where in before.items() if placed.get(run) != where]
-        commands: list[Command] = [Stop(self._name(slot)) for run in changed if before[run] for slot in run.members]
-        for run in changed:
-            if run in placed:
-                commands += self._launches(run, placed[run], time, until)
-        return commands
+    def _started(self, run: Run, where: Where, cause: Cause) -> Started:
+        roster = self.roster
+        attempts = tuple(int(roster.restarts[slot] + roster.started[slot]) + 1 for slot in run.members)
+        close = self.floors[run.type_index].is_consolidated(where)
+        return Started(self._names(run), attempts, self.types[run.type_index], where, close, cause)
+
+    def _why_stopped(self, run: Run, plan: Plan) -> Cause:
+        """Where its jobs run instead, or the jobs that take its accelerators."""
+        for other in plan.started:
+            if not set(other.members).isdisjoint(run.members):
+                if other.type_index != run.type_index:
+                    return Cause("moved", f"moves to {self.types[other.type_index]}")
+                return REPAIRED
+        takers = tuple(
+            self._name(slot) for other in plan.started if other.type_index == run.type_index for slot in other.members
+        )
+        if not takers:
+            return Cause("yielded", "others are owed more time")
+        shown = ", ".join(takers[:3]) + (" and others" if len(takers) > 3 else "")
+        return Cause("yielded", f"yields to job {shown}", takers[:TAKERS])
+
+    def _why_started(self, run: Run) -> Cause:
+        return FIRST if not any(self.roster.started[slot] for slot in run.members) else TURN
+
+    def _planned(self, fact: RoundPlanned) -> None:
+        self._awaiting = None
+        self._plans, self._scattered = fact.number, fact.scattered
+        self._round_ends, self._accounted_until, self.wake = fact.until, fact.time, fact.wake
+        for stopped in fact.stopped:
+            run = self.run_of[self.roster.slot_of[stopped.jobs[0]]]
+            self.floors[run.type_index].give_back(self._clear(run))
+        if fact.moved:
+            self._move(fact)
+        for started in fact.started:
+            self._start(started, fact.time)
+
+    def _move(self, fact: RoundPlanned) -> None:
+        """Runs that move within a type stay the same runs; all leave before any sits down."""
+        runs = [self.run_of[self.roster.slot_of[moved.jobs[0]]] for moved in fact.moved]
+        for run in runs:
+            self.floors[run.type_index].give_back(self.placed[run])
+        for run, moved in zip(runs, fact.moved, strict=True):
+            self.placed[run] = self.floors[run.type_index].take_exactly(moved.accelerators)
+            self._launched(moved, fact.time)
+
+    def _start(self, started: Started, time: float) -> None:
+        slot_of = self.roster.slot_of
+        members = tuple([slot_of[job] for job in started.jobs])
+        kind = self.types.index(started.type)
+        run = Run(members, kind, int(self.roster.workers[members[0]]))
+        self._seat(run, self.floors[kind].take_exactly(started.accelerators))
+        self._launched(started, time)
+
+    def _launched(self, started: Started, time: float) -> None:
+        roster = self.roster
+        for job, attempt in zip(started.jobs, started.attempts, strict=True):
+            slot = roster.slot_of[job]
+            roster.launched[slot] = roster.heard[slot] = time
+            roster.restarts[slot] = attempt - 1
+            roster.started[slot] = 1
 
     def _seat(self, run: Run, where: Where) -> None:
         self.placed[run] = where
@@ -597,55 +776,14 @@ class Scheduler:
         self.roster.stops(run.members)
         return self.placed.pop(run)
 
-    def _gather(self, run: Run, before: dict[Run, Where | None]) -> None:
-        """Bring a scattered gang together if that is possible now."""
-        floor, where = self.floors[run.type_index], self.placed[run]
-        if floor.is_consolidated(where):
-            return
-        floor.give_back(where)
-        self._make_room(run, before)
-        gathered = floor.take(run.workers)
-        if floor.is_consolidated(gathered):
-            before.setdefault(run, where)
-            self.placed[run] = gathered
-        else:
-            floor.give_back(gathered)
-            floor.take_exactly(where)
-
-    def _make_room(self, run: Run, before: dict[Run, Where | None]) -> None:
-        """Move smaller runs within a type, each to one server, so that a gang that cares can sit together."""
-        floor = self.floors[run.type_index]
-        if run.workers == 1 or floor.holds(run.workers) or not self._cares(run):
-            return
-        movable: defaultdict[str, list[Run]] = defaultdict(list)
-        for other, where in self.placed.items():
-            if other.type_index == run.type_index and other.workers < run.workers and len(where) == 1:
-                movable[next(iter(where))].append(other)
-        sizes = {name: [other.workers for other in runs] for name, runs in movable.items()}
-        clearing = floor.cheapest_clearing(run.workers, sizes)
-        leaving = [movable[name][at] for name, positions in clearing.items() for at in positions]
-        for other in sorted(leaving, key=lambda other: -other.workers):
-            where = floor.take_elsewhere(other.workers, clearing)
-            floor.give_back(self.placed[other])
-            before.setdefault(other, self.placed[other])
-            self.placed[other] = where
-
     def _cares(self, run: Run) -> bool:
         """Whether a gang runs faster when it sits together."""
         profile = int(self.roster.profile[run.members[0]])
         together, apart = self._rates[profile][run.type_index]
         return bool(together > apart * PLACEMENT_MATTERS)
 
-    def _launches(self, run: Run, where: Where, time: float, until: float) -> list[Command]:
-        names = [self._name(slot) for slot in run.members]
-        for slot in run.members:
-            self.roster.launched[slot] = self.roster.heard[slot] = time
-            self.roster.restarts[slot] += self.roster.started[slot]
-            self.roster.started[slot] = 1
-        kind = self.types[run.type_index]
-        beside = names[::-1] if len(names) == 2 else [None]
-        close = self.floors[run.type_index].is_consolidated(where)
-        return [Launch(name, kind, where, until, close, other) for name, other in zip(names, beside, strict=True)]
+    def _names(self, run: Run) -> tuple[str, ...]:
+        return tuple([self._name(slot) for slot in run.members])
 
     def _name(self, slot: int) -> str:
         name = self.roster.ids[slot]
@@ -656,7 +794,7 @@ class Scheduler:
         """What the mechanism may look at now."""
         roster, ready = self.roster, self._ready
         return RoundInput(
-            number=self._plans,
+            number=self._plans + 1,
             time=time,
             capacity=[floor.capacity for floor in self.floors],
             free=[floor.free for floor in self.floors],
@@ -766,6 +904,29 @@ class Scheduler:
         rate = problem.isolated_rates[problem.jobs.profile]
         self.roster.isolated_age[slots] += np.divide(done, rate, out=np.zeros(len(slots)), where=rate > 0)
         self.roster.counted[slots] = self.roster.steps[slots]
+
+
+_EFFECTS: dict[type, Callable[[Scheduler, Any], None]] = {
+    JobQueued: Scheduler._queued,  # noqa: SLF001 - the scheduler's own table
+    JobEnded: Scheduler._ended_job,  # noqa: SLF001
+    JobRequeued: Scheduler._requeued,  # noqa: SLF001
+    JobsProgressed: Scheduler._progressed,  # noqa: SLF001
+    RateMeasured: Scheduler._measured,  # noqa: SLF001
+    RestartMeasured: Scheduler._restart_measured,  # noqa: SLF001
+    RatesProfiled: Scheduler._profiled,  # noqa: SLF001
+    ServerAdded: Scheduler._added,  # noqa: SLF001
+    ServerClosed: Scheduler._closed,  # noqa: SLF001
+    ServerReopened: Scheduler._reopened,  # noqa: SLF001
+    ServerRemoved: Scheduler._removed,  # noqa: SLF001
+    WakeSet: Scheduler._woken_for,  # noqa: SLF001
+    TimePassed: Scheduler._time_passed,  # noqa: SLF001
+    SolveAsked: Scheduler._asked,  # noqa: SLF001
+    SolveFailed: Scheduler._solve_failed,  # noqa: SLF001
+    AllocationAdopted: Scheduler._adopted,  # noqa: SLF001
+    RoundPlanned: Scheduler._planned,  # noqa: SLF001
+    Slept: Scheduler._slept,  # noqa: SLF001
+}
+"""What each kind of fact changes."""
 
 
 def check_invariants(scheduler: Scheduler) -> None:

@@ -32,6 +32,14 @@ def with_times_heard(document: Mapping[str, Any]) -> dict[str, Any]:
     return {**document, "format": 3, "roster": {**roster, "columns": columns}}
 
 
+def with_wake(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A state of format 3, which did not say when the scheduler wants to be called, as one of format 4."""
+    counters = document["counters"]
+    waking = counters.get("_waking")
+    wake = counters.get("_round_ends") if waking is None else waking
+    return {**document, "format": 4, "counters": {**counters, "wake": wake}}
+
+
 def _credits(state: Mapping[str, Any], round_seconds: float, types: int) -> dict[str, Any]:
     arrays = _arrays({"credit": state["entries"]["credit"], "lag": state["lag"], "class_rate": state["class_rate"]})
     kept = {name: value for name, value in state.items() if name != "settled"}

@@ -23,6 +23,8 @@ class FloorState:
     sizes: Mapping[str, int]
     with_free: tuple[tuple[int, tuple[str, ...]], ...]
     """Servers by free accelerators."""
+    closed: tuple[tuple[str, int], ...] = ()
+    """Servers that start nothing new, and their idle accelerators."""
 
 
 class Floor:
@@ -32,7 +34,9 @@ class Floor:
         self._size: dict[str, int] = {}
         self._free: dict[str, int] = {}
         self._with_free: dict[int, dict[str, None]] = {}
-        """Servers by free accelerators, in order of arrival there; together they hold every server."""
+        """Servers by free accelerators, in order of arrival there; together they hold every server that is open."""
+        self._closed: set[str] = set()
+        """Servers that start nothing new: only what is in use there counts as capacity."""
         self.capacity = 0
         self.free = 0
         """Accelerators of all servers, and those of them that are free."""
@@ -48,12 +52,23 @@ class Floor:
 
     def sizes(self) -> tuple[int, ...]:
         """Accelerators of every server, the largest first: the same however the servers came."""
-        return tuple(sorted(self._size.values(), reverse=True))
+        return tuple(sorted((size for name, size in self._size.items() if name not in self._closed), reverse=True))
 
     def dump(self) -> FloorState:
         """All there is to know."""
         groups = tuple((count, tuple(names)) for count, names in sorted(self._with_free.items()) if names)
-        return FloorState(dict(self._size), groups)
+        closed = tuple((name, self._free[name]) for name in sorted(self._closed))
+        return FloorState(dict(self._size), groups, closed)
+
+    def copy(self) -> Floor:
+        """The same floor, to try things on."""
+        floor = Floor()
+        floor._size = self._size  # only `join` and `lose` change it
+        floor._free = dict(self._free)
+        floor._with_free = {count: dict(names) for count, names in self._with_free.items()}
+        floor._closed = set(self._closed)
+        floor.capacity, floor.free = self.capacity, self.free
+        return floor
 
     @classmethod
     def restored(cls, state: FloorState) -> Floor:
@@ -65,6 +80,10 @@ class Floor:
             floor._free |= dict.fromkeys(names, count)
             floor._with_free[count] = dict.fromkeys(names)
             floor.free += count * len(names)
+        for name, free in state.closed:
+            floor._free[name] = free
+            floor._closed.add(name)
+            floor.capacity -= free
         return floor
 
     def join(self, server: Server) -> None:
@@ -73,10 +92,34 @@ class Floor:
         self._set(server.name, server.accelerators)
 
     def lose(self, name: str) -> None:
+        self.reopen(name)
         free = self._free.pop(name)
         self._with_free[free].pop(name)
         self.free -= free
         self.capacity -= self._size.pop(name)
+
+    def close(self, name: str) -> None:
+        """Start nothing new on a server."""
+        if name not in self._closed:
+            free = self._free[name]
+            self._with_free[free].pop(name)
+            self._closed.add(name)
+            self.free -= free
+            self.capacity -= free
+
+    def reopen(self, name: str) -> None:
+        """Let a server that was closed take work again."""
+        if name in self._closed:
+            free = self._free[name]
+            self._closed.remove(name)
+            self._with_free.setdefault(free, {})[name] = None
+            self.free += free
+            self.capacity += free
+
+    @property
+    def closed(self) -> frozenset[str]:
+        """The servers that start nothing new."""
+        return frozenset(self._closed)
 
     def __contains__(self, name: str) -> bool:
         return name in self._size
@@ -111,7 +154,10 @@ class Floor:
 
     def give_back(self, where: Where) -> None:
         for name, workers in where.items():
-            if name in self._free:  # a server that is gone takes nothing back
+            if name in self._closed:
+                self._free[name] += workers
+                self.capacity -= workers
+            elif name in self._free:  # a server that is gone takes nothing back
                 self._set(name, self._free[name] + workers)
 
     def _set(self, name: str, free: int) -> None:
@@ -149,7 +195,7 @@ class Floor:
         """Servers that could hold a part of a gang, and who would have to leave, the fewest workers first."""
         options: list[tuple[int, str, list[int]]] = []
         for name, size in self._size.items():
-            if size >= part and name not in avoid:
+            if size >= part and name not in avoid and name not in self._closed:
                 runs = movable.get(name, ())
                 leaving = _who_leaves(runs, part - self._free[name])
                 if leaving is not None:

@@ -20,12 +20,12 @@ from gavel.core.plain import from_plain, plain_record, read_items
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.core.throughputs import Throughputs
 from gavel.scheduler.machine import Scheduler, Settings
-from gavel.scheduler.migration import in_seconds, with_times_heard
+from gavel.scheduler.migration import in_seconds, with_times_heard, with_wake
 from gavel.scheduler.placement import Floor, FloorState
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Elapsed, Mechanism, Run, RunNumbers
 
-FORMAT = 3
+FORMAT = 4
 """Raised whenever what is written means something else than before."""
 
 COUNTERS: dict[str, Any] = {
@@ -39,6 +39,7 @@ COUNTERS: dict[str, Any] = {
     "_round_ends": float | None,
     "_plans": int,
     "_waking": float | None,
+    "wake": float | None,
 }
 """Attributes of a scheduler that are written down as they are, with their types."""
 
@@ -138,7 +139,9 @@ def _read(document: Any, table: Throughputs, settings: Settings) -> _State:
     if found == 1:
         document, found = in_seconds(document, settings.round_seconds), 2
     if found == 2:
-        document, found = with_times_heard(document), FORMAT
+        document, found = with_times_heard(document), 3
+    if found == 3:
+        document, found = with_wake(document), FORMAT
     if found != FORMAT:
         raise InputError(f"the scheduler's state has format {found!r}; this version of Gavel reads format {FORMAT}")
     state = from_plain(_State, document)

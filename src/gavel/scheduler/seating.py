@@ -1,0 +1,88 @@
+"""Where the runs of a plan will sit: drafted on copies of the floors, so that deciding changes nothing."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from gavel.scheduler.placement import Floor, Where
+from gavel.scheduler.rounds import Run
+
+
+class Seating:
+    """A draft of who sits where. Runs that start are seated; scattered gangs may be gathered, and others moved."""
+
+    def __init__(self, floors: Sequence[Floor], placed: Mapping[Run, Where], cares: Callable[[Run], bool]) -> None:
+        self._originals = floors
+        self._floors: dict[int, Floor] = {}
+        self._placed = placed
+        self._cares = cares
+        self._elsewhere: dict[Run, Where] = {}
+        """New places of runs that move."""
+        self._stopped: set[Run] = set()
+
+    def stop(self, run: Run) -> None:
+        """Take a run off its accelerators."""
+        self._stopped.add(run)
+        self._floor(run).give_back(self._placed[run])
+
+    def seat(self, run: Run, *, make_room: bool) -> Where:
+        """Accelerators for a run that starts; others may move within its type so that a gang can sit together."""
+        if make_room:
+            self._make_room(run)
+        return self._floor(run).take(run.workers)
+
+    def gather(self, scattered: Iterable[Run]) -> None:
+        """Bring scattered gangs together where that is possible now, the largest first."""
+        for run in sorted(scattered, key=lambda run: -run.workers):
+            self._gather(run)
+
+    def moves(self) -> dict[Run, Where]:
+        """The runs that sit elsewhere than before."""
+        return {run: where for run, where in self._elsewhere.items() if where != self._placed[run]}
+
+    def _floor(self, run: Run) -> Floor:
+        kind = run.type_index
+        if kind not in self._floors:
+            self._floors[kind] = self._originals[kind].copy()
+        return self._floors[kind]
+
+    def _where(self, run: Run) -> Where:
+        return self._elsewhere.get(run) or self._placed[run]
+
+    def _gather(self, run: Run) -> None:
+        floor, where = self._floor(run), self._where(run)
+        if floor.is_consolidated(where):
+            return
+        floor.give_back(where)
+        self._make_room(run)
+        gathered = floor.take(run.workers)
+        if floor.is_consolidated(gathered):
+            self._elsewhere[run] = gathered
+        else:
+            floor.give_back(gathered)
+            floor.take_exactly(where)
+
+    def _make_room(self, run: Run) -> None:
+        """Move smaller runs within a type, each to one server, so that a gang that cares can sit together."""
+        floor = self._floor(run)
+        if run.workers == 1 or floor.holds(run.workers) or not self._cares(run):
+            return
+        movable = self._movable(run)
+        sizes = {name: [other.workers for other in runs] for name, runs in movable.items()}
+        clearing = floor.cheapest_clearing(run.workers, sizes)
+        leaving = [movable[name][at] for name, positions in clearing.items() for at in positions]
+        for other in sorted(leaving, key=lambda other: -other.workers):
+            where = floor.take_elsewhere(other.workers, clearing)
+            floor.give_back(self._where(other))
+            self._elsewhere[other] = where
+
+    def _movable(self, run: Run) -> dict[str, list[Run]]:
+        """By server: the runs there that are smaller than this one and sit on that server alone."""
+        movable: defaultdict[str, list[Run]] = defaultdict(list)
+        for other in self._placed:
+            if other.type_index == run.type_index and other.workers < run.workers and other not in self._stopped:
+                where = self._where(other)
+                if len(where) == 1:
+                    movable[next(iter(where))].append(other)
+        return movable
