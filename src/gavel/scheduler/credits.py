@@ -99,5 +99,6 @@ class Credits:
 def _used(ledger: Ledger) -> int:
     """How many slots have anything to write down: looking at a round makes room for more."""
     lagging = np.flatnonzero(ledger.lag)
-    highest = max((slot for slots in ledger.members for slot in slots), default=-1)
-    return max(highest, int(lagging[-1]) if len(lagging) else -1) + 1
+    known = max((slot for slots in ledger.members for slot in slots), default=-1)
+    running = max((slot for run in ledger.entry_of for slot in run.members), default=-1)
+    return max(known, running, int(lagging[-1]) if len(lagging) else -1) + 1
