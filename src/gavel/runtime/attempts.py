@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gavel.core.events import Launch
-from gavel.wire import gavel_pb2 as pb
-
-How = pb.TaskEnded.How
+from gavel.runtime.events import AttemptOutcome
+from gavel.runtime.messages import Ending, TaskEnded, TaskStarted, TaskStatus
 
 
 @dataclass(slots=True)
@@ -16,12 +15,11 @@ class Part:
     """The ranks of an attempt at one agent."""
 
     agent: str
+    """Its identity."""
     first_rank: int
     ranks: int
     sent_at: float | None = None
     """When the agent was told to start it."""
-    confirmed: bool = False
-    """Whether the agent has ever listed it."""
     ended: set[int] = field(default_factory=set)
 
     @property
@@ -38,10 +36,9 @@ class Attempt:
     """A job on its accelerators, from the launch until every rank has ended."""
 
     launch: Launch
-    number: int
     parts: list[Part]
     lease_until: float
-    """Nobody runs beyond this, save for the time that agents leave for saving and ending."""
+    """Nothing runs beyond this, save for the time that agents leave for saving and ending."""
     stopping: bool = False
     crash: str | None = None
     """Why the first rank that failed did so."""
@@ -49,7 +46,7 @@ class Attempt:
     done: bool = False
     blameless: bool = False
     """The crash is not the job's fault: it costs no retry."""
-    ports: pb.TaskStarted | None = None
+    ports: TaskStarted | None = None
     acknowledge: list[Callable[[], None]] = field(default_factory=list)
     """To be called when the end of this attempt is in the journal."""
     steps: float | None = None
@@ -60,7 +57,7 @@ class Attempt:
     stopped_at: float | None = None
     """When it was asked to save and leave."""
     started_at: float | None = None
-    """When its first rank began: the accelerators were free, and earlier attempts over."""
+    """When its first rank began: the accelerators were free, and earlier attempts had ended."""
     saving_seconds: float | None = None
     """What saving and leaving took the attempt before; None if that was not seen, and once a restart is measured."""
 
@@ -69,13 +66,17 @@ class Attempt:
         return self.launch.job
 
     @property
+    def number(self) -> int:
+        return self.launch.attempt
+
+    @property
     def over(self) -> bool:
         return all(part.over for part in self.parts)
 
     def part_at(self, agent: str) -> Part | None:
         return next((part for part in self.parts if part.agent == agent), None)
 
-    def heard(self, status: pb.TaskStatus) -> None:
+    def heard(self, status: TaskStatus) -> None:
         """Take in what an agent says of a rank; the first rank speaks for the job."""
         if status.rank == 0 and status.counts:
             self.steps, self.saved_steps = status.steps, status.saved_steps
@@ -92,13 +93,27 @@ class Attempt:
         steps_seconds = self.measured_seconds * (1 + 1 / self.measured_steps)
         return self.saving_seconds + max(now - self.started_at - steps_seconds, 0.0)
 
-    def ended(self, part: Part, message: pb.TaskEnded) -> None:
+    def ended(self, part: Part, message: TaskEnded) -> None:
         """Take in the end of a rank."""
         self.heard(message.status)
         part.ended.add(message.status.rank)
-        if message.how == How.CRASHED and self.crash is None:
-            self.crash, self.hopeless = message.reason, message.hopeless
-        self.done = self.done or message.how == How.DONE
+        if message.ending is Ending.CRASHED and self.crash is None:
+            self.crash, self.hopeless, self.blameless = message.reason, message.hopeless, message.blameless
+        self.done = self.done or message.ending is Ending.DONE
+
+    def outcome(self) -> tuple[AttemptOutcome, str]:
+        """What became of the attempt once every rank has ended, and why."""
+        if self.crash is not None:
+            return (AttemptOutcome.LOST if self.blameless else AttemptOutcome.CRASHED), self.crash
+        if self.done:
+            return AttemptOutcome.DONE, ""
+        if self.stopping:
+            return AttemptOutcome.LEFT, ""
+        return AttemptOutcome.LOST, "its lease ended before the scheduler renewed it"
+
+    def kept_steps(self) -> float | None:
+        """The steps that are left of its work: what no checkpoint holds is lost with the process."""
+        return self.saved_steps if self.steps is not None and not self.done else self.steps
 
 
 def parts_of(launch: Launch, agent_of: Mapping[str, str]) -> list[Part]:
@@ -106,6 +121,7 @@ def parts_of(launch: Launch, agent_of: Mapping[str, str]) -> list[Part]:
     parts: dict[str, Part] = {}
     rank = 0
     for server, count in launch.accelerators.items():
-        parts[agent_of[server]] = Part(agent_of[server], rank, count)
+        agent = agent_of[server]
+        parts[agent] = Part(agent, rank, count)
         rank += count
     return list(parts.values())

@@ -1,0 +1,69 @@
+"""The seam between the scheduler and what really runs jobs. Nothing above it knows agents, gRPC or processes.
+
+An executor makes attempts start and stop as it is told and reports what happened. It has no opinion about jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from gavel.core.errors import InputError
+from gavel.core.events import Launch
+from gavel.core.jobs import Cause
+from gavel.runtime.events import Event
+
+Done = Callable[[InputError | None], None]
+
+
+class Post(Protocol):
+    """The way of an event to the scheduler."""
+
+    def __call__(self, event: Event, done: Done | None = None) -> None:
+        """Have an event taken in; `done` is called when it is in the journal and has taken effect, or was refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptStatus:
+    """What is known of an attempt that may have processes."""
+
+    job: str
+    attempt: int
+    servers: tuple[str, ...]
+    stopping: bool
+    lease_until: float
+    steps: float | None
+    """Done in the job's life, as last heard; None if it does not count."""
+
+
+class Executor(Protocol):
+    """Runs attempts. Calls return at once; what comes of them is reported as events."""
+
+    def launch(self, launch: Launch) -> None:
+        """Start an attempt as soon as no earlier attempt of its job can still run."""
+
+    def stop(self, job: str, cause: Cause) -> None:
+        """Have a job save a checkpoint and leave; a launch that has not begun is withdrawn."""
+
+    def withdraw(self, job: str) -> None:
+        """A job waits again: forget a launch that has not begun."""
+
+    def close(self, job: str) -> None:
+        """A job has finished: end what still runs of it, without a checkpoint."""
+
+    def renew(self, until: float) -> None:
+        """Everything that runs and is not being stopped may run until that time."""
+
+    def report(self, *, rates: bool) -> None:
+        """Report the steps of running jobs and, if asked, how fast they were."""
+
+    def tick(self) -> None:
+        """Look at the clock."""
+
+    def excuse(self, seconds: float) -> None:
+        """The scheduler stood still this long: silence meanwhile is not held against anyone."""
+
+    def running(self) -> Mapping[str, AttemptStatus]:
+        """What may be running, by job."""
+        ...

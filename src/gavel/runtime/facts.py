@@ -1,0 +1,166 @@
+"""Facts of the live system beside those of the scheduler: settings, starts, agents. All facts as journal documents."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, get_args
+
+from gavel.core import facts as core
+from gavel.core.cluster import Server
+from gavel.core.codec import decode_fact, encode_event, kind_of
+from gavel.core.errors import InputError
+from gavel.core.events import RateMeasured, RestartMeasured
+from gavel.core.plain import MisfitError, from_plain, plain_record
+from gavel.core.problem import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged:
+    """The settings in force from now on; those of the first start have nothing before them."""
+
+    time: float
+    by: str
+    after: Mapping[str, Any]
+    before: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerStarted:
+    """A scheduler took the journal up."""
+
+    time: float
+    version: str
+    term: int
+    holder: str
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptClosed:
+    """No process of an attempt is left, or any that is left is fenced: the next attempt may start."""
+
+    time: float
+    job: str
+    attempt: int
+    outcome: str
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentJoined:
+    """An agent is part of the cluster, for the first time, again, or with other accelerators."""
+
+    time: float
+    agent: str
+    """Its identity."""
+    name: str
+    servers: tuple[Server, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLost:
+    """An agent was not heard of for too long, or another one took its name."""
+
+    time: float
+    agent: str
+    reason: str
+    fences: Mapping[str, float] = field(default_factory=dict)
+    """Jobs that may still run there, and until when."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDraining:
+    """An agent takes no new work; `now`: not even until the end of the round."""
+
+    time: float
+    agent: str
+    by: str
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUndrained:
+    """An agent takes work again."""
+
+    time: float
+    agent: str
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentForgotten:
+    """An operator removed an agent that is lost or drained from the list."""
+
+    time: float
+    agent: str
+    by: str
+
+
+OwnFact = (
+    SettingsChanged
+    | SchedulerStarted
+    | AttemptClosed
+    | AgentJoined
+    | AgentLost
+    | AgentDraining
+    | AgentUndrained
+    | AgentForgotten
+)
+Fact = OwnFact | core.Fact
+_OWN: dict[str, type[Any]] = {kind_of(fact): fact for fact in get_args(OwnFact)}
+
+
+def document_of(fact: Fact) -> dict[str, Any]:
+    """A fact as the journal keeps it: its kind, its time, whom it concerns, and the fact itself."""
+    kind = kind_of(type(fact))
+    content = {"kind": kind, **plain_record(fact)} if kind in _OWN else encode_event(fact)  # type: ignore[arg-type]
+    document: dict[str, Any] = {"kind": content.pop("kind"), "time": content.pop("time"), "fact": content}
+    if jobs := jobs_of(fact):
+        document["jobs"] = list(jobs)
+    if server := server_of(fact):
+        document["server"] = server
+    return document
+
+
+def fact_of(document: Mapping[str, Any], problem_of: Callable[[int], Problem]) -> Fact:
+    """Read a fact back."""
+    kind, content = document["kind"], {**document["fact"], "time": document["time"]}
+    if kind in _OWN:
+        try:
+            own: Fact = from_plain(_OWN[kind], content)
+        except MisfitError as misfit:
+            raise InputError(f"fact {kind}: {misfit}") from None
+        return own
+    return decode_fact({"kind": kind, **content}, problem_of)
+
+
+def jobs_of(fact: Fact) -> tuple[str, ...]:
+    """The jobs that a fact is about. Progress is about all that run, and is listed under none."""
+    jobs: tuple[str, ...] = ()
+    match fact:
+        case core.JobQueued():
+            jobs = (fact.job.id,)
+        case core.JobEnded() | core.JobRequeued() | AttemptClosed() | RateMeasured() | RestartMeasured():
+            jobs = (fact.job,)
+        case core.RoundPlanned():
+            jobs = fact.jobs
+        case core.ServerRemoved():
+            jobs = fact.stopped
+        case AgentLost():
+            jobs = tuple(fact.fences)
+        case _:
+            pass
+    return jobs
+
+
+def server_of(fact: Fact) -> str:
+    """The server or agent that a fact is about; empty if none."""
+    match fact:
+        case core.ServerAdded():
+            return fact.server.name
+        case core.ServerRemoved() | core.ServerClosed() | core.ServerReopened():
+            return fact.server
+        case AgentJoined():
+            return fact.name
+        case _:
+            return ""

@@ -1,0 +1,293 @@
+"""The life of every job: one record each, and the one table that says which fact leads from which state to which.
+
+Records are immutable, so a reader may keep one while the scheduler goes further. Nothing here decides anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from gavel.core.events import JobsProgressed
+from gavel.core.facts import JobEnded, JobQueued, JobRequeued, RoundPlanned, ServerRemoved, Started
+from gavel.core.jobs import Cause, JobRequest
+from gavel.core.plain import from_plain, plain_record
+from gavel.runtime.facts import Fact
+
+
+class JobState(StrEnum):
+    """Where a job is in its life."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    PREEMPTED = "preempted"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def finished(self) -> bool:
+        return self in FINISHED
+
+
+FINISHED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
+
+
+class Turn(StrEnum):
+    """What a fact means for one job."""
+
+    LAUNCHED = "launched"
+    MOVED = "moved"
+    STOPPED = "stopped"
+    REQUEUED = "requeued"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+_ENDS = {
+    Turn.COMPLETED: JobState.COMPLETED,
+    Turn.FAILED: JobState.FAILED,
+    Turn.CANCELLED: JobState.CANCELLED,
+}
+TRANSITIONS: Mapping[tuple[JobState, Turn], JobState] = {
+    (JobState.QUEUED, Turn.LAUNCHED): JobState.RUNNING,
+    (JobState.QUEUED, Turn.REQUEUED): JobState.QUEUED,
+    (JobState.PREEMPTED, Turn.LAUNCHED): JobState.RUNNING,
+    (JobState.PREEMPTED, Turn.REQUEUED): JobState.QUEUED,
+    (JobState.RUNNING, Turn.MOVED): JobState.RUNNING,
+    (JobState.RUNNING, Turn.STOPPED): JobState.PREEMPTED,
+    (JobState.RUNNING, Turn.REQUEUED): JobState.QUEUED,
+    **{
+        (state, turn): end
+        for state in (JobState.QUEUED, JobState.RUNNING, JobState.PREEMPTED)
+        for turn, end in _ENDS.items()
+    },
+}
+"""Everything else is refused: above all, a finished job stays as it finished."""
+
+HISTORY = 200
+"""Transitions kept of one job: the newest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A job's state from a time on, and why."""
+
+    time: float
+    state: JobState
+    reason: str
+    code: str = ""
+    """Of the cause."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRecord:
+    """One job as its owner sees it."""
+
+    id: str
+    request: JobRequest
+    submitted: float
+    history: tuple[Transition, ...]
+    steps_done: float = 0.0
+    attempts: int = 0
+    """The number of the last attempt."""
+    failures: int = 0
+    """Those that used up a retry."""
+    type: str = ""
+    places: Mapping[str, int] = field(default_factory=dict)
+    beside: str = ""
+    received: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by type, once the job has finished; before that, the scheduler knows."""
+    restarts: int = 0
+
+    @property
+    def state(self) -> JobState:
+        return self.history[-1].state
+
+    @property
+    def finished(self) -> bool:
+        return self.state.finished
+
+    @property
+    def changed(self) -> float:
+        """When it entered its state."""
+        return self.history[-1].time
+
+    def document(self) -> dict[str, Any]:
+        return plain_record(self)
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> JobRecord:
+        return from_plain(cls, document)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A fact that the table does not allow for a job: a defect elsewhere, to be logged."""
+
+    job: str
+    turn: Turn
+    state: JobState | None
+    """None if there is no such job."""
+
+    def __str__(self) -> str:
+        if self.state is None:
+            return f"job {self.job} cannot be {self.turn}: there is no such job"
+        return f"job {self.job} cannot be {self.turn}: it is {self.state}"
+
+
+class Jobs:
+    """The records of all jobs that have not finished, and of those that finished since they were last handed over."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, JobRecord] = {}
+        self.next_number = 1
+        self.keys: dict[str, tuple[str, ...]] = {}
+        """Ids by the key of the call that submitted them."""
+        self.touched: set[str] = set()
+        """Jobs whose records changed in any way since this was last emptied."""
+        self.refusals: list[Refusal] = []
+        """Facts that were refused since this was last read."""
+
+    def __getitem__(self, job: str) -> JobRecord:
+        return self.records[job]
+
+    def __contains__(self, job: object) -> bool:
+        return job in self.records
+
+    def get(self, job: str) -> JobRecord | None:
+        return self.records.get(job)
+
+    def active(self) -> Iterator[JobRecord]:
+        return (record for record in self.records.values() if not record.finished)
+
+    def hand_over(self) -> list[JobRecord]:
+        """Forget the records of finished jobs, which the journal keeps from now on."""
+        finished = [record for record in self.records.values() if record.finished]
+        for record in finished:
+            del self.records[record.id]
+        return finished
+
+    def evolve(self, fact: Fact) -> set[str]:
+        """Take in a fact; returns the jobs whose state changed."""
+        changed: set[str] = set()
+        match fact:
+            case JobQueued():
+                changed = self._queued(fact)
+            case JobsProgressed():
+                self._progressed(fact)
+            case JobRequeued():
+                changed = self._requeued(fact)
+            case JobEnded():
+                changed = self._ended(fact)
+            case RoundPlanned():
+                changed = self._planned(fact)
+            case ServerRemoved():
+                changed = self._stop(fact.time, fact.stopped, fact.cause)
+            case _:
+                pass
+        self.touched |= changed
+        return changed
+
+    def _queued(self, fact: JobQueued) -> set[str]:
+        job, request = fact.job.id, fact.request
+        assert request is not None, "only simulated jobs have no request"  # noqa: S101
+        first = Transition(fact.time, JobState.QUEUED, "waiting for accelerators")
+        self.records[job] = JobRecord(id=job, request=request, submitted=fact.time, history=(first,))
+        self.next_number = max(self.next_number, int(job) + 1)
+        if fact.key:
+            self.keys[fact.key] = (*self.keys.get(fact.key, ()), job)
+        return {job}
+
+    def _progressed(self, fact: JobsProgressed) -> None:
+        for job, steps in zip(fact.jobs, fact.steps.tolist(), strict=True):
+            if job in self.records:
+                record = self.records[job]
+                self.records[job] = replace(record, steps_done=record.steps_done + steps)
+                self.touched.add(job)
+
+    def _requeued(self, fact: JobRequeued) -> set[str]:
+        record = self._turned(
+            fact.time, fact.job, Turn.REQUEUED, Cause("failed" if fact.counts else "lost", fact.reason)
+        )
+        if record is None:
+            return set()
+        self.records[fact.job] = replace(record, failures=record.failures + fact.counts)
+        return {fact.job}
+
+    def _ended(self, fact: JobEnded) -> set[str]:
+        record = self._turned(fact.time, fact.job, Turn(fact.outcome), Cause(fact.outcome, fact.reason))
+        if record is None:
+            return set()
+        failed = fact.outcome == "failed" and fact.counts
+        self.records[fact.job] = replace(
+            record, received=dict(fact.received), restarts=fact.restarts, failures=record.failures + failed
+        )
+        return {fact.job}
+
+    def _planned(self, fact: RoundPlanned) -> set[str]:
+        changed: set[str] = set()
+        for stopped in fact.stopped:
+            changed |= self._stop(fact.time, stopped.jobs, stopped.cause)
+        for moved in fact.moved:
+            changed |= self._launch(fact.time, moved, Turn.MOVED)
+        for started in fact.started:
+            changed |= self._launch(fact.time, started, Turn.LAUNCHED)
+        return changed
+
+    def _stop(self, time: float, jobs: Iterable[str], cause: Cause) -> set[str]:
+        return {job for job in jobs if self._turned(time, job, Turn.STOPPED, cause) is not None}
+
+    def _launch(self, time: float, started: Started, turn: Turn) -> set[str]:
+        changed: set[str] = set()
+        servers = ", ".join(started.accelerators)
+        for launch in started.launches(time):
+            company = f", beside job {launch.beside}" if launch.beside else ""
+            cause = Cause(started.cause.code, f"on {started.type} ({servers}){company}: {started.cause.text}")
+            record = self._turned(time, launch.job, turn, cause)
+            if record is not None:
+                changed.add(launch.job)
+                self.records[launch.job] = replace(
+                    record,
+                    attempts=launch.attempt,
+                    type=started.type,
+                    places=dict(started.accelerators),
+                    beside=launch.beside or "",
+                )
+        return changed
+
+    def _turned(self, time: float, job: str, turn: Turn, cause: Cause) -> JobRecord | None:
+        """Move a job along the table; None, and nothing changed, where the table has no such way."""
+        record = self.records.get(job)
+        state = None if record is None else TRANSITIONS.get((record.state, turn))
+        if record is None or state is None:
+            self.refusals.append(Refusal(job, turn, None if record is None else record.state))
+            return None
+        last = Transition(time, state, cause.text, cause.code)
+        history = (*record.history, last)[-HISTORY:]
+        if state is JobState.RUNNING:
+            changed = replace(record, history=history)
+        else:
+            changed = replace(record, history=history, type="", places={}, beside="")
+        self.records[job] = changed
+        return changed
+
+    def document(self) -> dict[str, Any]:
+        """Everything about jobs that have not finished."""
+        active = {record.id for record in self.active()}
+        return {
+            "next_number": self.next_number,
+            "records": [record.document() for record in self.active()],
+            "keys": {key: list(ids) for key, ids in self.keys.items() if active.intersection(ids)},
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any]) -> Jobs:
+        jobs = cls()
+        jobs.next_number = document["next_number"]
+        jobs.keys = {key: tuple(ids) for key, ids in document["keys"].items()}
+        jobs.records = {entry["id"]: JobRecord.of(entry) for entry in document["records"]}
+        return jobs

@@ -1,0 +1,354 @@
+"""Everything that the live system knows for good: decide what follows from an event, and let facts take effect.
+
+Events in, facts out. The facts are written to the journal before anything follows from them outside; applying them
+again, to any prefix, gives the state that existed then. It reads no clock, does no I/O and asks no policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, get_args
+
+import numpy as np
+
+from gavel.core import events as core
+from gavel.core import facts as core_facts
+from gavel.core.errors import InputError
+from gavel.core.events import Command
+from gavel.core.jobs import Cause
+from gavel.core.problem import Problem
+from gavel.runtime.agents import ITSELF, AgentRecord, Agents
+from gavel.runtime.events import (
+    AgentAttached,
+    AgentGone,
+    AttemptEnded,
+    AttemptOutcome,
+    Began,
+    DrainAsked,
+    Event,
+    ForgetAsked,
+    SettingsGiven,
+    StepsCounted,
+    UndrainAsked,
+)
+from gavel.runtime.facts import (
+    AgentDraining,
+    AgentForgotten,
+    AgentJoined,
+    AgentLost,
+    AgentUndrained,
+    AttemptClosed,
+    Fact,
+    OwnFact,
+    SchedulerStarted,
+    SettingsChanged,
+)
+from gavel.runtime.jobs import JobRecord, Jobs
+from gavel.runtime.open_attempts import OpenAttempts
+from gavel.scheduler import state as scheduler_state
+from gavel.scheduler.machine import DRAINED, Scheduler
+
+MOST_DOUBLINGS = 60
+"""Of the pause before a failed job runs again: beyond that it is longer than any limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """How long a failed job pauses."""
+
+    first_seconds: float = 10.0
+    """Doubles with each failure."""
+    longest_seconds: float = 600.0
+
+    def pause(self, failures: int) -> float:
+        return min(self.first_seconds * 2.0 ** min(failures, MOST_DOUBLINGS), self.longest_seconds)
+
+
+class Configure(Protocol):
+    """Makes schedulers from settings as the journal has them."""
+
+    def fresh(self, settings: Mapping[str, Any]) -> Scheduler:
+        """A scheduler to which nothing has happened."""
+        ...
+
+    def restored(self, settings: Mapping[str, Any], document: Mapping[str, Any]) -> Scheduler:
+        """The scheduler that was written down, perhaps under other settings."""
+        ...
+
+
+class ClusterState:
+    """Scheduler, jobs and agents: one owner for each, changed by facts alone."""
+
+    def __init__(self, configure: Configure, retries: Retries | None = None) -> None:
+        self.jobs = Jobs()
+        self.agents = Agents()
+        self.attempts = OpenAttempts()
+        self.renewed_until = 0.0
+        """How long everything that runs may run, the slack of leases aside."""
+        self.retries = retries or Retries()
+        self.settings: Mapping[str, Any] = {}
+        """In force, as plain data."""
+        self.time = 0.0
+        """Of the last fact."""
+        self.trouble = ""
+        """Why the last question to the policy has no answer; empty if it has one."""
+        self.changed: set[str] = set()
+        """Jobs whose records changed since this was last emptied."""
+        self._configure = configure
+        self._scheduler: Scheduler | None = None
+        self._facts: list[Fact] = []
+
+    @property
+    def scheduler(self) -> Scheduler:
+        assert self._scheduler is not None, "the first fact of a journal is its settings"  # noqa: S101
+        return self._scheduler
+
+    @property
+    def configured(self) -> bool:
+        """Whether there is a scheduler: there is one once settings are known."""
+        return self._scheduler is not None
+
+    # ---- decide ----
+
+    def take(self, event: Event) -> list[Fact]:
+        """Decide what follows from an event. Each decision takes effect as a fact; they are returned in order."""
+        facts: list[Fact] = []
+        self._facts = facts
+        self._decide(event)
+        return facts
+
+    def _decide(self, event: Event) -> None:
+        answer = _ANSWERS.get(type(event))
+        if answer is None:
+            self._schedule(event)  # type: ignore[arg-type] # all others are the scheduler's own
+        else:
+            answer(self, event)
+
+    def _schedule(self, event: core.Event) -> None:
+        """Let the scheduler decide; its facts have taken effect there already."""
+        for fact in self.scheduler.take(event):
+            self._evolve_rest(fact)
+            self._facts.append(fact)
+
+    def _note(self, fact: Fact) -> None:
+        self.evolve(fact)
+        self._facts.append(fact)
+
+    def _cancel(self, event: core.JobCancelled) -> None:
+        record = self.jobs.get(event.job)
+        if record is not None and not record.finished:
+            self._schedule(event)
+
+    def _count(self, event: StepsCounted) -> None:
+        """What jobs have done since it was last counted."""
+        done: dict[str, float] = {}
+        for job, total in event.steps.items():
+            record = self.jobs.get(job)
+            if record is not None and not record.finished and total != record.steps_done:
+                done[job] = total - record.steps_done
+        if done:
+            self._schedule(core.JobsProgressed(event.time, tuple(done), np.array(list(done.values()))))
+
+    def _attempt_ended(self, event: AttemptEnded) -> None:
+        if not self.attempts.has(event.job, event.attempt):
+            return  # heard before
+        self._note(AttemptClosed(event.time, event.job, event.attempt, event.outcome, event.reason))
+        record = self.jobs.get(event.job)
+        if record is None or record.finished:
+            return  # it was cancelled meanwhile
+        if event.steps is not None:
+            self._count(StepsCounted(event.time, {event.job: event.steps}))
+        match event.outcome:
+            case AttemptOutcome.DONE:
+                self._schedule(core.JobFinished(event.time, event.job, event.reason or _done(record)))
+            case AttemptOutcome.LOST:
+                self._schedule(core.JobFailed(event.time, event.job, event.reason, counts=False))
+            case AttemptOutcome.CRASHED:
+                self._crashed(record, event)
+            case AttemptOutcome.LEFT:
+                pass
+
+    def _crashed(self, record: JobRecord, event: AttemptEnded) -> None:
+        job, time, reason = event.job, event.time, event.reason or "it failed"
+        left = record.request.retries - record.failures
+        if event.hopeless or left <= 0:
+            self._schedule(core.JobFailed(time, job, reason, retry=False, crashed=True))
+            return
+        pause = self.retries.pause(record.failures)
+        more = f"{left - 1} more {'retry' if left == 2 else 'retries'}"
+        sentence = f"{reason}; runs again in {pause:.0f} s, {more}"
+        self._schedule(core.JobFailed(time, job, sentence, not_before=time + pause, crashed=True))
+
+    def _attached(self, event: AgentAttached) -> None:
+        known = self.agents.get(event.agent)
+        for rival in [record for record in self.agents if record.name == event.name and record.agent != event.agent]:
+            if not rival.lost:
+                self._gone(AgentGone(event.time, rival.agent, f"another agent is called {event.name}"))
+            self._note(AgentForgotten(event.time, rival.agent, "another agent took its name"))
+        if known is None or known.lost or (known.name, known.servers) != (event.name, event.servers):
+            if known is not None:
+                self._withdraw(
+                    event.time, set(known.servers) - set(event.servers), Cause("replaced", "its server changed")
+                )
+            self._note(AgentJoined(event.time, event.agent, event.name, event.servers))
+        record = self.agents.records[event.agent]
+        if event.draining and not record.draining:
+            self._drain(DrainAsked(event.time, event.agent, ITSELF))
+        elif record.drained_by == ITSELF and not event.draining:
+            self._note(AgentUndrained(event.time, event.agent, ITSELF))
+        self._offer(event.time, event.agent)
+
+    def _offer(self, time: float, agent: str) -> None:
+        """Have every server of an agent take work that should."""
+        for server in self.agents.records[agent].offered:
+            if not self._has(server.name):
+                self._schedule(core.ServerJoined(time, server))
+            else:
+                self._schedule(core.ServerStays(time, server.name))
+
+    def _withdraw(self, time: float, servers: Iterable[Any], cause: Cause) -> None:
+        for server in servers:
+            self._schedule(core.ServerLost(time, server.name, cause))
+
+    def _has(self, server: str) -> bool:
+        return any(server in floor for floor in self.scheduler.floors)
+
+    def _gone(self, event: AgentGone) -> None:
+        record = self.agents.get(event.agent)
+        if record is None or record.lost:
+            return
+        self._note(AgentLost(event.time, event.agent, event.reason, event.fences))
+        self._withdraw(event.time, record.servers, Cause("lost", event.reason))
+
+    def _drain(self, event: DrainAsked) -> None:
+        record = self._find(event.agent)
+        if not record.draining or (event.now and event.by != ITSELF):
+            self._note(AgentDraining(event.time, record.agent, event.by, event.now))
+        if event.now:
+            self._withdraw(event.time, record.servers, DRAINED)
+        else:
+            for server in record.servers:
+                self._schedule(core.ServerLeaving(event.time, server.name))
+
+    def _undrain(self, event: UndrainAsked) -> None:
+        record = self._find(event.agent)
+        if record.draining:
+            self._note(AgentUndrained(event.time, record.agent, event.by))
+            self._offer(event.time, record.agent)
+
+    def _forget(self, event: ForgetAsked) -> None:
+        record = self._find(event.agent)
+        if not record.lost and not (record.draining and not any(self._has(server.name) for server in record.servers)):
+            raise InputError(f"agent {record.name!r} is neither lost nor drained; drain it first")
+        self._note(AgentForgotten(event.time, record.agent, event.by))
+
+    def _find(self, name: str) -> AgentRecord:
+        record = self.agents.named(name)
+        if record is None:
+            names = ", ".join(sorted(record.name for record in self.agents)) or "none"
+            raise InputError(f"there is no agent {name!r}; known: {names}")
+        return record
+
+    def _given(self, event: SettingsGiven) -> None:
+        if event.settings != self.settings:
+            self._note(SettingsChanged(event.time, event.by, event.settings, self.settings))
+
+    def _began(self, event: Began) -> None:
+        self._note(SchedulerStarted(event.time, event.version, event.term, event.holder))
+
+    # ---- evolve ----
+
+    def evolve(self, fact: Fact) -> None:
+        """Let a fact take effect; the only way that anything here changes."""
+        if isinstance(fact, SettingsChanged):
+            self._reconfigure(fact)
+        elif isinstance(fact, _OWN):
+            pass
+        else:
+            self.scheduler.evolve(fact)  # type: ignore[arg-type] # all others are the scheduler's
+        self._evolve_rest(fact)
+
+    def _evolve_rest(self, fact: Fact) -> None:
+        """The effect on everything but the scheduler."""
+        self.time = fact.time
+        self.changed |= self.jobs.evolve(fact)
+        self.agents.evolve(fact)
+        self.attempts.evolve(fact)
+        if isinstance(fact, core_facts.RoundPlanned) and not fact.mid_round:
+            self.renewed_until = fact.until
+        if isinstance(fact, core.SolveFailed):
+            self.trouble = fact.reason
+        elif isinstance(fact, core_facts.AllocationAdopted):
+            self.trouble = ""
+
+    def _reconfigure(self, fact: SettingsChanged) -> None:
+        self.settings = fact.after
+        if self._scheduler is None:
+            self._scheduler = self._configure.fresh(fact.after)
+        else:
+            self._scheduler = self._configure.restored(fact.after, _scheduler_document(self._scheduler))
+
+    def commands(self, fact: Fact) -> Iterable[Command]:
+        """What a fact asks of the world."""
+        return () if isinstance(fact, _OWN) else self.scheduler.commands(fact)  # type: ignore[arg-type]
+
+    def problem_of(self, number: int) -> Problem:
+        """The problem of the question that is being answered."""
+        asked = self.scheduler.unanswered
+        if asked is None or asked.number != number:
+            raise InputError(f"solve {number} was not asked, or was answered before")
+        return asked.problem
+
+    # ---- written down ----
+
+    def document(self) -> dict[str, Any]:
+        """Everything that is needed to continue from here."""
+        return {
+            "settings": dict(self.settings),
+            **_scheduler_document(self.scheduler),
+            "jobs": self.jobs.document(),
+            "agents": self.agents.document(),
+            "attempts": self.attempts.document(),
+            "renewed_until": self.renewed_until,
+            "trouble": self.trouble,
+            "time": self.time,
+        }
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], configure: Configure, retries: Retries | None = None) -> ClusterState:
+        """The state that was written down."""
+        state = cls(configure, retries)
+        state.settings = document["settings"]
+        state._scheduler = configure.restored(state.settings, document)
+        state.jobs = Jobs.of(document["jobs"])
+        state.agents = Agents.of(document["agents"])
+        state.attempts = OpenAttempts.of(document["attempts"])
+        state.renewed_until = document["renewed_until"]
+        state.trouble, state.time = document["trouble"], document["time"]
+        return state
+
+
+def _done(record: JobRecord) -> str:
+    steps = record.request.steps
+    return "all steps done" if steps is not None and record.steps_done >= steps else "finished by itself"
+
+
+def _scheduler_document(scheduler: Scheduler) -> dict[str, Any]:
+    return {"scheduler": scheduler_state.dump(scheduler), "learned": scheduler.table.document()}
+
+
+_OWN = get_args(OwnFact)
+_ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
+    core.JobCancelled: ClusterState._cancel,  # noqa: SLF001 - its own table
+    AttemptEnded: ClusterState._attempt_ended,  # noqa: SLF001
+    StepsCounted: ClusterState._count,  # noqa: SLF001
+    AgentAttached: ClusterState._attached,  # noqa: SLF001
+    AgentGone: ClusterState._gone,  # noqa: SLF001
+    DrainAsked: ClusterState._drain,  # noqa: SLF001
+    UndrainAsked: ClusterState._undrain,  # noqa: SLF001
+    ForgetAsked: ClusterState._forget,  # noqa: SLF001
+    SettingsGiven: ClusterState._given,  # noqa: SLF001
+    Began: ClusterState._began,  # noqa: SLF001
+}
+"""Events that are not left to the scheduler."""
