@@ -31,9 +31,11 @@ class LeadershipLostError(JournalError):
 class CorruptJournalError(JournalError):
     """The journal is damaged; `reason` says where, the message also what is intact and how to salvage it."""
 
-    def __init__(self, message: str, *, reason: str | None = None) -> None:
+    def __init__(self, message: str, *, reason: str | None = None, written: int = 0) -> None:
         super().__init__(message)
         self.reason = reason or message
+        self.written = written
+        """How many facts are known to have been written, if not by the journal itself."""
 
 
 @contextmanager
@@ -50,10 +52,15 @@ def classify(error: sql.exc.SQLAlchemyError, name: str) -> JournalError:
     cause = getattr(error, "orig", None) or error
     reason = " ".join(str(cause).split())
     if _damage(cause):
-        return CorruptJournalError(f"the journal {name} is damaged: {reason}", reason=reason)
+        return CorruptJournalError(f"the journal {name} is damaged: {reason}; {advice(name)}", reason=reason)
     if _passes(error, cause):
         return TemporaryJournalError(f"the journal {name} cannot be used at the moment: {reason}")
     return JournalError(f"the journal {name} cannot be used: {reason}")
+
+
+def advice(name: str) -> str:
+    """What to do with a damaged journal."""
+    return f"save what can be read with: gavel journal salvage {name} --to NEW"
 
 
 _SQLITE_PASSES = frozenset(

@@ -12,6 +12,7 @@ from hashlib import blake2b
 from typing import Any
 
 from gavel.journal.errors import CorruptJournalError
+from gavel.journal.tables import ANY_JOB
 
 Document = Mapping[str, Any]
 
@@ -51,13 +52,13 @@ class Batch:
     after: Head
 
 
-def batch(documents: Sequence[Document], head: Head, term: int, any_job: str) -> Batch:
+def batch(documents: Sequence[Document], head: Head, term: int) -> Batch:
     """The rows of new facts, written under that term after that head."""
     facts, jobs = [], []
     for document in documents:
         row = _row(document, head, term)
         named = jobs_of(document)
-        jobs += [{"job": job, "number": row["number"]} for job in (named if len(named) <= WIDE else [any_job])]
+        jobs += [{"job": job, "number": row["number"]} for job in (named if len(named) <= WIDE else [ANY_JOB])]
         facts.append(row)
         head = Head(row["number"], row["checksum"], row["time"])
     return Batch(facts, jobs, head)

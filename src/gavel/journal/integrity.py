@@ -7,7 +7,7 @@ from the beginning, the middle or the end without notice.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from gavel.core.errors import InputError
-from gavel.journal.errors import CorruptJournalError, JournalError
+from gavel.journal.errors import CorruptJournalError, JournalError, advice
 from gavel.journal.facts import WIDE, Head, checksum, decode, jobs_of, link, seed, server_of
 from gavel.journal.finished import row_checksum
 from gavel.journal.tables import ABOUT, ANY_JOB, FACT_JOBS, FACTS, FINISHED, FORMAT, KEPT, LEADER, LEARNED, METADATA
@@ -330,12 +330,17 @@ def _check_finished(connection: sql.Connection, leads: Leader, problems: list[st
     count = 0
     for row in _streamed(connection, sql.select(FINISHED)):
         count += 1
-        values = {name: bytes(value) if name == "document" else value for name, value in row._mapping.items()}  # noqa: SLF001
-        if bytes(row.checksum) != row_checksum(values):
+        if not finished_intact(row):
             problems.append(f"finished job {row.id} is not what was written")
     if count != leads.finished:
         problems.append(f"{count} finished jobs are there, and {leads.finished} were written")
     return count
+
+
+def finished_intact(row: sql.Row[Any]) -> bool:
+    """Whether a finished job is what was written."""
+    values = {name: bytes(value) if name == "document" else value for name, value in row._mapping.items()}  # noqa: SLF001 - a public name
+    return bytes(row.checksum) == row_checksum(values)
 
 
 def _check_learned(connection: sql.Connection, problems: list[str]) -> int:
@@ -348,30 +353,27 @@ def _check_learned(connection: sql.Connection, problems: list[str]) -> int:
 # ---- what to tell ----
 
 
-def damage(connection: sql.Connection, name: str, reason: str) -> CorruptJournalError:
+def damage(connection: sql.Connection, name: str, reason: str, written: int = 0) -> CorruptJournalError:
     """The error that says what is intact, what is lost, and what to do."""
     try:
         leads = leader(connection)
-        head = _intact(connection, leads)
-        states = _check_kept(connection, [])
+        known = _known(leads, _intact(connection, leads), _check_kept(connection, []), max(written, leads.last))
     except (CorruptJournalError, sql.exc.DatabaseError):
-        return CorruptJournalError(f"the journal {name} is damaged: {reason}; {_advice(name)}", reason=reason)
-    known = _known(leads, head, states)
-    return CorruptJournalError(f"the journal {name} is damaged: {reason}; {known}; {_advice(name)}", reason=reason)
+        known = "what is intact cannot be told"
+    return CorruptJournalError(
+        f"the journal {name} is damaged: {reason}; {known}; {advice(name)}", reason=reason, written=written
+    )
 
 
-def _known(leads: Leader, head: Head, states: list[int]) -> str:
+def _known(leads: Leader, head: Head, states: list[int], written: int) -> str:
+    facts = "no fact is intact"
     if head.number > leads.base:
         facts = f"facts {leads.base + 1} to {head.number} (until {moment(head.time)}) are intact"
-    else:
-        facts = "no fact is intact"
-    lost = f"{max(leads.last - head.number, 0)} after them are not"
-    kept = f"the newest intact state is that after fact {states[-1]}" if states else "no intact state is kept"
-    return f"{facts}, {lost}; {kept}"
-
-
-def _advice(name: str) -> str:
-    return f"save what can be read with: gavel journal salvage {name} --to NEW"
+    lost = (
+        f"the {written - head.number} facts after them are lost or damaged" if written > head.number else "none is lost"
+    )
+    kept = f"the newest intact state is the one after fact {states[-1]}" if states else "no intact state is kept"
+    return f"{facts}, {lost}, {kept}"
 
 
 def moment(time: float) -> str:
@@ -383,12 +385,13 @@ def moment(time: float) -> str:
     return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def create(connection: sql.Connection, what: About, leads: Leader) -> None:
-    """Make the tables of a journal, with these rows."""
+def create_tables(connection: sql.Connection) -> None:
+    """Make the tables of a journal."""
     METADATA.create_all(connection, checkfirst=False)
+
+
+def describe(connection: sql.Connection, what: About, leads: Leader) -> None:
+    """Write the rows that make the tables a journal."""
     mark = about_checksum(what.cluster, what.created, what.lost)
-    connection.execute(
-        ABOUT.insert().values(format=FORMAT, cluster=what.cluster, created=what.created, lost=what.lost, checksum=mark)
-    )
-    values = {name: getattr(leads, name) for name in Leader.__slots__}
-    connection.execute(LEADER.insert().values(id=1, **values))
+    connection.execute(ABOUT.insert().values(format=FORMAT, checksum=mark, **asdict(what)))
+    connection.execute(LEADER.insert().values(id=1, **asdict(leads)))

@@ -72,11 +72,16 @@ class FileLock:
 
     def marked(self) -> tuple[str, int] | None:
         """The cluster and number that were remembered last."""
-        try:
-            mark = json.loads(os.pread(self._file.fileno(), _MARK_BYTES, 0))
-            return str(mark["cluster"]), int(mark["last"])
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        return read_mark(self._path)
+
+
+def read_mark(path: Path) -> tuple[str, int] | None:
+    """The cluster and the number of facts that the file of a lock remembers."""
+    try:
+        mark = json.loads(path.read_bytes())
+        return str(mark["cluster"]), int(mark["last"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 class SessionLock:

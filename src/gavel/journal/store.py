@@ -6,21 +6,21 @@ import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import sqlalchemy as sql
 
 from gavel.journal import finished as finished_jobs
 from gavel.journal import integrity, retention
 from gavel.journal.database import is_sqlite, parse
-from gavel.journal.errors import CorruptJournalError, JournalError, JournalInUseError, TemporaryJournalError
-from gavel.journal.facts import Batch, Document, Head, batch, checksum, column, encode, encode_long, seed
+from gavel.journal.errors import CorruptJournalError, JournalError, JournalInUseError, TemporaryJournalError, classify
+from gavel.journal.facts import Batch, Document, Head, batch, encode_long, seed
 from gavel.journal.finished import FinishedJob
 from gavel.journal.integrity import About, Leader
 from gavel.journal.leader import FileLock, Writer
 from gavel.journal.queries import Reader
 from gavel.journal.retention import CompactReport
-from gavel.journal.tables import ANY_JOB, FACT_JOBS, FACTS, FORMAT, KEPT, LEADER, LEARNED
+from gavel.journal.rows import write_facts, write_learned, write_state
+from gavel.journal.tables import FACTS, FORMAT, KEPT, LEADER
 from gavel.journal.upgrade import OldJournal, Upgrade, copy_file, set_aside
 
 _PAUSE = 0.05
@@ -83,7 +83,7 @@ class Journal(Reader):
         """Write facts down, all or none; when this returns they are safe."""
         if not documents:
             return
-        rows = batch(documents, self._head, self.term, ANY_JOB)
+        rows = batch(documents, self._head, self.term)
         try:
             with self._writer.transaction() as connection:
                 self._write(connection, rows)
@@ -103,9 +103,7 @@ class Journal(Reader):
         if not moved:
             self._settle(connection, rows)
             return
-        connection.execute(FACTS.insert(), rows.facts)
-        if rows.jobs:
-            connection.execute(FACT_JOBS.insert(), rows.jobs)
+        write_facts(connection, rows)
 
     def _settle(self, connection: sql.Connection, rows: Batch) -> None:
         """Find out why the head is elsewhere: these facts are there already, or we no longer lead."""
@@ -123,7 +121,7 @@ class Journal(Reader):
         """Write down the state after that fact, and jobs that are finished."""
         body, jobs = encode_long(state), list(finished)
         with self._writer.led() as connection:
-            write_state(connection, number, self._fact(connection, number), body)
+            write_state(connection, self._fact(connection, number), body)
             grown = finished_jobs.write(connection, jobs)
             connection.execute(LEADER.update().values(finished=LEADER.c.finished + grown))
 
@@ -139,8 +137,6 @@ class Journal(Reader):
 
     def keep_learned(self, documents: Mapping[str, Document]) -> None:
         """Write down what was learned about templates, in place of what is there for the same keys."""
-        if not documents:
-            return
         with self._writer.led() as connection:
             write_learned(connection, documents)
 
@@ -158,23 +154,6 @@ class Journal(Reader):
     def _mark(self) -> None:
         if isinstance(self._writer.lock, FileLock):
             self._writer.lock.mark(self.cluster, self._head.number)
-
-
-def write_state(connection: sql.Connection, number: int, fact: Head, body: bytes) -> None:
-    """Write a kept state in place of one with the same number."""
-    connection.execute(KEPT.delete().where(KEPT.c.number == number))
-    values: dict[str, Any] = {"number": number, "time": fact.time, "fact_checksum": fact.checksum, "document": body}
-    mark = integrity.kept_checksum(number, fact.time, fact.checksum, body)
-    connection.execute(KEPT.insert().values(**values, checksum=mark))
-
-
-def write_learned(connection: sql.Connection, documents: Mapping[str, Document]) -> None:
-    """Write what was learned, in place of what is there for the same keys."""
-    rows = [{"key": column(key), "document": encode(document)} for key, document in documents.items()]
-    for row in rows:
-        row["checksum"] = checksum(row["key"], row["document"])
-    connection.execute(LEARNED.delete().where(LEARNED.c.key == sql.bindparam("old")), [{"old": r["key"]} for r in rows])
-    connection.execute(LEARNED.insert(), rows)
 
 
 # ---- opening ----
@@ -197,8 +176,13 @@ def _prepared(address: sql.URL, writer: Writer, upgrade: Upgrade | None) -> tupl
 def _create(connection: sql.Connection) -> tuple[About, Head]:
     about = About(secrets.token_hex(8), time.time(), 0)
     start = seed(about.cluster)
-    integrity.create(connection, about, Leader(0, "", 0.0, 0, start, 0, start, 0))
+    _make(connection, about, Leader(0, "", 0.0, 0, start, 0, start, 0))
     return about, Head(0, start)
+
+
+def _make(connection: sql.Connection, about: About, leads: Leader) -> None:
+    integrity.create_tables(connection)
+    integrity.describe(connection, about, leads)
 
 
 def _verified(writer: Writer) -> tuple[About, Head]:
@@ -207,25 +191,29 @@ def _verified(writer: Writer) -> tuple[About, Head]:
             about, head = integrity.verify(connection)
             _check_mark(writer, about.cluster, head.number)
         except CorruptJournalError as error:
-            raise integrity.damage(connection, writer.name, error.reason) from error
-        except sql.exc.DatabaseError as error:
-            raise integrity.damage(connection, writer.name, str(error.orig)) from error
+            raise integrity.damage(connection, writer.name, error.reason, error.written) from error
+        except sql.exc.SQLAlchemyError as error:
+            if not isinstance(found := classify(error, writer.name), CorruptJournalError):
+                raise
+            raise integrity.damage(connection, writer.name, found.reason) from error
     return about, head
 
 
 def _check_mark(writer: Writer, cluster: str | None, last: int) -> None:
-    """Compare a journal in a file with what its lock remembers of it."""
-    if not isinstance(writer.lock, FileLock) or (mark := writer.lock.marked()) is None:
+    """Compare a journal in a file with what its lock's file remembers of it."""
+    if not isinstance(writer.lock, FileLock):
+        return
+    mark = writer.lock.marked()
+    if mark is None or (mark[0] == cluster and mark[1] <= last) or (cluster is None and not mark[1]):
         return
     known, number = mark
-    if (cluster is None and number) or (cluster is not None and cluster != known) or number > last:
-        found = "is empty" if cluster is None else f"is of cluster {cluster} and ends at fact {last}"
-        reason = f"it {found}, and it was of cluster {known} and had {number} facts"
-        raise CorruptJournalError(
-            f"the journal {writer.name} is not the one that was here: {reason}; restore it, or, if another journal was"
-            f" put here on purpose, remove {writer.lock.path}",
-            reason=f"{reason}; if an older copy was put here on purpose, remove {writer.lock.path}",
-        )
+    found = "is empty" if cluster is None else f"is of cluster {cluster} and ends at fact {last}"
+    reason = (
+        f"it {found}, but the journal here was of cluster {known} and had {number} facts (if this one was put here on"
+        f" purpose, remove {writer.lock.path} first)"
+    )
+    message = f"the journal {writer.name} is not the one that was here: {reason}; restore it"
+    raise CorruptJournalError(message, reason=reason, written=number)
 
 
 def _upgraded(address: sql.URL, writer: Writer, upgrade: Upgrade | None) -> tuple[About, Head]:
@@ -242,9 +230,8 @@ def _upgraded(address: sql.URL, writer: Writer, upgrade: Upgrade | None) -> tupl
         set_aside(connection)
         about = About(secrets.token_hex(8), time.time(), 0)
         head = Head(number, seed(about.cluster), moment)
-        integrity.create(connection, about, Leader(0, "", 0.0, number, head.checksum, number, head.checksum, 0))
-        write_state(connection, number, head, body)
+        _make(connection, about, Leader(0, "", 0.0, number, head.checksum, number, head.checksum, 0))
+        write_state(connection, head, body)
         connection.execute(LEADER.update().values(finished=finished_jobs.write(connection, jobs)))
-        if result.learned:
-            write_learned(connection, result.learned)
+        write_learned(connection, result.learned)
     return about, head
