@@ -1,0 +1,48 @@
+"""The journal: facts in order in a SQL database, kept states, finished jobs, and one leader that may write.
+
+Facts are opaque JSON documents here; what they mean belongs to the runtime.
+"""
+
+from gavel.journal.database import journal_url, sqlite_url
+from gavel.journal.errors import (
+    CorruptJournalError,
+    JournalError,
+    JournalInUseError,
+    LeadershipLostError,
+    TemporaryJournalError,
+)
+from gavel.journal.facts import Entry
+from gavel.journal.finished import FinishedJob, FinishedPage, FinishedQuery
+from gavel.journal.integrity import CheckReport
+from gavel.journal.queries import Fold, Reader, open_read_only, state_at
+from gavel.journal.retention import CompactReport, Retention
+from gavel.journal.salvage import SalvageReport, salvage
+from gavel.journal.store import Journal
+from gavel.journal.upgrade import OldJournal, Upgrade, Upgraded
+
+__all__ = [
+    "CheckReport",
+    "CompactReport",
+    "CorruptJournalError",
+    "Entry",
+    "FinishedJob",
+    "FinishedPage",
+    "FinishedQuery",
+    "Fold",
+    "Journal",
+    "JournalError",
+    "JournalInUseError",
+    "LeadershipLostError",
+    "OldJournal",
+    "Reader",
+    "Retention",
+    "SalvageReport",
+    "TemporaryJournalError",
+    "Upgrade",
+    "Upgraded",
+    "journal_url",
+    "open_read_only",
+    "salvage",
+    "sqlite_url",
+    "state_at",
+]

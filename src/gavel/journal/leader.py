@@ -1,0 +1,224 @@
+"""One leader: who may write to a journal, and the connection on which it does.
+
+A lock says that a leader is alive; the term in the database, checked in every transaction, says who it is.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import IO, Protocol
+
+import sqlalchemy as sql
+
+from gavel.journal.database import is_sqlite, shown, writer_engine
+from gavel.journal.errors import JournalError, JournalInUseError, LeadershipLostError, TemporaryJournalError, classify
+from gavel.journal.tables import LEADER
+
+_MARK_BYTES = 128
+
+
+class Lock(Protocol):
+    """Says that a leader is alive."""
+
+    def hold(self, connection: sql.Connection) -> bool:
+        """Take the lock if no other session has it."""
+
+    def release(self) -> None:
+        """Give it back."""
+
+
+class FileLock:
+    """A lock on a file beside an SQLite journal; the file also remembers how far the journal went."""
+
+    def __init__(self, address: sql.URL) -> None:
+        self._path = Path((address.database or "") + ".lock")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            self._file: IO[bytes] = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
+        except OSError as error:
+            raise JournalError(
+                f"the journal's folder {self._path.parent} cannot be written: {error.strerror}"
+            ) from error
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self._file.close()
+            raise in_use(shown(address)) from error
+
+    def hold(self, connection: sql.Connection) -> bool:  # noqa: ARG002 - held since it was made
+        return True
+
+    def release(self) -> None:
+        self._file.close()
+
+    @property
+    def path(self) -> Path:
+        """Where the lock is."""
+        return self._path
+
+    def mark(self, cluster: str, last: int) -> None:
+        """Remember that the journal of that cluster has a fact of that number."""
+        text = json.dumps({"cluster": cluster, "last": last}).encode().ljust(_MARK_BYTES - 1) + b"\n"
+        with suppress(OSError):  # a full disk here costs a later warning, no fact
+            os.pwrite(self._file.fileno(), text, 0)
+
+    def marked(self) -> tuple[str, int] | None:
+        """The cluster and number that were remembered last."""
+        return read_mark(self._path)
+
+
+def read_mark(path: Path) -> tuple[str, int] | None:
+    """The cluster and the number of facts that the file of a lock remembers."""
+    try:
+        mark = json.loads(path.read_bytes())
+        return str(mark["cluster"]), int(mark["last"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+class SessionLock:
+    """An advisory lock of a PostgreSQL session; it ends with the session."""
+
+    def __init__(self) -> None:
+        self._session: int | None = None
+
+    def hold(self, connection: sql.Connection) -> bool:
+        schema = connection.execute(sql.text("SELECT current_schema()")).scalar()
+        key = int.from_bytes(blake2b(f"gavel journal {schema}".encode(), digest_size=8).digest(), "big", signed=True)
+        held = self._try(connection, key) or (self._end_former(connection, key) and self._try(connection, key))
+        if held:
+            self._session = connection.execute(sql.text("SELECT pg_backend_pid()")).scalar()
+        return held
+
+    def release(self) -> None:
+        """Nothing to do: the lock ends with the session."""
+
+    def _try(self, connection: sql.Connection, key: int) -> bool:
+        return bool(connection.execute(sql.text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar())
+
+    def _end_former(self, connection: sql.Connection, key: int) -> bool:
+        """End our own former session if the server has not noticed yet that it lost us."""
+        if self._session is None:
+            return False
+        statement = sql.text(
+            "SELECT pg_terminate_backend(pid, 1000) FROM pg_locks WHERE locktype = 'advisory' AND granted"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            " AND ((classid::bigint << 32) | objid::bigint) = :key AND pid = :pid"
+        )
+        return bool(connection.execute(statement, {"key": key, "pid": self._session}).scalar())
+
+
+class Writer:
+    """The leader's connection: transactions one at a time, each in the leader's term, made again after errors."""
+
+    def __init__(self, address: sql.URL, engine: sql.Engine, lock: Lock) -> None:
+        self.name = shown(address)
+        self.lock = lock
+        self.term = 0
+        """0 until the term was raised."""
+        self._engine = engine
+        self._connection: sql.Connection | None = None
+        self._turn = threading.Lock()
+
+    @classmethod
+    def open(cls, address: sql.URL) -> Writer:
+        """Take the lock and connect."""
+        lock: Lock = FileLock(address) if is_sqlite(address) else SessionLock()
+        writer = cls(address, writer_engine(address), lock)
+        try:
+            with writer.transaction():
+                pass
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    @contextmanager
+    def transaction(self) -> Iterator[sql.Connection]:
+        """One transaction; an error of the database rolls it back, and the next one has a new connection."""
+        with self._turn:
+            try:
+                connection = self._connected()
+                with connection.begin():
+                    yield connection
+            except sql.exc.SQLAlchemyError as error:
+                self._drop()
+                raise classify(error, self.name) from error
+            except JournalError:
+                self._drop()
+                raise
+
+    @contextmanager
+    def led(self) -> Iterator[sql.Connection]:
+        """One transaction that is refused when another scheduler has taken over."""
+        with self.transaction() as connection:
+            update = LEADER.update().where(LEADER.c.term == self.term).values(term=self.term)
+            if connection.execute(update).rowcount != 1:
+                raise self.lost(connection)
+            yield connection
+
+    def raise_term(self, holder: str) -> int:
+        """Begin a new term of leadership."""
+        with self.transaction() as connection:
+            connection.execute(LEADER.update().values(term=LEADER.c.term + 1, holder=holder, since=time.time()))
+            term = int(connection.execute(sql.select(LEADER.c.term)).scalar_one())
+        self.term = term
+        return term
+
+    def lost(self, connection: sql.Connection) -> LeadershipLostError:
+        """The error that says who leads now."""
+        row = connection.execute(sql.select(LEADER.c.holder, LEADER.c.term)).first()
+        holder, term = (row.holder, row.term) if row else ("unknown", "unknown")
+        return LeadershipLostError(
+            f"another scheduler took over the journal {self.name}: {holder} leads in term {term}, and this one was"
+            f" the leader of term {self.term}; nothing was written"
+        )
+
+    def close(self) -> None:
+        """Disconnect and give the lock back."""
+        with self._turn:
+            self._drop()
+            self._engine.dispose()
+            self.lock.release()
+
+    def _connected(self) -> sql.Connection:
+        if self._connection is None:
+            connection = self._engine.connect()
+            try:
+                with connection.begin():
+                    self._hold(connection)
+            except BaseException:
+                connection.invalidate()
+                connection.close()
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _hold(self, connection: sql.Connection) -> None:
+        if self.lock.hold(connection):
+            return
+        if not self.term:
+            raise in_use(self.name)
+        if connection.execute(sql.select(LEADER.c.term)).scalar() != self.term:
+            raise self.lost(connection)
+        raise TemporaryJournalError(f"another session holds the lock of the journal {self.name} and is about to lead")
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with suppress(sql.exc.SQLAlchemyError):
+                connection.invalidate()
+            connection.close()
+
+
+def in_use(name: str) -> JournalInUseError:
+    """The error of a second scheduler."""
+    return JournalInUseError(f"another scheduler is using the journal {name}; stop it first")

