@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gavel.client.errors import CheckpointError, TrainingError
+from gavel.client.errors import CheckpointError, TrainingError, from_full_disk
 from gavel.client.randomness import State
 
 KEEP = 2
@@ -26,6 +26,7 @@ _FORMAT = 1
 _PREFIX = "step-"
 _UNFINISHED = ".unfinished-"
 _UNREADABLE = "unreadable-"
+_LEAST_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,8 @@ class Checkpoints:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(
-                f"the checkpoint directory {self.directory} cannot be made: {explained(error)}"
+                f"the checkpoint directory {self.directory} cannot be made: {explained(error)}",
+                blameless=from_full_disk(error),
             ) from error
         self._remove(self.directory.glob(f"{_UNFINISHED}*"))
 
@@ -78,11 +80,13 @@ class Checkpoints:
             _sync(unfinished)
             self._put(unfinished, self.directory / f"{_PREFIX}{step:09d}")
         except Exception as error:
+            blameless = from_full_disk(error) or _takes_nothing(self.directory)
             self._remove([unfinished])
             if isinstance(error, TrainingError):
                 raise
             raise CheckpointError(
-                f"the checkpoint at step {step} could not be written to {self.directory}: {explained(error)}"
+                f"the checkpoint at step {step} could not be written to {self.directory}: {explained(error)}",
+                blameless=blameless,
             ) from error
         self._remove(self.newest_first()[KEEP:])
 
@@ -149,6 +153,15 @@ def explained(error: BaseException) -> str:
 
 def warn(sentence: str) -> None:
     print(f"gavel: {sentence}", file=sys.stderr, flush=True)
+
+
+def _takes_nothing(directory: Path) -> bool:
+    """Whether a disk is full or read-only, for libraries that do not say why they could not write."""
+    try:
+        disk = os.statvfs(directory)
+    except OSError:
+        return False
+    return bool(disk.f_flag & os.ST_RDONLY) or disk.f_bavail * disk.f_frsize < _LEAST_BYTES
 
 
 def _sync(directory: Path) -> None:

@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 
 from gavel.errors import GavelError, InputError
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
+"""What a disk answers that takes no more data: not the fault of a job that saves to it."""
 
 
 class NotReachable(GavelError, ConnectionError):
@@ -46,6 +50,22 @@ class TrainingError(GavelError, RuntimeError):
 
 class CheckpointError(TrainingError):
     """A checkpoint could not be written, or none could be read."""
+
+    def __init__(self, message: str, *, blameless: bool = False) -> None:
+        super().__init__(message)
+        self.blameless = blameless
+        """Whether the disk is at fault, full or read-only, so that the failure costs the job no retry."""
+
+
+def from_full_disk(error: BaseException | None) -> bool:
+    """Whether a disk that takes no more data is behind an error, however often it was raised again as another."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, OSError) and error.errno in FULL:
+            return True
+        seen.add(id(error))
+        error = error.__cause__ or error.__context__
+    return False
 
 
 class GangError(TrainingError):

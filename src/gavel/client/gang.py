@@ -24,7 +24,7 @@ from gavel.client.checkpoints import (
     write_position,
 )
 from gavel.client.company import AskedToLeaveError, Fill, Load, Verdict, Wish, newest, tried
-from gavel.client.errors import CheckpointError, GangError
+from gavel.client.errors import CheckpointError, GangError, from_full_disk
 from gavel.client.gang_wire import Message, Peer, Watch, gather, join, part
 from gavel.client.place import Place
 
@@ -165,14 +165,16 @@ class Leader:
                 fill(directory)
                 write_position(directory, self._of_all(position))
         except CheckpointError as error:
-            self._tell({"saved": str(error)})
+            self._tell({"saved": str(error), "blameless": error.blameless})
             raise
 
     def _of_all(self, position: Position) -> Position:
         randomness = dict(position.randomness)
         for answer in self._answers():
             if answer["why"]:
-                raise CheckpointError(f"rank {answer['rank']} could not save: {answer['why']}")
+                raise CheckpointError(
+                    f"rank {answer['rank']} could not save: {answer['why']}", blameless=bool(answer.get("blameless"))
+                )
             randomness[int(answer["rank"])] = Randomness(answer["epoch_start"], answer["now"])
         return Position(position.step, position.epoch, position.index, randomness)
 
@@ -282,23 +284,26 @@ class Follower:
         message = _check(self.leader.receive())
         if "save" in message:
             own = position.randomness[self._place.rank]
-            why = self._added(message["save"], fill)
-            self._say({"rank": self._place.rank, "epoch_start": own.epoch_start, "now": own.now, "why": why})
+            why, blameless = self._added(message["save"], fill)
+            self._say(
+                {"rank": self._place.rank, "epoch_start": own.epoch_start, "now": own.now}
+                | {"why": why, "blameless": blameless}
+            )
             message = _check(self.leader.receive())
         if message["saved"]:
-            raise CheckpointError(str(message["saved"]))
+            raise CheckpointError(str(message["saved"]), blameless=bool(message.get("blameless")))
 
-    def _added(self, directory: str | None, fill: Fill | None) -> str:
-        """Write this rank's part, and return why that could not be done."""
+    def _added(self, directory: str | None, fill: Fill | None) -> tuple[str, bool]:
+        """Write this rank's part; return why that could not be done, and whether a full disk is at fault."""
         if directory is None:
-            return ""
+            return "", False
         if fill is None:
-            return "it was given no save_checkpoint, and rank 0 was"
+            return "it was given no save_checkpoint, and rank 0 was", False
         try:
             fill(Path(directory))
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything; rank 0 tells all
-            return explained(error)
-        return ""
+            return explained(error), from_full_disk(error)
+        return "", False
 
     def _end_process(self, reason: str) -> None:
         _end_process(self._place.rank, reason, self._tell_agent)

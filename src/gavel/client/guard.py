@@ -1,11 +1,14 @@
-"""Runs one command and sees to it that nothing of it survives: not its end, and not the end of whoever started us.
+"""Runs one command and sees to it that nothing of it survives: neither its own end nor that of the agent.
 
-`python -I -S guard.py [--pipe FD] [--grace SECONDS] -- COMMAND…`. The command has a session of its own. SIGTERM, SIGINT
-and SIGHUP go on to its process group. When the other end of the pipe is closed: SIGTERM, grace, SIGKILL; a line "k" in
-the pipe: SIGKILL at once; a line with a number: so many seconds from now the same as if it were closed, unless another
-number comes, so that an agent which is frozen keeps no job beyond its lease. Exit code: the command's, 128 + n if
-signal n ended it, 127 if there is no such command, 126 if it cannot be executed. Imports little, since every start of a
-job waits for it.
+`python -I -S guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] -- COMMAND…`. The command has a
+session of its own. SIGTERM, SIGINT and SIGHUP are passed on to its process group. When the other end of the pipe is
+closed: SIGTERM, grace, SIGKILL; a line "k" in the pipe: SIGKILL at once; a line with a number: the same as if it were
+closed, that many seconds from now, unless another number comes, so that an agent which is frozen keeps no job beyond
+its lease. If the pipe can be written too (a socket), the guard says "asked" in the end if that is why the command
+ended. With an output, what the command prints is copied there, and lost where it cannot be written: a full disk must
+not end a job. With a container, the guard enters that control group first. Exit code: the command's, 128 + n if signal
+n ended it, 127 if there is no such command, 126 if it cannot be executed. Imports little, since every start of a job
+waits for it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ import sys
 import time
 
 KILL = b"k\n"
+ASKED = b"asked\n"
 GRACE_SECONDS = 10.0
 FAREWELL_SECONDS = 0.5
 """What processes that outlive the command have between SIGTERM and SIGKILL: cleaning up after it, often."""
@@ -25,12 +29,23 @@ GIVE_UP_SECONDS = 10.0
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
+_CHUNK = 64 * 1024
+_MOST_CHUNKS = 64
+"""More than a pipe holds: what the command printed before its end."""
 
 
-def argv(command: list[str], *, pipe: int | None = None, grace_seconds: float = GRACE_SECONDS) -> list[str]:
-    """Return what to execute to have a command guarded; the descriptor of the pipe must be passed on."""
-    watched = [] if pipe is None else ["--pipe", str(pipe)]
-    return [sys.executable, "-I", "-S", __file__, *watched, "--grace", str(grace_seconds), "--", *command]
+def argv(
+    command: list[str],
+    *,
+    pipe: int | None = None,
+    grace_seconds: float = GRACE_SECONDS,
+    output: int | None = None,
+    container: str | None = None,
+) -> list[str]:
+    """Return what to execute to have a command guarded; the descriptors must be passed on."""
+    given = {"--pipe": pipe, "--grace": grace_seconds, "--output": output, "--container": container}
+    options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
+    return [sys.executable, "-I", "-S", __file__, *options, "--", *command]
 
 
 def main(arguments: list[str]) -> int:
@@ -38,12 +53,18 @@ def main(arguments: list[str]) -> int:
     try:
         given = dict(zip(options[::2], options[1::2], strict=True))
         pipe, grace = int(given.pop("--pipe", "-1")), float(given.pop("--grace", GRACE_SECONDS))
+        output, container = int(given.pop("--output", "-1")), given.pop("--container", "")
     except ValueError:
         given = {"": ""}
     if given or not command:
-        print("usage: guard.py [--pipe FD] [--grace SECONDS] -- COMMAND...", file=sys.stderr)
+        print(
+            "usage: guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] -- COMMAND...",
+            file=sys.stderr,
+        )
         return 2
-    return Guard(pipe, grace).run(command)
+    if container:
+        _enter(container)
+    return Guard(pipe, grace, output).run(command)
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -54,7 +75,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 class Guard:
     """Watches one command, the pipe and the signals, in one thread."""
 
-    def __init__(self, pipe: int, grace_seconds: float) -> None:
+    def __init__(self, pipe: int, grace_seconds: float, output: int = -1) -> None:
         self._grace = grace_seconds
         self._job = 0
         self._status: int | None = None
@@ -62,6 +83,11 @@ class Guard:
         """SIGKILL is due then."""
         self._lease_ends: float | None = None
         """SIGTERM is due then."""
+        self._asked = False
+        """The command was made to leave while it ran."""
+        self._would_die = False
+        """SIGTERM would have killed it: an exit code 0 afterwards was already on its way."""
+        self._copier = Copier(output) if output >= 0 else None
         self._unread = b""
         self._poll = select.poll()
         self._pipe = pipe
@@ -77,7 +103,10 @@ class Guard:
 
     def run(self, command: list[str]) -> int:
         _control(_PR_SET_CHILD_SUBREAPER, 1)
-        self._job, error = _start(command)
+        self._job, error = _start(command, self._copier.theirs if self._copier else -1)
+        if self._copier:
+            self._copier.begin()
+            self._poll.register(self._copier.ours, select.POLLIN)
         if error:
             os.waitpid(self._job, 0)
             return _refusal(command[0], error)
@@ -87,9 +116,13 @@ class Guard:
             if self._lease_ends is not None and time.monotonic() >= self._lease_ends:
                 self._terminate()
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
+                self._asked = self._asked or not self._reaped()
                 _signal_all(descendants(os.getpid()), signal.SIGKILL)
                 self._kill_at = time.monotonic() + 0.1  # one that was just forked may have been missed
         self._end_the_rest()
+        if self._copier:
+            self._copier.finish()
+        self._report()
         return os.waitstatus_to_exitcode(self._status) if os.WIFEXITED(self._status) else 128 + self._status % 128
 
     def _wait(self, seconds: float | None) -> None:
@@ -97,6 +130,9 @@ class Guard:
         for descriptor, _ in self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000):
             if descriptor == self._pipe:
                 self._hear_agent()
+            elif self._copier and descriptor == self._copier.ours:
+                if not self._copier.copy():
+                    self._poll.unregister(descriptor)
             else:
                 for number in os.read(self._signals, 1024):
                     if number in _FORWARDED:
@@ -104,7 +140,10 @@ class Guard:
         self._reap()
 
     def _hear_agent(self) -> None:
-        said = os.read(self._pipe, 4096)
+        try:
+            said = os.read(self._pipe, 4096)
+        except ConnectionError:
+            said = b""
         if not said:
             self._poll.unregister(self._pipe)
             self._terminate()
@@ -117,7 +156,10 @@ class Guard:
 
     def _terminate(self) -> None:
         self._lease_ends = None
-        self._signal_job(signal.SIGTERM)
+        if not self._reaped():
+            if not self._asked:
+                self._asked, self._would_die = True, _dies_of(self._job, signal.SIGTERM)
+            self._signal_job(signal.SIGTERM)
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._grace
 
@@ -127,6 +169,20 @@ class Guard:
                 os.killpg(self._job, number)
             except (ProcessLookupError, PermissionError):
                 os.kill(self._job, number)
+
+    def _report(self) -> None:
+        """Tell the agent whether the command left because it was made to; one that ended by itself before was not."""
+        by_itself = self._status == 0 and self._would_die
+        if self._pipe >= 0 and self._asked and not by_itself:
+            try:
+                os.write(self._pipe, ASKED)
+            except OSError:  # the agent is gone, or this is a pipe that can only be read
+                return
+
+    def _reaped(self) -> bool:
+        """Whether the command has ended by now."""
+        self._reap()
+        return self._status is not None
 
     def _reap(self) -> bool:
         """Take in those that have ended; say whether any child is left."""
@@ -158,6 +214,49 @@ class Guard:
             self._wait(0.02)
 
 
+class Copier:
+    """Copies what the command prints; what cannot be written is lost, and that is noted as soon as it can be."""
+
+    def __init__(self, output: int) -> None:
+        self._output = output
+        self.ours, self.theirs = os.pipe()
+        self._lost = 0
+        self._why = ""
+
+    def begin(self) -> None:
+        """Leave the other end to the command alone."""
+        os.close(self.theirs)
+        os.set_blocking(self.ours, False)
+
+    def copy(self) -> bool:
+        """Copy what there is, not more than a chunk; whether there may be more later."""
+        try:
+            data = os.read(self.ours, _CHUNK)
+        except BlockingIOError:
+            return True
+        if data:
+            note = f"\n[gavel: {self._lost} bytes of this log are lost: {self._why}]\n" if self._lost else ""
+            self._write(note.encode(), data)
+        return bool(data)
+
+    def finish(self) -> None:
+        """Copy what the command has left in the pipe."""
+        for _ in range(_MOST_CHUNKS):
+            if not select.select([self.ours], [], [], 0)[0] or not self.copy():
+                return
+
+    def _write(self, note: bytes, data: bytes) -> None:
+        left = note + data
+        try:
+            while left:
+                left = left[os.write(self._output, left) :]
+                if len(left) <= len(data):
+                    self._lost = 0
+        except OSError as error:
+            self._lost += min(len(left), len(data))
+            self._why = error.strerror or str(error)
+
+
 def descendants(ancestor: int) -> list[int]:
     """Return all processes below one, by /proc; where there is none, nobody is found."""
     children: dict[int, list[int]] = {}
@@ -184,20 +283,39 @@ def _signal_all(processes: list[int], number: int) -> None:
             continue
 
 
-def _start(command: list[str]) -> tuple[int, int]:
+def _dies_of(pid: int, number: int) -> bool:
+    """Whether a process neither handles nor ignores nor blocks a signal, by /proc; where there is none, no."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
+            lines = [line.split() for line in file if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:"))]
+    except OSError:
+        return False
+    return len(lines) == 3 and not any(int(mask, 16) >> (number - 1) & 1 for _, mask in lines)
+
+
+def _enter(container: str) -> None:
+    """Move this process into a control group; without one, the agent finds processes in other ways."""
+    try:
+        with open(f"{container}/cgroup.procs", "w") as file:  # noqa: PTH123
+            file.write("0")
+    except OSError:
+        return
+
+
+def _start(command: list[str], output: int = -1) -> tuple[int, int]:
     """Start the command; return its process and, if it could not be executed, the error number."""
     parent = os.getpid()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(command, parent, writing)
+        _become(command, parent, writing, output)
     os.close(writing)
     error = os.read(reading, 16)  # nothing, when executing the command has closed the other end
     os.close(reading)
     return pid, int(error or b"0")
 
 
-def _become(command: list[str], parent: int, errors: int) -> None:
+def _become(command: list[str], parent: int, errors: int, output: int) -> None:
     try:
         signal.set_wakeup_fd(-1)
         os.setsid()
@@ -208,6 +326,9 @@ def _become(command: list[str], parent: int, errors: int) -> None:
         for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and what is ignored would stay so
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if output >= 0:
+            os.dup2(output, 1)
+            os.dup2(output, 2)
         os.execvp(command[0], command)  # noqa: S606 - running commands is what guards are for
     except OSError as error:
         os.write(errors, str(error.errno).encode())

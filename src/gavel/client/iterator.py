@@ -19,7 +19,7 @@ from gavel.client import randomness
 from gavel.client.batches import Batch, batches_from, tell_epoch
 from gavel.client.checkpoints import Checkpoints, Position, Randomness, step_of, warn
 from gavel.client.company import AskedToLeaveError, Company, Reader, Solo, Verdict
-from gavel.client.errors import TrainingError
+from gavel.client.errors import CheckpointError, TrainingError
 from gavel.client.gang import Follower, Leader
 from gavel.client.link import Link, Message, Orders
 from gavel.client.place import Place
@@ -315,12 +315,13 @@ class GavelIterator(Generic[Batch]):
         try:
             yield
         except TrainingError as error:
-            self._say_failed(str(error))
+            self._say_failed(str(error), blameless=isinstance(error, CheckpointError) and error.blameless)
             self._company.part(orderly=False)
             raise
 
-    def _say_failed(self, reason: str) -> None:
-        self._link.say("failed", reason=reason)
+    def _say_failed(self, reason: str, *, blameless: bool = False) -> None:
+        told = {"blameless": True} if blameless else {}
+        self._link.say("failed", reason=reason, **told)
 
     def _status(self) -> Message:
         steps, seconds = self._tally.measured

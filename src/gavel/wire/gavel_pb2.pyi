@@ -161,22 +161,32 @@ class JobDetail(_message.Message):
     def __init__(self, job: _Optional[_Union[JobView, _Mapping]] = ..., history: _Optional[_Iterable[_Union[Transition, _Mapping]]] = ..., shares: _Optional[_Mapping[str, float]] = ..., limit: _Optional[str] = ..., rates: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class JobList(_message.Message):
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "next")
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobView]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ...) -> None: ...
+    next: str
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class JobQuery(_message.Message):
-    __slots__ = ("ids", "states", "limit", "ended_after")
+    __slots__ = ("ids", "states", "limit", "ended_after", "names", "entity", "after", "newest_first")
     IDS_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     ENDED_AFTER_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    ENTITY_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    NEWEST_FIRST_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     states: _containers.RepeatedScalarFieldContainer[JobState]
     limit: int
     ended_after: float
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ...) -> None: ...
+    names: _containers.RepeatedScalarFieldContainer[str]
+    entity: str
+    after: str
+    newest_first: bool
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., newest_first: _Optional[bool] = ...) -> None: ...
 
 class JobUpdate(_message.Message):
     __slots__ = ("job", "caught_up")
@@ -225,7 +235,7 @@ class ClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ServerView(_message.Message):
-    __slots__ = ("name", "agent", "type", "accelerators", "free", "state", "jobs", "last_heard")
+    __slots__ = ("name", "agent", "type", "accelerators", "free", "state", "jobs", "last_heard", "since", "reason")
     NAME_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -234,6 +244,8 @@ class ServerView(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     JOBS_FIELD_NUMBER: _ClassVar[int]
     LAST_HEARD_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
     name: str
     agent: str
     type: str
@@ -242,7 +254,9 @@ class ServerView(_message.Message):
     state: str
     jobs: _containers.RepeatedScalarFieldContainer[str]
     last_heard: float
-    def __init__(self, name: _Optional[str] = ..., agent: _Optional[str] = ..., type: _Optional[str] = ..., accelerators: _Optional[int] = ..., free: _Optional[int] = ..., state: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., last_heard: _Optional[float] = ...) -> None: ...
+    since: float
+    reason: str
+    def __init__(self, name: _Optional[str] = ..., agent: _Optional[str] = ..., type: _Optional[str] = ..., accelerators: _Optional[int] = ..., free: _Optional[int] = ..., state: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., last_heard: _Optional[float] = ..., since: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class TypeView(_message.Message):
     __slots__ = ("name", "accelerators", "busy", "price", "given_seconds")
@@ -259,7 +273,7 @@ class TypeView(_message.Message):
     def __init__(self, name: _Optional[str] = ..., accelerators: _Optional[int] = ..., busy: _Optional[int] = ..., price: _Optional[float] = ..., given_seconds: _Optional[float] = ...) -> None: ...
 
 class ClusterView(_message.Message):
-    __slots__ = ("servers", "types", "policy", "objective", "round_seconds", "round_ends", "queued", "running", "time", "started", "version", "trouble", "ignored")
+    __slots__ = ("servers", "types", "policy", "objective", "round_seconds", "round_ends", "queued", "running", "time", "started", "version", "trouble", "ignored", "cluster", "term", "alarms")
     SERVERS_FIELD_NUMBER: _ClassVar[int]
     TYPES_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +287,9 @@ class ClusterView(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
     IGNORED_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    ALARMS_FIELD_NUMBER: _ClassVar[int]
     servers: _containers.RepeatedCompositeFieldContainer[ServerView]
     types: _containers.RepeatedCompositeFieldContainer[TypeView]
     policy: str
@@ -286,19 +303,54 @@ class ClusterView(_message.Message):
     version: str
     trouble: str
     ignored: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., types: _Optional[_Iterable[_Union[TypeView, _Mapping]]] = ..., policy: _Optional[str] = ..., objective: _Optional[float] = ..., round_seconds: _Optional[float] = ..., round_ends: _Optional[float] = ..., queued: _Optional[int] = ..., running: _Optional[int] = ..., time: _Optional[float] = ..., started: _Optional[float] = ..., version: _Optional[str] = ..., trouble: _Optional[str] = ..., ignored: _Optional[_Iterable[str]] = ...) -> None: ...
+    cluster: str
+    term: int
+    alarms: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, servers: _Optional[_Iterable[_Union[ServerView, _Mapping]]] = ..., types: _Optional[_Iterable[_Union[TypeView, _Mapping]]] = ..., policy: _Optional[str] = ..., objective: _Optional[float] = ..., round_seconds: _Optional[float] = ..., round_ends: _Optional[float] = ..., queued: _Optional[int] = ..., running: _Optional[int] = ..., time: _Optional[float] = ..., started: _Optional[float] = ..., version: _Optional[str] = ..., trouble: _Optional[str] = ..., ignored: _Optional[_Iterable[str]] = ..., cluster: _Optional[str] = ..., term: _Optional[int] = ..., alarms: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DrainRequest(_message.Message):
-    __slots__ = ("agent",)
+    __slots__ = ("agent", "now")
     AGENT_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
     agent: str
-    def __init__(self, agent: _Optional[str] = ...) -> None: ...
+    now: bool
+    def __init__(self, agent: _Optional[str] = ..., now: _Optional[bool] = ...) -> None: ...
 
 class DrainReply(_message.Message):
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "state")
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, jobs: _Optional[_Iterable[str]] = ...) -> None: ...
+    state: str
+    def __init__(self, jobs: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ...) -> None: ...
+
+class EventsRequest(_message.Message):
+    __slots__ = ("job", "server", "since", "follow", "limit")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    SERVER_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    server: str
+    since: float
+    follow: bool
+    limit: int
+    def __init__(self, job: _Optional[str] = ..., server: _Optional[str] = ..., since: _Optional[float] = ..., follow: _Optional[bool] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class EventLine(_message.Message):
+    __slots__ = ("number", "time", "kind", "text", "document")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    DOCUMENT_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    time: float
+    kind: str
+    text: str
+    document: str
+    def __init__(self, number: _Optional[int] = ..., time: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., document: _Optional[str] = ...) -> None: ...
 
 class Accelerators(_message.Message):
     __slots__ = ("type", "count")
@@ -329,7 +381,7 @@ class TaskStatus(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., counts: _Optional[bool] = ..., steps: _Optional[float] = ..., saved_steps: _Optional[float] = ..., measured_steps: _Optional[float] = ..., measured_seconds: _Optional[float] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "version", "name", "incarnation", "accelerators", "address", "tasks", "draining")
+    __slots__ = ("protocol", "version", "name", "incarnation", "accelerators", "address", "tasks", "draining", "agent", "cluster", "term")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -338,6 +390,9 @@ class Hello(_message.Message):
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     TASKS_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     version: str
     name: str
@@ -346,7 +401,10 @@ class Hello(_message.Message):
     address: str
     tasks: _containers.RepeatedCompositeFieldContainer[TaskStatus]
     draining: bool
-    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., incarnation: _Optional[str] = ..., accelerators: _Optional[_Iterable[_Union[Accelerators, _Mapping]]] = ..., address: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., draining: _Optional[bool] = ...) -> None: ...
+    agent: str
+    cluster: str
+    term: int
+    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., incarnation: _Optional[str] = ..., accelerators: _Optional[_Iterable[_Union[Accelerators, _Mapping]]] = ..., address: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., draining: _Optional[bool] = ..., agent: _Optional[str] = ..., cluster: _Optional[str] = ..., term: _Optional[int] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("tasks",)
@@ -371,7 +429,7 @@ class TaskStarted(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ...) -> None: ...
 
 class TaskEnded(_message.Message):
-    __slots__ = ("status", "how", "reason", "log_tail", "hopeless")
+    __slots__ = ("status", "how", "reason", "log_tail", "hopeless", "blameless")
     class How(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         HOW_UNSPECIFIED: _ClassVar[TaskEnded.How]
@@ -387,12 +445,14 @@ class TaskEnded(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     LOG_TAIL_FIELD_NUMBER: _ClassVar[int]
     HOPELESS_FIELD_NUMBER: _ClassVar[int]
+    BLAMELESS_FIELD_NUMBER: _ClassVar[int]
     status: TaskStatus
     how: TaskEnded.How
     reason: str
     log_tail: bytes
     hopeless: bool
-    def __init__(self, status: _Optional[_Union[TaskStatus, _Mapping]] = ..., how: _Optional[_Union[TaskEnded.How, str]] = ..., reason: _Optional[str] = ..., log_tail: _Optional[bytes] = ..., hopeless: _Optional[bool] = ...) -> None: ...
+    blameless: bool
+    def __init__(self, status: _Optional[_Union[TaskStatus, _Mapping]] = ..., how: _Optional[_Union[TaskEnded.How, str]] = ..., reason: _Optional[str] = ..., log_tail: _Optional[bytes] = ..., hopeless: _Optional[bool] = ..., blameless: _Optional[bool] = ...) -> None: ...
 
 class TaskLog(_message.Message):
     __slots__ = ("job", "attempt", "rank", "data", "begin")
@@ -431,14 +491,16 @@ class Draining(_message.Message):
     def __init__(self) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("heartbeat_seconds", "checkpoint_grace_seconds", "terminate_grace_seconds")
+    __slots__ = ("heartbeat_seconds", "checkpoint_grace_seconds", "terminate_grace_seconds", "cluster")
     HEARTBEAT_SECONDS_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     TERMINATE_GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
     heartbeat_seconds: float
     checkpoint_grace_seconds: float
     terminate_grace_seconds: float
-    def __init__(self, heartbeat_seconds: _Optional[float] = ..., checkpoint_grace_seconds: _Optional[float] = ..., terminate_grace_seconds: _Optional[float] = ...) -> None: ...
+    cluster: str
+    def __init__(self, heartbeat_seconds: _Optional[float] = ..., checkpoint_grace_seconds: _Optional[float] = ..., terminate_grace_seconds: _Optional[float] = ..., cluster: _Optional[str] = ...) -> None: ...
 
 class Refused(_message.Message):
     __slots__ = ("reason", "retry")
@@ -507,7 +569,7 @@ class Ack(_message.Message):
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class ToAgent(_message.Message):
-    __slots__ = ("welcome", "refused", "start", "lease", "stop", "ack", "heard")
+    __slots__ = ("welcome", "refused", "start", "lease", "stop", "ack", "heard", "term")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -515,6 +577,7 @@ class ToAgent(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     refused: Refused
     start: Start
@@ -522,4 +585,5 @@ class ToAgent(_message.Message):
     stop: Stop
     ack: Ack
     heard: int
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., heard: _Optional[int] = ...) -> None: ...
+    term: int
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., heard: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...

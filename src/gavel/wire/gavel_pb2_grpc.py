@@ -74,6 +74,21 @@ class GavelStub:
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.DrainRequest.SerializeToString,
                 response_deserializer=gavel_dot_wire_dot_gavel__pb2.DrainReply.FromString,
                 _registered_method=True)
+        self.Undrain = channel.unary_unary(
+                '/gavel.v1.Gavel/Undrain',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.DrainRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.DrainReply.FromString,
+                _registered_method=True)
+        self.RemoveServer = channel.unary_unary(
+                '/gavel.v1.Gavel/RemoveServer',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.DrainRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.DrainReply.FromString,
+                _registered_method=True)
+        self.Events = channel.unary_stream(
+                '/gavel.v1.Gavel/Events',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.EventsRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.EventLine.FromString,
+                _registered_method=True)
         self.Attach = channel.stream_stream(
                 '/gavel.v1.Gavel/Attach',
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.FromAgent.SerializeToString,
@@ -129,7 +144,28 @@ class GavelServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """No new work for an agent; its jobs save, leave and start elsewhere. It stays drained until it is restarted.
+        """No new work for an agent; its jobs save, leave and start elsewhere.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Undrain(self, request, context):
+        """An agent that was drained may have work again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveServer(self, request, context):
+        """Forget an agent that is drained and empty, or lost.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Events(self, request, context):
+        """What happened, oldest first, as a timeline.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -184,6 +220,21 @@ def add_GavelServicer_to_server(servicer, server):
                     servicer.Drain,
                     request_deserializer=gavel_dot_wire_dot_gavel__pb2.DrainRequest.FromString,
                     response_serializer=gavel_dot_wire_dot_gavel__pb2.DrainReply.SerializeToString,
+            ),
+            'Undrain': grpc.unary_unary_rpc_method_handler(
+                    servicer.Undrain,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.DrainRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.DrainReply.SerializeToString,
+            ),
+            'RemoveServer': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveServer,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.DrainRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.DrainReply.SerializeToString,
+            ),
+            'Events': grpc.unary_stream_rpc_method_handler(
+                    servicer.Events,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.EventsRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.EventLine.SerializeToString,
             ),
             'Attach': grpc.stream_stream_rpc_method_handler(
                     servicer.Attach,
@@ -407,6 +458,87 @@ class Gavel:
             '/gavel.v1.Gavel/Drain',
             gavel_dot_wire_dot_gavel__pb2.DrainRequest.SerializeToString,
             gavel_dot_wire_dot_gavel__pb2.DrainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Undrain(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/Undrain',
+            gavel_dot_wire_dot_gavel__pb2.DrainRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.DrainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveServer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/RemoveServer',
+            gavel_dot_wire_dot_gavel__pb2.DrainRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.DrainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Events(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/gavel.v1.Gavel/Events',
+            gavel_dot_wire_dot_gavel__pb2.EventsRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.EventLine.FromString,
             options,
             channel_credentials,
             insecure,

@@ -22,6 +22,9 @@ T = TypeVar("T")
 LONGEST = 60.0
 """Nothing here takes this long unless it hangs."""
 
+INTRODUCTIONS = ("agent ", "jobs run without control groups")
+"""How the sentences begin that every agent says, and those that depend on the machine."""
+
 LINK = """
 import json, os, signal, socket, sys, time
 link = socket.socket(socket.AF_UNIX)
@@ -256,9 +259,9 @@ def settings_for(scheduler: Scheduler, directory: Path, text: str = "v100=2", **
 
 @asynccontextmanager
 async def running(settings: AgentSettings) -> AsyncIterator[tuple[Agent, list[str]]]:
-    """Run an agent to the end of the block, and stop it at once."""
+    """Run an agent to the end of the block, and stop it at once; what it says after its introduction."""
     said: list[str] = []
-    agent = Agent(settings, said.append)
+    agent = Agent(settings, lambda sentence: None if sentence.startswith(INTRODUCTIONS) else said.append(sentence))
     run = asyncio.create_task(agent.run())
     try:
         yield agent, said

@@ -21,7 +21,7 @@ from gavel.runtime.agent.emulation import SHARED, Emulation
 from gavel.runtime.agent.ending import LastWords, judge
 from gavel.runtime.agent.logs import HEAD_BYTES, Log
 from gavel.runtime.agent.meeting import free_port, own_address
-from gavel.wire import gavel_pb2 as pb
+from gavel.runtime.messages import Ending
 
 # ---- accelerators ----
 
@@ -256,19 +256,30 @@ def test_a_log_that_someone_deleted_harms_nobody(tmp_path: Path) -> None:
 # ---- the rest ----
 
 
-@given(st.integers(-31, 255), st.booleans(), st.booleans(), st.none() | st.just("bad"), st.none() | st.just("asked"))
-def test_every_end_is_judged_as_the_protocol_says(
-    code: int, done: bool, stopped: bool, failed: str | None, asked: str | None
+@given(
+    st.integers(-31, 255) | st.just(0),
+    st.builds(
+        LastWords,
+        done=st.booleans(),
+        stopped=st.booleans(),
+        failed=st.none() | st.just("bad"),
+        blameless=st.booleans(),
+    ),
+    st.none() | st.just("asked"),
+    st.booleans(),
+)
+def test_every_end_is_judged_by_its_last_words_and_then_by_the_order_of_facts(
+    code: int, words: LastWords, asked: str | None, reached: bool
 ) -> None:
-    verdict = judge(code, LastWords(done=done, stopped=stopped, failed=failed), asked)
-    if failed:
-        assert (verdict.how, verdict.reason) == (pb.TaskEnded.CRASHED, "bad")
-    elif done:
-        assert verdict.how == pb.TaskEnded.DONE
-    elif asked or stopped:
-        assert verdict.how == pb.TaskEnded.LEFT
+    verdict = judge(code, words, asked, reached=reached)
+    if words.failed:
+        assert (verdict.ending, verdict.reason, verdict.blameless) == (Ending.CRASHED, "bad", words.blameless)
+    elif words.done:
+        assert verdict.ending is Ending.DONE
+    elif words.stopped or reached:
+        assert verdict.ending is Ending.LEFT
     else:
-        assert verdict.how == (pb.TaskEnded.DONE if code == 0 else pb.TaskEnded.CRASHED)
+        assert verdict.ending is (Ending.DONE if code == 0 else Ending.CRASHED)
     assert verdict.reason
 
 

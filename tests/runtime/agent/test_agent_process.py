@@ -15,7 +15,7 @@ import pytest
 from agent_stage import LEAVES_WHEN_ASKED, LINK, Scheduler, lease, play, python, shell, start, until
 
 from gavel.cli.app import run
-from gavel.runtime.agent.state import Mark, boot_id, end_marked, start_time
+from gavel.runtime.agent.state import Mark, StateDirectory, boot_id, end_marked, start_time
 from gavel.wire import gavel_pb2 as pb
 
 GAVEL = [sys.executable, "-c", "from gavel.cli.app import main; main()"]
@@ -54,6 +54,8 @@ async def worker(scheduler: Scheduler, directory: Path, *options: str) -> AsyncI
         if process.returncode is None:
             process.kill()
         await process.communicate()
+        with StateDirectory(directory / "state"):  # it leaves no control groups behind
+            pass
 
 
 def marker() -> tuple[str, dict[str, dict[str, str]]]:

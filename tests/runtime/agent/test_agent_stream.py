@@ -151,7 +151,7 @@ def test_what_ended_while_the_scheduler_was_away_is_said_when_it_is_back(tmp_pat
             again = await scheduler.session()
             end = await again.ended("1")
             assert (end.how, end.log_tail) == (pb.TaskEnded.DONE, b"running\nmore\n")
-            assert again.log("1") == "running\nmore\n"  # nobody had said that it was heard
+            assert await again.logged("1", "more") == "running\nmore\n"  # nobody had said that it was heard
 
     play(scene())
 

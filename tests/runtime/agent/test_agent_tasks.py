@@ -33,7 +33,7 @@ def test_a_job_that_ends_with_0_is_done(tmp_path: Path) -> None:
             session.send(start("1", shell("echo hello")))
             end = await session.ended("1")
             assert (end.how, end.log_tail) == (DONE, b"hello\n")
-            assert session.log("1") == "hello\n"
+            assert await session.logged("1", "hello") == "hello\n"
 
     play(scene())
 
@@ -258,8 +258,7 @@ def test_a_job_knows_its_place_from_its_environment(tmp_path: Path) -> None:
             script = "import json, os; print(json.dumps({**os.environ, 'cwd': os.getcwd()}))"
             request = {"steps": 500, "environment": {"MINE": "1", "RANK": "7"}, "working_directory": str(tmp_path)}
             session.send(start("job/1", python(script), attempt=3, request=request))
-            await session.ended("job/1", attempt=3)
-            told = json.loads(session.log("job/1", attempt=3))
+            told = json.loads(await session.logged("job/1", "}", attempt=3))
             expected = {
                 "GAVEL_JOB_ID": "job/1",
                 "GAVEL_ATTEMPT": "3",

@@ -36,13 +36,23 @@ class Agent:
         """Serve the scheduler until told to stop; AgentRefusedError if it will not have this agent."""
         self.settings.check()
         try:
-            with StateDirectory(self.settings.state, kept_logs=self.settings.kept_logs) as state:
-                if state.leftovers:
-                    self._say(f"ended {state.leftovers} tasks that an earlier agent left behind")
+            settings = self.settings
+            with StateDirectory(settings.state, kept_logs=settings.kept_logs, contain=settings.contain) as state:
+                self._introduce(state)
                 self._work = Work(self.settings, state, self._say)
                 await self._serve(self._work)
         finally:
             self._over.set()
+
+    def _introduce(self, state: StateDirectory) -> None:
+        self._say(f"agent {self.settings.name} has id {state.identity.agent}")
+        if state.containers is None:
+            self._say(
+                "jobs run without control groups, which this agent may not make here: a process that leaves its "
+                "session and its environment behind is ended by the job's guard, and outlives it if that is killed"
+            )
+        if state.leftovers:
+            self._say(f"ended {state.leftovers} tasks that an earlier agent left behind")
 
     def drain(self) -> None:
         """Take no new work from now on; the scheduler moves the jobs."""

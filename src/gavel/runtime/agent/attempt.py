@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from gavel.core.throughputs import Profile
-from gavel.runtime.agent.ending import Verdict, ended
+from gavel.runtime.agent.containers import Container
+from gavel.runtime.agent.disks import is_full, why_full
+from gavel.runtime.agent.ending import LEASE_OVER, Verdict, ended
 from gavel.runtime.agent.environment import Seat, job_environment, obstacle
 from gavel.runtime.agent.logs import Log
 from gavel.runtime.agent.meeting import Meeting, meeting_of
+from gavel.runtime.agent.ownership import NotOursError, Owner, claim
 from gavel.runtime.agent.processes import Guarded, Program
 from gavel.runtime.agent.site import Key, Site
-from gavel.runtime.agent.task import Task
-from gavel.wire import gavel_pb2 as pb
+from gavel.runtime.agent.task import Progress, Task
+from gavel.runtime.messages import Ending, Start, TaskStarted, TaskStatus
 
 
 class NeverStartsError(Exception):
@@ -29,7 +32,7 @@ class NeverStartsError(Exception):
 class Attempt:
     """From its Start to the end of its last process here."""
 
-    start: pb.Start
+    start: Start
     site: Site
     lease_ends: float
     """By the clock of the event loop."""
@@ -62,13 +65,13 @@ class Attempt:
         there = self.site.devices.total(self.start.type)
         if there < self.start.ranks:
             named = f"server {self.site.settings.name} has {there} accelerators of type {self.start.type}"
-            self._never_began(Verdict(pb.TaskEnded.CRASHED, f"{named}, not {self.start.ranks}"))
+            self._never_began(Verdict(Ending.CRASHED, f"{named}, not {self.start.ranks}"))
             return
         self._watch_lease()
         try:
             devices = await self._devices()
             if devices is None:
-                self._never_began(Verdict(pb.TaskEnded.LEFT, f"{self.asked}, before it began"))
+                self._never_began(Verdict(Ending.LEFT, f"{self.asked}, before it began"))
             else:
                 await self._run_on(devices)
         finally:
@@ -107,13 +110,13 @@ class Attempt:
         for task in self.tasks:
             task.tell({"op": "pace", "rate": self._pace})
 
-    def statuses(self) -> list[pb.TaskStatus]:
+    def statuses(self) -> list[TaskStatus]:
         """Say how far each rank is that has not ended, waiting ones included."""
         if not self.tasks:
-            return [self._status(local) for local in range(self.start.ranks)]
-        return [task.take_status() for task in self.tasks if not task.over]
+            return [self._progress(local).take() for local in range(self.start.ranks)]
+        return [task.progress.take() for task in self.tasks if not task.over]
 
-    def started(self) -> list[pb.TaskStarted]:
+    def started(self) -> list[TaskStarted]:
         """Say which ranks run."""
         return [self._started(task) for task in self.tasks if task.running]
 
@@ -140,8 +143,8 @@ class Attempt:
         if self._timer is not None:
             self._timer.cancel()
         if self._left() <= 0:
-            self.leave("its lease was over")
-        self._timer = asyncio.get_running_loop().call_at(self.lease_ends, self.leave, "its lease was over")
+            self.leave(LEASE_OVER)
+        self._timer = asyncio.get_running_loop().call_at(self.lease_ends, self.leave, LEASE_OVER)
 
     async def _devices(self) -> tuple[int, ...] | None:
         """Wait for devices; None if it was asked to leave before it had them."""
@@ -165,9 +168,9 @@ class Attempt:
                 self.site.ports -= {self.meeting.master_port, self.meeting.gang_port}
 
     def _task(self, local: int, device: int) -> Task:
-        status = self._status(local)
-        log = Log(self.site.state.log(self.start.job, self.start.attempt, status.rank), self.site.settings.log_bytes)
-        return Task(status, device, log, self.site.graces, self)
+        progress = self._progress(local)
+        log = Log(self.site.state.log(self.start.job, self.start.attempt, progress.rank), self.site.settings.log_bytes)
+        return Task(progress, device, log, self.site.graces, self)
 
     async def _run_task(self, task: Task, meeting: Meeting) -> None:
         socket = self.site.state.socket(next(self.site.sockets))
@@ -175,19 +178,35 @@ class Attempt:
             extra = await self._sharing()
             task.listen(socket)
             program = self._program(task, meeting, socket, extra)
-            verdict = await task.run(lambda: self._launch(program), lambda: self._report_started(task))
+            verdict = await task.run(lambda: self._launch(program, socket.name), lambda: self._report_started(task))
             self.site.state.forget(task.pid)
-        except NeverStartsError as error:
-            verdict = Verdict(pb.TaskEnded.CRASHED, str(error), hopeless=True)
+            verdict = await self._with_disk(verdict, task)
+        except (NeverStartsError, NotOursError) as error:
+            verdict = Verdict(Ending.CRASHED, str(error), hopeless=True)
         except OSError as error:
-            verdict = Verdict(pb.TaskEnded.CRASHED, f"it cannot be started: {error}")
+            verdict = Verdict(Ending.CRASHED, f"it cannot be started: {error}", blameless=is_full(error))
         except Exception as error:  # noqa: BLE001 - what goes wrong with one rank must not be the end of others
-            verdict = Verdict(pb.TaskEnded.CRASHED, f"a bug of the agent: {error!r}")
+            verdict = Verdict(Ending.CRASHED, f"a bug of the agent: {error!r}")
         finally:
             task.close()
             self.site.devices.give_back(self.key, task.device)
             self.site.others.neighbours_changed()
         self._report_ended(task, verdict)
+
+    async def _with_disk(self, verdict: Verdict, task: Task) -> Verdict:
+        """Excuse a crash when the disk of its checkpoints takes no more data."""
+        if verdict.ending is not Ending.CRASHED or verdict.hopeless or verdict.blameless:
+            return verdict
+        why = await asyncio.to_thread(why_full, self._checkpoints, task.log.tail())
+        if why is None:
+            return verdict
+        return Verdict(
+            Ending.CRASHED, f"{verdict.reason}; its checkpoint directory {self._checkpoints}: {why}", blameless=True
+        )
+
+    @property
+    def _checkpoints(self) -> Path:
+        return self.site.settings.checkpoints / quote(self.start.job, safe="")
 
     async def _sharing(self) -> Mapping[str, str]:
         if self.site.mps is None or not self.start.beside:
@@ -196,43 +215,58 @@ class Attempt:
 
     def _program(self, task: Task, meeting: Meeting, socket: Path, extra: Mapping[str, str]) -> Program:
         settings, start = self.site.settings, self.start
-        rank = task.status.rank
-        checkpoints = settings.checkpoints / quote(start.job, safe="")
+        rank = task.progress.rank
         seat = Seat(rank, rank - start.first_rank, task.device, str(socket), max(0.0, self._left()))
         real = settings.emulation is None
         environment = job_environment(
-            settings.environment, start, seat, meeting, checkpoints=checkpoints, real=real, extra=extra
+            settings.environment, start, seat, meeting, checkpoints=self._checkpoints, real=real, extra=extra
         )
         directory = start.request.working_directory or None
         grace = self.site.graces.terminate_seconds
-        return Program(list(start.request.command), environment, directory, checkpoints, task.log, grace)
+        return Program(list(start.request.command), environment, directory, task.log, grace)
 
-    def _launch(self, program: Program) -> Guarded:
+    def _launch(self, program: Program, number: str) -> Guarded:
         """Start a process; runs in a thread, since disks may be slow."""
         problem = obstacle(program.command, program.directory, program.environment)
         if problem is not None:
             raise NeverStartsError(problem)
-        guarded = Guarded(program)
+        claim(self._checkpoints, Owner(self.site.cluster, self.start.job), self.start.attempt)
+        guarded = Guarded(replace(program, container=self._container(number)))
         with contextlib.suppress(OSError):  # a full disk; it is noted only for the case that we crash
-            self.site.state.remember(guarded.pid, guarded.socket)
+            self.site.state.remember(guarded.mark)
         return guarded
+
+    def _container(self, number: str) -> Container | None:
+        """Make a control group for a task; without one its processes are found in other ways."""
+        containers = self.site.state.containers
+        if containers is None:
+            return None
+        try:
+            return containers.make(f"{quote(self.start.job, safe='')[:100]}.{self.start.attempt}-{number}")
+        except OSError as error:
+            self.site.say(f"job {self.start.job}: it runs without a control group ({error})")
+            return None
 
     # ---- what the scheduler hears ----
 
-    def _status(self, local: int) -> pb.TaskStatus:
-        return pb.TaskStatus(job=self.start.job, attempt=self.start.attempt, rank=self.start.first_rank + local)
+    def _progress(self, local: int) -> Progress:
+        return Progress(self.start.job, self.start.attempt, self.start.first_rank + local)
 
-    def _started(self, task: Task) -> pb.TaskStarted:
-        started = pb.TaskStarted(job=self.start.job, attempt=self.start.attempt, rank=task.status.rank)
-        if task.status.rank == 0 and self.start.workers > 1 and self.meeting is not None:
-            started.master_address = self.meeting.address
-            started.master_port = self.meeting.master_port
-            started.gang_port = self.meeting.gang_port
-        return started
+    def _started(self, task: Task) -> TaskStarted:
+        started = TaskStarted(job=self.start.job, attempt=self.start.attempt, rank=task.progress.rank)
+        meeting = self.meeting
+        if task.progress.rank > 0 or self.start.workers <= 1 or meeting is None:
+            return started
+        return replace(
+            started,
+            master_address=meeting.address,
+            master_port=meeting.master_port,
+            gang_port=meeting.gang_port,
+        )
 
     def _never_began(self, verdict: Verdict) -> None:
         for local in range(self.start.ranks):
-            self.site.post.ended(ended(self._status(local), verdict), None)
+            self.site.post.ended(ended(self._progress(local).take(), verdict), None)
 
     def _report_started(self, task: Task) -> None:
         task.keep(self._left())
@@ -241,8 +275,8 @@ class Attempt:
 
     def _report_ended(self, task: Task, verdict: Verdict) -> None:
         self.site.say(f"ended {self._named(task)}: {verdict.reason}")
-        self.site.post.ended(ended(task.take_status(), verdict, task.log), task.log)
-        if verdict.how == pb.TaskEnded.CRASHED:
+        self.site.post.ended(ended(task.progress.take(), verdict, task.log), task.log)
+        if verdict.ending is Ending.CRASHED:
             self.broken = True
             if not self.site.post.attached:
                 self.give_up()
@@ -253,5 +287,5 @@ class Attempt:
             self.leave("another rank of its gang has crashed", at_once=True)
 
     def _named(self, task: Task) -> str:
-        rank = f", rank {task.status.rank}" if self.start.workers > 1 else ""
+        rank = f", rank {task.progress.rank}" if self.start.workers > 1 else ""
         return f"job {self.start.job}{rank}"

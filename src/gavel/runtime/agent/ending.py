@@ -1,4 +1,11 @@
-"""How the end of a task is judged, from what it said, how its process ended and whether it had been asked to leave."""
+"""How the end of a task is judged: by what it said, how its process ended, and in which order that happened.
+
+The rule is the order of facts. The job's own last words count most. Without them, a process that ended before the
+order to leave reached it ended by itself: exit code 0 is DONE and anything else a crash, whatever was ordered
+meanwhile. The order has reached it when it was written to a link that leaves when asked, or when the guard sent
+SIGTERM to a process that was running and not already on its way out. After that the job has LEFT, also with exit code
+0: it may have saved in its handler, and to start it again is safe where to call it done would not be.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +13,11 @@ from dataclasses import dataclass
 
 from gavel.runtime.agent.logs import Log
 from gavel.runtime.agent.processes import in_words
-from gavel.wire import gavel_pb2 as pb
+from gavel.runtime.messages import Ending, TaskEnded, TaskStatus
 
-How = pb.TaskEnded.How
 GUARD_SAYS = "gavel: "
 """How lines of a guard begin."""
+LEASE_OVER = "its lease was over"
 
 
 @dataclass
@@ -20,6 +27,8 @@ class LastWords:
     done: bool = False
     stopped: bool = False
     failed: str | None = None
+    blameless: bool = False
+    """Whether a full disk was why it failed."""
 
     @property
     def spoken(self) -> bool:
@@ -31,28 +40,25 @@ class LastWords:
 class Verdict:
     """What the scheduler is told."""
 
-    how: How
+    ending: Ending
     reason: str
     hopeless: bool = False
+    blameless: bool = False
 
 
-def judge(code: int, words: LastWords, asked: str | None) -> Verdict:
-    """Judge an end.
-
-    A job may leave by itself when its lease is over, before anybody asked it: it says so, and its exit code 0 does not
-    mean that it is done.
-    """
+def judge(code: int, words: LastWords, asked: str | None, *, reached: bool) -> Verdict:
+    """Judge an end; `reached`: the order to leave reached the process before it ended."""
     if words.failed is not None:
-        return Verdict(pb.TaskEnded.CRASHED, words.failed)
+        return Verdict(Ending.CRASHED, words.failed, blameless=words.blameless)
     if words.done:
-        return Verdict(pb.TaskEnded.DONE, "it has done all of its steps")
-    if asked is not None:
-        return Verdict(pb.TaskEnded.LEFT, asked if code == 0 else f"{asked} ({in_words(code)})")
-    if words.stopped:
-        return Verdict(pb.TaskEnded.LEFT, "its lease was over")
+        return Verdict(Ending.DONE, "it has done all of its steps")
+    if words.stopped or reached:
+        # A job may leave by itself when its lease is over, a moment before anybody asks it.
+        reason = asked or LEASE_OVER
+        return Verdict(Ending.LEFT, reason if code == 0 else f"{reason} ({in_words(code)})")
     if code == 0:
-        return Verdict(pb.TaskEnded.DONE, "it ended with exit code 0")
-    return Verdict(pb.TaskEnded.CRASHED, in_words(code))
+        return Verdict(Ending.DONE, "it ended with exit code 0")
+    return Verdict(Ending.CRASHED, in_words(code))
 
 
 def never_began(code: int, log: bytes) -> Verdict | None:
@@ -63,11 +69,17 @@ def never_began(code: int, log: bytes) -> Verdict | None:
     """
     line = log.decode(errors="replace").strip()
     if code in {126, 127} and line.startswith(GUARD_SAYS) and "\n" not in line:
-        return Verdict(pb.TaskEnded.CRASHED, line.removeprefix(GUARD_SAYS), hopeless=True)
+        return Verdict(Ending.CRASHED, line.removeprefix(GUARD_SAYS), hopeless=True)
     return None
 
 
-def ended(status: pb.TaskStatus, verdict: Verdict, log: Log | None = None) -> pb.TaskEnded:
+def ended(status: TaskStatus, verdict: Verdict, log: Log | None = None) -> TaskEnded:
     """Put an end in the words of the protocol."""
-    tail = b"" if log is None else log.tail()
-    return pb.TaskEnded(status=status, how=verdict.how, reason=verdict.reason, log_tail=tail, hopeless=verdict.hopeless)
+    return TaskEnded(
+        status=status,
+        ending=verdict.ending,
+        reason=verdict.reason,
+        log_tail=b"" if log is None else log.tail(),
+        hopeless=verdict.hopeless,
+        blameless=verdict.blameless,
+    )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gavel.runtime.agent.meeting import Meeting
-from gavel.wire import gavel_pb2 as pb
+from gavel.runtime.messages import Start
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Seat:
 
 def job_environment(
     inherited: Mapping[str, str],
-    start: pb.Start,
+    start: Start,
     seat: Seat,
     meeting: Meeting,
     *,
@@ -40,7 +40,7 @@ def job_environment(
     return {**kept, "PYTHONUNBUFFERED": "1", **start.request.environment, **ours, **extra}
 
 
-def _gavel(start: pb.Start, seat: Seat, meeting: Meeting, checkpoints: Path) -> dict[str, str]:
+def _gavel(start: Start, seat: Seat, meeting: Meeting, checkpoints: Path) -> dict[str, str]:
     told = {
         "GAVEL_JOB_ID": start.job,
         "GAVEL_ATTEMPT": str(start.attempt),
@@ -52,7 +52,7 @@ def _gavel(start: pb.Start, seat: Seat, meeting: Meeting, checkpoints: Path) -> 
         "GAVEL_LEASE_SECONDS": f"{seat.lease_seconds:.3f}",
         "GAVEL_DEVICES": str(seat.device),
     }
-    if start.request.steps > 0:
+    if start.request.steps:
         told["GAVEL_STEPS"] = _plain(start.request.steps)
     if start.workers > 1:
         told["GAVEL_GANG_ADDRESS"] = f"{meeting.address}:{meeting.gang_port}"
@@ -64,13 +64,13 @@ def _plain(number: float) -> str:
     return str(int(number)) if number.is_integer() else repr(number)
 
 
-def gang_token(start: pb.Start, meeting: Meeting) -> str:
+def gang_token(start: Start, meeting: Meeting) -> str:
     """Make what all ranks of an attempt know and no process of another one: its port may be given again."""
     known = f"{start.job}\0{start.attempt}\0{meeting.address}\0{meeting.master_port}\0{meeting.gang_port}"
     return hashlib.sha256(known.encode()).hexdigest()[:32]
 
 
-def _torch(start: pb.Start, seat: Seat, meeting: Meeting) -> dict[str, str]:
+def _torch(start: Start, seat: Seat, meeting: Meeting) -> dict[str, str]:
     return {
         "RANK": str(seat.rank),
         "WORLD_SIZE": str(start.workers),

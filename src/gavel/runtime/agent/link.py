@@ -20,6 +20,8 @@ from typing import Any
 LONGEST_LINE = 64 * 1024
 LARGEST_BACKLOG = 256 * 1024
 """A job that does not read is not written to any further."""
+_MOST_READS = 64
+"""More than a socket holds: a process that still writes is not waited for."""
 
 Listener = Callable[[Mapping[str, Any]], None]
 
@@ -44,19 +46,26 @@ class Link:
         """Whether a process of the job is there that leaves when it is asked."""
         return any(end.greeted and end.asks for end in self._ends)
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Say something to the job; what nobody hears is lost."""
+    def send(self, message: Mapping[str, Any]) -> bool:
+        """Say something to the job; whether it reached a process that leaves when it is asked."""
+        reached = False
         for end in list(self._ends):
             if end.greeted:
-                self._say(end, message)
+                reached |= self._say(end, message) and end.asks
+        return reached
+
+    def catch_up(self) -> None:
+        """Read what has come by now."""
+        self._accept()
+        for end in list(self._ends):
+            for _ in range(_MOST_READS):
+                if not self._read(end):
+                    break
 
     def close(self) -> None:
         """Read what is left to read, then hang up."""
-        self._accept()
+        self.catch_up()
         for end in list(self._ends):
-            for _ in range(64):  # more than a socket holds: whoever still writes is not waited for
-                if not self._read(end):
-                    break
             self._drop(end)
         self._loop.remove_reader(self._server)
         self._server.close()
@@ -98,15 +107,16 @@ class Link:
             for answer in self._greet():
                 self._say(end, answer)
 
-    def _say(self, end: _End, message: Mapping[str, Any]) -> None:
+    def _say(self, end: _End, message: Mapping[str, Any]) -> bool:
+        """Say something to one process; False if it is gone."""
         waiting = bool(end.unsent)
         end.unsent += json.dumps(message).encode() + b"\n"
         if len(end.unsent) > LARGEST_BACKLOG:
             self._drop(end)
-        elif not waiting:
-            self._write(end)
+            return False
+        return waiting or self._write(end)
 
-    def _write(self, end: _End) -> None:
+    def _write(self, end: _End) -> bool:
         try:
             sent = end.connection.send(end.unsent)
         except (BlockingIOError, InterruptedError):
@@ -115,12 +125,13 @@ class Link:
             # It may have said something before it hung up: reading finds that out, and the end.
             end.unsent.clear()
             self._loop.remove_writer(end.connection)
-            return
+            return False
         del end.unsent[:sent]
         if end.unsent:
             self._loop.add_writer(end.connection, self._write, end)
         else:
             self._loop.remove_writer(end.connection)
+        return True
 
     def _drop(self, end: _End) -> None:
         if end in self._ends:

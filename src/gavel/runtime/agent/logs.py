@@ -1,7 +1,7 @@
 """The log of one process of a job: a file that it writes itself, kept small, read for the scheduler as it grows.
 
-The process appends to the file directly, so that it never waits for a reader. The beginning and the newest part stay;
-what is between them gives its space back to the disk.
+The guard of the process appends what it prints, and drops what the disk does not take. The beginning and the newest
+part stay; what is between them gives its space back to the disk.
 """
 
 from __future__ import annotations
@@ -43,8 +43,11 @@ class Log:
     """How many of those the file is shorter by: not every file system can free the middle of a file."""
 
     def open(self) -> int:
-        """Make the file and return a descriptor to append to it."""
-        return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        """Make the file and return a descriptor to append to it; a disk that takes no file costs the log alone."""
+        try:
+            return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        except OSError:
+            return os.open(os.devnull, os.O_WRONLY)
 
     def news(self) -> tuple[int, bytes]:
         """Take the next chunk for the scheduler, and how much was printed before it; empty if it has all."""
@@ -64,6 +67,16 @@ class Log:
     def _printed(self, place: int) -> int:
         """How much was printed before what stands at a place of the file."""
         return place if place < HEAD_BYTES else place + self.cut
+
+    @property
+    def is_sent(self) -> bool:
+        """Whether all of it was sent."""
+        return self._printed(self._size()) <= self.sent
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the scheduler is known to have all of it."""
+        return self._printed(self._size()) <= self.sure
 
     def rewind(self) -> None:
         """Send again what the scheduler may not have got."""

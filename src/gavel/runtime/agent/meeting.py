@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from gavel.wire import gavel_pb2 as pb
+from gavel.runtime.messages import Start
 
 LOOPBACK = "127.0.0.1"
 
@@ -19,7 +19,7 @@ class Meeting:
     gang_port: int
 
 
-def meeting_of(start: pb.Start, address: str, taken: set[int]) -> Meeting:
+def meeting_of(start: Start, address: str, taken: set[int]) -> Meeting:
     """Where the ranks of this attempt meet: as told, or at ports that are free here and now noted in `taken`."""
     if start.first_rank > 0:
         return Meeting(start.master_address, start.master_port, start.gang_port)

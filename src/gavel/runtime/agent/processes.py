@@ -5,16 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from gavel.client import guard
+from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.logs import Log
-from gavel.runtime.agent.state import Mark, boot_id, end_marked, kill_all_with, start_time
+from gavel.runtime.agent.state import Mark, end_marked, kill_all_with, mark_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,74 +25,110 @@ class Program:
     command: Sequence[str]
     environment: Mapping[str, str]
     directory: str | None
-    checkpoints: Path
-    """Made if it is not there."""
     log: Log
     grace_seconds: float
     """Between SIGTERM and SIGKILL."""
+    container: Container | None = None
 
 
 class Guarded:
     """A job process with its guard: one thing that runs, can be told to end, and ends."""
 
     def __init__(self, program: Program) -> None:
-        program.checkpoints.mkdir(parents=True, exist_ok=True)
-        self.socket = program.environment["GAVEL_SOCKET"]
         self._process, self._leash = _start_guard(program)
-        self.pid = self._process.pid
+        self._container = program.container
+        self._killed = False
+        self._asked = False
+        self.mark: Mark = mark_of(self._process.pid, program.environment["GAVEL_SOCKET"], program.container)
+
+    @property
+    def pid(self) -> int:
+        """Of the guard."""
+        return self._process.pid
+
+    @property
+    def asked(self) -> bool:
+        """Whether the job was running when its guard, or we, made it leave; known when it has ended."""
+        return self._asked or self._killed
 
     async def wait(self) -> int:
         """Wait for the end; the exit code of the job, negative for the signal that ended it."""
         try:
             await _ended(self._process)
         except asyncio.CancelledError:
-            threading.Thread(target=self._process.wait, daemon=True).start()  # it ends soon; leave no zombie
+            # It ends soon; leave neither a zombie nor a container.
+            threading.Thread(target=self._bury, daemon=True).start()
             raise
         finally:
             self.terminate()
         code = self._process.wait()
-        if code < 0:
-            # The guard itself was killed: nobody else is left to end the job.
-            await asyncio.to_thread(kill_all_with, self.socket)
+        self._hear_guard()
+        await asyncio.to_thread(self._end_the_rest, guard_was_killed=code < 0)
         return 128 - code if 128 < code <= 128 + signal.NSIG else code
 
     def keep(self, seconds: float) -> None:
         """Have it ended so long from now even if we are frozen then; a later call counts instead."""
-        if self._leash >= 0:
-            with suppress(OSError):  # it has just ended
-                os.write(self._leash, f"{max(seconds, 0.0):.3f}\n".encode())
+        with suppress(OSError):  # it has just ended
+            self._leash.send(f"{max(seconds, 0.0):.3f}\n".encode(), socket.MSG_DONTWAIT)
 
     def terminate(self) -> None:
         """Send SIGTERM, and SIGKILL when the grace is over: the guard does it when we let go."""
-        if self._leash >= 0:
-            os.close(self._leash)
-            self._leash = -1
+        with suppress(OSError):  # it has just ended
+            self._leash.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
         """Kill the guard and everything of the job, for a guard that does not do its work."""
-        end_marked(Mark(self.pid, start_time(self.pid) or 0, boot_id(), self.socket))
+        self._killed = True
+        end_marked(self.mark)
+
+    def _hear_guard(self) -> None:
+        with suppress(OSError):
+            self._asked = guard.ASKED in self._leash.recv(64, socket.MSG_DONTWAIT)
+        self._leash.close()
+
+    def _bury(self) -> None:
+        code = self._process.wait()
+        self._leash.close()
+        self._end_the_rest(guard_was_killed=code < 0)
+        if self._container is not None:
+            with suppress(OSError):  # other tasks of the agent are still ending
+                self._container.path.parent.rmdir()
+
+    def _end_the_rest(self, *, guard_was_killed: bool) -> None:
+        """End what a guard has missed, which is nothing unless it was killed itself."""
+        if self._container is not None:
+            self._container.end()
+        if guard_was_killed:
+            kill_all_with(self.mark.socket)
 
 
-def _start_guard(program: Program) -> tuple[subprocess.Popen[bytes], int]:
-    """Start a guard and its job; returns it and the end of a pipe which it takes for our life."""
+def _start_guard(program: Program) -> tuple[subprocess.Popen[bytes], socket.socket]:
+    """Start a guard and its job; returns it and the end of a connection which it takes for our life."""
     output = program.log.open()
-    theirs, ours = os.pipe()
+    ours, theirs = socket.socketpair()
+    guarded = guard.argv(
+        list(program.command),
+        pipe=theirs.fileno(),
+        grace_seconds=program.grace_seconds,
+        output=1,
+        container=str(program.container.path) if program.container else None,
+    )
     try:
         process = subprocess.Popen(  # noqa: S603 - running commands is what agents are for
-            guard.argv(list(program.command), pipe=theirs, grace_seconds=program.grace_seconds),
+            guarded,
             env=program.environment,
             cwd=program.directory,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=[theirs],
+            pass_fds=[theirs.fileno()],
             start_new_session=True,
         )
     except BaseException:
-        os.close(ours)
+        ours.close()
         raise
     finally:
-        os.close(theirs)
+        theirs.close()
         os.close(output)
     return process, ours
 

@@ -26,7 +26,7 @@ class AgentSettings:
     accelerators: Indices
     """Device numbers by type."""
     state: Path
-    """A directory of this agent alone: logs, and what it needs to clean up after its own crash."""
+    """A directory of this agent alone: its identity, logs, and what it needs to clean up after its own crash."""
     checkpoints: Path
     """Where jobs keep their checkpoints, one directory each; all servers must see the same."""
     scheduler: str = DEFAULT_ADDRESS
@@ -48,6 +48,8 @@ class AgentSettings:
     """How long to try again when the scheduler says that this agent's name is in use."""
     farewell_seconds: float = 5.0
     """How long a leaving agent tries to tell the scheduler how its jobs ended."""
+    contain: bool = True
+    """Whether tasks have control groups of their own, where the machine offers them."""
 
     def counts(self) -> dict[str, int]:
         """How many accelerators there are of each type."""

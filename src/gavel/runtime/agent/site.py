@@ -14,7 +14,7 @@ from gavel.runtime.agent.mps import Mps
 from gavel.runtime.agent.settings import AgentSettings
 from gavel.runtime.agent.state import StateDirectory
 from gavel.runtime.agent.task import Graces
-from gavel.wire import gavel_pb2 as pb
+from gavel.runtime.messages import TaskEnded, TaskStarted
 
 Key = tuple[str, int]
 """A job and the number of its attempt."""
@@ -39,12 +39,12 @@ class Bell:
 class Post(Protocol):
     """The way to the scheduler, whether it is there or not."""
 
-    def started(self, message: pb.TaskStarted) -> None:
+    def started(self, message: TaskStarted) -> None:
         """Say that a process runs."""
         ...
 
-    def ended(self, message: pb.TaskEnded, log: Log | None) -> None:
-        """Say that a process has ended, after what is left of its log; said until it is heard."""
+    def ended(self, message: TaskEnded, log: Log | None) -> None:
+        """Say that a process has ended, until it is heard; then what is left of its log."""
         ...
 
     def is_ending(self, key: Key) -> bool:
@@ -91,3 +91,5 @@ class Site:
     ports: set[int] = field(default_factory=set)
     """Given to tasks that run."""
     sockets: count[int] = field(default_factory=count)
+    cluster: str = ""
+    """The id of the cluster that is served now; empty: the scheduler names none."""

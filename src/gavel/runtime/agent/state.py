@@ -1,4 +1,4 @@
-"""The directory of one agent: its lock, its sockets, its logs, and the processes that it must not leave behind."""
+"""The directory of one agent: its lock, identity, sockets and logs, and the processes that it must not leave behind."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from typing import Self
 from urllib.parse import quote
 
 from gavel.errors import InputError
+from gavel.runtime.agent.containers import Container, Containers, offered
+from gavel.runtime.agent.identity import Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +29,21 @@ class Mark:
     """Clock ticks since boot."""
     boot: str
     socket: str
-    """In the environment of every process of the task."""
+    """In the environment of the processes of the task, unless they changed it."""
+    container: str = ""
+    """The control group of the task; empty: it has none."""
 
 
 class StateDirectory:
     """Held by one agent at a time, from `with` to its end."""
 
-    def __init__(self, path: Path, *, kept_logs: int = 500) -> None:
+    identity: Identity
+    containers: Containers | None
+    """None: the machine offers none."""
+
+    def __init__(self, path: Path, *, kept_logs: int = 500, contain: bool = True) -> None:
         self.path = path
+        self._contain = contain
         self._kept_logs = kept_logs
         self._lock = -1
         self.sockets = Path()
@@ -44,16 +53,27 @@ class StateDirectory:
         for directory in (self.path, self._guards, self._logs):
             directory.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.path / "lock")
+        try:
+            self._open()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        return self
+
+    def _open(self) -> None:
+        self.identity = Identity.of(self.path)
+        self.containers = offered(self.identity.agent) if self._contain else None
         self.leftovers = self._clean_up()
         self.sockets = _short_directory()
         (self.path / "sockets").write_text(str(self.sockets))
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Give it back; what is noted of processes that still run stays for the next agent."""
         shutil.rmtree(self.sockets, ignore_errors=True)
+        if self.containers is not None:
+            self.containers.remove()
         os.close(self._lock)
 
     @property
@@ -72,10 +92,9 @@ class StateDirectory:
         """Where the link of a task is."""
         return self.sockets / str(number)
 
-    def remember(self, pid: int, socket: str) -> None:
-        """Note a process group that was started."""
-        mark = Mark(pid, start_time(pid) or 0, boot_id(), socket)
-        (self._guards / str(pid)).write_text(json.dumps(asdict(mark)))
+    def remember(self, mark: Mark) -> None:
+        """Note a task that was started."""
+        (self._guards / str(mark.pid)).write_text(json.dumps(asdict(mark)))
 
     def forget(self, pid: int) -> None:
         """Note that it is gone."""
@@ -94,6 +113,8 @@ class StateDirectory:
             with contextlib.suppress(ValueError, TypeError, OSError):
                 killed += end_marked(Mark(**json.loads(file.read_text())))
             file.unlink(missing_ok=True)
+        if self.containers is not None:
+            killed += self.containers.clean_up()  # those that no mark names: the disk was full
         with contextlib.suppress(OSError):
             old = Path((self.path / "sockets").read_text())
             if old.name.startswith(_PREFIX):
@@ -148,7 +169,14 @@ def end_marked(mark: Mark) -> bool:
         # The guard goes first of all: it would take the death of its job for the job's own end.
         for pid in [mark.pid, *descendants(mark.pid)]:
             _kill(pid)
+    if mark.container:
+        found |= Container(Path(mark.container)).end()
     return kill_all_with(mark.socket) or found
+
+
+def mark_of(pid: int, socket: str, container: Container | None) -> Mark:
+    """Describe a task by its guard."""
+    return Mark(pid, start_time(pid) or 0, boot_id(), socket, str(container.path) if container else "")
 
 
 def descendants(pid: int) -> list[int]:

@@ -1,4 +1,7 @@
-"""The stream between an agent and its scheduler: dialled again for ever, and no word of an end is lost on the way."""
+"""The stream between an agent and its scheduler: dialled again for ever, and no word of an end is lost on the way.
+
+Ends are told before what is left of their logs: a scheduler that cannot keep a log must still hear of the end.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,26 @@ from typing import Any, Protocol
 import grpc
 
 from gavel.errors import InputError
+from gavel.runtime.agent.identity import Identity, OlderSchedulerError, OtherClusterError
 from gavel.runtime.agent.logs import Log
 from gavel.runtime.agent.settings import AgentSettings
+from gavel.runtime.agent_wire import pack_from_agent, unpack_to_agent
+from gavel.runtime.messages import (
+    Ack,
+    FromAgent,
+    FromAgentFrame,
+    Heartbeat,
+    Hello,
+    Refused,
+    TaskEnded,
+    TaskLog,
+    TaskStarted,
+    TaskStatus,
+    ToAgent,
+    ToAgentFrame,
+    Welcome,
+)
 from gavel.wire import CHANNEL_OPTIONS
-from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
 
 WELCOME_SECONDS = 10.0
@@ -33,6 +52,8 @@ COMPLAIN_SECONDS = 60.0
 
 REMEMBERED = 10_000
 """Of how many messages it is known when they were sent: the scheduler is not further behind."""
+KEPT_LOGS = 1_000
+"""Of how many ended tasks the rest of the log is sent again when the connection breaks before it was heard."""
 
 _OPTIONS = (
     *CHANNEL_OPTIONS,
@@ -49,7 +70,7 @@ class AgentRefusedError(InputError):
 
 
 class _RefusedError(Exception):
-    def __init__(self, refused: pb.Refused) -> None:
+    def __init__(self, refused: Refused) -> None:
         super().__init__(refused.reason or "it does not say why")
         self.retry = refused.retry
 
@@ -66,11 +87,11 @@ _RANDOM = SystemRandom()
 class Desk(Protocol):
     """Who speaks over the stream."""
 
-    async def hello(self) -> pb.Hello:
+    async def hello(self) -> Hello:
         """Introduce the agent."""
         ...
 
-    def attached(self, welcome: pb.Welcome) -> Iterable[pb.FromAgent]:
+    def attached(self, welcome: Welcome) -> Iterable[FromAgent]:
         """Hear that the scheduler is there, and say what it must know first."""
         ...
 
@@ -78,15 +99,19 @@ class Desk(Protocol):
         """Hear that it is gone."""
         ...
 
-    def heartbeat(self) -> pb.Heartbeat:
+    def busy(self) -> bool:
+        """Whether tasks run here, or wait to."""
+        ...
+
+    def heartbeat(self) -> Heartbeat:
         """Say how all is."""
         ...
 
-    def logs(self) -> Iterable[tuple[pb.TaskStatus, Log]]:
+    def logs(self) -> Iterable[Printed]:
         """Name the logs that may have grown."""
         ...
 
-    def take(self, message: pb.ToAgent, sent_after: float) -> None:
+    def take(self, message: ToAgent, sent_after: float) -> None:
         """Do as the scheduler says; it said so after this time by the clock of the event loop."""
         ...
 
@@ -95,12 +120,21 @@ class Desk(Protocol):
         ...
 
 
-@dataclass
-class _Ending:
-    """An end of which the scheduler has not yet said that it knows."""
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """The log of a task, by what the scheduler knows it."""
 
-    message: pb.FromAgent
-    log: Log | None
+    job: str
+    attempt: int
+    rank: int
+    log: Log
+
+    def news(self) -> TaskLog | None:
+        """Take what the scheduler has not got yet, a chunk at most; None: it has all."""
+        begin, data = self.log.news()
+        if not data:
+            return None
+        return TaskLog(job=self.job, attempt=self.attempt, rank=self.rank, data=data, begin=begin)
 
 
 @dataclass
@@ -111,34 +145,38 @@ class _Connection:
     clock: asyncio.AbstractEventLoop
     sent: dict[int, float] = field(default_factory=dict)
     """When each message was sent that the scheduler may say it has heard, by number."""
-    unheard: deque[tuple[pb.FromAgent, Log, int]] = field(default_factory=deque)
-    """Parts of logs that were sent, with how far each goes, as long as the scheduler may not have heard them."""
+    unheard: deque[tuple[int, Log, int]] = field(default_factory=deque)
+    """Parts of logs that the scheduler may not have heard: the number of each, and how far it goes."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    async def send(self, message: pb.FromAgent) -> None:
+    async def send(self, frame: FromAgentFrame) -> None:
         async with self.turn:
             if len(self.sent) >= REMEMBERED:
                 del self.sent[next(iter(self.sent))]
-            self.sent[message.number] = self.clock.time()
-            await self.call.write(message)
+            self.sent[frame.number] = self.clock.time()
+            await self.call.write(pack_from_agent(frame))
 
-    async def read(self) -> pb.ToAgent:
-        message = await self.call.read()
-        if not isinstance(message, pb.ToAgent):
-            raise _LostError(await self.call.details() or "it hung up")
-        if message.HasField("refused"):
-            raise _RefusedError(message.refused)
-        return message
+    async def read(self) -> ToAgentFrame:
+        """Wait for the next frame of a kind that we know."""
+        while True:
+            packed = await self.call.read()
+            if packed is grpc.aio.EOF:  # type: ignore[attr-defined] # its stubs lack it
+                raise _LostError(await self.call.details() or "it hung up")
+            frame = unpack_to_agent(packed)
+            if frame is not None:
+                return frame
 
     def heard(self, number: int) -> float:
         """Find when the message was sent that the scheduler had heard; the present if it does not say."""
         return self.sent.get(number, 0.0) if number else self.clock.time()
 
-    def confirm(self, number: int) -> None:
-        """Take note of what the scheduler has heard."""
-        while self.unheard and self.unheard[0][0].number <= number:
+    def confirm(self, number: int) -> bool:
+        """Take note of what the scheduler has heard; whether that was something of a log."""
+        before = len(self.unheard)
+        while self.unheard and self.unheard[0][0] <= number:
             _, log, end = self.unheard.popleft()
             log.sure = end
+        return len(self.unheard) < before
 
     def rewind(self) -> None:
         """Say the rest of all logs again, in another connection."""
@@ -149,67 +187,87 @@ class _Connection:
 class Stream:
     """Keeps the connection, numbers what is said, and repeats ends until they are acknowledged."""
 
-    def __init__(self, settings: AgentSettings, desk: Desk) -> None:
+    def __init__(self, settings: AgentSettings, identity: Identity, desk: Desk) -> None:
+        self._identity = identity
         self._scheduler = settings.scheduler
         self._pauses = settings.first_pause_seconds, settings.longest_pause_seconds
         self._patience = settings.patience_seconds
         self._desk = desk
         self._number = 0
-        self._endings: dict[int, _Ending] = {}
-        self._queue: deque[pb.FromAgent] = deque()
+        self._endings: dict[int, TaskEnded] = {}
+        """Ends of which the scheduler has not yet said that it knows, by number."""
+        self._rests: dict[int, Printed] = {}
+        """Logs of ended tasks of which the scheduler may not have all, by the number of the end."""
+        self._queue: deque[FromAgentFrame] = deque()
         self._more = asyncio.Event()
         self._beat = asyncio.Event()
         self._told = asyncio.Event()
         self._told.set()
         self._refused_since: float | None = None
         self._complained = -COMPLAIN_SECONDS
+        self._ignored: set[str] = set()
+        """What was said of schedulers that were ignored: once each."""
         self.attached = False
 
     # ---- what the agent says ----
 
-    def started(self, message: pb.TaskStarted) -> None:
+    def started(self, message: TaskStarted) -> None:
         """Say that a task runs."""
-        self.post(pb.FromAgent(started=message))
+        self.post(message)
 
-    def post(self, message: pb.FromAgent) -> None:
+    def post(self, message: FromAgent, number: int = 0) -> None:
         """Say something once, if the scheduler is there; otherwise it hears the state of things when it comes."""
         if self.attached:
-            self._queue.append(message)
+            self._queue.append(FromAgentFrame(number, message))
             self._more.set()
 
-    def ended(self, message: pb.TaskEnded, log: Log | None) -> None:
-        """Say that a task has ended, until the scheduler knows."""
+    def ended(self, message: TaskEnded, log: Log | None) -> None:
+        """Say that a task has ended, until the scheduler knows; then send the rest of its log."""
         self._number += 1
-        numbered = pb.FromAgent(ended=message, number=self._number)
-        self._endings[self._number] = _Ending(numbered, log)
+        self._endings[self._number] = message
+        if log is not None:
+            status = message.status
+            self._rests[self._number] = Printed(status.job, status.attempt, status.rank, log)
+            if len(self._rests) > KEPT_LOGS:
+                self._finish_log(next(iter(self._rests)))
         self._told.clear()
-        self.post(numbered)
+        self.post(message, self._number)
 
     def is_ending(self, key: tuple[str, int]) -> bool:
         """Whether an end of this attempt was said that the scheduler may not know."""
-        statuses = (ending.message.ended.status for ending in self._endings.values())
-        return any((status.job, status.attempt) == key for status in statuses)
+        return any((ending.status.job, ending.status.attempt) == key for ending in self._endings.values())
 
     def hurry(self) -> None:
         """Send a heartbeat now."""
         self._beat.set()
 
     async def all_told(self) -> None:
-        """Wait until the scheduler knows of every end."""
+        """Wait until the scheduler knows of every end, and was sent every log."""
         await self._told.wait()
 
-    def acknowledge(self, number: int) -> None:
+    def _acknowledge(self, number: int) -> None:
         """Forget an end that the scheduler knows."""
-        ending = self._endings.pop(number, None)
-        if ending is not None and ending.log is not None:
-            ending.log.tidy()
-        if not self._endings:
+        self._endings.pop(number, None)
+        if number in self._rests and self._rests[number].log.is_sure:
+            self._finish_log(number)
+        self._look_if_told()
+
+    def _look_if_told(self) -> None:
+        if not self._endings and not self._queue and all(rest.log.is_sent for rest in self._rests.values()):
             self._told.set()
+
+    def _finish_log(self, number: int) -> None:
+        """Send no more of a log."""
+        rest = self._rests.pop(number, None)
+        if rest is not None:
+            rest.log.tidy()
 
     def tidy(self) -> None:
         """Give up what could not be said."""
-        for number in list(self._endings):
-            self.acknowledge(number)
+        self._endings.clear()
+        for number in list(self._rests):
+            self._finish_log(number)
+        self._told.set()
 
     # ---- how the connection is kept ----
 
@@ -218,18 +276,24 @@ class Stream:
         pause, _ = self._pauses
         while True:
             was_attached, sentence = await self._connect()
-            self._complain(f"{sentence}; trying again", at_once=was_attached)
+            if sentence:
+                self._complain(f"{sentence}; trying again", at_once=was_attached)
             first, longest = self._pauses
             pause = first if was_attached else min(longest, 2 * pause)
             await asyncio.sleep(pause * _RANDOM.uniform(0.8, 1.2))
 
     async def _connect(self) -> tuple[bool, str]:
-        """Hold one connection to its end: whether it came about, and a sentence about its end."""
+        """Hold one connection to its end: whether it came about, and a sentence about that, unless it was said."""
         async with grpc.aio.insecure_channel(self._scheduler, options=_OPTIONS) as channel:
             call = GavelStub(channel).Attach()  # type: ignore[no-untyped-call]
             connection = _Connection(call, asyncio.get_running_loop())
             try:
                 await self._converse(connection, await self._introduce(connection))
+            except OlderSchedulerError as older:
+                self._say_once(str(older))
+                return self.attached, ""
+            except OtherClusterError as other:
+                return self.attached, f"the scheduler at {self._scheduler} is not followed: {other}"
             except _RefusedError as refused:
                 self._refused(refused)
                 return self.attached, f"the scheduler at {self._scheduler} does not take this agent yet: {refused}"
@@ -244,21 +308,38 @@ class Stream:
                     self._desk.lost()
         raise AssertionError  # a conversation ends by an error only
 
-    async def _introduce(self, connection: _Connection) -> pb.Welcome:
-        await self._send(connection, pb.FromAgent(hello=await self._desk.hello()))
+    async def _introduce(self, connection: _Connection) -> Welcome:
+        await self._send(connection, await self._desk.hello())
         async with asyncio.timeout(WELCOME_SECONDS):  # wait_for may lose a cancellation
-            answer = await connection.read()
-        if not answer.HasField("welcome"):
+            answer = (await self._receive(connection)).message
+        if not isinstance(answer, Welcome):
             raise _LostError("it does not answer as a scheduler does")
-        return answer.welcome
+        return answer
 
-    async def _converse(self, connection: _Connection, welcome: pb.Welcome) -> None:
+    async def _receive(self, connection: _Connection) -> ToAgentFrame:
+        """Wait for a frame that may be obeyed; what it says of cluster and term is on the disk by then."""
+        frame = await connection.read()
+        if self._identity.is_news(frame):
+            left = await asyncio.to_thread(self._identity.follow, frame, busy=self._desk.busy())
+            if left:
+                self._change_over(left)
+        if isinstance(frame.message, Refused):
+            raise _RefusedError(frame.message)
+        return frame
+
+    def _change_over(self, left: str) -> None:
+        """Serve another cluster, which must not hear of the jobs of the one before: they may have the same ids."""
+        untold = f", which does not know of {len(self._endings)} ends of its tasks" if self._endings else ""
+        self.tidy()
+        self._desk.say(f"this agent now serves cluster {self._identity.cluster}; it has left cluster {left}{untold}")
+
+    async def _converse(self, connection: _Connection, welcome: Welcome) -> None:
         self._refused_since = None
         self.attached = True
         first, longest = self._pauses
         self._pauses = first, min(longest, MISSED * (welcome.heartbeat_seconds or 1.0))
-        endings = [self._endings[number].message for number in sorted(self._endings)]
-        self._queue = deque([*self._desk.attached(welcome), *endings])
+        endings = [FromAgentFrame(number, self._endings[number]) for number in sorted(self._endings)]
+        self._queue = deque([*(FromAgentFrame(0, message) for message in self._desk.attached(welcome)), *endings])
         self._more.set()
         await _until_one_ends(
             self._read(connection),
@@ -267,20 +348,26 @@ class Stream:
             self._send_logs(connection),
         )
 
-    async def _send(self, connection: _Connection, message: pb.FromAgent) -> None:
-        if not message.number:
+    async def _send(self, connection: _Connection, message: FromAgent, number: int = 0) -> None:
+        if not number:
             self._number += 1
-            message.number = self._number
-        await connection.send(message)
+            number = self._number
+        await connection.send(FromAgentFrame(number, message))
 
     async def _read(self, connection: _Connection) -> None:
         while True:
-            message = await connection.read()
-            if message.HasField("ack"):
-                self.acknowledge(message.ack.number)
+            frame = await self._receive(connection)
+            if connection.confirm(frame.heard):
+                self._drop_heard_logs()
+            if isinstance(frame.message, Ack):
+                self._acknowledge(frame.message.number)
             else:
-                connection.confirm(message.heard)
-                self._desk.take(message, connection.heard(message.heard))
+                self._desk.take(frame.message, connection.heard(frame.heard))
+
+    def _drop_heard_logs(self) -> None:
+        """Keep no log of which the scheduler has all."""
+        for number in [number for number, rest in self._rests.items() if rest.log.is_sure]:
+            self._finish_log(number)
 
     async def _heartbeats(self, connection: _Connection, seconds: float) -> None:
         while True:
@@ -291,36 +378,35 @@ class Stream:
             self._beat.clear()
             heartbeat = self._desk.heartbeat()
             # A task is listed until its end is on its way: one that is missing without a word counts as lost.
-            heartbeat.tasks.extend(message.ended.status for message in self._queue if message.HasField("ended"))
-            await self._send(connection, pb.FromAgent(heartbeat=heartbeat))
+            await self._send(connection, Heartbeat((*heartbeat.tasks, *self._ending_tasks())))
+
+    def _ending_tasks(self) -> list[TaskStatus]:
+        return [frame.message.status for frame in self._queue if isinstance(frame.message, TaskEnded)]
 
     async def _deliver(self, connection: _Connection) -> None:
+        """Say what waits, and after all ends the rests of their logs."""
         while True:
             while self._queue:
-                message = self._queue[0]
-                ending = self._endings.get(message.number)
-                if ending is not None and ending.log is not None:
-                    await self._send_log(connection, message.ended.status, ending.log)
-                self._queue.popleft()
-                await self._send(connection, message)
+                frame = self._queue.popleft()
+                await self._send(connection, frame.message, frame.number)
             self._more.clear()
+            for rest in list(self._rests.values()):
+                await self._send_log(connection, rest)
+            self._look_if_told()
             await self._more.wait()
 
     async def _send_logs(self, connection: _Connection) -> None:
         while True:
             await asyncio.sleep(LOG_SECONDS)
-            for status, log in list(self._desk.logs()):
-                await self._send_log(connection, status, log, chunks=1)
+            for printed in list(self._desk.logs()):
+                await self._send_log(connection, printed, chunks=1)
 
-    async def _send_log(
-        self, connection: _Connection, status: pb.TaskStatus, log: Log, chunks: int = sys.maxsize
-    ) -> None:
-        while chunks and (news := log.news())[1]:
-            begin, data = news
-            line = pb.TaskLog(job=status.job, attempt=status.attempt, rank=status.rank, begin=begin, data=data)
-            message = pb.FromAgent(log=line)
-            connection.unheard.append((message, log, log.sent))
-            await self._send(connection, message)
+    async def _send_log(self, connection: _Connection, printed: Printed, chunks: int = sys.maxsize) -> None:
+        while chunks and (news := printed.news()) is not None:
+            # Numbered here, so that nothing can confirm it before it is noted.
+            self._number += 1
+            connection.unheard.append((self._number, printed.log, printed.log.sent))
+            await self._send(connection, news, self._number)
             chunks -= 1
 
     def _refused(self, refused: _RefusedError) -> None:
@@ -330,6 +416,11 @@ class Stream:
             self._refused_since = now
         if not refused.retry or now - self._refused_since >= self._patience:
             raise AgentRefusedError(f"the scheduler at {self._scheduler} refuses this agent: {refused}") from None
+
+    def _say_once(self, sentence: str) -> None:
+        if sentence not in self._ignored:
+            self._ignored.add(sentence)
+            self._desk.say(sentence)
 
     def _complain(self, sentence: str, *, at_once: bool) -> None:
         """Say that the scheduler is not there: when it goes, and then once a minute."""

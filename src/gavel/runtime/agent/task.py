@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,8 +12,9 @@ from gavel.runtime.agent.ending import LastWords, Verdict, judge, never_began
 from gavel.runtime.agent.link import Link, figure
 from gavel.runtime.agent.logs import Log
 from gavel.runtime.agent.processes import Guarded
-from gavel.wire import gavel_pb2 as pb
+from gavel.runtime.messages import TaskStatus
 
+STOP = {"op": "stop"}
 SLACK_SECONDS = 5.0
 """What a guard may take for its work beyond the grace, before it is killed itself."""
 
@@ -24,6 +25,43 @@ class Graces:
 
     checkpoint_seconds: float = 60.0
     terminate_seconds: float = 10.0
+
+
+@dataclass
+class Progress:
+    """How far a task is, as it changes."""
+
+    job: str
+    attempt: int
+    rank: int
+    counts: bool = False
+    steps: float = 0.0
+    saved_steps: float = 0.0
+    measured_steps: float = 0.0
+    measured_seconds: float = 0.0
+    """Measured since the last status was taken."""
+
+    def reach(self, steps: float | None) -> None:
+        """Note how many steps are done."""
+        if steps is not None:
+            self.counts, self.steps = True, steps
+
+    def save(self, steps: float | None) -> None:
+        """Note how many steps a checkpoint holds."""
+        if steps is not None:
+            self.saved_steps = max(self.saved_steps, steps)
+
+    def measure(self, steps: float | None, seconds: float | None) -> None:
+        """Add what was measured."""
+        if steps is not None and seconds is not None:
+            self.measured_steps += steps
+            self.measured_seconds += seconds
+
+    def take(self) -> TaskStatus:
+        """Say how far it is; what was measured is said once."""
+        status = TaskStatus(**asdict(self))
+        self.measured_steps = self.measured_seconds = 0.0
+        return status
 
 
 class Voice(Protocol):
@@ -42,7 +80,7 @@ class Voice(Protocol):
 class Task:
     """One rank of one attempt, from its process's start to its end."""
 
-    status: pb.TaskStatus
+    progress: Progress
     device: int
     log: Log
     graces: Graces
@@ -55,6 +93,8 @@ class Task:
     pid: int = 0
     """Of its guard."""
     over: bool = False
+    heard_stop: bool = False
+    """The order to leave was written to its link while it was there."""
     _guarded: Guarded | None = None
     _leave: asyncio.Event = field(default_factory=asyncio.Event)
     _now: asyncio.Event = field(default_factory=asyncio.Event)
@@ -70,7 +110,8 @@ class Task:
         started()
         code = await self._watch(guarded)
         self.close()
-        return never_began(code, self.log.tail()) or judge(code, self.words, self.asked)
+        reached = self.heard_stop or guarded.asked
+        return never_began(code, self.log.tail()) or judge(code, self.words, self.asked, reached=reached)
 
     def close(self) -> None:
         """Hear what is left to hear, and listen no more."""
@@ -92,17 +133,9 @@ class Task:
         if self._guarded is not None:
             self._guarded.keep(seconds + self.graces.checkpoint_seconds)
 
-    def tell(self, message: Mapping[str, Any]) -> None:
-        """Say something to the job process."""
-        if self.link is not None:
-            self.link.send(message)
-
-    def take_status(self) -> pb.TaskStatus:
-        """Say how far it is; what was measured is said once."""
-        status = pb.TaskStatus()
-        status.CopyFrom(self.status)
-        self.status.measured_steps = self.status.measured_seconds = 0.0
-        return status
+    def tell(self, message: Mapping[str, Any]) -> bool:
+        """Say something to the job process; whether it was there to hear it."""
+        return self.link is not None and self.link.send(message)
 
     async def _watch(self, guarded: Guarded) -> int:
         ending = asyncio.create_task(guarded.wait())
@@ -118,56 +151,49 @@ class Task:
     async def _part(self, guarded: Guarded, ending: asyncio.Task[int]) -> None:
         """Ask, wait, SIGTERM, wait, SIGKILL: it ends somewhere on the way."""
         # One that has said its last words may still be writing its results.
-        if self._can_ask() and not self._now.is_set():
-            self.tell({"op": "stop"})
+        if not self._now.is_set() and (self._ask() or self.words.spoken):
             await _first(ending, self._now, seconds=self.graces.checkpoint_seconds)
         guarded.terminate()
         await asyncio.wait([ending], timeout=self.graces.terminate_seconds + SLACK_SECONDS)
         if not ending.done():
             await asyncio.to_thread(guarded.kill)
 
-    def _can_ask(self) -> bool:
-        return self.words.spoken or (self.link is not None and self.link.can_ask)
+    def _ask(self) -> bool:
+        """Ask over the link; whether the process was there. One that has just hung up may have said why."""
+        if self.tell(STOP):
+            self.heard_stop = True
+        elif self.link is not None:
+            self.link.catch_up()
+        return self.heard_stop
 
     def _greet(self) -> list[Mapping[str, Any]]:
-        stop: list[Mapping[str, Any]] = [{"op": "stop"}] if self.asked is not None else []
-        return [*self.voice.greeting(), *stop]
+        return [*self.voice.greeting(), *([] if self.asked is None else [STOP])]
 
     def _hear(self, message: Mapping[str, Any]) -> None:
         """Take in what the job process says."""
         match message.get("op"):
             case "progress":
-                self._progress(message)
+                self.progress.reach(figure(message, "steps"))
+                self.progress.save(figure(message, "saved"))
+                self.progress.measure(figure(message, "measured_steps"), figure(message, "measured_seconds"))
             case "saved":
-                self._count(message, saved=True)
+                self._saved(message)
             case "stopped":
-                self._count(message, saved=True)
+                self._saved(message)
                 self.words.stopped = True
             case "done":
-                self._count(message)
+                self.progress.reach(figure(message, "steps"))
                 self.words.done = True
             case "failed":
                 self.words.failed = str(message.get("reason") or "it said that it failed")[:2000]
+                self.words.blameless = message.get("blameless") is True
             case "renew":
                 self.voice.wants_more()
 
-    def _progress(self, message: Mapping[str, Any]) -> None:
-        self._count(message)
-        saved, steps, seconds = (figure(message, name) for name in ("saved", "measured_steps", "measured_seconds"))
-        if saved is not None:
-            self.status.saved_steps = max(self.status.saved_steps, saved)
-        if steps is not None and seconds is not None:
-            self.status.measured_steps += steps
-            self.status.measured_seconds += seconds
-
-    def _count(self, message: Mapping[str, Any], *, saved: bool = False) -> None:
+    def _saved(self, message: Mapping[str, Any]) -> None:
         steps = figure(message, "steps")
-        if steps is None:
-            return
-        self.status.counts = True
-        self.status.steps = steps
-        if saved:
-            self.status.saved_steps = max(self.status.saved_steps, steps)
+        self.progress.reach(steps)
+        self.progress.save(steps)
 
 
 async def _launched(launch: Callable[[], Guarded]) -> Guarded:

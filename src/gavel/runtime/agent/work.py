@@ -11,16 +11,27 @@ from uuid import uuid4
 from gavel.runtime.agent.attempt import Attempt
 from gavel.runtime.agent.devices import Devices
 from gavel.runtime.agent.ending import Verdict, ended
-from gavel.runtime.agent.logs import Log
 from gavel.runtime.agent.meeting import own_address
 from gavel.runtime.agent.mps import Mps
 from gavel.runtime.agent.settings import AgentSettings
 from gavel.runtime.agent.site import Key, Site
 from gavel.runtime.agent.state import StateDirectory
-from gavel.runtime.agent.stream import Stream
+from gavel.runtime.agent.stream import Printed, Stream
+from gavel.runtime.messages import (
+    Draining,
+    Ending,
+    FromAgent,
+    Heartbeat,
+    Hello,
+    Lease,
+    Start,
+    Stop,
+    TaskStatus,
+    ToAgent,
+    Welcome,
+)
 from gavel.version import __version__
 from gavel.wire import PROTOCOL
-from gavel.wire import gavel_pb2 as pb
 
 TRIM_SECONDS = 1.0
 """How often the sizes of logs are looked at."""
@@ -32,7 +43,7 @@ class Work:
     """Every attempt that is here, from the order to start it to the end of its last process."""
 
     def __init__(self, settings: AgentSettings, state: StateDirectory, say: Callable[[str], None]) -> None:
-        self.stream = Stream(settings, self)
+        self.stream = Stream(settings, state.identity, self)
         mps = Mps(state.path / "mps", settings.environment) if settings.emulation is None else None
         self.site = Site(settings, state, Devices(settings.accelerators), self.stream, say, self, mps=mps)
         self.draining = False
@@ -44,67 +55,80 @@ class Work:
 
     # ---- what is said ----
 
-    async def hello(self) -> pb.Hello:
+    async def hello(self) -> Hello:
         """Introduce the agent."""
         settings = self.site.settings
         self.site.address = await asyncio.to_thread(own_address, settings.scheduler)
         if settings.address is not None:
             self.site.address = settings.address
-        return pb.Hello(
+        identity = self.site.state.identity
+        return Hello(
             protocol=PROTOCOL,
             version=__version__,
             name=settings.name,
+            agent=identity.agent,
             incarnation=self._incarnation,
-            accelerators=[pb.Accelerators(type=kind, count=count) for kind, count in settings.counts().items()],
+            accelerators=settings.counts(),
             address=self.site.address,
             tasks=self._statuses(),
             draining=self.draining,
+            cluster=identity.cluster,
+            term=identity.term,
         )
 
-    def heartbeat(self) -> pb.Heartbeat:
+    def heartbeat(self) -> Heartbeat:
         """Say how far all tasks are."""
-        return pb.Heartbeat(tasks=self._statuses())
+        return Heartbeat(self._statuses())
 
-    def logs(self) -> Iterable[tuple[pb.TaskStatus, Log]]:
+    def logs(self) -> Iterable[Printed]:
         """Name the logs that may have grown."""
-        return [(task.status, task.log) for attempt in self.attempts.values() for task in attempt.tasks if task.running]
+        return [
+            Printed(*attempt.key, task.progress.rank, task.log)
+            for attempt in self.attempts.values()
+            for task in attempt.tasks
+            if task.running
+        ]
 
     def say(self, sentence: str) -> None:
         """Tell whoever looks after the agent."""
         self.site.say(sentence)
 
-    def _statuses(self) -> list[pb.TaskStatus]:
-        return [status for attempt in self.attempts.values() for status in attempt.statuses()]
+    def _statuses(self) -> tuple[TaskStatus, ...]:
+        return tuple(status for attempt in self.attempts.values() for status in attempt.statuses())
 
     # ---- what is heard ----
 
-    def attached(self, welcome: pb.Welcome) -> Iterable[pb.FromAgent]:
-        """Take over what the scheduler says of graces; tell it again what runs."""
+    def attached(self, welcome: Welcome) -> Iterable[FromAgent]:
+        """Take over what the scheduler says of itself and of graces; tell it again what runs."""
+        self.site.cluster = welcome.cluster
         self.site.graces.checkpoint_seconds = welcome.checkpoint_grace_seconds
         self.site.graces.terminate_seconds = welcome.terminate_grace_seconds
         self.say(f"attached to {self.site.settings.scheduler} as {self.site.settings.name}")
         running = [message for attempt in self.attempts.values() for message in attempt.started()]
-        draining = [pb.FromAgent(draining=pb.Draining())] if self.draining else []
-        return [*draining, *(pb.FromAgent(started=message) for message in running)]
+        return [*([Draining()] if self.draining else []), *running]
 
     def lost(self) -> None:
         """Stop what is left of broken gangs: the scheduler is not there to say so."""
         for attempt in list(self.attempts.values()):
             attempt.give_up()
 
-    def take(self, message: pb.ToAgent, sent_after: float) -> None:
-        """Do as the scheduler says; its leases count from the given time."""
-        match message.WhichOneof("message"):
-            case "start":
-                self._start(message.start, sent_after + message.start.lease_seconds)
-            case "lease":
-                self._extend(message.lease, sent_after + message.lease.seconds)
-            case "stop":
-                attempt = self.attempts.get((message.stop.job, message.stop.attempt))
-                if attempt is not None:
-                    attempt.leave(message.stop.reason or "it was stopped", at_once=message.stop.at_once)
+    def busy(self) -> bool:
+        """Whether tasks run here, or wait to."""
+        return bool(self.attempts)
 
-    def _start(self, start: pb.Start, lease_ends: float) -> None:
+    def take(self, message: ToAgent, sent_after: float) -> None:
+        """Do as the scheduler says; its leases count from the given time."""
+        match message:
+            case Start():
+                self._start(message, sent_after + message.lease_seconds)
+            case Lease():
+                self._extend(message, sent_after + message.seconds)
+            case Stop():
+                attempt = self.attempts.get((message.job, message.attempt))
+                if attempt is not None:
+                    attempt.leave(message.reason or "it was stopped", at_once=message.at_once)
+
+    def _start(self, start: Start, lease_ends: float) -> None:
         key = (start.job, start.attempt)
         if key in self.attempts:
             for started in self.attempts[key].started():
@@ -124,13 +148,13 @@ class Work:
         except Exception as error:  # noqa: BLE001 - one job's trouble must not be that of others
             self.say(f"job {attempt.start.job}: a bug of ours: {error!r}")
             for status in attempt.statuses():
-                verdict = Verdict(pb.TaskEnded.CRASHED, f"a bug of the agent: {error!r}")
+                verdict = Verdict(Ending.CRASHED, f"a bug of the agent: {error!r}")
                 self.stream.ended(ended(status, verdict), None)
         finally:
             del self.attempts[attempt.key]
             self.site.changed.ring()
 
-    def _extend(self, lease: pb.Lease, ends: float) -> None:
+    def _extend(self, lease: Lease, ends: float) -> None:
         named = set(lease.jobs)
         for attempt in self.attempts.values():
             if not named or attempt.start.job in named:
@@ -142,7 +166,7 @@ class Work:
         """Say that no new work is wanted."""
         if not self.draining:
             self.draining = True
-            self.stream.post(pb.FromAgent(draining=pb.Draining()))
+            self.stream.post(Draining())
 
     def close(self, reason: str, *, at_once: bool = False) -> None:
         """Start nothing more, and ask all to leave."""
@@ -165,11 +189,11 @@ class Work:
     async def keep_logs_small(self) -> None:
         """Look after the sizes of logs, for ever."""
         for tick in count():
-            for _, log in self.logs():
-                log.trim()
+            for printed in self.logs():
+                printed.log.trim()
             if tick % PRUNE_TICKS == 0:
                 with contextlib.suppress(OSError):  # someone else tidies up
-                    self.site.state.prune_logs({log.path for _, log in self.logs()})
+                    self.site.state.prune_logs({printed.log.path for printed in self.logs()})
             await asyncio.sleep(TRIM_SECONDS)
 
     # ---- what the attempts ask ----

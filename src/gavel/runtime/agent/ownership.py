@@ -1,0 +1,104 @@
+"""Whose a checkpoint directory is: a marker names cluster and job, and nothing of another job is ever loaded.
+
+Job ids are unique within a cluster only, and directories outlive clusters.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import uuid4
+
+from gavel.runtime.agent.identity import sync_directory
+
+MARKER = ".gavel-owner.json"
+_OURS = ".gavel-"
+"""How the names of our own small files begin: markers that are being written, probes of the disk."""
+
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
+"""What file systems without hard links answer."""
+
+
+class NotOursError(Exception):
+    """A checkpoint directory that a job must not use; the message says why and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A job, named so that no other has the same name."""
+
+    cluster: str
+    """Empty: the scheduler is of a version that names no cluster, and nothing can be checked."""
+    job: str
+
+
+def claim(directory: Path, owner: Owner, attempt: int) -> None:
+    """Make a checkpoint directory and mark it, or make sure that it is this job's own; else NotOursError.
+
+    One without a marker is adopted by a later attempt: it was made by an agent of a version that knew no markers.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    if not owner.cluster or _is_marked(directory, owner):
+        return
+    # Agents of one gang may be here at the same time: a marker that came meanwhile counts, not what follows it.
+    if attempt <= 1 and _is_used(directory) and not _is_marked(directory, owner):
+        raise NotOursError(
+            f"the checkpoint directory {directory} is not empty and nothing says whose it is, so this new job must "
+            f"not continue from it; {_REMEDY}"
+        )
+    _mark(directory, owner)
+    _is_marked(directory, owner)
+
+
+_REMEDY = "move it away, or give the agents another --checkpoints directory"
+
+
+def _is_used(directory: Path) -> bool:
+    return any(not path.name.startswith(_OURS) for path in directory.iterdir())
+
+
+def _is_marked(directory: Path, owner: Owner) -> bool:
+    """Whether there is a marker; NotOursError if it names another job."""
+    marker = directory / MARKER
+    try:
+        document = json.loads(marker.read_text())
+        found = Owner(str(document["cluster"]), str(document["job"]))
+        made = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(document["made"])))
+    except FileNotFoundError:
+        return False
+    except (ValueError, KeyError, TypeError) as error:
+        raise NotOursError(
+            f"{marker} cannot be read ({error!r}), so nothing says whose {directory} is; {_REMEDY}"
+        ) from error
+    if found != owner:
+        raise NotOursError(
+            f"the checkpoint directory {directory} belongs to job {found.job} of cluster {found.cluster} (made "
+            f"{made}), not to job {owner.job} of cluster {owner.cluster}; {_REMEDY}"
+        )
+    return True
+
+
+def _mark(directory: Path, owner: Owner) -> None:
+    """Write the marker so that it appears whole, unless another agent was faster."""
+    document = {"cluster": owner.cluster, "job": owner.job, "made": time.time()}
+    unfinished = directory / f"{_OURS}{uuid4().hex}"
+    try:
+        with unfinished.open("x") as file:
+            json.dump(document, file)
+            file.flush()
+            os.fsync(file.fileno())
+        try:
+            os.link(unfinished, directory / MARKER)
+        except FileExistsError:
+            return
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            unfinished.replace(directory / MARKER)
+        sync_directory(directory)
+    finally:
+        unfinished.unlink(missing_ok=True)

@@ -1,0 +1,358 @@
+"""The codec between `runtime.messages` and protobuf, both directions: the only place that knows both.
+
+A message of a kind that this version does not know is unpacked as None, so that newer peers do no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from gavel.core.jobs import JobRequest
+from gavel.runtime.messages import (
+    Ack,
+    Draining,
+    Ending,
+    FromAgent,
+    FromAgentFrame,
+    Heartbeat,
+    Hello,
+    Lease,
+    Refused,
+    Start,
+    Stop,
+    TaskEnded,
+    TaskLog,
+    TaskStarted,
+    TaskStatus,
+    ToAgent,
+    ToAgentFrame,
+    Welcome,
+)
+from gavel.wire import gavel_pb2 as pb
+
+_HOW = {
+    Ending.DONE: pb.TaskEnded.DONE,
+    Ending.LEFT: pb.TaskEnded.LEFT,
+    Ending.CRASHED: pb.TaskEnded.CRASHED,
+}
+_ENDINGS = {number: ending for ending, number in _HOW.items()}
+
+
+# ---- requests ----
+
+
+def pack_request(request: JobRequest) -> pb.JobRequest:
+    """Encode what a user asks for; 0 and the empty text stand for None."""
+    return pb.JobRequest(
+        name=request.name,
+        template=request.template,
+        command=request.command,
+        steps=request.steps or 0.0,
+        workers=request.workers,
+        weight=request.weight,
+        entity=request.entity or "",
+        deadline_seconds=request.deadline_seconds or 0.0,
+        types=request.types,
+        environment=request.environment,
+        retries=request.retries,
+        working_directory=request.working_directory,
+    )
+
+
+def unpack_request(request: pb.JobRequest) -> JobRequest:
+    """Decode what a user asks for."""
+    return JobRequest(
+        command=tuple(request.command),
+        name=request.name,
+        template=request.template,
+        steps=request.steps or None,
+        workers=request.workers,
+        weight=request.weight,
+        entity=request.entity or None,
+        deadline_seconds=request.deadline_seconds or None,
+        types=tuple(request.types),
+        environment=dict(request.environment),
+        retries=request.retries,
+        working_directory=request.working_directory,
+    )
+
+
+# ---- from an agent ----
+
+
+def pack_from_agent(frame: FromAgentFrame) -> pb.FromAgent:
+    """Encode what an agent says."""
+    packed = _pack_from_agent(frame.message)
+    packed.number = frame.number
+    return packed
+
+
+def _pack_from_agent(message: FromAgent) -> pb.FromAgent:
+    match message:
+        case Hello():
+            return pb.FromAgent(hello=_pack_hello(message))
+        case Heartbeat():
+            return pb.FromAgent(heartbeat=pb.Heartbeat(tasks=_pack_statuses(message.tasks)))
+        case TaskStarted():
+            return pb.FromAgent(started=_pack_started(message))
+        case TaskEnded():
+            return pb.FromAgent(ended=_pack_ended(message))
+        case TaskLog():
+            return pb.FromAgent(log=_pack_log(message))
+        case Draining():
+            return pb.FromAgent(draining=pb.Draining())
+
+
+def unpack_from_agent(packed: pb.FromAgent) -> FromAgentFrame | None:
+    """Decode what an agent says."""
+    message = _unpack_from_agent(packed)
+    return None if message is None else FromAgentFrame(packed.number, message)
+
+
+def _unpack_from_agent(packed: pb.FromAgent) -> FromAgent | None:  # noqa: PLR0911 - one for each kind
+    match packed.WhichOneof("message"):
+        case "hello":
+            return _unpack_hello(packed.hello)
+        case "heartbeat":
+            return Heartbeat(_unpack_statuses(packed.heartbeat.tasks))
+        case "started":
+            return _unpack_started(packed.started)
+        case "ended":
+            return _unpack_ended(packed.ended)
+        case "log":
+            return _unpack_log(packed.log)
+        case "draining":
+            return Draining()
+    return None
+
+
+def _pack_hello(hello: Hello) -> pb.Hello:
+    return pb.Hello(
+        protocol=hello.protocol,
+        version=hello.version,
+        name=hello.name,
+        agent=hello.agent,
+        incarnation=hello.incarnation,
+        accelerators=[pb.Accelerators(type=kind, count=count) for kind, count in hello.accelerators.items()],
+        address=hello.address,
+        tasks=_pack_statuses(hello.tasks),
+        draining=hello.draining,
+        cluster=hello.cluster,
+        term=hello.term,
+    )
+
+
+def _unpack_hello(hello: pb.Hello) -> Hello:
+    return Hello(
+        protocol=hello.protocol,
+        version=hello.version,
+        name=hello.name,
+        agent=hello.agent,
+        incarnation=hello.incarnation,
+        accelerators={group.type: group.count for group in hello.accelerators},
+        address=hello.address,
+        tasks=_unpack_statuses(hello.tasks),
+        draining=hello.draining,
+        cluster=hello.cluster,
+        term=hello.term,
+    )
+
+
+def _pack_statuses(statuses: Iterable[TaskStatus]) -> list[pb.TaskStatus]:
+    return [_pack_status(status) for status in statuses]
+
+
+def _unpack_statuses(statuses: Iterable[pb.TaskStatus]) -> tuple[TaskStatus, ...]:
+    return tuple(_unpack_status(status) for status in statuses)
+
+
+def _pack_status(status: TaskStatus) -> pb.TaskStatus:
+    return pb.TaskStatus(
+        job=status.job,
+        attempt=status.attempt,
+        rank=status.rank,
+        counts=status.counts,
+        steps=status.steps,
+        saved_steps=status.saved_steps,
+        measured_steps=status.measured_steps,
+        measured_seconds=status.measured_seconds,
+    )
+
+
+def _unpack_status(status: pb.TaskStatus) -> TaskStatus:
+    return TaskStatus(
+        job=status.job,
+        attempt=status.attempt,
+        rank=status.rank,
+        counts=status.counts,
+        steps=status.steps,
+        saved_steps=status.saved_steps,
+        measured_steps=status.measured_steps,
+        measured_seconds=status.measured_seconds,
+    )
+
+
+def _pack_started(started: TaskStarted) -> pb.TaskStarted:
+    return pb.TaskStarted(
+        job=started.job,
+        attempt=started.attempt,
+        rank=started.rank,
+        master_address=started.master_address,
+        master_port=started.master_port,
+        gang_port=started.gang_port,
+    )
+
+
+def _unpack_started(started: pb.TaskStarted) -> TaskStarted:
+    return TaskStarted(
+        job=started.job,
+        attempt=started.attempt,
+        rank=started.rank,
+        master_address=started.master_address,
+        master_port=started.master_port,
+        gang_port=started.gang_port,
+    )
+
+
+def _pack_ended(ended: TaskEnded) -> pb.TaskEnded:
+    return pb.TaskEnded(
+        status=_pack_status(ended.status),
+        how=_HOW[ended.ending],
+        reason=ended.reason,
+        log_tail=ended.log_tail,
+        hopeless=ended.hopeless,
+        blameless=ended.blameless,
+    )
+
+
+def _unpack_ended(ended: pb.TaskEnded) -> TaskEnded:
+    return TaskEnded(
+        status=_unpack_status(ended.status),
+        # An end of a kind that this version does not know is no reason to believe that the job is done.
+        ending=_ENDINGS.get(ended.how, Ending.CRASHED),
+        reason=ended.reason,
+        log_tail=ended.log_tail,
+        hopeless=ended.hopeless,
+        blameless=ended.blameless,
+    )
+
+
+def _pack_log(log: TaskLog) -> pb.TaskLog:
+    return pb.TaskLog(job=log.job, attempt=log.attempt, rank=log.rank, data=log.data, begin=log.begin)
+
+
+def _unpack_log(log: pb.TaskLog) -> TaskLog:
+    return TaskLog(job=log.job, attempt=log.attempt, rank=log.rank, data=log.data, begin=log.begin)
+
+
+# ---- to an agent ----
+
+
+def pack_to_agent(frame: ToAgentFrame) -> pb.ToAgent:
+    """Encode what the scheduler says."""
+    packed = _pack_to_agent(frame.message)
+    packed.term, packed.heard = frame.term, frame.heard
+    return packed
+
+
+def _pack_to_agent(message: ToAgent) -> pb.ToAgent:
+    match message:
+        case Welcome():
+            return pb.ToAgent(welcome=_pack_welcome(message))
+        case Refused():
+            return pb.ToAgent(refused=pb.Refused(reason=message.reason, retry=message.retry))
+        case Start():
+            return pb.ToAgent(start=_pack_start(message))
+        case Lease():
+            return pb.ToAgent(lease=pb.Lease(seconds=message.seconds, jobs=message.jobs))
+        case Stop():
+            return pb.ToAgent(stop=_pack_stop(message))
+        case Ack():
+            return pb.ToAgent(ack=pb.Ack(number=message.number))
+
+
+def unpack_to_agent(packed: pb.ToAgent) -> ToAgentFrame | None:
+    """Decode what the scheduler says."""
+    message = _unpack_to_agent(packed)
+    return None if message is None else ToAgentFrame(message, packed.term, packed.heard)
+
+
+def _unpack_to_agent(packed: pb.ToAgent) -> ToAgent | None:  # noqa: PLR0911 - one for each kind
+    match packed.WhichOneof("message"):
+        case "welcome":
+            return _unpack_welcome(packed.welcome)
+        case "refused":
+            return Refused(reason=packed.refused.reason, retry=packed.refused.retry)
+        case "start":
+            return _unpack_start(packed.start)
+        case "lease":
+            return Lease(seconds=packed.lease.seconds, jobs=tuple(packed.lease.jobs))
+        case "stop":
+            return _unpack_stop(packed.stop)
+        case "ack":
+            return Ack(packed.ack.number)
+    return None
+
+
+def _pack_welcome(welcome: Welcome) -> pb.Welcome:
+    return pb.Welcome(
+        cluster=welcome.cluster,
+        heartbeat_seconds=welcome.heartbeat_seconds,
+        checkpoint_grace_seconds=welcome.checkpoint_grace_seconds,
+        terminate_grace_seconds=welcome.terminate_grace_seconds,
+    )
+
+
+def _unpack_welcome(welcome: pb.Welcome) -> Welcome:
+    return Welcome(
+        cluster=welcome.cluster,
+        heartbeat_seconds=welcome.heartbeat_seconds,
+        checkpoint_grace_seconds=welcome.checkpoint_grace_seconds,
+        terminate_grace_seconds=welcome.terminate_grace_seconds,
+    )
+
+
+def _pack_start(start: Start) -> pb.Start:
+    return pb.Start(
+        job=start.job,
+        attempt=start.attempt,
+        first_rank=start.first_rank,
+        ranks=start.ranks,
+        workers=start.workers,
+        type=start.type,
+        request=pack_request(start.request),
+        lease_seconds=start.lease_seconds,
+        beside=start.beside,
+        consolidated=start.consolidated,
+        master_address=start.master_address,
+        master_port=start.master_port,
+        gang_port=start.gang_port,
+        steps_done=start.steps_done,
+    )
+
+
+def _unpack_start(start: pb.Start) -> Start:
+    return Start(
+        job=start.job,
+        attempt=start.attempt,
+        first_rank=start.first_rank,
+        ranks=start.ranks,
+        workers=start.workers,
+        type=start.type,
+        request=unpack_request(start.request),
+        lease_seconds=start.lease_seconds,
+        beside=start.beside,
+        consolidated=start.consolidated,
+        master_address=start.master_address,
+        master_port=start.master_port,
+        gang_port=start.gang_port,
+        steps_done=start.steps_done,
+    )
+
+
+def _pack_stop(stop: Stop) -> pb.Stop:
+    return pb.Stop(job=stop.job, attempt=stop.attempt, reason=stop.reason, at_once=stop.at_once)
+
+
+def _unpack_stop(stop: pb.Stop) -> Stop:
+    return Stop(job=stop.job, attempt=stop.attempt, reason=stop.reason, at_once=stop.at_once)
