@@ -17,8 +17,9 @@ import numpy as np
 from gavel.client.api import Client
 from gavel.client.requests import JobRequest
 from gavel.core.errors import GavelError
-from gavel.core.events import Command, Event, Renew
+from gavel.core.facts import RoundPlanned
 from gavel.core.problem import Floats
+from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.local import local_cluster
 from gavel.runtime.server import Running, ServeSettings
@@ -110,11 +111,11 @@ def renewals(accelerators: int, rounds: int) -> dict[str, float]:
         settings = ServeSettings(round_seconds=2.0)
         decided: list[float] = []
 
-        def notice(event: Event, commands: Sequence[Command]) -> None:
-            decided.extend(event.time for command in commands if isinstance(command, Renew))
+        def notice(facts: Sequence[Fact]) -> None:
+            decided.extend(fact.time for fact in facts if isinstance(fact, RoundPlanned) and not fact.mid_round)
 
         async with _system(settings, {"v100": accelerators}) as (running, folder), _client(running) as client:
-            running.engine.performed = notice
+            running.engine.witnesses.append(notice)
             program = folder / "listening.py"
             program.write_text(LISTENING)
             trails = [folder / f"trail{number}" for number in range(accelerators)]

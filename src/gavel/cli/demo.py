@@ -23,11 +23,11 @@ from gavel.core.throughputs import builtin_table
 from gavel.limits import check_options
 from gavel.policies.mechanisms import mechanism_for
 from gavel.policies.registry import allocate, find_policy
-from gavel.runtime.book import Record
-from gavel.runtime.engine import Engine
+from gavel.runtime.api_wire import pack_job
 from gavel.runtime.fleet import FleetSettings
+from gavel.runtime.jobs import JobRecord, JobState
 from gavel.runtime.local import local_cluster
-from gavel.runtime.server import ServeSettings
+from gavel.runtime.server import Running, ServeSettings
 from gavel.runtime.views import job_view
 from gavel.scheduler.machine import Settings
 from gavel.sim.simulate import simulate
@@ -103,8 +103,8 @@ async def _run(jobs: list[DemoJob], folder: Path, *, quiet: bool) -> DemoResult:
     servers = {f"{kind}-server": f"{kind}={count}" for kind, count in CLUSTER.items()}
     async with local_cluster(settings, servers, folder, time_scale=TIME_SCALE) as running:
         ids = await _submit(running.address, jobs, folder)
-        await _look_on(running.engine, ids, quiet=quiet)
-        views = [job_view(running.engine, running.engine.book[job]) for job in ids]
+        await _look_on(running, ids, quiet=quiet)
+        views = [_view(running, running.engine.records[job]) for job in ids]
         return DemoResult(views, simulated(jobs, agnostic=False), simulated(jobs, agnostic=True))
 
 
@@ -130,34 +130,43 @@ async def _submit(address: str, jobs: list[DemoJob], folder: Path) -> list[str]:
     return list(reply.ids)
 
 
-async def _look_on(engine: Engine, ids: list[str], *, quiet: bool) -> None:
+async def _look_on(running: Running, ids: list[str], *, quiet: bool) -> None:
     """Show a live table on a terminal, a line now and then elsewhere, until all is over."""
     err = Console(stderr=True, highlight=False)
+    engine = running.engine
     started = engine.clock()
     with Live(console=err, auto_refresh=False, transient=True) as live:
         said = ""
         while True:
-            records = [engine.book[job] for job in ids]
-            if quiet or all(record.over for record in records) or engine.clock() - started > LIMIT_SECONDS:
-                if quiet and not all(record.over for record in records) and engine.clock() - started < LIMIT_SECONDS:
+            records = [engine.records[job] for job in ids]
+            if quiet or all(record.finished for record in records) or engine.clock() - started > LIMIT_SECONDS:
+                if (
+                    quiet
+                    and not all(record.finished for record in records)
+                    and engine.clock() - started < LIMIT_SECONDS
+                ):
                     await asyncio.sleep(0.2)
                     continue
                 return
             if err.is_terminal:
-                live.update(_picture(engine, records), refresh=True)
+                live.update(_picture(running, records), refresh=True)
             elif (line := _line(records)) != said:
                 print(line, file=sys.stderr, flush=True)
                 said = line
             await asyncio.sleep(0.5)
 
 
-def _line(records: list[Record]) -> str:
-    counts = {name: sum(STATES[record.state] == name for record in records) for name in STATES.values()}
-    return ", ".join(f"{count} {name}" for name, count in counts.items() if count)
+def _line(records: list[JobRecord]) -> str:
+    counts = {state: sum(record.state is state for record in records) for state in JobState}
+    return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 
-def _picture(engine: Engine, records: list[Record]) -> Group:
-    views = [job_view(engine, record) for record in records]
+def _view(running: Running, record: JobRecord) -> pb.JobView:
+    return pack_job(job_view(running.engine, running.fleet, record))
+
+
+def _picture(running: Running, records: list[JobRecord]) -> Group:
+    views = [_view(running, record) for record in records]
     rows = [
         [view.id, view.request.name, STATES[view.state], _where(view), f"{_progress(view):.0%}", str(view.restarts)]
         for view in views

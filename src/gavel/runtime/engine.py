@@ -1,209 +1,28 @@
-"""The live scheduler without its clockwork: events are written to the journal, take effect, and commands follow.
+"""The live scheduler between its journal and the world: events become facts, facts are written, then they take effect.
 
-Also how all of it is recovered from a journal. Time passes elsewhere, in a World.
+A batch goes through three steps: `prepare` decides, the journal writes, `perform` lets the outside know. So nothing is
+started, stopped or acknowledged before it is durable. Time passes elsewhere, in a World.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from gavel.core.cluster import Server
-from gavel.core.codec import decode_event, encode_event
 from gavel.core.errors import InputError
-from gavel.core.events import (
-    AllocationReady,
-    Command,
-    Event,
-    JobCancelled,
-    JobFailed,
-    JobFinished,
-    Launch,
-    Renew,
-    RoundDue,
-    ServerJoined,
-    ServerLost,
-    Solve,
-    SolveFailed,
-    Stop,
-    WakeAt,
-)
-from gavel.core.problem import Problem
-from gavel.runtime.book import Book, Note, Record
-from gavel.runtime.fleet import Fleet, FleetSettings, agent_name
-from gavel.runtime.journal import Journal
-from gavel.scheduler import state
+from gavel.core.events import Command, Launch, Renew, RoundDue, Solve, Stop, WakeAt
+from gavel.core.facts import JobEnded, JobRequeued
+from gavel.journal.finished import FinishedJob
+from gavel.journal.store import Journal
+from gavel.runtime.events import Event
+from gavel.runtime.executor import Done, Executor
+from gavel.runtime.facts import Fact, document_of
+from gavel.runtime.jobs import JobRecord
+from gavel.runtime.state import ClusterState
 from gavel.scheduler.machine import Scheduler
 
-Done = Callable[[InputError | None], None]
-
-
-@dataclass(slots=True)
-class _Posted:
-    """An event on its way, and who waits for it to take effect."""
-
-    event: Event
-    note: Note
-    done: Done | None = None
-
-    def tell(self, error: InputError | None) -> None:
-        if self.done is not None:
-            self.done(error)
-
-
-class TooLateError(InputError):
-    """An answer of the policy that nobody waits for any more."""
-
-
-@dataclass(slots=True)
-class Recovered:
-    """Scheduler and book as the journal tells them, and what the scheduler had asked for and not yet heard."""
-
-    scheduler: Scheduler
-    book: Book
-    wake: float | None = None
-    renewed_until: float = 0.0
-    launches: dict[str, Launch] = field(default_factory=dict)
-    """The last launch of each job that runs."""
-    fences: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By job and lost agent: until when the job may still run there, so that it must not start elsewhere."""
-    time: float = 0.0
-
-    def apply(self, event: Event, note: Note) -> tuple[list[Command], set[str]]:
-        """One event's whole effect on what is remembered: the commands, and the jobs whose records changed."""
-        self.time = event.time
-        note = {**note, **figures(self.scheduler, event)}
-        commands = self.scheduler.handle(event)
-        changed = self.book.apply(event, note, commands)
-        if isinstance(event, RoundDue):
-            self.wake = None
-        for command in commands:
-            match command:
-                case WakeAt():
-                    self.wake = command.time
-                case Renew():
-                    self.renewed_until = command.until
-                case Launch():
-                    self.launches[command.job] = command
-                case Stop():
-                    self.launches.pop(command.job, None)
-        if isinstance(event, JobFinished | JobCancelled | JobFailed):
-            self.launches.pop(event.job, None)
-        self._fence(event, note)
-        return commands, changed
-
-    def _fence(self, event: Event, note: Note) -> None:
-        """Remember what a lost agent may still run, until its leases end or it comes back and says what runs there."""
-        match event:
-            case ServerLost():
-                agent = agent_name(event.server)
-                fenced = {(job, agent): until for job, until in note.get("fences", {}).items()}
-                self.fences = {key: until for key, until in self.fences.items() if until > event.time} | fenced
-            case ServerJoined():
-                back = agent_name(event.server.name)
-                self.fences = {key: until for key, until in self.fences.items() if key[1] != back}
-            case _:
-                pass
-
-    def servers(self) -> list[Server]:
-        """Every server that the scheduler counts on."""
-        kinds = zip(self.scheduler.types, self.scheduler.floors, strict=True)
-        return [Server(name, kind, size) for kind, floor in kinds for name, size, _ in floor.servers()]
-
-    def problem_of(self, number: int) -> Problem:
-        """The problem of the solve that is under way."""
-        asked = self.scheduler.unanswered
-        if asked is None or asked.number != number:
-            raise TooLateError(f"solve {number} has been asked anew or answered since")
-        return asked.problem
-
-
-def leaves(event: Event) -> str | None:
-    """The job that is over with this event."""
-    if isinstance(event, JobFinished | JobCancelled) or (isinstance(event, JobFailed) and not event.retry):
-        return event.job
-    return None
-
-
-def figures(scheduler: Scheduler, event: Event) -> dict[str, Any]:
-    """What the scheduler knows of a job that is about to leave."""
-    job = leaves(event)
-    if job is None or job not in scheduler.roster:
-        return {}
-    slot = scheduler.roster.slot_of[job]
-    received = dict(zip(scheduler.types, scheduler.received_until(slot, event.time).tolist(), strict=True))
-    return {
-        "received": {kind: seconds for kind, seconds in received.items() if seconds},
-        "restarts": int(scheduler.roster.restarts[slot]),
-    }
-
-
-def recover(
-    journal: Journal, fresh: Callable[[], Scheduler], restored: Callable[[Mapping[str, Any]], Scheduler]
-) -> Recovered:
-    """The state that the journal tells: the last one kept, and every event after it."""
-    kept = journal.latest()
-    if kept is None:
-        here = Recovered(fresh(), Book())
-        number = 0
-    else:
-        number, document = kept
-        here = _recovered(document, restored)
-    for entry in journal.events(after=number):
-        replay(here, entry)
-    return here
-
-
-def replay(here: Recovered, entry: Mapping[str, Any]) -> list[Command]:
-    """Take in one entry of the journal."""
-    fields = dict(entry)
-    note = fields.pop("note", {})
-    try:
-        event = decode_event(fields, here.problem_of)
-    except TooLateError:
-        return []  # nor did it change anything then
-    try:
-        return here.apply(event, note)[0]
-    except InputError:
-        return []  # refused then, refused now
-
-
-def _recovered(document: Mapping[str, Any], restored: Callable[[Mapping[str, Any]], Scheduler]) -> Recovered:
-    launches = {entry["job"]: Launch(**entry) for entry in document["launches"]}
-    return Recovered(
-        restored(document),
-        Book.of(document["book"]),
-        wake=document["wake"],
-        renewed_until=document["renewed_until"],
-        launches=launches,
-        fences={(job, agent): until for job, agent, until in document.get("fences", ())},
-        time=document["time"],
-    )
-
-
-def document_of(here: Recovered) -> dict[str, Any]:
-    """Everything that a scheduler needs to go on."""
-    return {
-        "scheduler": state.dump(here.scheduler),
-        "learned": here.scheduler.table.document(),
-        "book": here.book.document(),
-        "wake": here.wake,
-        "renewed_until": here.renewed_until,
-        "launches": [
-            {
-                "job": launch.job,
-                "type": launch.type,
-                "accelerators": dict(launch.accelerators),
-                "until": launch.until,
-                "consolidated": launch.consolidated,
-                "beside": launch.beside,
-            }
-            for launch in here.launches.values()
-        ],
-        "fences": [[job, agent, until] for (job, agent), until in here.fences.items()],
-        "time": here.time,
-    }
+Clock = Callable[[], float]
 
 
 class World(Protocol):
@@ -216,156 +35,226 @@ class World(Protocol):
         """Call `round_due` at that time; replaces what was asked before."""
 
     def hurry(self) -> None:
-        """Call `take_in` soon."""
+        """Have the events that were posted taken in soon."""
+
+
+@dataclass(slots=True)
+class _Posted:
+    """An event on its way, and whom to tell."""
+
+    event: Event
+    done: Done | None = None
+
+
+@dataclass(slots=True)
+class Batch:
+    """Facts that were decided together, what they ask for, and who waits for them to be written."""
+
+    facts: list[Fact] = field(default_factory=list)
+    commands: list[tuple[Fact, Sequence[Command]]] = field(default_factory=list)
+    told: list[tuple[Done, InputError | None]] = field(default_factory=list)
+
+    def documents(self) -> list[dict[str, Any]]:
+        """The facts as the journal keeps them."""
+        return [document_of(fact) for fact in self.facts]
 
 
 class Engine:
-    """The scheduler at work: journal first, then effect, then commands. `post` is the one way in.
-
-    It does not wait for anything; a World, which it is given when it begins, does.
-    """
+    """Takes events in, one batch after the other. `post` is the one way in."""
 
     def __init__(
-        self,
-        here: Recovered,
-        journal: Journal,
-        settings: FleetSettings,
-        *,
-        clock: Callable[[], float],
-        events_between_states: int = 5_000,
+        self, state: ClusterState, journal: Journal, clock: Clock, *, facts_between_states: int = 5_000
     ) -> None:
-        self.here = here
+        self.state = state
         self.journal = journal
         self.clock = clock
-        self.fleet = Fleet(settings, clock, self.post, here.book)
+        self.records: dict[str, JobRecord] = dict(state.jobs.records)
+        """Jobs as the journal has them: what readers and agents are told."""
         self.listeners: set[Callable[[set[str]], None]] = set()
         """Called with the jobs whose records changed."""
-        self.performed: Callable[[Event, Sequence[Command]], None] | None = None
-        """Told of every event and its commands; for tests and logs."""
-        self.trouble = ""
-        """Why the last question to the policy has no answer; empty if it has one."""
+        self.witnesses: list[Callable[[Sequence[Fact]], None]] = []
+        """Called with facts that have just been written: for logs and streams of events."""
+        self.alarms: dict[str, str] = {}
+        """What is wrong at the moment, by what it is about."""
         self._queue: list[_Posted] = []
         self._world: World | None = None
+        self._executor: Executor | None = None
         self._since_state = 0
-        self._events_between_states = events_between_states
+        self._facts_between_states = facts_between_states
 
     @property
     def scheduler(self) -> Scheduler:
-        return self.here.scheduler
+        return self.state.scheduler
 
     @property
-    def book(self) -> Book:
-        return self.here.book
+    def executor(self) -> Executor:
+        assert self._executor is not None, "an engine works once it has begun"  # noqa: S101
+        return self._executor
 
     @property
     def world(self) -> World:
         assert self._world is not None, "an engine works once it has begun"  # noqa: S101
         return self._world
 
-    def begin(self, world: World) -> None:
-        """Go on where the journal ends: agents are expected back, an unanswered question is asked again."""
-        self._world = world
-        here = self.here
-        # As if no time had passed since the last event: who knows whether the machine's clock was set meanwhile?
-        asleep = max(self.clock() - here.time, 0.0)
-        self.fleet.fences.update({key: until + asleep for key, until in here.fences.items()})
-        if servers := here.servers():
-            self.fleet.expect(servers, here.launches, here.renewed_until)
-        if here.scheduler.unanswered is not None:
-            world.ask(here.scheduler.unanswered)
-        if here.wake is not None:
-            world.wake(here.wake)
+    def begin(self, world: World, executor: Executor) -> None:
+        """Continue where the journal ends: agents are expected back, an unanswered question is asked again."""
+        self._world, self._executor = world, executor
+        state = self.state
+        # As if no time had passed since the last fact: the machine's clock may have been set meanwhile.
+        asleep = max(self.clock() - state.time, 0.0)
+        fences = {key: until + asleep for key, until in state.agents.fences.items()}
+        executor.begin(list(state.agents), list(state.attempts), fences, state.renewed_until)
+        if state.scheduler.unanswered is not None:
+            world.ask(state.scheduler.unanswered)
+        if state.scheduler.wake is not None:
+            world.wake(state.scheduler.wake)
+        if self._queue:
+            world.hurry()
 
-    def post(self, event: Event, note: Note, done: Done | None = None) -> None:
-        """Have an event journaled and handled; `done` is told when it has taken effect, or why it was refused."""
-        self._queue.append(_Posted(event, note, done))
+    def post(self, event: Event, done: Done | None = None) -> None:
+        """Have an event taken in; `done` is called once its facts are written and in effect, or it was refused."""
+        self._queue.append(_Posted(event, done))
         if self._world is not None:
             self._world.hurry()
 
-    def take_in(self) -> None:
-        """Write down everything that is waiting, in one transaction; then let it take effect."""
-        batch, self._queue = self._queue, []
-        if batch:
-            now = max(self.clock(), self.here.time)
-            for posted in batch:
-                posted.event = replace(posted.event, time=now)
-            self.journal.append([_entry(posted) for posted in batch])
-            changed: set[str] = set()
-            for posted in batch:
-                changed |= self._handle(posted)
-            if changed:
-                for listener in list(self.listeners):
-                    listener(changed)
-        if not self._queue:
-            self.fleet.acknowledge()
-        self._since_state += len(batch)
-        if self._since_state >= self._events_between_states:
-            self.keep_state()
+    # ---- one batch ----
 
-    def _handle(self, posted: _Posted) -> set[str]:
-        event = posted.event
+    def prepare(self) -> Batch | None:
+        """Decide what follows from everything that has been posted; None if nothing has."""
+        posted, self._queue = self._queue, []
+        if not posted:
+            return None
+        now, batch = max(self.clock(), self.state.time), Batch()
+        for each in posted:
+            error = self._decide(replace(each.event, time=now), batch)
+            if each.done is not None:
+                batch.told.append((each.done, error))
+        return batch
+
+    def _decide(self, event: Event, batch: Batch) -> InputError | None:
         try:
-            commands, changed = self.here.apply(event, posted.note)
+            facts = self.state.take(event)
         except InputError as error:
-            posted.tell(error)
-            return set()
-        self.trouble = _trouble(event, self.trouble)
-        if self.performed is not None:
-            self.performed(event, commands)
-        if (over := leaves(event)) is not None:
-            self.fleet.closed(over)
-        for command in commands:
-            self._perform(command)
-        posted.tell(None)
+            return error
+        batch.facts += facts
+        batch.commands += [(fact, list(self.state.commands(fact))) for fact in facts]
+        return None
+
+    def write(self, batch: Batch) -> None:
+        """Make a batch durable; may be repeated after a TemporaryJournalError. Any thread may do it, one at a time."""
+        self.journal.append(batch.documents())
+
+    def perform(self, batch: Batch) -> None:
+        """Let the outside know what has been written."""
+        changed = self._publish()
+        for witness in self.witnesses:
+            witness(batch.facts)
+        for fact, commands in batch.commands:
+            self._settle(fact)
+            for command in commands:
+                self._command(command)
+        if changed:
+            for listener in list(self.listeners):
+                listener(changed)
+        for done, error in batch.told:
+            done(error)
+        self._since_state += len(batch.facts)
+
+    def _publish(self) -> set[str]:
+        jobs = self.state.jobs
+        for job in jobs.touched:
+            if job in jobs:
+                self.records[job] = jobs[job]
+        jobs.touched = set()
+        changed, self.state.changed = self.state.changed, set()
         return changed
 
-    def _perform(self, command: Command) -> None:
+    def _settle(self, fact: Fact) -> None:
+        if isinstance(fact, JobEnded):
+            self.executor.close(fact.job)
+        elif isinstance(fact, JobRequeued):
+            self.executor.withdraw(fact.job)
+
+    def _command(self, command: Command) -> None:
         match command:
             case Solve():
                 self.world.ask(command)
             case WakeAt():
                 self.world.wake(command.time)
             case Renew():
-                self.fleet.renew(command.until)
+                self.executor.renew(command.until)
             case Launch():
-                self.fleet.launch(command)
+                self.executor.launch(command)
             case Stop():
-                self.fleet.stop(command.job)
+                self.executor.stop(command.job, command.cause)
 
-    def record(self, job: str) -> Record | None:
-        """What is known of a job, also of one that is over and no longer in the book; None if there was never one."""
-        if job in self.book:
-            return self.book[job]
-        found = self.journal.find(int(job)) if job.isdecimal() else None
-        return Record.of(found) if found is not None else None
+    def take_up(self) -> None:
+        """Write down what a start brings, before anything else can follow from it."""
+        batch = self.prepare()
+        if batch is not None:
+            self.write(batch)
+            self._publish()
+
+    def take_in(self) -> None:
+        """Take in everything that was posted, and what follows from it, at once."""
+        while (batch := self.prepare()) is not None:
+            self.write(batch)
+            self.perform(batch)
+
+    # ---- time ----
 
     def round_due(self) -> None:
-        """The scheduler asked to be woken: count what all jobs have done, then let it plan.
+        """The scheduler asked to be called: count what all jobs have done, then let it plan.
 
-        During a round it only needs to know how many steps are left; how fast jobs are is told when the round is over.
+        During a round it only needs to know how many steps are left; how fast jobs are is told when the round ends.
         """
         now, ends = self.clock(), self.scheduler.round_ends
-        self.fleet.progress(rates=ends is None or now >= ends)
-        self.post(RoundDue(now), {})
+        self.executor.report(rates=ends is None or now >= ends)
+        self.post(RoundDue(now))
+
+    # ---- jobs, finished ones included ----
+
+    def record(self, job: str) -> JobRecord | None:
+        """What is known of a job; None if there was never one."""
+        if job in self.records:
+            return self.records[job]
+        found = self.journal.find(job)
+        return JobRecord.of(found) if found is not None else None
+
+    # ---- kept states ----
+
+    @property
+    def state_due(self) -> bool:
+        """Whether the state should be kept, so that a restart need not read many facts."""
+        return self._since_state >= self._facts_between_states
 
     def keep_state(self) -> None:
-        """Write the whole state down, so that a restart need not read the journal from its beginning."""
-        over = [record for record in self.book.records.values() if record.over]
-        self.journal.keep(
-            document_of(self.here),
-            [(int(record.id), record.state, record.history[-1].time, record.document()) for record in over],
-        )
-        for record in over:
-            del self.book.records[record.id]
+        """Write the whole state down, and hand finished jobs over to the journal's own table."""
         self._since_state = 0
+        finished = [record for record in self.state.jobs.records.values() if record.finished]
+        self.journal.keep(self.state.document(), self.journal.last, finished_jobs(finished))
+        self.forget(finished)
+
+    def forget(self, finished: Iterable[JobRecord]) -> None:
+        """Drop records of finished jobs that the journal's table has."""
+        for record in finished:
+            self.state.jobs.records.pop(record.id, None)
+            self.records.pop(record.id, None)
 
 
-def _trouble(event: Event, before: str) -> str:
-    if isinstance(event, SolveFailed):
-        return event.reason
-    return "" if isinstance(event, AllocationReady) else before
-
-
-def _entry(posted: _Posted) -> dict[str, Any]:
-    document = encode_event(posted.event)
-    return {**document, "note": posted.note} if posted.note else document
+def finished_jobs(records: Iterable[JobRecord]) -> list[FinishedJob]:
+    """Records of finished jobs as rows of the journal."""
+    return [
+        FinishedJob(
+            id=int(record.id),
+            state=record.state,
+            name=record.request.name,
+            template=record.request.template,
+            entity=record.request.entity or "",
+            user="",
+            submitted=record.submitted,
+            ended=record.changed,
+            document=record.document(),
+        )
+        for record in records
+    ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from gavel.core import events as core
 from gavel.core.cluster import Server
+from gavel.core.jobs import JobRequest
 
 
 class AttemptOutcome(StrEnum):
@@ -20,6 +21,15 @@ class AttemptOutcome(StrEnum):
     CRASHED = "crashed"
     LOST = "lost"
     """It ended through no fault of the job: its server is gone, its disk was full, its lease ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobsSubmitted:
+    """Jobs want to run: all of them are accepted, or none; none again if a call with this key was."""
+
+    time: float
+    requests: tuple[JobRequest, ...]
+    key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +126,8 @@ class Began:
 
 
 OwnEvent = (
-    AttemptEnded
+    JobsSubmitted
+    | AttemptEnded
     | StepsCounted
     | AgentAttached
     | AgentGone

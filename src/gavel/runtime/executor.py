@@ -5,13 +5,14 @@ An executor makes attempts start and stop as it is told and reports what happene
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from gavel.core.errors import InputError
 from gavel.core.events import Launch
 from gavel.core.jobs import Cause
+from gavel.runtime.agents import AgentRecord
 from gavel.runtime.events import Event
 
 Done = Callable[[InputError | None], None]
@@ -39,6 +40,15 @@ class AttemptStatus:
 
 class Executor(Protocol):
     """Runs attempts. Calls return at once; what comes of them is reported as events."""
+
+    def begin(
+        self,
+        agents: Iterable[AgentRecord],
+        attempts: Iterable[tuple[str, Sequence[Launch]]],
+        fences: Mapping[tuple[str, str], float],
+        renewed_until: float,
+    ) -> None:
+        """Take up what the journal says may run: agents, open attempts by job, fences, and how long leases last."""
 
     def launch(self, launch: Launch) -> None:
         """Start an attempt as soon as no earlier attempt of its job can still run."""

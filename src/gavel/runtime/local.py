@@ -64,7 +64,7 @@ async def local_cluster(
 
 async def _whole(running: Running, servers: int) -> None:
     async with asyncio.timeout(JOINING_SECONDS):
-        while len(running.engine.here.servers()) < servers:  # noqa: ASYNC110 - the engine does not tell us
+        while sum(1 for _ in running.engine.scheduler.servers()) < servers:  # noqa: ASYNC110 - the engine does not tell us
             await asyncio.sleep(0.02)
 
 

@@ -1,14 +1,15 @@
-"""`gavel serve` as a function: journal, scheduler, engine and service put together, running until told to stop."""
+"""`gavel serve` as a function: journal, state, engine and service put together, running until told to stop."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+import os
+import socket
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import grpc
 
@@ -17,121 +18,73 @@ from gavel.core.errors import GavelError, InputError
 from gavel.core.jobs import Entity
 from gavel.core.problem import Problem
 from gavel.core.problem_file import parse_entities
-from gavel.core.throughputs import Throughputs, ThroughputTable, find_table
-from gavel.estimator.learned import LearnedTable
-from gavel.policies.mechanisms import DEFAULT, check_mechanism, kind_of, mechanism_for, starts_mid_round
+from gavel.core.throughputs import Throughputs
+from gavel.journal.database import sqlite_url
+from gavel.journal.store import Journal
+from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.clock import SteadyClock
-from gavel.runtime.clockwork import Clockwork, Solver
-from gavel.runtime.engine import Engine, recover
-from gavel.runtime.fleet import FleetSettings
-from gavel.runtime.journal import Journal, sqlite_url
+from gavel.runtime.configuration import Configurator, Scheduling, ServeSettings, settings_document
+from gavel.runtime.driver import Driver, Solver
+from gavel.runtime.engine import Clock, Engine
+from gavel.runtime.events import Began, SettingsGiven
+from gavel.runtime.fleet import Fleet, FleetSettings, Identity
 from gavel.runtime.logs import Logs
+from gavel.runtime.recovery import recover
 from gavel.runtime.service import Service
-from gavel.scheduler import state
-from gavel.scheduler.machine import Scheduler, Settings
-from gavel.scheduler.patience import Patience
-from gavel.scheduler.rounds import Mechanism
-from gavel.wire import DEFAULT_ADDRESS, SERVER_OPTIONS
+from gavel.runtime.state import Retries
+from gavel.runtime.upgrade import upgrading
+from gavel.version import __version__
+from gavel.wire import SERVER_OPTIONS
 from gavel.wire import gavel_pb2_grpc as stubs
 from gavel.workload.rows import Source
+
+__all__ = ["FleetSettings", "Running", "Scheduling", "ServeSettings", "build_engine", "read_entities", "serving"]
 
 MOST_CALLS_AT_ONCE = 100_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServeSettings:
-    """Everything that a scheduler is told when it starts."""
-
-    listen: str = DEFAULT_ADDRESS
-    folder: Path = Path("gavel-state")
-    """Journal and logs."""
-    journal: str | None = None
-    """A database instead of the folder's own, as an SQLAlchemy address."""
-    policy: str = "max_min_fairness"
-    agnostic: bool = False
-    space_sharing: bool = False
-    mechanism: str = DEFAULT
-    round_seconds: float = 360.0
-    min_seconds_between_allocations: float = 0.0
-    restart_seconds: float = 10.0
-    """What a restart costs jobs of templates for which it has not been measured."""
-    patience: Patience = field(default_factory=Patience)
-    """How long jobs wait for each other; other than usual where time is compressed."""
-    solve_limit_seconds: float = 60.0
-    """A solve that takes longer is given up: the old allocation stays in force, and the next round asks again."""
-    throughputs: str = "builtin"
-    profiled: tuple[str, ...] = ()
-    """Tables that `gavel profile` has written: what they say counts as measured."""
-    entities: Mapping[str, Entity] = field(default_factory=dict)
-    log_megabytes: float = 16.0
-    fleet: FleetSettings = field(default_factory=FleetSettings)
+def open_journal(settings: ServeSettings, *, table: Throughputs | None = None) -> Journal:
+    """The journal that settings name, in a new term; one of an earlier format is upgraded."""
+    url = settings.journal or sqlite_url(settings.folder / "journal.sqlite")
+    upgrade = upgrading(settings.scheduling, Configurator(settings.scheduling, table))
+    return Journal.open(url, holder=holder(), wait_seconds=settings.wait_seconds, upgrade=upgrade)
 
 
-def fresh_scheduler(settings: ServeSettings, table: Throughputs) -> Scheduler:
-    """A scheduler to which nothing has happened yet."""
-    return Scheduler(table, _mechanism(settings), _rounds(settings), entities=settings.entities)
+def holder() -> str:
+    """Who we are, for other schedulers on the same journal."""
+    return f"{socket.gethostname()} (process {os.getpid()})"
 
 
 def build_engine(
     settings: ServeSettings,
     journal: Journal,
     *,
-    clock: Callable[[], float] | None = None,
+    clock: Clock | None = None,
     table: Throughputs | None = None,
-    events_between_states: int = 5_000,
+    facts_between_states: int = 5_000,
 ) -> Engine:
-    """An engine with the state that the journal tells; a table is one to use instead of that of the settings.
+    """An engine with the state that the journal tells; settings that differ from those in force are its first event.
 
-    Without a clock it has a SteadyClock.
+    A table is one to use instead of that of the settings. Without a clock it has a SteadyClock.
     """
     find_policy(settings.policy)
     check_mechanism(settings.mechanism, resumed_by="a scheduler")
-    base = find_table(settings.throughputs)
-    profiled = [find_table(name) for name in settings.profiled]
-
-    def fresh() -> Scheduler:
-        return fresh_scheduler(settings, table or _with(LearnedTable(base), profiled))
-
-    def restored(document: Mapping[str, Any]) -> Scheduler:
-        mechanism = _mechanism(settings)
-        kind = document["scheduler"]["mechanism"]["kind"]
-        if kind != kind_of(mechanism):
-            raise InputError(
-                f"what is in {settings.folder} was planned by {kind}, and --policy and --mechanism now ask for another "
-                "way; start with what it was begun with, or with another --folder"
-            )
-        learned = table or _with(LearnedTable.of(base, document["learned"]), profiled)
-        return state.restore(document["scheduler"], learned, mechanism, _rounds(settings), entities=settings.entities)
-
-    here = recover(journal, fresh, restored)
-    clock = clock or SteadyClock(not_before=here.time)
-    return Engine(here, journal, settings.fleet, clock=clock, events_between_states=events_between_states)
+    scheduling = settings.scheduling
+    retries = Retries(first_seconds=settings.fleet.retry_seconds, longest_seconds=settings.fleet.longest_retry_seconds)
+    state = recover(journal, Configurator(scheduling, table), retries)
+    clock = clock or SteadyClock(not_before=state.time)
+    engine = Engine(state, journal, clock, facts_between_states=facts_between_states)
+    engine.post(Began(clock(), __version__, journal.term, holder()))
+    engine.post(SettingsGiven(clock(), holder(), settings_document(scheduling)))
+    engine.take_up()
+    return engine
 
 
-def _with(table: LearnedTable, profiled: Sequence[ThroughputTable]) -> LearnedTable:
-    for figures in profiled:
-        table.begin_with(figures)
-    return table
-
-
-def _mechanism(settings: ServeSettings) -> Mechanism:
-    policy = find_policy(settings.policy)
-    return mechanism_for(
-        policy, settings.mechanism, agnostic=settings.agnostic, forgiving=True, patience=settings.patience
-    )
-
-
-def _rounds(settings: ServeSettings) -> Settings:
-    return Settings(
-        round_seconds=settings.round_seconds,
-        space_sharing=settings.space_sharing,
-        min_seconds_between_allocations=settings.min_seconds_between_allocations,
-        start_mid_round=starts_mid_round(settings.mechanism),
-        solve_patience_seconds=min(1.0, settings.round_seconds / 4),
-        restart_seconds=settings.restart_seconds,
-        open_entities=not settings.entities,
-    )
+def fleet_for(engine: Engine, settings: FleetSettings) -> Fleet:
+    """The executor that works through agents."""
+    identity = Identity(engine.journal.cluster, engine.journal.term)
+    return Fleet(settings, identity, engine.clock, engine.post, engine.records)
 
 
 def _solver(settings: ServeSettings) -> Solver:
@@ -151,6 +104,7 @@ class Running:
     """A scheduler that is up."""
 
     engine: Engine
+    fleet: Fleet
     address: str
     work: asyncio.Task[None]
     """Ends only with an error."""
@@ -162,36 +116,38 @@ async def serving(
 ) -> AsyncIterator[Running]:
     """Start a scheduler; on leaving, its state is kept and everything is closed."""
     settings.folder.mkdir(parents=True, exist_ok=True)
-    with Journal(settings.journal or sqlite_url(settings.folder / "journal.sqlite")) as journal:
+    with open_journal(settings, table=table) as journal:
         engine = build_engine(settings, journal, table=table)
-        clockwork = Clockwork(engine, solver or _solver(settings), solve_limit_seconds=settings.solve_limit_seconds)
+        fleet = fleet_for(engine, settings.fleet)
+        driver = Driver(engine, fleet, solver or _solver(settings), solve_limit_seconds=settings.solve_limit_seconds)
         logs = Logs(settings.folder / "logs", limit=int(settings.log_megabytes * 2**20))
-        options = [
-            *SERVER_OPTIONS,
-            ("grpc.server.max_pending_requests", MOST_CALLS_AT_ONCE),
-            ("grpc.server.max_pending_requests_hard_limit", MOST_CALLS_AT_ONCE),
-            ("grpc.so_reuseport", 0),
-        ]
-        server = grpc.aio.server(options=options)
-        service = Service(clockwork, logs, find_policy(settings.policy))
+        server = grpc.aio.server(options=_OPTIONS)
+        service = Service(driver, fleet, logs, find_policy(settings.policy))
         stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
         address = _bind(server, settings.listen)
-        work = asyncio.create_task(clockwork.run())
+        work = asyncio.create_task(driver.run())
         await server.start()
         try:
-            yield Running(engine, address, work)
+            yield Running(engine, fleet, address, work)
         finally:
             await server.stop(grace=0.2)
-            work.cancel()
+            driver.stop()
             with contextlib.suppress(asyncio.CancelledError, GavelError):
                 await work
-            engine.keep_state()
+
+
+_OPTIONS = [
+    *SERVER_OPTIONS,
+    ("grpc.server.max_pending_requests", MOST_CALLS_AT_ONCE),
+    ("grpc.server.max_pending_requests_hard_limit", MOST_CALLS_AT_ONCE),
+    ("grpc.so_reuseport", 0),
+]
 
 
 def _bind(server: grpc.aio.Server, listen: str) -> str:
     host, _, port = listen.rpartition(":")
     if not host or not port.isdecimal():
-        raise InputError(f"--listen {listen}: write HOST:PORT, for example {DEFAULT_ADDRESS}")
+        raise InputError(f"--listen {listen}: write HOST:PORT, for example 127.0.0.1:7077")
     try:
         bound = server.add_insecure_port(listen)
     except RuntimeError as error:

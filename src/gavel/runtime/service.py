@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import AsyncIterator, Iterable, Sequence
+import json
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import grpc
-from google.protobuf.json_format import MessageToDict
 
 from gavel.core.errors import InputError
-from gavel.core.events import JobCancelled, JobSubmitted
-from gavel.core.jobs import JobSpec
-from gavel.limits import LARGEST, LONGEST_SECONDS, at_most
+from gavel.core.events import JobCancelled
+from gavel.journal.finished import FinishedQuery
 from gavel.policies.policy import Policy
-from gavel.runtime.book import OVER, Record
-from gavel.runtime.clockwork import Clockwork
-from gavel.runtime.fleet import RefusedError
+from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent, unpack_request
+from gavel.runtime.api_wire import pack_cluster, pack_detail, pack_job, unpack_states
+from gavel.runtime.driver import Driver
+from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, UndrainAsked
+from gavel.runtime.facts import Fact, document_of, jobs_of, server_of
+from gavel.runtime.fleet import Fleet, RefusedError
+from gavel.runtime.jobs import FINISHED, JobRecord
 from gavel.runtime.logs import Logs
-from gavel.runtime.template import default_template
+from gavel.runtime.messages import (
+    Ack,
+    Draining,
+    FromAgentFrame,
+    Heartbeat,
+    Hello,
+    Refused,
+    TaskEnded,
+    TaskLog,
+    TaskStarted,
+    ToAgent,
+    ToAgentFrame,
+)
+from gavel.runtime.requests import checked
+from gavel.runtime.timeline import sentence
 from gavel.runtime.views import cluster_view, job_detail, job_view, steps_done
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
@@ -29,19 +47,26 @@ Context = grpc.aio.ServicerContext[Any, Any]
 CHUNK = 256 * 2**10
 FOLLOW_SECONDS = 0.2
 REFRESH_SECONDS = 1.0
+PAGE = 1_000
+"""Finished jobs that are read at once."""
+AT_ONCE = 100
+"""Jobs that are put into an answer before others get their turn."""
+OPERATOR = "operator"
+"""Who asks for a drain, as long as the service does not know its callers."""
 
 
 class Stream:
     """The way to one agent: messages wait here until they are sent."""
 
-    def __init__(self) -> None:
+    def __init__(self, term: int) -> None:
         self.heard = 0
         """The highest number read from the agent."""
+        self._term = term
         self._queue: asyncio.Queue[pb.ToAgent | None] = asyncio.Queue()
 
-    def send(self, message: pb.ToAgent) -> None:
-        message.heard = self.heard  # leases count from here, however long the queue is
-        self._queue.put_nowait(message)
+    def send(self, message: ToAgent) -> None:
+        # Leases count from what was heard now, however long the queue is.
+        self._queue.put_nowait(pack_to_agent(ToAgentFrame(message, self._term, self.heard)))
 
     def close(self) -> None:
         self._queue.put_nowait(None)
@@ -54,59 +79,50 @@ class Stream:
 class Service(stubs.GavelServicer):
     """The scheduler as others see it."""
 
-    def __init__(self, clockwork: Clockwork, logs: Logs, policy: Policy) -> None:
-        self._clockwork = clockwork
-        self._engine = engine = clockwork.engine
+    def __init__(self, driver: Driver, fleet: Fleet, logs: Logs, policy: Policy) -> None:
+        self._driver = driver
+        self._engine = engine = driver.engine
+        self._fleet = fleet
         self._logs = logs
         self._policy = policy
         self._started = engine.clock()
-        self._submitting: dict[str, tuple[list[str], asyncio.Future[None]]] = {}
-        """Requests by key that are being written down; one that is repeated meanwhile waits for the first."""
 
-    # ---- clients ----
+    # ---- jobs ----
 
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: N802
-        engine, book = self._engine, self._engine.book
-        if request.key in self._submitting:
-            ids, written = self._submitting[request.key]
-            await asyncio.shield(written)
-            return pb.SubmitReply(ids=ids)
-        if request.key and request.key in book.keys:
-            return pb.SubmitReply(ids=book.keys[request.key])
-        entities = None if engine.scheduler.settings.open_entities else engine.scheduler.entities
+        scheduler = self._engine.scheduler
+        entities = None if scheduler.settings.open_entities else scheduler.entities
+        key = request.key or uuid4().hex
         try:
-            jobs = [checked(job, self._policy, entities) for job in request.jobs]
+            jobs = tuple(checked(unpack_request(job), self._policy, entities) for job in request.jobs)
+            # A client that hangs up changes nothing.
+            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key)))
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        first = book.next_number
-        book.next_number += len(jobs)  # nobody else gets these numbers while the journal is written
-        ids = [str(first + offset) for offset in range(len(jobs))]
-        entries = [
-            (JobSubmitted(engine.clock(), spec_of(name, job)), _note(job, request.key))
-            for name, job in zip(ids, jobs, strict=True)
-        ]
-        written = asyncio.ensure_future(self._clockwork.post(*entries))
-        if request.key:
-            self._submitting[request.key] = ids, written
-            written.add_done_callback(lambda _: self._submitting.pop(request.key, None))
-        await asyncio.shield(written)  # a client that hangs up changes nothing
-        return pb.SubmitReply(ids=ids)
+        return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.JobList:  # noqa: N802
-        engine = self._engine
         records = [await self._find(job, context) for job in request.ids]
-        going = [record for record in records if not record.over]
+        going = [record for record in records if not record.finished]
         if going:
-            await self._clockwork.post(*((JobCancelled(engine.clock(), record.id), {}) for record in going))
-        return pb.JobList(jobs=[job_view(engine, record) for record in records])
+            await self._driver.post(*(JobCancelled(self._engine.clock(), record.id) for record in going))
+        return pb.JobList(jobs=[self._view(await self._find(job, context)) for job in request.ids])
 
     async def List(self, request: pb.JobQuery, context: Context) -> pb.JobList:  # noqa: N802
         for job in request.ids:
             await self._find(job, context)
-        return pb.JobList(jobs=[job_view(self._engine, record) for record in self._matching(request)])
+        records, following = await self._matching(request)
+        reply = pb.JobList(next=following)
+        for part in _parts(records):
+            reply.jobs.extend([self._view(record) for record in part])
+            await asyncio.sleep(0)
+        return reply
 
     async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.JobDetail:  # noqa: N802
-        return job_detail(self._engine, await self._find(request.id, context))
+        return pack_detail(job_detail(self._engine, self._fleet, await self._find(request.id, context)))
+
+    def _view(self, record: JobRecord) -> pb.JobView:
+        return pack_job(job_view(self._engine, self._fleet, record))
 
     async def Watch(self, request: pb.JobQuery, context: Context) -> AsyncIterator[pb.JobUpdate]:  # noqa: N802
         for job in request.ids:
@@ -122,9 +138,9 @@ class Service(stubs.GavelServicer):
         self._engine.listeners.add(notice)
         try:
             told: dict[str, float] = {}
-            for record in self._matching(request):
-                told[record.id] = steps_done(self._engine, record)
-                yield pb.JobUpdate(job=job_view(self._engine, record))
+            for record in (await self._matching(request))[0]:
+                told[record.id] = steps_done(self._fleet, record)
+                yield pb.JobUpdate(job=self._view(record))
             yield pb.JobUpdate(caught_up=True)
             while True:
                 try:
@@ -137,18 +153,18 @@ class Service(stubs.GavelServicer):
                 for job in due:
                     found = self._engine.record(job) if not wanted or job in wanted else None
                     if found is not None:
-                        told[job] = steps_done(self._engine, found)
-                        yield pb.JobUpdate(job=job_view(self._engine, found))
+                        told[job] = steps_done(self._fleet, found)
+                        yield pb.JobUpdate(job=self._view(found))
         finally:
             self._engine.listeners.discard(notice)
 
     def _further(self, told: dict[str, float]) -> set[str]:
         """Running jobs that have made steps since a watcher was last told."""
-        book = self._engine.book
+        records = self._engine.records
         return {
             job
-            for job in self._engine.fleet.attempts
-            if job in told and job in book and steps_done(self._engine, book[job]) != told[job]
+            for job in self._fleet.attempts
+            if job in told and job in records and steps_done(self._fleet, records[job]) != told[job]
         }
 
     async def Logs(self, request: pb.LogsRequest, context: Context) -> AsyncIterator[pb.LogChunk]:  # noqa: N802
@@ -157,137 +173,210 @@ class Service(stubs.GavelServicer):
         offset, tail = request.offset, request.tail
         while True:
             record = self._engine.record(request.id)
-            over = record is None or record.over
+            finished = record is None or record.finished
             begin, data = self._logs.read(request.id, request.rank, offset=offset, tail=tail)
             for start in range(0, len(data), CHUNK):
                 yield pb.LogChunk(data=data[start : start + CHUNK], offset=begin + start)
             offset, tail = begin + len(data), 0
-            if not request.follow or (over and not data):
+            if not request.follow or (finished and not data):
                 return
             await asyncio.sleep(FOLLOW_SECONDS)
 
-    async def Cluster(self, request: pb.ClusterRequest, context: Context) -> pb.ClusterView:  # noqa: ARG002, N802
-        view = cluster_view(self._engine, self._started)
-        view.policy = view.policy or self._policy.name
-        return view
-
-    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
-        try:
-            return pb.DrainReply(jobs=self._engine.fleet.drain(request.agent))
-        except RefusedError as error:
-            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-
-    async def _find(self, job: str, context: Context) -> Record:
-        record = self._engine.record(job)
+    async def _find(self, job: str, context: Context) -> JobRecord:
+        record = self._engine.records.get(job) or await asyncio.to_thread(self._engine.record, job)
         if record is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no job {job!r}; `gavel jobs --all` lists them")
         return record
 
-    def _matching(self, query: pb.JobQuery) -> list[Record]:
-        """Oldest first; of those that are over and no longer in the book, the journal knows."""
-        engine = self._engine
+    async def _matching(self, query: pb.JobQuery) -> tuple[list[JobRecord], str]:
+        """The jobs that a query asks for, oldest first, and where the next page of finished ones begins."""
+        states = unpack_states(query.states)
         if query.ids:
-            found: Iterable[Record] = filter(None, map(engine.record, query.ids))
-        else:
-            found = list(engine.book.records.values())
-            if not query.states or set(query.states) & set(OVER):
-                kept = engine.journal.over(states=query.states, limit=query.limit)
-                found = [*map(Record.of, reversed(kept)), *found]
-        chosen = {
-            record.id: record
-            for record in found
-            if (not query.states or record.state in query.states)
-            and (not record.over or record.history[-1].time >= query.ended_after)
-        }
+            return [record for job in query.ids if (record := self._engine.record(job)) is not None], ""
+        found = [] if query.after else [*filter(_wanted(query), self._engine.records.values())]
+        following = ""
+        if not states or states & FINISHED:
+            kept, following = await self._finished(query)
+            found += kept
+        chosen = {record.id: record for record in found if not states or record.state in states}
         ordered = sorted(chosen.values(), key=lambda record: int(record.id))
-        return ordered[-query.limit :] if query.limit else ordered
+        return (ordered[-query.limit :] if query.limit else ordered), following
+
+    async def _finished(self, query: pb.JobQuery) -> tuple[list[JobRecord], str]:
+        """A page of finished jobs from the journal; all of them if no limit is given."""
+        wanted = FinishedQuery(
+            states=[state for state in unpack_states(query.states) if state in FINISHED],
+            names=list(query.names),
+            entity=query.entity or None,
+            ended_after=query.ended_after or None,
+            limit=query.limit or PAGE,
+            after=_key(query.after),
+        )
+        found: list[JobRecord] = []
+        while True:
+            page = await asyncio.to_thread(self._engine.journal.finished, wanted)
+            found += [JobRecord.of(job.document) for job in page.jobs]
+            if query.limit or page.next is None:
+                return found, "" if page.next is None else f"{page.next[0]!r}:{page.next[1]}"
+            wanted = replace(wanted, after=page.next)
+
+    # ---- servers ----
+
+    async def Cluster(self, request: pb.ClusterRequest, context: Context) -> pb.ClusterView:  # noqa: ARG002, N802
+        identity = self._fleet.identity
+        view = cluster_view(self._engine, self._fleet)
+        return pack_cluster(view, started=self._started, cluster=identity.cluster, term=identity.term)
+
+    async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
+        now = self._engine.clock()
+        return await self._operate(DrainAsked(now, request.agent, OPERATOR, request.now), request.agent, context)
+
+    async def Undrain(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
+        return await self._operate(UndrainAsked(self._engine.clock(), request.agent, OPERATOR), request.agent, context)
+
+    async def RemoveServer(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
+        return await self._operate(ForgetAsked(self._engine.clock(), request.agent, OPERATOR), request.agent, context)
+
+    async def _operate(self, event: Event, agent: str, context: Context) -> pb.DrainReply:
+        known = self._engine.state.agents.named(agent) is not None
+        try:
+            await self._driver.post(event)
+        except InputError as error:
+            code = grpc.StatusCode.FAILED_PRECONDITION if known else grpc.StatusCode.NOT_FOUND
+            await context.abort(code, str(error))
+        servers = [server for server in cluster_view(self._engine, self._fleet).servers if server.agent == agent]
+        jobs = {job: None for server in servers for job in server.jobs}
+        return pb.DrainReply(jobs=list(jobs), state=servers[0].state if servers else "removed")
+
+    async def Events(self, request: pb.EventsRequest, context: Context) -> AsyncIterator[pb.EventLine]:  # noqa: N802
+        await context.send_initial_metadata(())
+        queue: asyncio.Queue[pb.EventLine] = asyncio.Queue()
+        last = self._engine.journal.last
+
+        def notice(facts: Sequence[Fact]) -> None:
+            first = self._engine.journal.last - len(facts) + 1
+            for number, fact in enumerate(facts, start=first):
+                if number > last and _about(fact, request):
+                    queue.put_nowait(_line(number, fact.time, document_of(fact)))
+
+        if request.follow:
+            self._engine.witnesses.append(notice)
+        try:
+            for line in await asyncio.to_thread(self._past, request, last):
+                yield line
+            while request.follow:
+                yield await queue.get()
+        finally:
+            if request.follow:
+                self._engine.witnesses.remove(notice)
+
+    def _past(self, request: pb.EventsRequest, last: int) -> list[pb.EventLine]:
+        """The newest facts that are asked for, oldest first."""
+        found = self._engine.journal.facts(
+            until=last,
+            job=request.job or None,
+            server=request.server or None,
+            since=request.since or None,
+            newest_first=True,
+            limit=request.limit or PAGE,
+        )
+        return [_line(entry.number, entry.time, entry.document) for entry in reversed(list(found))]
 
     # ---- agents ----
 
-    async def Attach(self, requests: AsyncIterator[pb.FromAgent], context: Context) -> AsyncIterator[pb.ToAgent]:  # noqa: ARG002, N802
-        first = await anext(aiter(requests))
-        stream, name = Stream(), first.hello.name
+    async def Attach(self, requests: AsyncIterator[pb.FromAgent], context: Context) -> AsyncIterator[pb.ToAgent]:  # noqa: N802
+        first = unpack_from_agent(await anext(aiter(requests)))
+        if first is None or not isinstance(first.message, Hello):
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of an agent is its hello")
+            return
+        hello, stream = first.message, Stream(self._fleet.identity.term)
         stream.heard = first.number
         try:
-            self._engine.fleet.attach(first.hello, stream)
+            self._fleet.attach(hello, stream)
         except RefusedError as refusal:
-            yield pb.ToAgent(refused=pb.Refused(reason=str(refusal), retry=refusal.retry))
+            refused = Refused(reason=str(refusal), retry=refusal.retry)
+            yield pack_to_agent(ToAgentFrame(refused, self._fleet.identity.term))
             return
-        reader = asyncio.create_task(self._listen(name, requests, stream))
+        reader = asyncio.create_task(self._listen(hello.agent, requests, stream))
         try:
             async for message in stream.messages():
                 yield message
         finally:
             reader.cancel()
-            self._engine.fleet.detached(name, stream)
+            self._fleet.detached(hello.agent, stream)
 
-    async def _listen(self, name: str, requests: AsyncIterator[pb.FromAgent], stream: Stream) -> None:
+    async def _listen(self, agent: str, requests: AsyncIterator[pb.FromAgent], stream: Stream) -> None:
         """Take in what an agent says until it says no more."""
-        fleet = self._engine.fleet
         try:
-            async for message in requests:
-                stream.heard = max(stream.heard, message.number)
-                if name in fleet.members:
-                    self._hear(name, message, stream)
+            async for packed in requests:
+                frame = unpack_from_agent(packed)
+                stream.heard = max(stream.heard, packed.number)
+                member = self._fleet.members.get(agent)
+                if frame is not None and member is not None and member.link is stream:
+                    self._hear(agent, frame, stream)
         finally:
             stream.close()
 
-    def _hear(self, name: str, message: pb.FromAgent, stream: Stream) -> None:
-        fleet, number = self._engine.fleet, message.number
-        match message.WhichOneof("message"):
-            case "heartbeat":
-                fleet.heartbeat(name, message.heartbeat)
-            case "started":
-                fleet.started(name, message.started)
-            case "ended":
-                fleet.ended(name, message.ended, lambda: stream.send(pb.ToAgent(ack=pb.Ack(number=number))))
-                self._clockwork.hurry()
-            case "log":
-                log = message.log
-                self._logs.append(log.job, log.rank, log.attempt, log.begin, log.data)
-            case "draining":
-                fleet.drain(name)
+    def _hear(self, agent: str, frame: FromAgentFrame, stream: Stream) -> None:
+        match frame.message:
+            case Heartbeat() as heartbeat:
+                self._fleet.heartbeat(agent, heartbeat)
+            case TaskStarted() as started:
+                self._fleet.started(agent, started)
+            case TaskEnded() as ended:
+                self._fleet.ended(agent, ended, lambda: stream.send(Ack(frame.number)))
+            case TaskLog() as log:
+                self._keep_log(log)
+            case Draining():
+                self._fleet.draining(agent)
+            case Hello():
+                pass  # once is enough
+
+    def _keep_log(self, log: TaskLog) -> None:
+        if log.job.isdecimal():  # it becomes part of a path
+            self._logs.append(log.job, log.rank, log.attempt, log.begin, log.data)
+            if self._logs.trouble:
+                self._engine.alarms["logs"] = f"what jobs print is not kept: {self._logs.trouble}"
+            else:
+                self._engine.alarms.pop("logs", None)
 
 
-def checked(request: pb.JobRequest, policy: Policy, entities: Sequence[str] | None) -> pb.JobRequest:
-    """A request with its defaults filled in, or a sentence about what is wrong with it.
+def _wanted(query: pb.JobQuery) -> Any:
+    """Whether a record in memory is asked for, its state aside."""
+    names, entity, after = set(query.names), query.entity, query.ended_after
 
-    `entities` are those that jobs may belong to; None: any.
-    """
-    job = pb.JobRequest()
-    job.CopyFrom(request)
-    name = f"job {job.name!r}" if job.name else "the job"
-    if not job.command or not job.command[0]:
-        raise InputError(f"{name} has no command; say what to run")
-    job.workers = job.workers or 1
-    job.weight = job.weight or 1.0
-    job.template = job.template or default_template(job.command)
-    for field in ("steps", "weight", "deadline_seconds"):
-        value = getattr(job, field)
-        most = LONGEST_SECONDS if field == "deadline_seconds" else LARGEST
-        if not 0 <= value <= most:
-            raise InputError(f"{name}: {field} is {value}; it must be a positive number, {at_most(most)}")
-    if job.entity and entities is not None and job.entity not in entities:
-        raise InputError(f"{name}: there is no entity {job.entity!r}; known: {', '.join(entities) or 'none'}")
-    if "steps" in policy.needs and not job.steps:
-        raise InputError(f"{name} does not say how many steps it makes, and the policy {policy.name} needs to know")
-    return job
+    def wanted(record: JobRecord) -> bool:
+        return (
+            (not names or record.request.name in names)
+            and (not entity or record.request.entity == entity)
+            and (not record.finished or record.changed >= after)
+        )
+
+    return wanted
 
 
-def spec_of(name: str, job: pb.JobRequest) -> JobSpec:
-    """A job as the scheduler knows it."""
-    return JobSpec(
-        name,
-        job.template,
-        job.workers,
-        job.steps or math.nan,
-        job.weight,
-        job.entity or None,
-        job.deadline_seconds or None,
-        tuple(job.types) or None,
+def _key(text: str) -> tuple[float, int] | None:
+    """Where a page of finished jobs begins, as the page before it said."""
+    ended, _, job = text.partition(":")
+    try:
+        return (float(ended), int(job)) if text else None
+    except ValueError:
+        return None
+
+
+def _parts(records: Sequence[JobRecord]) -> Iterator[Iterable[JobRecord]]:
+    for start in range(0, len(records), AT_ONCE):
+        yield records[start : start + AT_ONCE]
+
+
+def _about(fact: Fact, request: pb.EventsRequest) -> bool:
+    return (not request.job or request.job in jobs_of(fact)) and (
+        not request.server or request.server == server_of(fact)
     )
 
 
-def _note(job: pb.JobRequest, key: str) -> dict[str, Any]:
-    note: dict[str, Any] = {"request": MessageToDict(job)}
-    return {**note, "key": key} if key else note
+def _line(number: int, time: float, document: Any) -> pb.EventLine:
+    text = sentence(document["kind"], document["fact"])
+    return pb.EventLine(
+        number=number, time=time, kind=document["kind"], text=text, document=json.dumps(document, allow_nan=False)
+    )

@@ -28,6 +28,7 @@ from gavel.runtime.events import (
     DrainAsked,
     Event,
     ForgetAsked,
+    JobsSubmitted,
     SettingsGiven,
     StepsCounted,
     UndrainAsked,
@@ -134,6 +135,16 @@ class ClusterState:
     def _note(self, fact: Fact) -> None:
         self.evolve(fact)
         self._facts.append(fact)
+
+    def _submitted(self, event: JobsSubmitted) -> None:
+        if event.key in self.jobs.keys:
+            return
+        first = self.jobs.next_number
+        specs = [request.spec(str(first + offset)) for offset, request in enumerate(event.requests)]
+        for spec in specs:
+            self.scheduler.check(spec)
+        for spec, request in zip(specs, event.requests, strict=True):
+            self._schedule(core.JobSubmitted(event.time, spec, request, event.key))
 
     def _cancel(self, event: core.JobCancelled) -> None:
         record = self.jobs.get(event.job)
@@ -340,7 +351,8 @@ def _scheduler_document(scheduler: Scheduler) -> dict[str, Any]:
 
 _OWN = get_args(OwnFact)
 _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
-    core.JobCancelled: ClusterState._cancel,  # noqa: SLF001 - its own table
+    JobsSubmitted: ClusterState._submitted,  # noqa: SLF001 - its own table
+    core.JobCancelled: ClusterState._cancel,  # noqa: SLF001
     AttemptEnded: ClusterState._attempt_ended,  # noqa: SLF001
     StepsCounted: ClusterState._count,  # noqa: SLF001
     AgentAttached: ClusterState._attached,  # noqa: SLF001

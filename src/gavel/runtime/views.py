@@ -1,139 +1,187 @@
-"""What the service tells of jobs and servers: the book, the scheduler and the agents' latest words put together."""
+"""What the live system tells of jobs and servers: records, scheduler and agents put together, as plain values.
+
+One set of views for the command line, the API and pages.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from gavel.policies.mechanisms import trouble_of
-from gavel.runtime.book import Record
+from gavel.runtime.agents import AgentRecord
 from gavel.runtime.engine import Engine
+from gavel.runtime.fleet import Fleet
+from gavel.runtime.jobs import JobRecord, JobState
 from gavel.scheduler import snapshot
+from gavel.scheduler.machine import Scheduler
 from gavel.version import __version__
-from gavel.wire import gavel_pb2 as pb
 
 
-def job_view(engine: Engine, record: Record) -> pb.JobView:
+@dataclass(frozen=True, slots=True)
+class JobView:
     """A job in a few figures."""
-    roster = engine.scheduler.roster
+
+    record: JobRecord
+    reason: str
+    """Why it is in its state."""
+    steps_done: float
+    restarts: int
+    received: Mapping[str, float]
+    """Seconds by type."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobDetail:
+    """Everything about a job."""
+
+    job: JobView
+    rates: Mapping[str, float] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
+    limit: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerView:
+    """A server, also one that takes no work."""
+
+    name: str
+    agent: str
+    type: str
+    accelerators: int
+    free: int
+    state: str
+    """connected, away, draining, drained or lost."""
+    since: float
+    reason: str
+    jobs: tuple[str, ...]
+    last_heard: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """Servers, types and what is going on."""
+
+    servers: tuple[ServerView, ...]
+    types: tuple[snapshot.TypeView, ...]
+    policy: str
+    objective: float
+    round_seconds: float
+    round_ends: float
+    queued: int
+    running: int
+    time: float
+    version: str
+    trouble: str
+    alarms: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+
+def job_view(engine: Engine, fleet: Fleet, record: JobRecord) -> JobView:
+    """A job as its owner sees it."""
+    scheduler = engine.scheduler
     received, restarts = record.received, record.restarts
-    if record.id in roster:
-        slot = roster.slot_of[record.id]
-        seconds = engine.scheduler.received_until(slot, engine.clock()).tolist()
-        received = {kind: part for kind, part in zip(engine.scheduler.types, seconds, strict=True) if part}
-        restarts = int(roster.restarts[slot])
-    last = record.history[-1]
-    return pb.JobView(
-        id=record.id,
-        request=record.request,
-        state=last.state,  # type: ignore[arg-type] # an enum is a number here
-        reason=_reason(engine, record),
-        submitted=record.submitted,
-        changed=last.time,
-        ended=last.time if record.over else 0.0,
-        steps_done=steps_done(engine, record),
-        type=record.type,
-        places=[pb.Place(server=name, accelerators=count) for name, count in record.places.items()],
-        beside=record.beside,
-        attempts=record.attempts,
-        failures=record.failures,
-        restarts=restarts,
-        received=received,
-    )
+    if not record.finished and record.id in scheduler.roster:
+        slot = scheduler.roster.slot_of[record.id]
+        seconds = scheduler.received_until(slot, engine.clock()).tolist()
+        received = {kind: part for kind, part in zip(scheduler.types, seconds, strict=True) if part}
+        restarts = int(scheduler.roster.restarts[slot])
+    return JobView(record, _reason(engine, record), steps_done(fleet, record), restarts, received)
 
 
-def steps_done(engine: Engine, record: Record) -> float:
-    """As last heard: while a job runs, its agent knows more than the book."""
-    attempt = engine.fleet.attempts.get(record.id)
-    return attempt.steps if attempt is not None and attempt.steps is not None else record.steps_done
+def steps_done(fleet: Fleet, record: JobRecord) -> float:
+    """As last heard: while a job runs, its agent knows more than the journal."""
+    attempt = fleet.attempts.get(record.id)
+    return record.steps_done if record.finished or attempt is None or attempt.steps is None else attempt.steps
 
 
-def _reason(engine: Engine, record: Record) -> str:
-    """Why a job is in its state; a job that nobody can run yet is told why."""
-    if record.over or record.state == pb.RUNNING or record.failures:
+def _reason(engine: Engine, record: JobRecord) -> str:
+    """Why a job is in its state; a job that nothing can run yet is told why."""
+    if record.finished or record.state is JobState.RUNNING or record.failures:
         return record.history[-1].reason
-    allowed = set(record.request.types)
-    sizes = [
-        floor.capacity
-        for kind, floor in zip(engine.scheduler.types, engine.scheduler.floors, strict=True)
-        if not allowed or kind in allowed
-    ]
-    workers = record.request.workers
-    if not any(sizes):
+    allowed, workers = set(record.request.types), record.request.workers
+    most = _largest(engine.scheduler, allowed)
+    if not most:
         return "there is no accelerator that it may use yet"
-    if workers > max(sizes):
-        return f"it wants {workers} workers, and no type that it may use has more than {max(sizes)} accelerators"
-    if engine.trouble and engine.scheduler.allocation is None:
-        return f"the policy has no answer: {engine.trouble}"
+    if workers > most:
+        return f"it wants {workers} workers, and no type that it may use has more than {most} accelerators"
+    if engine.state.trouble and engine.scheduler.allocation is None:
+        return f"the policy has no answer: {engine.state.trouble}"
     return record.history[-1].reason
 
 
-def job_detail(engine: Engine, record: Record) -> pb.JobDetail:
+def _largest(scheduler: Scheduler, allowed: set[str]) -> int:
+    """The accelerators of the largest type that a job may use."""
+    kinds = zip(scheduler.types, scheduler.floors, strict=True)
+    return max((floor.capacity for kind, floor in kinds if not allowed or kind in allowed), default=0)
+
+
+def job_detail(engine: Engine, fleet: Fleet, record: JobRecord) -> JobDetail:
     """Everything about a job."""
-    detail = pb.JobDetail(
-        job=job_view(engine, record),
-        history=[pb.Transition(time=t.time, state=t.state, reason=t.reason) for t in record.history],  # type: ignore[arg-type]
-    )
-    if record.id in engine.scheduler.roster:
-        detail.rates.update(engine.scheduler.rates_of(record.id))
-        view = next(job for job in snapshot.take(engine.scheduler, engine.clock()).jobs if job.id == record.id)
-        detail.shares.update(view.shares or {})
-        detail.limit = view.limit or ""
-    return detail
+    view = job_view(engine, fleet, record)
+    if record.finished or record.id not in engine.scheduler.roster:
+        return JobDetail(view)
+    shares, limit = snapshot.meant_for(engine.scheduler, record.id)
+    return JobDetail(view, engine.scheduler.rates_of(record.id), shares or {}, limit or "")
 
 
-def cluster_view(engine: Engine, started: float) -> pb.ClusterView:
+def cluster_view(engine: Engine, fleet: Fleet) -> ClusterView:
     """Servers, types and what is going on."""
-    now = engine.clock()
-    seen = snapshot.take(engine.scheduler, now)
-    allocation = seen.allocation
-    return pb.ClusterView(
-        servers=_servers(engine, seen.servers),
-        types=[
-            pb.TypeView(
-                name=kind.name,
-                accelerators=kind.accelerators,
-                busy=kind.busy,
-                price=kind.price or 0.0,
-                given_seconds=kind.given_seconds,
-            )
-            for kind in seen.types
-            if kind.accelerators
-        ],
-        policy=allocation.policy if allocation else "",
+    scheduler, now = engine.scheduler, engine.clock()
+    allocation = snapshot.allocation_view(scheduler)
+    running = sum(len(run.members) for run in scheduler.placed)
+    return ClusterView(
+        servers=_servers(engine, fleet),
+        types=tuple(kind for kind in snapshot.type_views(scheduler, now) if kind.accelerators),
+        policy=allocation.policy if allocation else str(engine.state.settings.get("policy", "max_min_fairness")),
         objective=allocation.objective if allocation else 0.0,
-        round_seconds=seen.round_seconds,
-        round_ends=seen.round_ends or 0.0,
-        queued=seen.waiting,
-        running=seen.running,
+        round_seconds=scheduler.settings.round_seconds,
+        round_ends=scheduler.round_ends or 0.0,
+        queued=len(scheduler.roster) - running,
+        running=running,
         time=now,
-        started=started,
         version=__version__,
-        trouble=engine.trouble or trouble_of(engine.scheduler.mechanism),
-        ignored=seen.learned.get("ignored", ()),
+        trouble=engine.state.trouble or trouble_of(scheduler.mechanism),
+        alarms=tuple(engine.alarms.values()),
+        ignored=tuple(scheduler.table.document().get("ignored", ())),
     )
 
 
-def _servers(engine: Engine, seen: Iterable[snapshot.ServerView]) -> list[pb.ServerView]:
+def _servers(engine: Engine, fleet: Fleet) -> tuple[ServerView, ...]:
     """Those of every agent that is known, also of agents whose servers take no work."""
-    at_work = {server.name: server for server in seen}
-    views = []
-    for member in engine.fleet.members.values():
-        for server in member.servers.values():
-            here = at_work.get(server.name)
-            views.append(
-                pb.ServerView(
-                    name=server.name,
-                    agent=member.name,
-                    type=server.type,
-                    accelerators=server.accelerators,
-                    free=here.free if here else 0,
-                    state=member.state,
-                    jobs=here.jobs if here else _jobs_at(engine, member.name),
-                    last_heard=member.heard_at,
-                )
-            )
-    return views
+    at_work = {server.name: server for server in snapshot.server_views(engine.scheduler)}
+    return tuple(
+        _server(fleet, record, at_work.get(server.name), server.name, server.type, server.accelerators)
+        for record in engine.state.agents
+        for server in record.servers
+    )
 
 
-def _jobs_at(engine: Engine, agent: str) -> list[str]:
-    return [attempt.job for attempt in engine.fleet.attempts.values() if attempt.part_at(agent)]
+def _server(
+    fleet: Fleet, record: AgentRecord, here: snapshot.ServerView | None, name: str, kind: str, size: int
+) -> ServerView:
+    member = fleet.members.get(record.agent)
+    attempts = fleet.by_agent.get(record.agent, {}).values()
+    running = {attempt.job for attempt in attempts if name in attempt.launch.accelerators}
+    used = sum(attempt.launch.accelerators[name] for attempt in attempts if name in attempt.launch.accelerators)
+    jobs = here.jobs if here else tuple(sorted(running, key=int))
+    return ServerView(
+        name=name,
+        agent=record.name,
+        type=kind,
+        accelerators=size,
+        free=here.free if here and not record.draining else max(size - used, 0),
+        state=_state(record, attached=member is not None and member.link is not None, empty=not jobs and not running),
+        since=record.since,
+        reason=record.reason,
+        jobs=jobs,
+        last_heard=member.heard_at if member else record.since,
+    )
+
+
+def _state(record: AgentRecord, *, attached: bool, empty: bool) -> str:
+    if record.lost:
+        return "lost"
+    if record.draining:
+        return "drained" if empty else "draining"
+    return "connected" if attached else "away"

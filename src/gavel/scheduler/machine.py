@@ -176,6 +176,12 @@ class Scheduler:
         """When the scheduler plans next; None if nothing runs and no job waits for anything."""
         return self._round_ends
 
+    def servers(self) -> Iterable[Server]:
+        """Every server that is counted on."""
+        for kind, floor in zip(self.types, self.floors, strict=True):
+            for name, size, _ in floor.servers():
+                yield Server(name, kind, size)
+
     @property
     def templates(self) -> list[str]:
         """What jobs run, by profile."""
@@ -342,14 +348,18 @@ class Scheduler:
         self._problem_base = None
         self._changed = True
 
-    def _submitted(self, event: JobSubmitted) -> None:
-        job = event.job
+    def check(self, job: JobSpec) -> None:
+        """Refuse a job that cannot be accepted; changes nothing."""
         if job.id in self.roster:
             raise InputError(f"job {job.id!r} is known already")
         self._check_entity(job)
         profile = (job.template, job.workers, job.types)
         if profile not in self._profiles:
-            self._rates_of([profile])  # refuses an unknown template before anything changes
+            self._rates_of([profile])  # refuses an unknown template
+
+    def _submitted(self, event: JobSubmitted) -> None:
+        job = event.job
+        self.check(job)
         self._note(JobQueued(event.time, job, event.request, event.key))
         self._look_for_work(event.time, self.roster.slot_of[job.id])
 

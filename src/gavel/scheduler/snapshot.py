@@ -139,8 +139,8 @@ _VIEWS = (JobView, Place, ServerView, TypeView, AllocationView)
 def take(scheduler: Scheduler, time: float) -> Snapshot:
     """Look at a scheduler; what runs is counted as having run until `time`."""
     places = _places(scheduler)
-    servers = tuple(_servers(scheduler))
-    types = tuple(_types(scheduler, time))
+    servers = tuple(server_views(scheduler))
+    types = tuple(type_views(scheduler, time))
     return Snapshot(
         time=time,
         round_seconds=scheduler.settings.round_seconds,
@@ -148,7 +148,7 @@ def take(scheduler: Scheduler, time: float) -> Snapshot:
         jobs=tuple(_jobs(scheduler, time, places)),
         servers=servers,
         types=types,
-        allocation=_allocation(scheduler),
+        allocation=allocation_view(scheduler),
         running=len(places),
         waiting=len(scheduler.roster) - len(places),
         accelerators=sum(kind.accelerators for kind in types),
@@ -218,7 +218,19 @@ def _meant(allocation: Allocation | None) -> tuple[dict[str, dict[str, float]], 
     )
 
 
-def _servers(scheduler: Scheduler) -> list[ServerView]:
+def meant_for(scheduler: Scheduler, job: str) -> tuple[dict[str, float] | None, str | None]:
+    """The shares that the allocation in force gives a job, and what keeps it from more; None if it came later."""
+    allocation = scheduler.allocation
+    if allocation is None or job not in allocation.problem.jobs.ids:
+        return None, None
+    number = int(allocation.classes.of_job[allocation.problem.jobs.ids.index(job)])
+    types = [kind.name for kind in allocation.problem.types]
+    shares = dict(zip(types, allocation.class_shares[number].tolist(), strict=True))
+    return shares, str(allocation.class_limits[number])
+
+
+def server_views(scheduler: Scheduler) -> list[ServerView]:
+    """Every server that takes work, and what runs there."""
     jobs: dict[str, list[str]] = {}
     for run, where in scheduler.placed.items():
         for name in where:
@@ -230,7 +242,8 @@ def _servers(scheduler: Scheduler) -> list[ServerView]:
     ]
 
 
-def _types(scheduler: Scheduler, time: float) -> list[TypeView]:
+def type_views(scheduler: Scheduler, time: float) -> list[TypeView]:
+    """Every type, as in use at that time."""
     busy: Floats = np.zeros(len(scheduler.types))
     for run in scheduler.placed:
         busy[run.type_index] += run.workers
@@ -244,7 +257,8 @@ def _types(scheduler: Scheduler, time: float) -> list[TypeView]:
     ]
 
 
-def _allocation(scheduler: Scheduler) -> AllocationView | None:
+def allocation_view(scheduler: Scheduler) -> AllocationView | None:
+    """The allocation in force."""
     allocation, at = scheduler.allocation, scheduler.allocated_at
     if allocation is None or at is None:
         return None

@@ -127,11 +127,23 @@ def restore(
     scheduler.accelerator_seconds = state.accelerator_seconds
     for name, value in read_items(COUNTERS, state.counters, "a scheduler").items():
         setattr(scheduler, name, value)
-    mechanism.restore(state.mechanism, state.runs)
-    # States of earlier versions were written before the mechanism was told of the latest plan.
-    gone = [run for run in state.runs if run not in scheduler.placed]
-    mechanism.account(Elapsed(0.0, scheduler.placed.keys(), list(scheduler.placed), gone))
+    _take_up(scheduler, state)
     return scheduler
+
+
+def _take_up(scheduler: Scheduler, state: _State) -> None:
+    """Give the mechanism what it had written down; one of another kind begins with the allocation in force."""
+    mechanism = scheduler.mechanism
+    if state.mechanism.get("kind") == mechanism.dump(RunNumbers()).get("kind"):
+        mechanism.restore(state.mechanism, state.runs)
+        gone = [run for run in state.runs if run not in scheduler.placed]
+    else:
+        gone = []
+        scheduler._changed = True
+        if scheduler.allocation is not None:
+            mechanism.adopt(scheduler.allocation, scheduler._slots_of(scheduler.allocation.problem.jobs.ids))
+    # States of earlier versions were written before the mechanism was told of the latest plan.
+    mechanism.account(Elapsed(0.0, scheduler.placed.keys(), list(scheduler.placed), gone))
 
 
 def _read(document: Any, table: Throughputs, settings: Settings) -> _State:

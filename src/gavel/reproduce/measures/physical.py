@@ -22,9 +22,10 @@ from gavel.policies.registry import allocate, find_policy
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
 from gavel.runtime.fleet import FleetSettings
+from gavel.runtime.jobs import JobState
 from gavel.runtime.local import EMULATED_PROGRAM, local_cluster
 from gavel.runtime.server import Running, ServeSettings
-from gavel.runtime.views import job_view
+from gavel.runtime.views import JobView, job_view
 from gavel.scheduler.machine import Settings
 from gavel.scheduler.patience import Patience
 from gavel.sim.simulate import simulate
@@ -204,7 +205,7 @@ async def _live(trace: Trace, plan: Plan, contender: Contender) -> list[float]:
         async with local_cluster(settings, servers, Path(name), time_scale=plan.time_scale) as running:
             ids = await _submit(running, trace, plan, program)
             views = await _all_over(running, ids, plan)
-    return [(view.ended - view.submitted) * plan.time_scale for view in views]
+    return [(view.record.changed - view.record.submitted) * plan.time_scale for view in views]
 
 
 def _compressed(patience: Patience, time_scale: float) -> Patience:
@@ -228,16 +229,16 @@ async def _submit(running: Running, trace: Trace, plan: Plan, program: Path) -> 
     return ids
 
 
-async def _all_over(running: Running, ids: list[str], plan: Plan) -> list[pb.JobView]:
-    engine, book = running.engine, running.engine.book
+async def _all_over(running: Running, ids: list[str], plan: Plan) -> list[JobView]:
+    engine, records = running.engine, running.engine.records
     try:
         async with asyncio.timeout(plan.limit_seconds):
-            while any(job in book and not book[job].over for job in ids):  # noqa: ASYNC110 - the book does not tell us
+            while any(job in records and not records[job].finished for job in ids):  # noqa: ASYNC110 - it does not tell us
                 await asyncio.sleep(0.1)
     except TimeoutError:
         raise GavelError(f"the live run was not over after {plan.limit_seconds:g} s") from None
-    views = [job_view(engine, record) for record in map(engine.record, ids) if record is not None]
-    if len(views) < len(ids) or any(view.state != pb.COMPLETED for view in views):
+    views = [job_view(engine, running.fleet, record) for record in map(engine.record, ids) if record is not None]
+    if len(views) < len(ids) or any(view.record.state is not JobState.COMPLETED for view in views):
         raise GavelError("some jobs of the live run did not complete")
     return views
 

@@ -1,0 +1,152 @@
+"""Settings as the journal keeps them, and the scheduler that they make."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gavel.core.errors import InputError
+from gavel.core.jobs import Entity
+from gavel.core.plain import from_plain, plain_record
+from gavel.core.throughputs import Throughputs, ThroughputTable, find_table
+from gavel.estimator.learned import LearnedTable
+from gavel.policies.mechanisms import DEFAULT, mechanism_for, starts_mid_round
+from gavel.policies.registry import find_policy
+from gavel.runtime.fleet import FleetSettings
+from gavel.scheduler import state
+from gavel.scheduler.machine import Scheduler, Settings
+from gavel.scheduler.patience import Patience
+from gavel.scheduler.rounds import Mechanism
+from gavel.wire import DEFAULT_ADDRESS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheduling:
+    """The settings that decisions depend on; they are part of the journal."""
+
+    policy: str = "max_min_fairness"
+    agnostic: bool = False
+    space_sharing: bool = False
+    mechanism: str = DEFAULT
+    round_seconds: float = 360.0
+    min_seconds_between_allocations: float = 0.0
+    restart_seconds: float = 10.0
+    """What a restart costs jobs of templates for which it has not been measured."""
+    patience: Patience = field(default_factory=Patience)
+    """How long jobs wait for each other; other than usual where time is compressed."""
+    throughputs: str = "builtin"
+    profiled: tuple[str, ...] = ()
+    """Tables that `gavel profile` has written: what they say counts as measured."""
+    entities: Mapping[str, Entity] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeSettings:
+    """Everything that a scheduler is told when it starts."""
+
+    listen: str = DEFAULT_ADDRESS
+    folder: Path = Path("gavel-state")
+    """Journal and logs."""
+    journal: str | None = None
+    """A database instead of the folder's own, as an SQLAlchemy address."""
+    wait_seconds: float = 0.0
+    """How long to wait for another scheduler on the same journal to end."""
+    policy: str = "max_min_fairness"
+    agnostic: bool = False
+    space_sharing: bool = False
+    mechanism: str = DEFAULT
+    round_seconds: float = 360.0
+    min_seconds_between_allocations: float = 0.0
+    restart_seconds: float = 10.0
+    patience: Patience = field(default_factory=Patience)
+    solve_limit_seconds: float = 60.0
+    """A solve that takes longer is given up: the old allocation stays in force, and the next round asks again."""
+    throughputs: str = "builtin"
+    profiled: tuple[str, ...] = ()
+    entities: Mapping[str, Entity] = field(default_factory=dict)
+    log_megabytes: float = 16.0
+    fleet: FleetSettings = field(default_factory=FleetSettings)
+
+    @property
+    def scheduling(self) -> Scheduling:
+        """Those of them that decisions depend on."""
+        return Scheduling(**{name: getattr(self, name) for name in Scheduling.__slots__})
+
+
+def settings_document(settings: Scheduling) -> dict[str, Any]:
+    """Settings as plain data."""
+    return plain_record(settings)
+
+
+class Configurator:
+    """Makes schedulers from settings in the journal.
+
+    What those name may be gone since: a table's file, a module with a mechanism. Then what the present settings name
+    takes its place; for what is past it makes no difference who would decide now.
+    """
+
+    def __init__(self, present: Scheduling, table: Throughputs | None = None) -> None:
+        self._present = present
+        self._table = table
+        """One to use instead of those that settings name."""
+
+    def fresh(self, settings: Mapping[str, Any]) -> Scheduler:
+        wanted = from_plain(Scheduling, settings)
+        table = self._table or _with_profiles(LearnedTable(self._base(wanted)), self._profiled(wanted))
+        return Scheduler(table, self._mechanism(wanted), rounds(wanted), entities=wanted.entities)
+
+    def restored(self, settings: Mapping[str, Any], document: Mapping[str, Any]) -> Scheduler:
+        wanted = from_plain(Scheduling, settings)
+        learned = self._table or _with_profiles(
+            LearnedTable.of(self._base(wanted), document["learned"]), self._profiled(wanted)
+        )
+        return state.restore(
+            document["scheduler"], learned, self._mechanism(wanted), rounds(wanted), entities=wanted.entities
+        )
+
+    def _base(self, wanted: Scheduling) -> ThroughputTable:
+        try:
+            return find_table(wanted.throughputs)
+        except InputError:
+            return find_table(self._present.throughputs)
+
+    def _profiled(self, wanted: Scheduling) -> list[ThroughputTable]:
+        try:
+            return [find_table(name) for name in wanted.profiled]
+        except InputError:
+            return [find_table(name) for name in self._present.profiled]
+
+    def _mechanism(self, wanted: Scheduling) -> Mechanism:
+        try:
+            return mechanism(wanted)
+        except InputError:
+            return mechanism(self._present)
+
+
+def _with_profiles(table: LearnedTable, profiled: Sequence[ThroughputTable]) -> LearnedTable:
+    for figures in profiled:
+        table.begin_with(figures)
+    return table
+
+
+def mechanism(settings: Scheduling) -> Mechanism:
+    """A new mechanism for these settings."""
+    policy = find_policy(settings.policy)
+    return mechanism_for(
+        policy, settings.mechanism, agnostic=settings.agnostic, forgiving=True, patience=settings.patience
+    )
+
+
+def rounds(settings: Scheduling) -> Settings:
+    """How the scheduler works under these settings."""
+    return Settings(
+        round_seconds=settings.round_seconds,
+        space_sharing=settings.space_sharing,
+        min_seconds_between_allocations=settings.min_seconds_between_allocations,
+        start_mid_round=starts_mid_round(settings.mechanism),
+        solve_patience_seconds=min(1.0, settings.round_seconds / 4),
+        restart_seconds=settings.restart_seconds,
+        open_entities=not settings.entities,
+    )

@@ -1,0 +1,177 @@
+"""Wall time for an engine: one asyncio task takes events in, a timer calls rounds, threads write and ask the policy."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from gavel.core.allocation import Allocation
+from gavel.core.errors import GavelError, InputError
+from gavel.core.events import AllocationReady, Solve, SolveFailed
+from gavel.core.problem import Problem
+from gavel.journal.errors import TemporaryJournalError
+from gavel.runtime.engine import Engine
+from gavel.runtime.events import Event
+from gavel.runtime.executor import Done, Executor
+
+Solver = Callable[[Problem], Allocation]
+Result = TypeVar("Result")
+logger = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.25
+STANDSTILL_SECONDS = 1.0
+"""A scheduler that comes this much too late to a tick stood still itself, and heard no agent meanwhile."""
+GIVING_UP_SECONDS = 1.0
+"""How long after its time limit a policy may still come to an end by itself."""
+RETRY_SECONDS = (0.1, 2.0)
+"""Pauses before a write is tried again: the first, and the longest."""
+
+
+class Driver:
+    """Drives an engine; all but the policy and the journal happens in one event loop, so nothing needs a lock."""
+
+    def __init__(
+        self, engine: Engine, executor: Executor, solver: Solver, *, solve_limit_seconds: float = 60.0
+    ) -> None:
+        self.engine = engine
+        self.executor = executor
+        self._solver = solver
+        self._limit = solve_limit_seconds
+        self._policy = _thread("policy")
+        self._writer = _thread("journal")
+        self._something = asyncio.Event()
+        self._stopping = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._asked: set[asyncio.Future[None]] = set()
+
+    async def run(self) -> None:
+        """Work until `stop`; ends with an error if the journal can never be written again."""
+        self.engine.begin(self, self.executor)
+        ticker = asyncio.create_task(self._tick())
+        work = asyncio.create_task(self._work())
+        try:
+            await asyncio.wait({ticker, work}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (work, ticker):
+                if task.done():
+                    task.result()
+        finally:
+            for task in (work, ticker):
+                task.cancel()
+            await asyncio.gather(work, ticker, return_exceptions=True)
+            if self._timer is not None:
+                self._timer.cancel()
+            self._policy.shutdown(wait=False, cancel_futures=True)
+            self._writer.shutdown(wait=True)
+
+    def stop(self) -> None:
+        """End after the batch that is being written; the state is kept."""
+        self._stopping = True
+        self._something.set()
+
+    async def _work(self) -> None:
+        while not self._stopping:
+            await self._something.wait()
+            self._something.clear()
+            batch = self.engine.prepare()
+            if batch is not None:
+                if batch.facts:
+                    await self._written(lambda: self.engine.write(batch))  # noqa: B023 - awaited here
+                self.engine.perform(batch)
+            if self.engine.state_due:
+                await self._written(self.engine.keep_state)
+            await asyncio.sleep(0)  # let others speak, so that many events share one transaction
+        await self._written(self.engine.keep_state)
+
+    async def _written(self, write: Callable[[], Result]) -> Result:
+        """Write to the journal, as long as it takes: until then nothing is acknowledged and nothing starts or stops."""
+        pause, longest = RETRY_SECONDS
+        while True:
+            try:
+                result = await asyncio.get_running_loop().run_in_executor(self._writer, write)
+            except TemporaryJournalError as error:
+                if self._stopping:
+                    raise
+                if "journal" not in self.engine.alarms:
+                    logger.error("the journal cannot be written, trying again: %s", error)  # noqa: TRY400 - no trace
+                self.engine.alarms["journal"] = str(error)
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, longest)
+            else:
+                if self.engine.alarms.pop("journal", None):
+                    logger.warning("the journal is written again")
+                return result
+
+    async def post(self, *events: Event) -> None:
+        """Have events taken in, and wait until they have taken effect; InputError if one is refused."""
+        futures = [asyncio.get_running_loop().create_future() for _ in events]
+        for event, future in zip(events, futures, strict=True):
+            self.engine.post(event, _resolving(future))
+        await asyncio.gather(*futures)
+
+    def hurry(self) -> None:
+        self._something.set()
+
+    def wake(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay = max(at - self.engine.clock(), 0.0)
+        self._timer = asyncio.get_running_loop().call_later(delay, self.engine.round_due)
+
+    def ask(self, solve: Solve) -> None:
+        task = asyncio.ensure_future(self._answer(solve))
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+
+    async def _answer(self, solve: Solve) -> None:
+        """Ask the policy in its thread: a slow one delays no round, and one without an answer is left behind.
+
+        Solvers end by themselves when time is up; what is waited for longer is a policy that does not ask them.
+        """
+        engine, loop = self.engine, asyncio.get_running_loop()
+        thread = self._policy
+        try:
+            asked = loop.run_in_executor(thread, self._solver, solve.problem)
+            allocation = await asyncio.wait_for(asked, self._limit + GIVING_UP_SECONDS)
+        except TimeoutError:
+            if self._policy is thread:
+                thread.shutdown(wait=False, cancel_futures=True)
+                self._policy = _thread("policy")
+            reason = f"no answer within the time limit of {self._limit:g} s"
+            engine.post(SolveFailed(engine.clock(), solve.number, reason))
+        except GavelError as error:
+            engine.post(SolveFailed(engine.clock(), solve.number, str(error)))
+        except Exception as error:  # noqa: BLE001 - a bug in a policy must not stop the cluster
+            engine.post(SolveFailed(engine.clock(), solve.number, f"a bug in the policy: {error!r}"))
+        else:
+            engine.post(AllocationReady(engine.clock(), solve.number, allocation))
+
+    async def _tick(self) -> None:
+        last = self.engine.clock()
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            now = self.engine.clock()
+            late = now - last - TICK_SECONDS
+            if late > STANDSTILL_SECONDS:
+                logger.warning("the scheduler stood still for %.1f s", late)
+                self.executor.excuse(late)
+            last = now
+            self.executor.tick()
+
+
+def _thread(name: str) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(1, thread_name_prefix=name)
+
+
+def _resolving(future: asyncio.Future[None]) -> Done:
+    def done(error: InputError | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(None)
+        else:
+            future.set_exception(error)
+
+    return done

@@ -1,0 +1,45 @@
+"""The state that a journal tells: the last one kept, and every fact after it. Nothing is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from gavel.core.codec import kind_of
+from gavel.core.errors import InputError
+from gavel.core.events import SolveFailed
+from gavel.core.facts import AllocationAdopted
+from gavel.journal.queries import Reader
+from gavel.runtime.facts import fact_of
+from gavel.runtime.state import ClusterState, Configure, Retries
+
+ADOPTED = kind_of(AllocationAdopted)
+
+
+def recover(
+    journal: Reader, configure: Configure, retries: Retries | None = None, *, until: int | None = None
+) -> ClusterState:
+    """The state after the last fact, or after the fact with the number `until`."""
+    kept = journal.latest(at=until)
+    if kept is None:
+        number, state = 0, ClusterState(configure, retries)
+    else:
+        number, document = kept
+        state = ClusterState.of(document, configure, retries)
+    for entry in journal.facts(after=number, until=until):
+        apply(state, entry.document)
+    state.jobs.touched.clear()
+    state.changed.clear()
+    return state
+
+
+def apply(state: ClusterState, document: Mapping[str, Any]) -> None:
+    """Let a fact from the journal take effect."""
+    try:
+        fact = fact_of(document, state.problem_of)
+    except InputError as error:
+        if document["kind"] != ADOPTED:
+            raise
+        # Written by a version that posed the question differently. The next round asks again.
+        fact = SolveFailed(document["time"], document["fact"]["number"], f"its answer cannot be read any more: {error}")
+    state.evolve(fact)

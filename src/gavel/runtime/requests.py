@@ -1,0 +1,34 @@
+"""What users ask for, checked by the scheduler: defaults filled in, or a sentence about what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from gavel.core.errors import InputError
+from gavel.core.jobs import JobRequest
+from gavel.limits import LARGEST, LONGEST_SECONDS, at_most
+from gavel.policies.policy import Policy
+from gavel.runtime.template import default_template
+
+
+def checked(request: JobRequest, policy: Policy, entities: Collection[str] | None) -> JobRequest:
+    """A request with its defaults filled in. `entities` are those that jobs may belong to; None: any."""
+    name = f"job {request.name!r}" if request.name else "the job"
+    if not request.command or not request.command[0]:
+        raise InputError(f"{name} has no command; say what to run")
+    job = replace(
+        request,
+        workers=request.workers or 1,
+        weight=request.weight or 1.0,
+        template=request.template or default_template(request.command),
+    )
+    for field, most in (("steps", LARGEST), ("weight", LARGEST), ("deadline_seconds", LONGEST_SECONDS)):
+        value = getattr(job, field)
+        if value is not None and not 0 <= value <= most:
+            raise InputError(f"{name}: {field} is {value}; it must be a positive number, {at_most(most)}")
+    if job.entity and entities is not None and job.entity not in entities:
+        raise InputError(f"{name}: there is no entity {job.entity!r}; known: {', '.join(entities) or 'none'}")
+    if "steps" in policy.needs and not job.steps:
+        raise InputError(f"{name} does not say how many steps it makes, and the policy {policy.name} needs to know")
+    return job

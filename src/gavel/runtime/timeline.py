@@ -1,0 +1,107 @@
+"""Facts as sentences: a timeline that people read. Works on documents, so any reader of a journal can use it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Fact = Mapping[str, Any]
+MOST_NAMED = 6
+"""Jobs named in one sentence."""
+
+
+def sentence(kind: str, fact: Fact) -> str:
+    """What a fact says, for people."""
+    tell = _SENTENCES.get(kind)
+    return kind.replace("_", " ") if tell is None else tell(fact)
+
+
+def _queued(fact: Fact) -> str:
+    job, request = fact["job"], fact.get("request") or {}
+    name = f" ({request['name']})" if request.get("name") else ""
+    workers = f", {job['workers']} workers" if job["workers"] > 1 else ""
+    return f"job {job['id']}{name} was submitted: {job['template']}{workers}"
+
+
+def _ended(fact: Fact) -> str:
+    return f"job {fact['job']} {fact['outcome']}: {fact['reason']}"
+
+
+def _planned(fact: Fact) -> str:
+    parts = [f"{_runs(fact['started'])} started"] if fact.get("started") else []
+    parts += [f"{_runs(fact['moved'])} moved within a type"] if fact.get("moved") else []
+    parts += [f"{_runs(fact['stopped'])} stopped ({_causes(fact['stopped'])})"] if fact.get("stopped") else []
+    what = "; ".join(parts) or "everything continues"
+    return f"{'during the round' if fact.get('mid_round') else 'round'}: {what}"
+
+
+def _runs(runs: Sequence[Fact]) -> str:
+    jobs = [job for run in runs for job in run["jobs"]]
+    shown = ", ".join(jobs[:MOST_NAMED])
+    more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
+    return f"job{'s' if len(jobs) > 1 else ''} {shown}{more}"
+
+
+def _causes(runs: Sequence[Fact]) -> str:
+    texts = dict.fromkeys(str(run["cause"].get("text") or run["cause"]["code"]) for run in runs)
+    return ", ".join(list(texts)[:MOST_NAMED])
+
+
+def _joined(fact: Fact) -> str:
+    offers = ", ".join(f"{server['accelerators']} {server['type']}" for server in fact["servers"])
+    return f"agent {fact['name']} joined with {offers}"
+
+
+def _lost(fact: Fact) -> str:
+    fenced = fact.get("fences")
+    what = f"; job{'s' if len(fenced) > 1 else ''} {', '.join(fenced)} may still run there" if fenced else ""
+    return f"an agent was lost: {fact['reason']}{what}"
+
+
+def _removed(fact: Fact) -> str:
+    stopped = fact.get("stopped")
+    jobs = f"; job{'s' if len(stopped) > 1 else ''} {', '.join(stopped)} stopped" if stopped else ""
+    return f"server {fact['server']} takes no more work: {fact['cause'].get('text') or fact['cause']['code']}{jobs}"
+
+
+def _settings(fact: Fact) -> str:
+    before, after = fact.get("before") or {}, fact["after"]
+    if not before:
+        return f"first settings by {fact['by']}: policy {after.get('policy', 'max_min_fairness')}"
+    changes = [
+        f"{name} {before.get(name, 'default')} → {after.get(name, 'default')}"
+        for name in sorted({*before, *after})
+        if before.get(name) != after.get(name)
+    ]
+    return f"settings changed by {fact['by']}: {', '.join(changes)}"
+
+
+_SENTENCES: dict[str, Callable[[Fact], str]] = {
+    "job_queued": _queued,
+    "job_ended": _ended,
+    "job_requeued": lambda fact: f"job {fact['job']} waits again: {fact['reason']}",
+    "jobs_progressed": lambda fact: f"{len(fact['jobs'])} jobs counted their steps",
+    "rate_measured": lambda fact: f"job {fact['job']} made {fact['rate']:.4g} steps a second on {fact['type']}",
+    "restart_measured": lambda fact: f"a restart cost job {fact['job']} {fact['seconds']:.1f} s",
+    "server_added": lambda fact: f"server {fact['server']['name']} takes work",
+    "server_closed": lambda fact: f"server {fact['server']} starts nothing new",
+    "server_reopened": lambda fact: f"server {fact['server']} takes work again",
+    "server_removed": _removed,
+    "solve_asked": lambda fact: f"the policy was asked (solve {fact['number']})",
+    "solve_failed": lambda fact: f"the policy has no answer: {fact['reason']}",
+    "allocation_adopted": lambda fact: f"the policy's answer is in force (solve {fact['number']})",
+    "round_planned": _planned,
+    "time_passed": lambda _: "time was accounted for",
+    "wake_set": lambda fact: f"the scheduler will look again ({fact['why']})",
+    "slept": lambda _: "nothing can run",
+    "settings_changed": _settings,
+    "scheduler_started": lambda fact: f"a scheduler of version {fact['version']} started (term {fact['term']})",
+    "attempt_closed": lambda fact: (
+        f"attempt {fact['attempt']} of job {fact['job']} ended: {fact.get('reason') or fact['outcome']}"
+    ),
+    "agent_joined": _joined,
+    "agent_lost": _lost,
+    "agent_draining": lambda fact: f"an agent takes no new work, asked by {fact['by']}",
+    "agent_undrained": lambda fact: f"an agent takes work again, asked by {fact['by']}",
+    "agent_forgotten": lambda fact: f"an agent was removed from the list by {fact['by']}",
+}
