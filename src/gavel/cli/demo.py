@@ -139,16 +139,11 @@ async def _look_on(running: Running, ids: list[str], *, quiet: bool) -> None:
         said = ""
         while True:
             records = [engine.records[job] for job in ids]
-            if quiet or all(record.finished for record in records) or engine.clock() - started > LIMIT_SECONDS:
-                if (
-                    quiet
-                    and not all(record.finished for record in records)
-                    and engine.clock() - started < LIMIT_SECONDS
-                ):
-                    await asyncio.sleep(0.2)
-                    continue
+            if all(record.finished for record in records) or engine.clock() - started > LIMIT_SECONDS:
                 return
-            if err.is_terminal:
+            if quiet:
+                pass
+            elif err.is_terminal:
                 live.update(_picture(running, records), refresh=True)
             elif (line := _line(records)) != said:
                 print(line, file=sys.stderr, flush=True)
