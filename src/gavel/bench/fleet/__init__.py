@@ -1,1 +1,1 @@
-"""A modelled fleet that measures a real scheduler from outside: agents, clients and watchers in processes of their own."""
+"""A modelled fleet that measures a real scheduler from outside; agents, clients and watchers are own processes."""

@@ -267,7 +267,7 @@ class ModelledAgent:
 async def _read(call: Any) -> pb.ToAgent:
     message = await call.read()
     if not isinstance(message, pb.ToAgent):
-        raise EOFError("the scheduler hung up")
+        raise EOFError("the scheduler hung up")  # noqa: TRY004 - the library's mark of an ended stream
     return message
 
 

@@ -74,9 +74,7 @@ def started(start: pb.Start) -> list[pb.FromAgent]:
 def ended(progress: Progress, *, done: bool, reason: str) -> list[pb.FromAgent]:
     """One message for each rank: it has done all its steps, or left when asked to."""
     how = pb.TaskEnded.DONE if done else pb.TaskEnded.LEFT
-    return [
-        pb.FromAgent(ended=pb.TaskEnded(status=status, how=how, reason=reason)) for status in _statuses([progress])
-    ]
+    return [pb.FromAgent(ended=pb.TaskEnded(status=status, how=how, reason=reason)) for status in _statuses([progress])]
 
 
 def _statuses(running: Iterable[Progress]) -> list[pb.TaskStatus]:

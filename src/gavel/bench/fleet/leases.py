@@ -43,9 +43,7 @@ def rounds_of(leases: Sequence[tuple[float, float]], round_seconds: float) -> Ro
     firsts = [min(received for received, _ in group) for group in groups]
     announced = [group[0][1] for group in groups]
     late = [
-        max(received - end, 0.0)
-        for end, group in zip(announced, groups[1:], strict=False)
-        for received, _ in group
+        max(received - end, 0.0) for end, group in zip(announced, groups[1:], strict=False) for received, _ in group
     ]
     waits = tuple(first - end for end, first in zip(announced, firsts[1:], strict=False))
     spread = [received - first for first, group in zip(firsts, groups, strict=True) for received, _ in group]

@@ -1,4 +1,4 @@
-"""What a fleet benchmark asks of a scheduler: how many agents, jobs, templates and watchers, and the named scenarios."""
+"""What a fleet benchmark asks of a scheduler: agents, jobs, templates and watchers, and the named scenarios."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import Any
 from gavel.bench.fleet.leases import rounds_of, spread_of
 from gavel.bench.fleet.listing import measure_listing
 from gavel.bench.fleet.load import Load
-from gavel.bench.fleet.processes import Helper, SchedulerProcess, helper, scheduler_process
+from gavel.bench.fleet.processes import Helper, SchedulerProcess, helper, run_to_the_end, scheduler_process
 from gavel.bench.fleet.watchers import MARKER
 from gavel.client.api import BATCH_JOBS, Client
 from gavel.client.requests import JobRequest
@@ -39,7 +39,7 @@ Say = Callable[[str], None]
 
 def run(load: Load, say: Say) -> Figures:
     """Measure a scheduler under a load; a benchmark that cannot be completed has `trouble` among its figures."""
-    return asyncio.run(_run(load, say))
+    return run_to_the_end(_run(load, say))
 
 
 async def _run(load: Load, say: Say) -> Figures:
@@ -78,7 +78,9 @@ class Bench:
             client = stack.enter_context(closing(Client(scheduler.address, timeout=CALL_SECONDS, patience=0.0)))
             prober = await stack.enter_async_context(helper("prober"))
             await prober.ask("begin", address=scheduler.address)
-            crews = [await stack.enter_async_context(helper("crew")) for _ in range(load.processes if load.agents else 0)]
+            crews = [
+                await stack.enter_async_context(helper("crew")) for _ in range(load.processes if load.agents else 0)
+            ]
             await self._make_history(client)
             await self._attach(crews, scheduler)
             requests = load.requests()
@@ -207,6 +209,7 @@ class Bench:
             return
         load, total = self.load, {name: sum(tally[name] for tally in tallies) for name in _COUNTS}
         rounds = rounds_of([(a, b) for tally in tallies for a, b in tally["leases"]], load.round_seconds)
+        expected, on_time = int(seconds / load.round_seconds), rounds.on_time(ON_TIME * load.round_seconds)
         self.figures |= {
             "agents_connected": total["attached"],
             "agents_expected": load.agents,
@@ -214,8 +217,9 @@ class Bench:
             "connections_lost": total["connections_lost"],
             "refusals": total["refusals"],
             "rounds": len(rounds.starts),
-            "rounds_expected": int(seconds / load.round_seconds),
-            "rounds_on_time": rounds.on_time(ON_TIME * load.round_seconds),
+            "rounds_expected": expected,
+            "rounds_on_time": on_time,
+            "rounds_on_time_share": on_time / max(len(rounds.starts) - 1, expected - 2, 1),
             "starts_per_second": total["starts"] / seconds,
             "preemptions_per_second": total["left"] / seconds,
             "completions_per_second": total["completed"] / seconds,

@@ -6,16 +6,20 @@ import asyncio
 import contextlib
 import json
 import os
+import signal
 import socket
 import sys
+import threading
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from gavel.errors import GavelError
+
+Result = TypeVar("Result")
 
 ENDING_SECONDS = 20.0
 START_SECONDS = 60.0
@@ -26,6 +30,21 @@ ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # ends with the benchmark, however t
 from gavel.cli.app import main
 main()
 """
+
+
+def run_to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a benchmark; SIGTERM interrupts it as Ctrl-C does, so that its processes and files are removed."""
+
+    async def interruptible() -> Result:
+        if threading.current_thread() is threading.main_thread():
+            task = asyncio.current_task()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: task and task.cancel())
+        return await work
+
+    try:
+        return asyncio.run(interruptible())
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +77,23 @@ async def scheduler_process(folder: Path, options: dict[str, float | str]) -> As
     """Start `gavel serve` on a free port of the loopback interface; it is ended on leaving."""
     address = f"127.0.0.1:{_free_port()}"
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
-    arguments = ["serve", "--folder", str(folder / "state"), "--listen", address, *flags]
     log = folder / "scheduler.log"
+    arguments = ("serve", "--folder", str(folder / "state"), "--listen", address, *flags)
+    async with gavel_process(log, *arguments) as process:
+        scheduler = SchedulerProcess(process, address, log)
+        await _until_it_listens(scheduler)
+        yield scheduler
+
+
+@asynccontextmanager
+async def gavel_process(log: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a `gavel` command as a process that is ended on leaving; what it says goes to a file."""
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-c", GAVEL, *arguments), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output
         )
-    scheduler = SchedulerProcess(process, address, log)
     try:
-        await _until_it_listens(scheduler)
-        yield scheduler
+        yield process
     finally:
         await _end(process)
 
