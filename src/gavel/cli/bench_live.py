@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from gavel.bench.fleet.load import SCENARIOS, Load
-from gavel.cli.options import AsJson
+from gavel.cli.options import AsJson, check_file
 from gavel.cli.render import console, number, print_figures, print_json, table
 from gavel.client.requests import nearest
 from gavel.errors import GavelError, InputError
@@ -51,6 +52,10 @@ def fleet_command(
         float | None, typer.Option(help="Give the whole benchmark up after this. Default: 400.", min=1.0, max=86_400.0)
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="Write a cProfile of the scheduler there; it is slower meanwhile.", metavar="FILE"),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure a scheduler under the load of many modelled agents, which speak the protocol and run nothing."""
@@ -70,10 +75,12 @@ def fleet_command(
     }
     changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     load = replace(_scenario(scenario), **changed)
+    if profile is not None:
+        check_file("--profile", profile)
 
     from gavel.bench.fleet.measure import run  # noqa: PLC0415 - the other benchmarks do without the network
 
-    figures = {"scenario": scenario or "", **run(load, _say)}
+    figures = {"scenario": scenario or "", **run(load, _say, profile)}
     if as_json:
         print_json(figures)
     else:

@@ -25,7 +25,7 @@ from gavel.errors import GavelError
 CALL_SECONDS = 120.0
 """A call to the scheduler that takes longer has failed."""
 CONNECT_SECONDS = 60.0
-CATCH_UP_SECONDS = 60.0
+CATCH_UP_SECONDS = 120.0
 """Longer is not waited for: what is missing by then is reported."""
 WATCHER_PROCESSES = 2
 SINGLES = 200
@@ -37,15 +37,14 @@ Figures = dict[str, Any]
 Say = Callable[[str], None]
 
 
-def run(load: Load, say: Say) -> Figures:
+def run(load: Load, say: Say, profile: Path | None = None) -> Figures:
     """Measure a scheduler under a load; a benchmark that cannot be completed has `trouble` among its figures."""
-    return run_to_the_end(_run(load, say))
+    return run_to_the_end(_run(Bench(load, say, profile)))
 
 
-async def _run(load: Load, say: Say) -> Figures:
-    bench = Bench(load, say)
+async def _run(bench: Bench) -> Figures:
     try:
-        async with asyncio.timeout(load.limit_seconds):
+        async with asyncio.timeout(bench.load.limit_seconds):
             await bench.measure()
     except TimeoutError:
         bench.figures["trouble"] = f"no answer in time while {bench.phase}"
@@ -60,6 +59,7 @@ class Bench:
 
     load: Load
     say: Say
+    profile: Path | None
     figures: Figures = field(default_factory=dict)
     phase: str = "starting"
 
@@ -73,7 +73,7 @@ class Bench:
         }
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gavel-bench-")))
-            scheduler = await stack.enter_async_context(scheduler_process(folder, options))
+            scheduler = await stack.enter_async_context(scheduler_process(folder, options, self.profile))
             await stack.enter_async_context(self._memory(scheduler))
             client = stack.enter_context(closing(Client(scheduler.address, timeout=CALL_SECONDS, patience=0.0)))
             prober = await stack.enter_async_context(helper("prober"))
@@ -233,20 +233,28 @@ class Bench:
         load = self.load
         self._enter(f"{load.watchers} watchers catch up")
         await prober.ask("report")
-        began = time.monotonic()
+        processes: list[SchedulerProcess | Helper] = [scheduler, *watchers]
+        began, cpu = time.monotonic(), [each.cpu_seconds() for each in processes]
         for index, each in enumerate(watchers):
             await each.ask("begin", address=scheduler.address, watchers=len(range(index, load.watchers, len(watchers))))
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):
-                while len(caught := await _caught_up(watchers)) < load.watchers:  # noqa: ASYNC110 - asked over a pipe
+                while len(await _caught_up(watchers)) < load.watchers:  # noqa: ASYNC110 - asked over a pipe
                     await asyncio.sleep(0.2)
+        seconds = time.monotonic() - began
+        shares = [(each.cpu_seconds() - before) / seconds for each, before in zip(processes, cpu, strict=True)]
         caught = await _caught_up(watchers)
         self.figures |= {
-            "watchers_caught_up": len(caught),
             "watchers": load.watchers,
-            "catch_up_seconds": max(caught) if len(caught) == load.watchers else time.monotonic() - began,
+            "watchers_caught_up": len(caught),
+            "catch_up_share_of_a_core": shares[0],
+            "catch_up_busiest_client_share_of_a_core": max(shares[1:]),
             "catch_up_stall_seconds": max((await prober.ask("report"))["waits"], default=0.0),
         }
+        if len(caught) == load.watchers:
+            self.figures |= {"catch_up_seconds": max(caught), "catch_up_first_seconds": min(caught)}
+        else:  # no figure: how long it would have taken is not known
+            self.figures["catch_up_given_up_after_seconds"] = seconds
 
     async def _watched(self, watchers: list[Helper]) -> None:
         """Count how late, and by how many watchers, the markers were seen."""

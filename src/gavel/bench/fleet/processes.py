@@ -28,8 +28,9 @@ GAVEL = """
 import ctypes, signal
 ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # ends with the benchmark, however that ends
 from gavel.cli.app import main
-main()
 """
+RUN = "main()"
+PROFILE = "import cProfile; cProfile.run('main()', {path!r})"
 
 
 def run_to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
@@ -63,8 +64,7 @@ class SchedulerProcess:
 
     def cpu_seconds(self) -> float:
         """Processor time of all its threads so far."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds_of(self.process.pid)
 
     def memory_mb(self, field: str = "VmRSS") -> float:
         """Memory in use now; VmHWM: the most it has ever used."""
@@ -72,25 +72,39 @@ class SchedulerProcess:
         return next(int(line.split()[1]) / 1024.0 for line in lines if line.startswith(f"{field}:"))
 
 
+def cpu_seconds_of(pid: int) -> float:
+    """Processor time of all threads of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 @asynccontextmanager
-async def scheduler_process(folder: Path, options: dict[str, float | str]) -> AsyncIterator[SchedulerProcess]:
-    """Start `gavel serve` on a free port of the loopback interface; it is ended on leaving."""
+async def scheduler_process(
+    folder: Path, options: dict[str, float | str], profile: Path | None = None
+) -> AsyncIterator[SchedulerProcess]:
+    """Start `gavel serve` on a free port of the loopback interface; it is ended on leaving.
+
+    With a profile, cProfile's figures of its main thread are written there at the end; that makes it slower.
+    """
     address = f"127.0.0.1:{_free_port()}"
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     log = folder / "scheduler.log"
     arguments = ("serve", "--folder", str(folder / "state"), "--listen", address, *flags)
-    async with gavel_process(log, *arguments) as process:
+    async with gavel_process(log, *arguments, profile=profile) as process:
         scheduler = SchedulerProcess(process, address, log)
         await _until_it_listens(scheduler)
         yield scheduler
 
 
 @asynccontextmanager
-async def gavel_process(log: Path, *arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def gavel_process(
+    log: Path, *arguments: str, profile: Path | None = None
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """Run a `gavel` command as a process that is ended on leaving; what it says goes to a file."""
+    program = GAVEL + (RUN if profile is None else PROFILE.format(path=str(profile)))
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-c", GAVEL, *arguments), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output
+            *(sys.executable, "-c", program, *arguments), stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output
         )
     try:
         yield process
@@ -123,6 +137,10 @@ class Helper:
 
     process: asyncio.subprocess.Process
     role: str
+
+    def cpu_seconds(self) -> float:
+        """Processor time so far; a helper near a whole core measures itself and not the scheduler."""
+        return cpu_seconds_of(self.process.pid)
 
     async def ask(self, do: str, patience: float = 60.0, **fields: Any) -> dict[str, Any]:
         """Put one question and wait for its answer."""
