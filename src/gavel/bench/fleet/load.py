@@ -72,6 +72,7 @@ class Load:
 SCENARIOS: Mapping[str, Load] = MappingProxyType(
     {
         "250-agents": Load(),
+        "250-agents-churn": Load(job_seconds=(1.0, 10.0)),
         "1000-agents": Load(agents=1000, processes=3),
         "10000-templates": Load(agents=50, templates=10_000),
         "100000-finished": Load(agents=4, jobs=100, finished=100_000, job_seconds=(60.0, 600.0), arrivals_per_second=0),
