@@ -1,29 +1,29 @@
-"""How quick the live system is on this machine: submitting, preempting, renewing leases, and doing nothing."""
+"""How quick the live system is with real agents and job processes, and the table of all live benchmarks.
+
+Everything is measured from outside: schedulers and agents are processes of their own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 import tempfile
-import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
+from gavel.bench.fleet.load import SCENARIOS
+from gavel.bench.fleet.measure import Figures, Say, run
+from gavel.bench.fleet.processes import gavel_process, run_to_the_end, scheduler_process
 from gavel.client.api import Client
 from gavel.client.requests import JobRequest
-from gavel.core.errors import GavelError
-from gavel.core.facts import RoundPlanned
-from gavel.core.problem import Floats
-from gavel.runtime.facts import Fact
-from gavel.runtime.fleet import FleetSettings
-from gavel.runtime.local import local_cluster
-from gavel.runtime.server import Running, ServeSettings
 
+PREEMPTION_LIMIT_SECONDS = 120.0
 PREEMPTED = """
 import sys, time
 from gavel import GavelIterator
@@ -39,56 +39,114 @@ while not steps.done:
             first = False
 """
 
-LISTENING = """
-import json, os, socket, sys, time
-link = socket.socket(socket.AF_UNIX)
-link.connect(os.environ["GAVEL_SOCKET"])
-link.sendall(b'{"op":"hello","protocol":1,"rank":0,"asks":true}\\n')
-trail = open(sys.argv[1], "a", buffering=1)
-for line in link.makefile():
-    message = json.loads(line)
-    if message["op"] == "lease":
-        print(time.time(), file=trail)
-    elif message["op"] == "stop":
-        break
-"""
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a figure should be."""
+
+    figure: str
+    most: float | None = None
+    least: float | None = None
+
+    def met(self, figures: Figures) -> bool:
+        """Whether it is; a figure that could not be measured is not."""
+        value = figures.get(self.figure)
+        if value is None:
+            return False
+        return (self.most is None or value <= self.most) and (self.least is None or value >= self.least)
+
+    def verdict(self, figures: Figures) -> tuple[str, str]:
+        """The target and whether it is met, as the table shows them.
+
+        >>> Target("stall", 0.25).verdict({"stall": 0.3}), Target("agents", least=3).verdict({"agents": 3})
+        (('at most 0.25', 'no'), ('at least 3', 'yes'))
+        """
+        met = "yes" if self.met(figures) else "no"
+        if self.most is not None:
+            return f"at most {self.most:g}", met
+        return ("", "") if self.least is None else (f"at least {self.least:g}", met)
 
 
-def submit(jobs: int) -> dict[str, float]:
-    """Submit jobs in batches, and one by one, over the network."""
+_LIGHT = (
+    Target("share_of_a_core", 0.15),
+    Target("stall_longest_seconds", 0.25),
+    Target("renewal_p99_seconds", 0.1),
+    Target("missed_leases", 0),
+    Target("starts_per_second"),
+)
+"""The share of a core grows with the starts and ends of jobs, so it says nothing without their number."""
 
-    async def measure() -> dict[str, float]:
-        async with _system(ServeSettings()) as (running, _), _client(running) as client:
-            requests = [JobRequest(["train"], steps=1e6, name=f"job{number}") for number in range(jobs)]
-            started = time.perf_counter()
-            await asyncio.to_thread(client.submit, requests)
-            together = time.perf_counter() - started
-            singles = min(jobs, 500)
-            started = time.perf_counter()
-            await asyncio.to_thread(lambda: [client.submit(request) for request in requests[:singles]])
-            return {
-                f"submit_{jobs}_jobs_seconds": together,
-                "single_submissions_per_second": singles / (time.perf_counter() - started),
-            }
+TARGETS: Mapping[str, tuple[Target, ...]] = MappingProxyType(
+    {
+        "250-agents": _LIGHT,
+        "250-agents-churn": _LIGHT,
+        "1000-agents": (
+            Target("agents_connected", least=1000),
+            Target("share_of_a_core", 0.6),
+            Target("stall_longest_seconds", 0.5),
+            Target("renewal_p99_seconds", 0.5),
+            Target("missed_leases", 0),
+        ),
+        "10000-templates": (Target("rounds_on_time_share", least=1.0), Target("peak_memory_mb", 1000)),
+        "100000-finished": (Target("jobs_command_seconds", 0.2), Target("jobs_others_longest_wait_seconds", 0.25)),
+        "200-watchers": (
+            Target("catch_up_seconds", 5.0),
+            Target("change_longest_seconds", 1.0),
+            Target("watchers_lost", 0),
+        ),
+        "submit-10000": (Target("submit_seconds", 1.3),),
+        "preemption": (Target("preemption_median_seconds", 0.11),),
+        "idle": (Target("idle_share_of_a_core"), Target("idle_memory_mb")),
+    }
+)
+"""By scenario: the figures that the table shows, and what they should be; without a bound they are only shown."""
 
-    return asyncio.run(measure())
+
+def scenarios(seconds: float, say: Say) -> Iterator[tuple[str, Figures]]:
+    """Measure every row of the table, each for so many seconds of steady load."""
+    for name, load in SCENARIOS.items():
+        say(f"--- {name}")
+        yield name, run(replace(load, seconds=min(seconds, load.seconds)), say)
+    say("--- preemption")
+    yield "preemption", preemption(10)
+    say("--- idle")
+    yield "idle", idle(min(seconds, 10.0))
 
 
-def preemption(rounds: int) -> dict[str, float]:
+def preemption(rounds: int) -> Figures:
     """From the end of one job's checkpoint to the next job's first step on the same accelerator."""
+    return run_to_the_end(_preemption(rounds))
 
-    async def measure() -> dict[str, float]:
-        settings = ServeSettings(round_seconds=1.0, mechanism="priorities")
-        async with _system(settings, {"v100": 1}) as (running, folder), _client(running) as client:
-            program = folder / "preempted.py"
-            program.write_text(PREEMPTED)
-            trail = folder / "trail"
-            command = [sys.executable, str(program), str(trail)]
-            await asyncio.to_thread(client.submit, [JobRequest(command, steps=1e9) for _ in range(2)])
-            await _until(lambda: len(_gaps(trail)) >= rounds)
-            return _spread("preemption", _gaps(trail))
 
-    return asyncio.run(measure())
+async def _preemption(rounds: int) -> Figures:
+    options: dict[str, float | str] = {"round-seconds": 1.0, "mechanism": "priorities", "heartbeat-seconds": 1.0}
+    with tempfile.TemporaryDirectory(prefix="gavel-bench-") as name:
+        folder = Path(name)
+        (folder / "preempted.py").write_text(PREEMPTED)
+        trail = folder / "trail"
+        async with scheduler_process(folder, options) as scheduler:
+            worker = ("worker", "--scheduler", scheduler.address, "--name", "bench", "--emulate", "v100=1")
+            places = ("--state", str(folder / "agent"), "--checkpoints", str(folder / "checkpoints"))
+            async with gavel_process(folder / "agent.log", *worker, *places):
+                command = (sys.executable, str(folder / "preempted.py"), str(trail))
+                with closing(Client(scheduler.address)) as client:
+                    await asyncio.to_thread(client.submit, [JobRequest(command, steps=1e9) for _ in range(2)])
+                return await _until_gaps(trail, rounds)
+
+
+async def _until_gaps(trail: Path, rounds: int) -> Figures:
+    try:
+        async with asyncio.timeout(PREEMPTION_LIMIT_SECONDS):
+            while len(_gaps(trail)) < rounds:  # noqa: ASYNC110 - other processes write it
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        return {"trouble": f"{len(_gaps(trail))} of {rounds} preemptions within {PREEMPTION_LIMIT_SECONDS:.0f} s"}
+    gaps = _gaps(trail)
+    return {
+        "preemption_median_seconds": float(np.median(gaps)),
+        "preemption_p99_seconds": float(np.quantile(gaps, 0.99)),
+        "preemptions": len(gaps),
+    }
 
 
 def _gaps(trail: Path) -> list[float]:
@@ -104,104 +162,16 @@ def _gaps(trail: Path) -> list[float]:
     return gaps
 
 
-def renewals(accelerators: int, rounds: int) -> dict[str, float]:
-    """From the scheduler's decision to renew until job processes know, with every accelerator busy."""
-
-    async def measure() -> dict[str, float]:
-        settings = ServeSettings(round_seconds=2.0)
-        decided: list[float] = []
-
-        def notice(facts: Sequence[Fact]) -> None:
-            decided.extend(fact.time for fact in facts if isinstance(fact, RoundPlanned) and not fact.mid_round)
-
-        async with _system(settings, {"v100": accelerators}) as (running, folder), _client(running) as client:
-            running.engine.witnesses.append(notice)
-            program = folder / "listening.py"
-            program.write_text(LISTENING)
-            trails = [folder / f"trail{number}" for number in range(accelerators)]
-            jobs = [JobRequest([sys.executable, "-S", str(program), str(trail)], steps=1e9) for trail in trails]
-            await asyncio.to_thread(client.submit, jobs)
-            await _until(lambda: all(trail.exists() and trail.read_text() for trail in trails))
-            del decided[:]
-            await _until(lambda: len(decided) > rounds)
-            heard = np.sort([float(line) for trail in trails for line in trail.read_text().split()])
-            return _spread("renewal", _delays(heard, decided[:rounds], settings.round_seconds))
-
-    return asyncio.run(measure())
+def idle(seconds: float) -> Figures:
+    """What a scheduler costs that has nothing to do: no jobs and no agents."""
+    return run_to_the_end(_idle(seconds))
 
 
-def _delays(heard: Floats, decided: Iterable[float], within: float) -> list[float]:
-    """How long after each decision processes heard of it."""
-    return [float(at - time_) for time_ in decided for at in heard[(heard >= time_) & (heard < time_ + within / 2)]]
-
-
-def idle(seconds: float) -> dict[str, float]:
-    """What a scheduler costs that has nothing to do: a process of its own, with no jobs and no agents."""
-
-    async def measure() -> dict[str, float]:
-        with tempfile.TemporaryDirectory(prefix="gavel-bench-") as folder:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-c", "from gavel.cli.app import main; main()"),
-                *("serve", "--folder", folder, "--listen", "127.0.0.1:0"),
-                stderr=asyncio.subprocess.PIPE,
-            )
-            try:
-                assert process.stderr is not None  # noqa: S101 - asked for above
-                if not (await process.stderr.readline()).startswith(b"gavel "):
-                    raise GavelError("the scheduler did not start")
-                await asyncio.sleep(1.0)
-                before = _cpu_seconds(process.pid)
-                await asyncio.sleep(seconds)
-                share = (_cpu_seconds(process.pid) - before) / seconds
-                return {"idle_share_of_a_core": share, "idle_memory_mb": _memory_mb(process.pid)}
-            finally:
-                process.terminate()
-                await process.communicate()
-
-    return asyncio.run(measure())
-
-
-def _cpu_seconds(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _memory_mb(pid: int) -> float:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) / 1024.0 for line in lines if line.startswith("VmRSS:"))
-
-
-def _spread(name: str, seconds: Sequence[float]) -> dict[str, float]:
-    return {
-        f"{name}_median_seconds": float(np.median(seconds)),
-        f"{name}_p99_seconds": float(np.quantile(seconds, 0.99)),
-        f"{name}s": float(len(seconds)),
-    }
-
-
-@asynccontextmanager
-async def _system(
-    settings: ServeSettings, accelerators: dict[str, int] | None = None
-) -> AsyncIterator[tuple[Running, Path]]:
-    """A scheduler and perhaps one emulated server in this process; jobs are processes of their own."""
+async def _idle(seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="gavel-bench-") as name:
-        fleet = FleetSettings(heartbeat_seconds=1.0, terminate_grace_seconds=1.0, checkpoint_grace_seconds=5.0)
-        text = ",".join(f"{kind}={count}" for kind, count in (accelerators or {}).items())
-        servers = {"bench": text} if text else {}
-        async with local_cluster(replace(settings, fleet=fleet), servers, Path(name)) as running:
-            yield running, Path(name)
-
-
-async def _until(ready: Callable[[], bool]) -> None:
-    """Wait for something that other processes do."""
-    while not ready():  # noqa: ASYNC110 - they do not tell us
-        await asyncio.sleep(0.2)
-
-
-@asynccontextmanager
-async def _client(running: Running) -> AsyncIterator[Client]:
-    client = Client(running.address, timeout=120.0)
-    try:
-        yield client
-    finally:
-        await asyncio.to_thread(client.close)
+        async with scheduler_process(Path(name), {}) as scheduler:
+            await asyncio.sleep(1.0)
+            before = scheduler.cpu_seconds()
+            await asyncio.sleep(seconds)
+            share = (scheduler.cpu_seconds() - before) / seconds
+            return {"idle_share_of_a_core": share, "idle_memory_mb": scheduler.memory_mb()}

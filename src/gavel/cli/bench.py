@@ -13,8 +13,9 @@ from gavel.bench import estimator
 from gavel.bench.generate import generated_problem
 from gavel.bench.rounds import plan_rounds
 from gavel.bench.textbook import textbook
+from gavel.cli.bench_live import fleet_command, live_command
 from gavel.cli.options import Agnostic, AsJson, LimitSeconds, SpaceSharing
-from gavel.cli.render import console, number, print_json, table
+from gavel.cli.render import print_figures, print_json
 from gavel.core.errors import InputError
 from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate, find_policy
@@ -101,7 +102,7 @@ def bench_policies(
     if as_json:
         print_json(measured)
     else:
-        _print(measured)
+        print_figures(measured)
 
 
 @app.command("simulator")
@@ -133,7 +134,7 @@ def bench_simulator(
     if as_json:
         print_json(measured)
     else:
-        _print(measured)
+        print_figures(measured)
 
 
 @app.command("rounds")
@@ -148,7 +149,7 @@ def bench_rounds(
     if as_json:
         print_json(measured)
     else:
-        _print(measured)
+        print_figures(measured)
 
 
 @app.command("estimator")
@@ -173,41 +174,14 @@ def bench_estimator(
     if as_json:
         print_json(measured)
     else:
-        _print(measured)
+        print_figures(measured)
 
 
-@app.command("live")
-def bench_live(
-    jobs: Annotated[int, typer.Option(help="Jobs to submit.", min=1)] = 10_000,
-    accelerators: Annotated[int, typer.Option(help="Emulated accelerators whose leases are renewed.", min=1)] = 100,
-    rounds: Annotated[int, typer.Option(help="Preemptions, and rounds of renewals, to time.", min=1)] = 10,
-    idle_seconds: Annotated[float, typer.Option(help="How long to watch an idle scheduler.", min=1.0)] = 10.0,
-    as_json: AsJson = False,
-) -> None:
-    """Time submitting, preempting and renewing leases with real processes, and an idle scheduler."""
-    from gavel.bench import live  # noqa: PLC0415 - the other benchmarks do without the network
-
-    measured: dict[str, Any] = {
-        **live.submit(jobs),
-        **live.preemption(rounds),
-        **live.renewals(accelerators, rounds),
-        **live.idle(idle_seconds),
-    }
-    if as_json:
-        print_json(measured)
-    else:
-        _print(measured)
+app.command("fleet")(fleet_command)
+app.command("live")(live_command)
 
 
 def _timed(work: Callable[[], Result]) -> tuple[float, Result]:
     started = time.perf_counter()
     result = work()
     return time.perf_counter() - started, result
-
-
-def _print(measured: dict[str, Any]) -> None:
-    rows = [
-        [key.replace("_", " "), number(value) if isinstance(value, float) else str(value)]
-        for key, value in measured.items()
-    ]
-    console().print(table(["measured", "value"], rows))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -57,3 +57,12 @@ def share(value: float) -> str:
 def print_json(document: dict[str, Any]) -> None:
     """One JSON document on standard output; an infinite number has no JSON and is refused."""
     print(json.dumps(document, allow_nan=False))
+
+
+def print_figures(measured: Mapping[str, Any]) -> None:
+    """Figures by name, one in a line."""
+    rows = [
+        [key.replace("_", " "), number(value) if isinstance(value, float) else str(value)]
+        for key, value in measured.items()
+    ]
+    console().print(table(["measured", "value"], rows))

@@ -1,0 +1,1 @@
+"""A modelled fleet that measures a real scheduler from outside; agents, clients and watchers are own processes."""

@@ -1,0 +1,55 @@
+"""Many modelled agents in one process: `python -m gavel.bench.fleet.crew`, started by the benchmark."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from gavel.bench.fleet.agent import ModelledAgent, Tally
+from gavel.bench.fleet.load import SPEEDS
+from gavel.bench.fleet.role import Answer, play
+
+
+class Crew:
+    """The agents of this process, and what they have seen."""
+
+    def __init__(self) -> None:
+        self._tally = Tally()
+        self._agents: list[asyncio.Task[None]] = []
+
+    def answers(self) -> Mapping[str, Answer]:
+        """What the benchmark may ask."""
+        return {"attach": self.attach, "attached": self.attached, "settle": self.settle, "report": self.report}
+
+    async def attach(
+        self, *, address: str, numbers: list[int], accelerators: int, slack: float, seed: int
+    ) -> dict[str, Any]:
+        """Start agents; they connect in the background."""
+        kinds = list(SPEEDS)
+        for number in numbers:
+            random = np.random.default_rng([seed, number])
+            kind = kinds[number % len(kinds)]
+            agent = ModelledAgent(f"agent{number}", kind, accelerators, slack, self._tally, random)
+            self._agents.append(asyncio.create_task(agent.run(address)))
+        return {"agents": len(self._agents)}
+
+    async def attached(self) -> dict[str, Any]:
+        """Count the agents that are connected now."""
+        return {"attached": self._tally.attached}
+
+    async def settle(self) -> dict[str, Any]:
+        """Begin to count."""
+        self._tally.reset()
+        return {}
+
+    async def report(self) -> dict[str, Any]:
+        """Say what was counted."""
+        return asdict(self._tally)
+
+
+if __name__ == "__main__":
+    play(lambda: Crew().answers())

@@ -1,0 +1,146 @@
+"""`gavel bench fleet` and `gavel bench live`: a real scheduler under load, measured from outside."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gavel.bench.fleet.load import SCENARIOS, Load
+from gavel.cli.options import AsJson, check_file
+from gavel.cli.render import console, number, print_figures, print_json, table
+from gavel.client.requests import nearest
+from gavel.errors import GavelError, InputError
+
+Whole = int | None
+SECONDS_EACH = 20.0
+
+
+def fleet_command(
+    scenario: Annotated[
+        str | None,
+        typer.Option(help=f"A load to begin with; other options change it: {', '.join(SCENARIOS)}.", metavar="NAME"),
+    ] = None,
+    agents: Annotated[Whole, typer.Option(help="Modelled agents. Default: 250.", min=0, max=10_000)] = None,
+    accelerators_per_agent: Annotated[
+        Whole, typer.Option(help="Accelerators of each agent. Default: 4.", min=1, max=1000)
+    ] = None,
+    jobs: Annotated[Whole, typer.Option(help="Jobs in the queue. Default: 10000.", min=1, max=1_000_000)] = None,
+    round_seconds: Annotated[
+        float | None, typer.Option(help="Length of a round. Default: 5.", min=0.1, max=3600.0)
+    ] = None,
+    seconds: Annotated[
+        float | None, typer.Option(help="How long to measure. Default: 60.", min=1.0, max=3600.0)
+    ] = None,
+    templates: Annotated[Whole, typer.Option(help="Distinct templates of the jobs. Default: 26.", min=1)] = None,
+    finished: Annotated[
+        Whole,
+        typer.Option(help="Finished jobs to make first; `gavel jobs` is timed. Default: 0.", min=0, max=1_000_000),
+    ] = None,
+    watchers: Annotated[Whole, typer.Option(help="Clients that watch all jobs. Default: 0.", min=0, max=10_000)] = None,
+    processes: Annotated[
+        Whole, typer.Option(help="Processes that the agents are spread over. Default: 2.", min=1, max=64)
+    ] = None,
+    job_seconds: Annotated[
+        str | None,
+        typer.Option(help="Shortest and longest time of a job on the fastest type. Default: 5:60.", metavar="FROM:TO"),
+    ] = None,
+    limit_seconds: Annotated[
+        float | None, typer.Option(help="Give the whole benchmark up after this. Default: 400.", min=1.0, max=86_400.0)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
+    profile: Annotated[
+        Path | None,
+        typer.Option(help="Write a cProfile of the scheduler there; it is slower meanwhile.", metavar="FILE"),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure a scheduler under the load of many modelled agents, which speak the protocol and run nothing."""
+    given = {
+        "agents": agents,
+        "accelerators_per_agent": accelerators_per_agent,
+        "jobs": jobs,
+        "round_seconds": round_seconds,
+        "seconds": seconds,
+        "templates": templates,
+        "finished": finished,
+        "watchers": watchers,
+        "processes": processes,
+        "job_seconds": None if job_seconds is None else _range(job_seconds),
+        "limit_seconds": limit_seconds,
+        "seed": seed,
+    }
+    changed: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    load = replace(_scenario(scenario), **changed)
+    if profile is not None:
+        check_file("--profile", profile)
+
+    from gavel.bench.fleet.measure import run  # noqa: PLC0415 - the other benchmarks do without the network
+
+    figures = {"scenario": scenario or "", **run(load, _say, profile)}
+    if as_json:
+        print_json(figures)
+    else:
+        print_figures(figures)
+    if "trouble" in figures:
+        raise GavelError(f"the benchmark was not completed: {figures['trouble']}")
+
+
+def live_command(
+    seconds: Annotated[
+        float, typer.Option(help="How long to measure each scenario.", min=1.0, max=3600.0)
+    ] = SECONDS_EACH,
+    as_json: AsJson = False,
+) -> None:
+    """Measure every scenario of `gavel bench fleet`, preemption with real processes, and an idle scheduler."""
+    from gavel.bench import live  # noqa: PLC0415 - the other benchmarks do without the network
+
+    measured = dict(live.scenarios(seconds, _say))
+    if as_json:
+        print_json(measured)
+        return
+    rows = [
+        [name, target.figure.replace("_", " "), _figure(measured[name], target.figure), *target.verdict(measured[name])]
+        for name, targets in live.TARGETS.items()
+        for target in targets
+    ]
+    console().print(table(["scenario", "figure", "measured", "target", "met"], rows, left=2))
+    for name, figures in measured.items():
+        if "trouble" in figures:
+            print(f"{name}: {figures['trouble']}")
+
+
+def _figure(figures: dict[str, Any], name: str) -> str:
+    value = figures.get(name)
+    return "-" if value is None else number(float(value))
+
+
+def _scenario(name: str | None) -> Load:
+    if name is None:
+        return Load()
+    if name not in SCENARIOS:
+        raise InputError(f"--scenario {name}: there is no such scenario; {nearest(name, SCENARIOS)}")
+    return SCENARIOS[name]
+
+
+def _range(text: str) -> tuple[float, float]:
+    """Two times, the shorter first.
+
+    >>> _range("5:60")
+    (5.0, 60.0)
+    """
+    shortest, _, longest = text.partition(":")
+    try:
+        times = float(shortest), float(longest)
+    except ValueError:
+        raise InputError(f"--job-seconds {text}: write FROM:TO, for example 5:60") from None
+    if not 0.0 <= times[0] <= times[1] <= 1e6:
+        raise InputError(f"--job-seconds {text}: both must be between 0 and 1,000,000, the shorter one first")
+    return times
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
