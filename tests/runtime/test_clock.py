@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from gavel.runtime.clockwork import Clockwork
 from virtual_fleet import VirtualFleet
 
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Problem
 from gavel.runtime import clockwork
 from gavel.runtime.clock import SteadyClock
-from gavel.runtime.clockwork import Clockwork
 from gavel.runtime.fleet import RefusedError
 from gavel.wire import PROTOCOL
 from gavel.wire import gavel_pb2 as pb

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
+from gavel.runtime.book import Book, Note, Record
 from virtual_fleet import STEP, VirtualFleet
 
 from gavel.core.events import (
@@ -24,7 +25,6 @@ from gavel.core.events import (
 )
 from gavel.core.jobs import JobSpec
 from gavel.core.throughputs import builtin_table
-from gavel.runtime.book import Book, Note, Record
 from gavel.runtime.fleet import Fleet, FleetSettings
 from gavel.runtime.server import ServeSettings, fresh_scheduler
 from gavel.scheduler import state

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from gavel.runtime.book import Book, Note, Record, Transition
+
 from gavel.core.events import Event, JobsProgressed, Launch, RateMeasured
 from gavel.runtime.attempts import Attempt
-from gavel.runtime.book import Book, Note, Record, Transition
 from gavel.runtime.fleet import Fleet, FleetSettings
 from gavel.wire import gavel_pb2 as pb
 

@@ -16,14 +16,11 @@ from live_cluster import LiveCluster, alive, completed, eventually, signal_proce
 
 from gavel import Client
 from gavel.client.requests import JobRequest
-from gavel.core.codec import encode_command
-from gavel.core.throughputs import builtin_table
-from gavel.estimator.learned import LearnedTable
-from gavel.runtime.book import Book
-from gavel.runtime.engine import Recovered, document_of, recover, replay
-from gavel.runtime.journal import Journal, sqlite_url
-from gavel.runtime.server import ServeSettings, build_engine, fresh_scheduler
-from gavel.scheduler import state
+from gavel.journal.database import sqlite_url
+from gavel.journal.queries import open_read_only
+from gavel.runtime.configuration import Configurator, ServeSettings
+from gavel.runtime.recovery import apply, recover
+from gavel.runtime.state import ClusterState
 
 
 @pytest.fixture
@@ -336,15 +333,25 @@ def test_the_journal_of_a_live_run_replayed_through_the_core_gives_the_state_tha
     assert live.scheduler is not None
     live.scheduler.terminate()
     live.scheduler.wait()
-    settings = ServeSettings(folder=live.folder / "state", round_seconds=1.0)
-    with Journal(sqlite_url(live.folder / "state" / "journal.sqlite")) as journal:
-        here = Recovered(fresh_scheduler(settings, LearnedTable(builtin_table())), Book())
-        commands = [[encode_command(command) for command in replay(here, entry)] for entry in journal.events()]
-        kept = document_of(build_engine(settings, journal).here)
-        again = document_of(recover(journal, lambda: here.scheduler, lambda _: here.scheduler))
-    assert sum(map(len, commands)) > 10
-    assert document_of(here)["scheduler"] == kept["scheduler"]
-    assert again["scheduler"] == kept["scheduler"]
+    assert told_again(live, ServeSettings(round_seconds=1.0)) > 10
+
+
+def told_again(live: LiveCluster, settings: ServeSettings) -> int:
+    """Apply the facts of a journal one by one; returns how many there are.
+
+    The result is the state that was kept when the scheduler stopped, and the one that a restart recovers.
+    """
+    configurator = Configurator(settings.scheduling)
+    with open_read_only(sqlite_url(live.folder / "state" / "journal.sqlite")) as journal:
+        entries, kept = list(journal.facts()), journal.latest()
+        recovered = recover(journal, configurator)
+    state = ClusterState(configurator)
+    for entry in entries:
+        apply(state, entry.document)
+    assert kept is not None
+    assert json.loads(json.dumps(state.document())) == kept[1]
+    assert json.loads(json.dumps(recovered.document())) == kept[1]
+    return len(entries)
 
 
 # ---- during a round ----
@@ -421,18 +428,10 @@ def test_a_job_moves_during_a_round_to_a_faster_type_that_becomes_idle_and_the_j
     assert live.scheduler is not None
     live.scheduler.terminate()
     live.scheduler.wait()
-    settings = ServeSettings(folder=live.folder / "state", round_seconds=LONG_ROUND_SECONDS)
-    with Journal(sqlite_url(live.folder / "state" / "journal.sqlite")) as journal:
-        here = Recovered(fresh_scheduler(settings, LearnedTable(builtin_table())), Book())
-        entries = list(journal.events())
-        for entry in entries:
-            replay(here, entry)
-        kept = journal.latest()
-        recovered = build_engine(settings, journal).scheduler
-    assert kept is not None
-    assert json.loads(json.dumps(state.dump(here.scheduler))) == kept[1]["scheduler"]
-    assert state.dump(recovered) == state.dump(here.scheduler)
-    (measured,) = [entry for entry in entries if entry["kind"] == "restart_measured"]
+    told_again(live, ServeSettings(round_seconds=LONG_ROUND_SECONDS))
+    with open_read_only(sqlite_url(live.folder / "state" / "journal.sqlite")) as journal:
+        entries = list(journal.facts(kinds=["restart_measured"]))
+    (measured,) = [entry.document["fact"] for entry in entries]
     assert measured["job"] == ids[1]
     assert 0.0 < measured["seconds"] < 20.0
     print("measured restart:", measured["seconds"])

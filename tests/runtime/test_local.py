@@ -15,7 +15,7 @@ def test_it_begins_when_all_servers_are_there(tmp_path: Path) -> None:
         async with local_cluster(
             ServeSettings(), {"new": "v100=2", "old": "k80=3", "older": "k80=1"}, tmp_path
         ) as live:
-            return live.engine.here.servers()
+            return list(live.engine.scheduler.servers())
 
     found = {(server.name, server.type, server.accelerators) for server in asyncio.run(servers())}
     assert found == {("new", "v100", 2), ("old", "k80", 3), ("older", "k80", 1)}

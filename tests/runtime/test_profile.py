@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from gavel.runtime.journal import Journal, sqlite_url
 from live_cluster import GAVEL, LiveCluster
 
 from gavel.cli.app import run as gavel
@@ -19,7 +20,6 @@ from gavel.core.throughputs import Condition, builtin_table, read_table, write_t
 from gavel.estimator.fingerprint import profiling_plan
 from gavel.estimator.learned import LearnedTable
 from gavel.estimator.references import References
-from gavel.runtime.journal import Journal, sqlite_url
 from gavel.runtime.profiling import Found, TrialTable
 from gavel.runtime.server import ServeSettings, build_engine
 

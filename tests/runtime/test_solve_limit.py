@@ -12,9 +12,10 @@ from gavel.core.events import AllocationReady, Event, Solve, SolveFailed
 from gavel.core.jobs import Job
 from gavel.core.problem import Problem
 from gavel.policies.registry import allocate
-from gavel.runtime import clockwork
-from gavel.runtime.clockwork import Clockwork
+from gavel.runtime import driver
+from gavel.runtime.driver import Driver
 from gavel.runtime.engine import Engine
+from gavel.runtime.executor import Executor
 
 PROBLEM = Problem.of([AcceleratorType("v100", 1)], [Job("a", {"v100": 1.0})])
 
@@ -33,7 +34,7 @@ class Heard:
 
 
 def test_a_policy_that_never_answers_is_given_up_and_the_next_question_is_answered(monkeypatch: Any) -> None:
-    monkeypatch.setattr(clockwork, "GIVING_UP_SECONDS", 0.0)
+    monkeypatch.setattr(driver, "GIVING_UP_SECONDS", 0.0)
     released = threading.Event()
 
     def solver(problem: Problem) -> Allocation:
@@ -46,9 +47,9 @@ def test_a_policy_that_never_answers_is_given_up_and_the_next_question_is_answer
 
     async def ask_twice() -> list[Event]:
         engine, heard = Heard(), []
-        driver = Clockwork(cast("Engine", engine), solver, solve_limit_seconds=0.2)
+        asking = Driver(cast("Engine", engine), cast("Executor", None), solver, solve_limit_seconds=0.2)
         for number in (1, 2):
-            driver.ask(Solve(number, PROBLEM))
+            asking.ask(Solve(number, PROBLEM))
             heard.append(await engine.events.get())
         released.set()
         return heard

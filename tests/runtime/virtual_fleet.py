@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from gavel.runtime.book import Record
+from gavel.runtime.journal import Journal, sqlite_url
 from google.protobuf.json_format import MessageToDict
 
 from gavel.core.events import AllocationReady, Command, Event, JobSubmitted, Solve
 from gavel.policies.registry import allocate
-from gavel.runtime.book import Record
 from gavel.runtime.engine import Engine
 from gavel.runtime.fleet import FleetSettings, RefusedError
-from gavel.runtime.journal import Journal, sqlite_url
 from gavel.runtime.server import ServeSettings, build_engine
 from gavel.runtime.service import spec_of
 from gavel.scheduler.machine import check_invariants

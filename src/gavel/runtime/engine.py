@@ -204,12 +204,13 @@ class Engine:
     # ---- time ----
 
     def round_due(self) -> None:
-        """The scheduler asked to be called: count what all jobs have done, then let it plan.
+        """The scheduler asked to be called. When a round ends, what jobs have done and how fast they were comes first.
 
-        During a round it only needs to know how many steps are left; how fast jobs are is told when the round ends.
+        During a round that is not needed: the scheduler works out how far jobs are from how fast they are.
         """
         now, ends = self.clock(), self.scheduler.round_ends
-        self.executor.report(rates=ends is None or now >= ends)
+        if ends is None or now >= ends:
+            self.executor.report()
         self.post(RoundDue(now))
 
     # ---- jobs, finished ones included ----

@@ -65,8 +65,8 @@ class Executor(Protocol):
     def renew(self, until: float) -> None:
         """Everything that runs and is not being stopped may run until that time."""
 
-    def report(self, *, rates: bool) -> None:
-        """Report the steps of running jobs and, if asked, how fast they were."""
+    def report(self) -> None:
+        """Report the steps of running jobs, and how fast they were."""
 
     def tick(self) -> None:
         """Look at the clock."""

@@ -514,13 +514,12 @@ class Fleet:
             other.launch = replace(other.launch, beside=None)
             other.measured_steps = other.measured_seconds = 0.0
 
-    def report(self, *, rates: bool) -> None:
+    def report(self) -> None:
         counted = {attempt.job: attempt.steps for attempt in self.attempts.values() if attempt.steps is not None}
         if counted:
             self.post(StepsCounted(self.clock(), counted))
-        if rates:
-            for attempt in self.attempts.values():
-                self._measure(attempt)
+        for attempt in self.attempts.values():
+            self._measure(attempt)
 
     def _measure(self, attempt: Attempt) -> None:
         """Report how fast an attempt has been since this was last asked."""
