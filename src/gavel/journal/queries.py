@@ -94,7 +94,7 @@ class Reader:
                 self._check_numbers(rows, wanted, position, base, newest_first=newest_first)
             for row in rows:
                 entry = Entry(row.number, row.time, row.kind, decode(bytes(row.document), f"fact {row.number}"))
-                if wanted.job is None or wanted.job in jobs_of(entry.document):
+                if wanted.job is None or column(wanted.job) in jobs_of(entry.document):
                     yield entry
             if not rows:
                 return
