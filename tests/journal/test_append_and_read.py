@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from places import Place, file_place
 
-from gavel.journal import Entry, Journal, open_read_only
+from gavel.journal import CorruptJournalError, Entry, FinishedJob, Journal, open_read_only
 from gavel.journal.facts import WIDE
 
 Document = dict[str, Any]
@@ -86,6 +86,25 @@ def test_text_that_a_database_cannot_store_survives_in_the_document(place: Place
         journal.append([odd])
         assert [entry.document for entry in journal.facts(job="a\ufffdb")] == [odd]
         assert journal.check().problems == ()
+
+
+def test_facts_after_the_end_of_a_job_are_not_searched_for_it(place: Place) -> None:
+    many = [str(number) for number in range(WIDE + 1)]
+    with place.open() as journal:
+        journal.append([fact(1.0, "queued", job="5"), fact(2.0, jobs=many), fact(3.0, "completed", job="5")])
+        journal.append([fact(4.0, jobs=many), fact(5.0, "queued", job="6"), fact(6.0, jobs=many)])
+        journal.keep({}, 6, [FinishedJob(5, "completed", "n", "t", "e", "u", 1.0, 3.0, {})])
+        assert numbers(journal.facts(job="5")) == [1, 2, 3]
+        assert numbers(journal.facts(job="6")) == [5, 6]
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_reader_leaves_no_missing_fact_out_in_silence(place: Place, newest_first: bool) -> None:
+    with place.open() as journal:
+        journal.append([fact(float(number)) for number in range(5)])
+        place.execute("DELETE FROM facts WHERE number = 3")
+        with pytest.raises(CorruptJournalError, match=r"fact 3 of the journal .* is missing"):
+            list(journal.facts(newest_first=newest_first))
 
 
 @pytest.mark.parametrize("time", [float("nan"), float("inf")])
