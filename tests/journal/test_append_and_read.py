@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import Place, file_place
 
 from gavel.journal import CorruptJournalError, Entry, FinishedJob, Journal, open_read_only
 from gavel.journal.facts import WIDE
+from journal_places import Place, file_place
 
 Document = dict[str, Any]
 

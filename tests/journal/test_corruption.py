@@ -7,7 +7,6 @@ import shutil
 from pathlib import Path
 
 import pytest
-from places import Place, file_place
 
 from gavel.core.errors import InputError
 from gavel.journal import (
@@ -19,6 +18,7 @@ from gavel.journal import (
     open_read_only,
     salvage,
 )
+from journal_places import Place, file_place
 
 
 def job(number: int) -> FinishedJob:

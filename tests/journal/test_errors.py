@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import Place, file_place
 from sqlalchemy import event as sql_event
 
 from gavel.journal import FinishedJob, Journal, JournalError, TemporaryJournalError
+from journal_places import Place, file_place
 
 ONE, TWO = {"kind": "tick", "time": 1.0, "job": "1"}, {"kind": "tick", "time": 2.0}
 
@@ -164,7 +164,7 @@ def test_a_server_that_cannot_be_reached_is_a_temporary_error() -> None:
         Journal.open("postgresql://127.0.0.1:9/gavel", holder="here")
 
 
-def test_a_database_that_does_not_exist_is_a_permanent_error(server: str) -> None:
+def test_a_database_that_does_not_exist_is_a_permanent_error(postgres: str) -> None:
     with pytest.raises(JournalError, match="does not exist") as found:
-        Journal.open(server.replace("/postgres?", "/nowhere?"), holder="here")
+        Journal.open(postgres.replace("/postgres?", "/nowhere?"), holder="here")
     assert not isinstance(found.value, TemporaryJournalError)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from places import Place, file_place
 
 from gavel.journal import FinishedJob, FinishedPage, FinishedQuery, Journal
 from gavel.journal import finished as module
+from journal_places import Place, file_place
 
 STATES, NAMES, PEOPLE = ("completed", "failed", "cancelled"), ("a", "b", "c"), ("u", "v")
 JOBS = [

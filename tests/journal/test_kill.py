@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from places import Place
+
+from journal_places import Place
 
 WRITER = """
 import sys

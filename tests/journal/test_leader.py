@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from places import Place, file_place
 
 from gavel.journal import (
     FinishedJob,
@@ -17,6 +16,7 @@ from gavel.journal import (
     LeadershipLostError,
     TemporaryJournalError,
 )
+from journal_places import Place, file_place
 
 TICK = {"kind": "tick", "time": 1.0}
 DONE = FinishedJob(1, "completed", "n", "t", "e", "u", 0.0, 1.0, {})

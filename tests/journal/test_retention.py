@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from places import Place
 
 from gavel.core.errors import InputError
 from gavel.journal import CompactReport, FinishedJob, Retention, open_read_only, state_at
 from gavel.journal.facts import Document
+from journal_places import Place
 
 DAY = 86_400.0
 

@@ -7,10 +7,10 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from places import Place
 
 from gavel.core.errors import InputError
 from gavel.journal import FinishedJob, JournalError, OldJournal, Upgraded, open_read_only
+from journal_places import Place
 
 DUMP = Path(__file__).parent / "format_1.sql"
 TABLES = ("about", "events", "states", "jobs")
