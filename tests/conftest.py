@@ -9,7 +9,7 @@ import signal
 
 from hypothesis import HealthCheck, Phase, settings
 
-pytest_plugins = ["job_fixtures"]
+pytest_plugins = ["job_fixtures", "journal_places"]
 settings.register_profile(
     "gavel",
     derandomize=True,

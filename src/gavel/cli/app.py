@@ -43,6 +43,7 @@ VERBS = {
     "logs": Verb("jobs", "logs_command", "Print what a job has printed."),
     "cancel": Verb("jobs", "cancel_command", "Cancel jobs; those that are over stay as they are."),
     "cluster": Verb("cluster", "cluster_command", "Show servers, types, policy and round."),
+    "journal": Verb("journal", "app", "Check, read, compact and salvage a journal."),
     "demo": Verb("demo", "demo", "Run the whole live system here, on emulated accelerators."),
     "bench": Verb("bench", "app", "Measure how fast Gavel is on this machine."),
     "trace": Verb("trace", "app", "Generate, convert and describe traces of jobs."),

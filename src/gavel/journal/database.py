@@ -104,7 +104,7 @@ def reader_engine(address: sql.URL) -> sql.Engine:
     if is_sqlite(address):
         return _sqlite_engine(_read_only(address), ("PRAGMA query_only=ON",), "BEGIN", READER_PATIENCE)
     settings = ("SET default_transaction_read_only = on",)
-    return _postgres_engine(address, settings, pool_pre_ping=True, pool_size=3)
+    return _postgres_engine(address, settings, pool_pre_ping=True, isolation_level="REPEATABLE READ")
 
 
 def _read_only(address: sql.URL) -> sql.URL:

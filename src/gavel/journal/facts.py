@@ -18,7 +18,7 @@ Document = Mapping[str, Any]
 
 COMPRESS_FROM = 1024
 """Bytes; shorter documents gain little."""
-WIDE = 256
+WIDE = 32
 """A fact that names more jobs than this is indexed once, not for each of them."""
 _GROUP = 64
 _HEAD = struct.Struct(">qqd")

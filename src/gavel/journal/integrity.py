@@ -16,7 +16,7 @@ import sqlalchemy as sql
 
 from gavel.core.errors import InputError
 from gavel.journal.errors import CorruptJournalError, JournalError, advice
-from gavel.journal.facts import WIDE, Head, checksum, decode, jobs_of, link, seed, server_of
+from gavel.journal.facts import WIDE, Head, checksum, column, decode, jobs_of, link, seed, server_of
 from gavel.journal.finished import row_checksum
 from gavel.journal.tables import ABOUT, ANY_JOB, FACT_JOBS, FACTS, FINISHED, FORMAT, KEPT, LEADER, LEARNED, METADATA
 
@@ -158,9 +158,8 @@ def verify_kept(row: sql.Row[Any]) -> None:
 
 def chain(connection: sql.Connection, head: Head) -> Iterator[sql.Row[Any]]:
     """Facts after the head while they are in order and unchanged; raises at the first that is not."""
-    statement = sql.select(FACTS).where(FACTS.c.number > head.number).order_by(FACTS.c.number)
     previous = head.checksum
-    for expected, row in enumerate(_streamed(connection, statement), head.number + 1):
+    for expected, row in enumerate(in_blocks(connection, FACTS.c.number, head.number), head.number + 1):
         if row.number != expected:
             raise CorruptJournalError(f"fact {expected} is missing: fact {row.number} follows fact {expected - 1}")
         body = bytes(row.document)
@@ -170,9 +169,12 @@ def chain(connection: sql.Connection, head: Head) -> Iterator[sql.Row[Any]]:
         yield row
 
 
-def _streamed(connection: sql.Connection, statement: sql.Select[Any]) -> sql.CursorResult[Any]:
-    """Run a statement whose rows are fetched block by block."""
-    return connection.execute(statement, execution_options={"yield_per": _BLOCK})
+def in_blocks(connection: sql.Connection, key: sql.Column[int], after: int = -1) -> Iterator[sql.Row[Any]]:
+    """The rows of the key's table beyond a key, in order, read block by block."""
+    statement = sql.select(key.table).order_by(key).limit(_BLOCK)
+    while rows := connection.execute(statement.where(key > after)).all():
+        yield from rows
+        after = rows[-1]._mapping[key]  # noqa: SLF001 - a public name
 
 
 def verify_tail(connection: sql.Connection, head: Head, leads: Leader) -> Head:
@@ -291,7 +293,8 @@ def _check_block(connection: sql.Connection, block: list[sql.Row[Any]]) -> None:
     expected: set[tuple[str, int]] = set()
     for row in block:
         document = decode(bytes(row.document), f"fact {row.number}")
-        if (row.kind, row.time, row.server) != (document["kind"], document["time"], server_of(document)):
+        listed = (column(document["kind"]), document["time"], server_of(document))
+        if (row.kind, row.time, row.server) != listed:
             raise CorruptJournalError(f"fact {row.number} is listed under another kind, time or server than its own")
         named = jobs_of(document)
         expected |= {(job, row.number) for job in (named if len(named) <= WIDE else [ANY_JOB])}
@@ -328,7 +331,7 @@ def _check_kept(connection: sql.Connection, problems: list[str]) -> list[int]:
 
 def _check_finished(connection: sql.Connection, leads: Leader, problems: list[str]) -> int:
     count = 0
-    for row in _streamed(connection, sql.select(FINISHED)):
+    for row in in_blocks(connection, FINISHED.c.id):
         count += 1
         if not finished_intact(row):
             problems.append(f"finished job {row.id} is not what was written")

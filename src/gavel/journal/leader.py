@@ -31,8 +31,8 @@ class Lock(Protocol):
     def hold(self, connection: sql.Connection) -> bool:
         """Take the lock if no other session has it."""
 
-    def release(self) -> None:
-        """Give it back."""
+    def release(self, connection: sql.Connection | None) -> None:
+        """Give it back; the connection is the one it was taken with, if that is still there."""
 
 
 class FileLock:
@@ -56,7 +56,7 @@ class FileLock:
     def hold(self, connection: sql.Connection) -> bool:  # noqa: ARG002 - held since it was made
         return True
 
-    def release(self) -> None:
+    def release(self, connection: sql.Connection | None) -> None:  # noqa: ARG002 - the file is ours
         self._file.close()
 
     @property
@@ -98,8 +98,10 @@ class SessionLock:
             self._session = connection.execute(sql.text("SELECT pg_backend_pid()")).scalar()
         return held
 
-    def release(self) -> None:
-        """Nothing to do: the lock ends with the session."""
+    def release(self, connection: sql.Connection | None) -> None:
+        if connection is not None:  # or else the lock ends when the server notices that the session has
+            with suppress(sql.exc.SQLAlchemyError), connection.begin():
+                connection.execute(sql.text("SELECT pg_advisory_unlock_all()"))
 
     def _try(self, connection: sql.Connection, key: int) -> bool:
         return bool(connection.execute(sql.text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar())
@@ -152,9 +154,6 @@ class Writer:
             except sql.exc.SQLAlchemyError as error:
                 self._drop()
                 raise classify(error, self.name) from error
-            except JournalError:
-                self._drop()
-                raise
 
     @contextmanager
     def led(self) -> Iterator[sql.Connection]:
@@ -185,9 +184,9 @@ class Writer:
     def close(self) -> None:
         """Disconnect and give the lock back."""
         with self._turn:
+            self.lock.release(self._connection)
             self._drop()
             self._engine.dispose()
-            self.lock.release()
 
     def _connected(self) -> sql.Connection:
         if self._connection is None:

@@ -94,7 +94,7 @@ class Reader:
                 self._check_numbers(rows, wanted, position, base, newest_first=newest_first)
             for row in rows:
                 entry = Entry(row.number, row.time, row.kind, decode(bytes(row.document), f"fact {row.number}"))
-                if wanted.job is None or wanted.job in jobs_of(entry.document):
+                if wanted.job is None or column(wanted.job) in jobs_of(entry.document):
                     yield entry
             if not rows:
                 return
@@ -223,10 +223,14 @@ def _statement(wanted: Filter, *, newest_first: bool) -> sql.Select[Any]:
 
 
 def _names(job: str) -> sql.ColumnElement[bool]:
-    """Facts that name the job, or very many jobs since the job's first fact."""
+    """Facts that name the job alone or among few, or very many jobs from its first fact until it finished."""
     index = FACT_JOBS.c
+    number = int(job) if job.isdecimal() and len(job) <= 18 else -1
+    ended = sql.exists().where(FINISHED.c.id == number)
     first = sql.select(sql.func.min(index.number)).where(index.job == job).scalar_subquery()
-    wide = (index.job == ANY_JOB) & (index.number > sql.func.coalesce(first, 0))
+    last = sql.select(sql.func.max(index.number)).where(index.job == job, ended).scalar_subquery()
+    life = (index.number > sql.func.coalesce(first, 0)) & (index.number < sql.func.coalesce(last, 2**62))
+    wide = (index.job == ANY_JOB) & life
     return FACTS.c.number.in_(sql.select(index.number).where((index.job == job) | wide))
 
 

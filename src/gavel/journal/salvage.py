@@ -209,22 +209,22 @@ def _body(connection: sql.Connection, number: int) -> bytes | None:
 
 def _copy_finished(damaged: sql.Connection, connection: sql.Connection) -> int:
     copied = 0
-    for row in _readable(damaged, sql.select(FINISHED).order_by(FINISHED.c.id)):
+    for row in _readable(integrity.in_blocks(damaged, FINISHED.c.id)):
         if integrity.finished_intact(row):
             copied += finished_jobs.write(connection, [finished_jobs.of_row(row)])
     return copied
 
 
 def _copy_learned(damaged: sql.Connection, connection: sql.Connection) -> int:
-    rows = _readable(damaged, sql.select(LEARNED).order_by(LEARNED.c.key))
+    rows = _readable(iter(damaged.execute(sql.select(LEARNED).order_by(LEARNED.c.key))))
     good = [row for row in rows if bytes(row.checksum) == checksum(row.key, bytes(row.document))]
     write_learned(connection, {row.key: decode(bytes(row.document), row.key) for row in good})
     return len(good)
 
 
-def _readable(connection: sql.Connection, statement: sql.Select[Any]) -> Iterator[sql.Row[Any]]:
+def _readable(rows: Iterator[sql.Row[Any]]) -> Iterator[sql.Row[Any]]:
     try:
-        yield from connection.execute(statement)
+        yield from rows
     except sql.exc.DatabaseError:
         return
 

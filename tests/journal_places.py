@@ -1,4 +1,7 @@
-"""Where the tests keep journals: a file, or a schema of its own in a real PostgreSQL server."""
+"""Where the tests keep journals: a file, or a schema of its own in a real PostgreSQL server.
+
+Every test that asks for a `place` runs on both.
+"""
 
 from __future__ import annotations
 
@@ -76,3 +79,18 @@ def postgres_server(folder: Path) -> Iterator[str]:
         yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
     finally:
         server.cleanup()
+
+
+@pytest.fixture(scope="session")
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a server for all tests of this process."""
+    with postgres_server(tmp_path_factory.mktemp("pg")) as address:  # a socket's path must be short
+        yield address
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A place without a journal."""
+    if request.param == "sqlite":
+        return file_place(tmp_path)
+    return server_place(request.getfixturevalue("postgres"))

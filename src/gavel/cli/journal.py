@@ -1,0 +1,192 @@
+"""`gavel journal`: check, read, compact and salvage a journal, without a scheduler or beside one."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from datetime import datetime
+from typing import Annotated, Any
+
+import typer
+
+from gavel.cli.options import AsJson
+from gavel.cli.render import console, print_json, table
+from gavel.errors import InputError
+from gavel.journal import (
+    CheckReport,
+    Entry,
+    Fold,
+    Reader,
+    Retention,
+    journal_url,
+    open_read_only,
+    salvage,
+    state_at,
+)
+
+app = typer.Typer(help="Check, read, compact and salvage a journal.", no_args_is_help=True)
+
+Place = Annotated[
+    str,
+    typer.Argument(
+        help="A scheduler's folder, a journal's file, or postgresql://...",
+        metavar="PLACE",
+        envvar="GAVEL_FOLDER",
+    ),
+]
+DEFAULT = "gavel-state"
+RETENTION = Retention()
+UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+FOLD: Fold | None = None
+"""Applies facts to a state document, for `show --at`; without it only facts are shown."""
+
+
+def describe(entry: Entry) -> str:
+    """A fact in words; what a runtime knows better it may set as `DESCRIBE`."""
+    rest = {name: value for name, value in entry.document.items() if name not in {"kind", "time", "job", "server"}}
+    return " ".join(f"{name}={_brief(value)}" for name, value in rest.items())
+
+
+DESCRIBE: Callable[[Entry], str] = describe
+
+
+@app.command("check")
+def check_command(place: Place = DEFAULT, as_json: AsJson = False) -> None:
+    """Verify a journal completely; exit code 1 if it is damaged."""
+    with open_read_only(journal_url(place)) as reader:
+        report = reader.check()
+    if as_json:
+        print_json({**asdict(report), "whole": report.whole})
+    else:
+        _print_report(report)
+    if not report.whole:
+        raise typer.Exit(1)
+
+
+def _print_report(report: CheckReport) -> None:
+    for problem in report.problems:
+        print(f"damaged: {problem}")
+    facts = f"facts {report.first} to {report.intact}" if report.intact >= report.first else "no facts"
+    until = f", until {_moment(report.intact_time)}" if report.intact >= report.first else ""
+    print(f"intact: {facts}{until}; {len(report.kept)} states; {report.finished} finished jobs")
+    print(f"cluster {report.cluster}; the last fact written is {report.last}")
+
+
+@app.command("compact")
+def compact_command(
+    place: Place = DEFAULT,
+    journal_days: Annotated[
+        float, typer.Option(help="Remove facts older than this.", min=0.001, metavar="DAYS")
+    ] = RETENTION.journal_days,
+    finished_days: Annotated[
+        float, typer.Option(help="Remove finished jobs older than this.", min=0.001, metavar="DAYS")
+    ] = RETENTION.finished_days,
+    as_json: AsJson = False,
+) -> None:
+    """Remove old facts, states and finished jobs, also while a scheduler runs."""
+    retention = Retention(journal_days=journal_days, finished_days=finished_days)
+    with open_read_only(journal_url(place)) as reader:
+        report = retention.apply(reader, time.time(), pause=_breathe)
+    if as_json:
+        print_json(asdict(report))
+        return
+    print(f"removed {report.facts} facts, {report.states} states and {report.finished} finished jobs")
+
+
+def _breathe() -> None:
+    """Let a scheduler that waits for the database have it."""
+    time.sleep(0.01)
+
+
+@app.command("salvage")
+def salvage_command(
+    to: Annotated[str, typer.Option(help="Where the new journal goes: a file or postgresql://...", metavar="NEW")],
+    place: Place = DEFAULT,
+    as_json: AsJson = False,
+) -> None:
+    """Write what is intact of a damaged journal as a new one; the damaged one is only read."""
+    report = salvage(journal_url(place), journal_url(to))
+    if as_json:
+        print_json(asdict(report))
+        return
+    print(f"saved facts {report.first} to {report.last}, until {_moment(report.last_time)}; {report.lost} are lost")
+    print(f"saved {report.states} states, {report.finished} finished jobs; {report.finished_lost} of these are lost")
+    print(f"start a scheduler on it with: gavel serve --journal {journal_url(to)}")
+
+
+@app.command("show")
+def show_command(
+    place: Place = DEFAULT,
+    at: Annotated[
+        str | None, typer.Option(help="What was true then: a fact's number or a time.", metavar="TIME|NUMBER")
+    ] = None,
+    job: Annotated[str | None, typer.Option(help="Only facts about this job.", metavar="ID")] = None,
+    server: Annotated[str | None, typer.Option(help="Only facts about this server.", metavar="NAME")] = None,
+    since: Annotated[
+        str | None, typer.Option(help="Only facts since then: a time, or 90s, 30m, 2h, 7d ago.", metavar="TIME")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Only the newest of these; 0: all.", min=0, metavar="COUNT")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Print what happened around a job or a time."""
+    start = None if since is None else _time("--since", since)
+    with open_read_only(journal_url(place)) as reader:
+        number = None if at is None else _number(reader, at)
+        found = reader.facts(until=number, since=start, job=job, server=server, newest_first=True, limit=limit or None)
+        entries = list(found)[::-1]
+        state = state_at(reader, number, FOLD) if number is not None and FOLD is not None else None
+    if as_json:
+        print_json({"at": number, "state": state, "facts": [asdict(entry) for entry in entries]})
+        return
+    out = console()
+    out.print(table(["fact", "time", "what", "job", "server", ""], map(_row, entries), left=6))
+    if len(entries) == limit:
+        out.print(f"the newest {limit}; --limit 0 prints all", style="dim")
+    if state is not None:
+        out.print_json(json.dumps(state, allow_nan=False))
+
+
+def _row(entry: Entry) -> list[str]:
+    job, server = (str(entry.document.get(name, "")) for name in ("job", "server"))
+    return [str(entry.number), _moment(entry.time), entry.kind, job, server, DESCRIBE(entry)]
+
+
+def _brief(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def _number(reader: Reader, text: str) -> int:
+    """The fact that a number or a time means: the last one then."""
+    leads = reader.leader
+    if text.isdecimal():
+        number = int(text[:18])
+        if not leads.base <= number <= leads.last:
+            raise InputError(f"--at {text}: the journal has the facts {leads.base + 1} to {leads.last}")
+        return number
+    moment = _time("--at", text)
+    last = next(reader.facts(before=math.nextafter(moment, math.inf), newest_first=True, limit=1), None)
+    if last is None:
+        raise InputError(f"--at {text}: the journal has no fact so early")
+    return last.number
+
+
+def _time(option: str, text: str) -> float:
+    """Read a point in time, or how long ago it was."""
+    if ago := re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?)([smhd])", text):
+        return time.time() - float(ago[1]) * UNITS[ago[2]]
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise InputError(
+            f"{option} {text}: no time; give one as 2026-05-01T14:30 or 2026-05-01, or 90s, 30m, 2h or 7d ago"
+        ) from None
+
+
+def _moment(moment: float) -> str:
+    return datetime.fromtimestamp(moment).astimezone().strftime("%Y-%m-%d %H:%M:%S")
