@@ -44,8 +44,8 @@ class Attempt:
     """Why the first rank that failed did so."""
     hopeless: bool = False
     done: bool = False
-    blameless: bool = False
-    """The crash is not the job's fault: it costs no retry."""
+    crashed: AttemptOutcome = AttemptOutcome.CRASHED
+    """Whose fault the crash is, if there was one."""
     ports: TaskStarted | None = None
     acknowledge: list[Callable[[], None]] = field(default_factory=list)
     """To be called when the end of this attempt is in the journal."""
@@ -98,13 +98,14 @@ class Attempt:
         self.heard(message.status)
         part.ended.add(message.status.rank)
         if message.ending is Ending.CRASHED and self.crash is None:
-            self.crash, self.hopeless, self.blameless = message.reason, message.hopeless, message.blameless
+            self.crash, self.hopeless = message.reason, message.hopeless
+            self.crashed = AttemptOutcome.BLOCKED if message.blameless else AttemptOutcome.CRASHED
         self.done = self.done or message.ending is Ending.DONE
 
     def outcome(self) -> tuple[AttemptOutcome, str]:
         """What became of the attempt once every rank has ended, and why."""
         if self.crash is not None:
-            return (AttemptOutcome.LOST if self.blameless else AttemptOutcome.CRASHED), self.crash
+            return self.crashed, self.crash
         if self.done:
             return AttemptOutcome.DONE, ""
         if self.stopping:

@@ -9,7 +9,7 @@ from typing import Any
 
 from gavel.core.errors import InputError
 from gavel.core.jobs import Entity
-from gavel.core.plain import from_plain, plain_record
+from gavel.core.plain import from_plain, to_plain
 from gavel.core.throughputs import Throughputs, ThroughputTable, find_table
 from gavel.estimator.learned import LearnedTable
 from gavel.policies.mechanisms import DEFAULT, mechanism_for, starts_mid_round
@@ -76,8 +76,13 @@ class ServeSettings:
 
 
 def settings_document(settings: Scheduling) -> dict[str, Any]:
-    """Settings as plain data."""
-    return plain_record(settings)
+    """Settings as plain data, also those that have their defaults: a later version may have others."""
+    return {name: to_plain(getattr(settings, name)) for name in Scheduling.__slots__}
+
+
+def settings_of(document: Mapping[str, Any]) -> Scheduling:
+    """Read settings; what another version knew and this one does not is left out."""
+    return from_plain(Scheduling, {name: part for name, part in document.items() if name in Scheduling.__slots__})
 
 
 class Configurator:
@@ -93,12 +98,12 @@ class Configurator:
         """One to use instead of those that settings name."""
 
     def fresh(self, settings: Mapping[str, Any]) -> Scheduler:
-        wanted = from_plain(Scheduling, settings)
+        wanted = settings_of(settings)
         table = self._table or _with_profiles(LearnedTable(self._base(wanted)), self._profiled(wanted))
         return Scheduler(table, self._mechanism(wanted), rounds(wanted), entities=wanted.entities)
 
     def restored(self, settings: Mapping[str, Any], document: Mapping[str, Any]) -> Scheduler:
-        wanted = from_plain(Scheduling, settings)
+        wanted = settings_of(settings)
         learned = self._table or _with_profiles(
             LearnedTable.of(self._base(wanted), document["learned"]), self._profiled(wanted)
         )

@@ -20,7 +20,9 @@ class AttemptOutcome(StrEnum):
     """It was asked to leave, or lost while leaving."""
     CRASHED = "crashed"
     LOST = "lost"
-    """It ended through no fault of the job: its server is gone, its disk was full, its lease ended."""
+    """It ended through no fault of the job: its server is gone, or its lease ended."""
+    BLOCKED = "blocked"
+    """It could not work where it was, through no fault of the job: say, the checkpoint disk was full."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -457,7 +457,7 @@ class Fleet:
         """A part is gone through no fault of its job."""
         part.give_up()
         if attempt.crash is None and not attempt.stopping:
-            attempt.crash, attempt.blameless = reason, True
+            attempt.crash, attempt.crashed = reason, AttemptOutcome.LOST
             self._stop(attempt, at_once=True)
         self._settle(attempt)
 

@@ -71,7 +71,11 @@ def build_engine(
     find_policy(settings.policy)
     check_mechanism(settings.mechanism, resumed_by="a scheduler")
     scheduling = settings.scheduling
-    retries = Retries(first_seconds=settings.fleet.retry_seconds, longest_seconds=settings.fleet.longest_retry_seconds)
+    retries = Retries(
+        first_seconds=settings.fleet.retry_seconds,
+        longest_seconds=settings.fleet.longest_retry_seconds,
+        blocked_seconds=min(6 * settings.fleet.retry_seconds, settings.fleet.longest_retry_seconds),
+    )
     state = recover(journal, Configurator(scheduling, table), retries)
     clock = clock or SteadyClock(not_before=state.time)
     engine = Engine(state, journal, clock, facts_between_states=facts_between_states)

@@ -61,6 +61,8 @@ class Retries:
     first_seconds: float = 10.0
     """Doubles with each failure."""
     longest_seconds: float = 600.0
+    blocked_seconds: float = 60.0
+    """After a failure that is its server's, such as a full disk."""
 
     def pause(self, failures: int) -> float:
         return min(self.first_seconds * 2.0 ** min(failures, MOST_DOUBLINGS), self.longest_seconds)
@@ -175,10 +177,19 @@ class ClusterState:
                 self._schedule(core.JobFinished(event.time, event.job, event.reason or _done(record)))
             case AttemptOutcome.LOST:
                 self._schedule(core.JobFailed(event.time, event.job, event.reason, counts=False))
+            case AttemptOutcome.BLOCKED:
+                self._blocked(event)
             case AttemptOutcome.CRASHED:
                 self._crashed(record, event)
             case AttemptOutcome.LEFT:
                 pass
+
+    def _blocked(self, event: AttemptEnded) -> None:
+        """Try again, however often: nothing is wrong with the job."""
+        pause = self.retries.blocked_seconds
+        sentence = f"{event.reason}; runs again in {pause:.0f} s, which costs no retry"
+        failed = core.JobFailed(event.time, event.job, sentence, not_before=event.time + pause, counts=False)
+        self._schedule(failed)
 
     def _crashed(self, record: JobRecord, event: AttemptEnded) -> None:
         job, time, reason = event.job, event.time, event.reason or "it failed"
@@ -262,7 +273,7 @@ class ClusterState:
         return record
 
     def _given(self, event: SettingsGiven) -> None:
-        if event.settings != self.settings:
+        if not self.configured or event.settings != self.settings:
             self._note(SettingsChanged(event.time, event.by, event.settings, self.settings))
 
     def _began(self, event: Began) -> None:
