@@ -117,9 +117,9 @@ class Journal(Reader):
             " an append that seemed to fail was written, and other facts were given after it; restart the scheduler"
         )
 
-    def keep(self, state: Document, number: int, finished: Iterable[FinishedJob] = ()) -> None:
-        """Write down the state after that fact, and jobs that are finished."""
-        body, jobs = encode_long(state), list(finished)
+    def keep(self, state: Document | bytes, number: int, finished: Iterable[FinishedJob] = ()) -> None:
+        """Write down the state after that fact, perhaps encoded before, and jobs that are finished."""
+        body, jobs = state if isinstance(state, bytes) else encode_long(state), list(finished)
         with self._writer.led() as connection:
             write_state(connection, self._fact(connection, number), body)
             grown = finished_jobs.write(connection, jobs)

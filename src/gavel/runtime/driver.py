@@ -42,6 +42,8 @@ class Driver:
         self._limit = solve_limit_seconds
         self._policy = _thread("policy")
         self._writer = _thread("journal")
+        self._follower = _thread("keeper")
+        self._keeping: asyncio.Task[None] | None = None
         self._something = asyncio.Event()
         self._stopping = False
         self._timer: asyncio.TimerHandle | None = None
@@ -64,6 +66,7 @@ class Driver:
             if self._timer is not None:
                 self._timer.cancel()
             self._policy.shutdown(wait=False, cancel_futures=True)
+            self._follower.shutdown(wait=False, cancel_futures=True)
             self._writer.shutdown(wait=True)
 
     def stop(self) -> None:
@@ -80,10 +83,31 @@ class Driver:
                 if batch.facts:
                     await self._written(lambda: self.engine.write(batch))  # noqa: B023 - awaited here
                 self.engine.perform(batch)
-            if self.engine.state_due:
-                await self._written(self.engine.keep_state)
+            if self.engine.state_due and self._keeping is None:
+                self._keeping = asyncio.create_task(self._keep())
+                self._keeping.add_done_callback(self._kept)
             await asyncio.sleep(0)  # let others speak, so that many events share one transaction
-        await self._written(self.engine.keep_state)
+        if self._keeping is not None:
+            await asyncio.wait({self._keeping})
+        await self._keep()
+
+    async def _keep(self) -> None:
+        """Keep a state: worked out in a thread beside the loop, written where everything is written."""
+        engine = self.engine
+        kept = await asyncio.get_running_loop().run_in_executor(
+            self._follower, engine.keeper.catch_up, engine.journal.last
+        )
+        await self._written(lambda: engine.keeper.write(kept))
+        engine.kept(kept)
+
+    def _kept(self, keeping: asyncio.Task[None]) -> None:
+        self._keeping = None
+        error = None if keeping.cancelled() else keeping.exception()
+        if error is not None:
+            logger.error("the state cannot be kept: %r", error)
+            self.engine.alarms["state"] = f"the state cannot be kept, so a restart will take longer: {error}"
+        else:
+            self.engine.alarms.pop("state", None)
 
     async def _written(self, write: Callable[[], Result]) -> Result:
         """Write to the journal, as long as it takes: until then nothing is acknowledged and nothing starts or stops."""

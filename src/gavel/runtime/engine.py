@@ -6,19 +6,19 @@ started, stopped or acknowledged before it is durable. Time passes elsewhere, in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from gavel.core.errors import InputError
 from gavel.core.events import Command, Launch, Renew, RoundDue, Solve, Stop, WakeAt
 from gavel.core.facts import JobEnded, JobRequeued
-from gavel.journal.finished import FinishedJob
 from gavel.journal.store import Journal
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
 from gavel.runtime.facts import Fact, document_of
 from gavel.runtime.jobs import JobRecord
+from gavel.runtime.keeper import Keeper, Kept
 from gavel.runtime.state import ClusterState
 from gavel.scheduler.machine import Scheduler
 
@@ -63,11 +63,18 @@ class Engine:
     """Takes events in, one batch after the other. `post` is the one way in."""
 
     def __init__(
-        self, state: ClusterState, journal: Journal, clock: Clock, *, facts_between_states: int = 5_000
+        self,
+        state: ClusterState,
+        journal: Journal,
+        clock: Clock,
+        keeper: Keeper,
+        *,
+        facts_between_states: int = 10_000,
     ) -> None:
         self.state = state
         self.journal = journal
         self.clock = clock
+        self.keeper = keeper
         self.records: dict[str, JobRecord] = dict(state.jobs.records)
         """Jobs as the journal has them: what readers and agents are told."""
         self.listeners: set[Callable[[set[str]], None]] = set()
@@ -231,31 +238,14 @@ class Engine:
 
     def keep_state(self) -> None:
         """Write the whole state down, and hand finished jobs over to the journal's own table."""
-        self._since_state = 0
-        finished = [record for record in self.state.jobs.records.values() if record.finished]
-        self.journal.keep(self.state.document(), self.journal.last, finished_jobs(finished))
-        self.forget(finished)
+        kept = self.keeper.catch_up(self.journal.last)
+        self.keeper.write(kept)
+        self.kept(kept)
 
-    def forget(self, finished: Iterable[JobRecord]) -> None:
-        """Drop records of finished jobs that the journal's table has."""
-        for record in finished:
+    def kept(self, kept: Kept) -> None:
+        """A state was written: what the journal's table of finished jobs has need not be in memory."""
+        self._since_state = self.journal.last - kept.number
+        for record in kept.finished:
             self.state.jobs.records.pop(record.id, None)
             self.records.pop(record.id, None)
-
-
-def finished_jobs(records: Iterable[JobRecord]) -> list[FinishedJob]:
-    """Records of finished jobs as rows of the journal."""
-    return [
-        FinishedJob(
-            id=int(record.id),
-            state=record.state,
-            name=record.request.name,
-            template=record.request.template,
-            entity=record.request.entity or "",
-            user="",
-            submitted=record.submitted,
-            ended=record.changed,
-            document=record.document(),
-        )
-        for record in records
-    ]
+        self.state.jobs.forget_keys()

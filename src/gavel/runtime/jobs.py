@@ -171,6 +171,10 @@ class Jobs:
             del self.records[record.id]
         return finished
 
+    def forget_keys(self) -> None:
+        """Forget the keys of calls all of whose jobs have finished and were handed over."""
+        self.keys = {key: ids for key, ids in self.keys.items() if any(job in self.records for job in ids)}
+
     def evolve(self, fact: Fact) -> set[str]:
         """Take in a fact; returns the jobs whose state changed."""
         changed: set[str] = set()

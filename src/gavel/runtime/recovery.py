@@ -20,17 +20,23 @@ def recover(
     journal: Reader, configure: Configure, retries: Retries | None = None, *, until: int | None = None
 ) -> ClusterState:
     """The state after the last fact, or after the fact with the number `until`."""
-    kept = journal.latest(at=until)
-    if kept is None:
-        number, state = 0, ClusterState(configure, retries)
-    else:
-        number, document = kept
-        state = ClusterState.of(document, configure, retries)
+    number, state = last_kept(journal, configure, retries, until=until)
     for entry in journal.facts(after=number, until=until):
         apply(state, entry.document)
     state.jobs.touched.clear()
     state.changed.clear()
     return state
+
+
+def last_kept(
+    journal: Reader, configure: Configure, retries: Retries | None = None, *, until: int | None = None
+) -> tuple[int, ClusterState]:
+    """The last state that was kept, or the last one before a fact, and the number of the last fact in it."""
+    kept = journal.latest(at=until)
+    if kept is None:
+        return 0, ClusterState(configure, retries)
+    number, document = kept
+    return number, ClusterState.of(document, configure, retries)
 
 
 def apply(state: ClusterState, document: Mapping[str, Any]) -> None:

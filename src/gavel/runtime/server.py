@@ -9,6 +9,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -29,8 +30,9 @@ from gavel.runtime.driver import Driver, Solver
 from gavel.runtime.engine import Clock, Engine
 from gavel.runtime.events import Began, SettingsGiven
 from gavel.runtime.fleet import Fleet, FleetSettings, Identity
+from gavel.runtime.keeper import Keeper
 from gavel.runtime.logs import Logs
-from gavel.runtime.recovery import recover
+from gavel.runtime.recovery import last_kept, recover
 from gavel.runtime.service import Service
 from gavel.runtime.state import Retries
 from gavel.runtime.upgrade import upgrading
@@ -62,7 +64,7 @@ def build_engine(
     *,
     clock: Clock | None = None,
     table: Throughputs | None = None,
-    facts_between_states: int = 5_000,
+    facts_between_states: int = 10_000,
 ) -> Engine:
     """An engine with the state that the journal tells; settings that differ from those in force are its first event.
 
@@ -76,9 +78,11 @@ def build_engine(
         longest_seconds=settings.fleet.longest_retry_seconds,
         blocked_seconds=min(6 * settings.fleet.retry_seconds, settings.fleet.longest_retry_seconds),
     )
-    state = recover(journal, Configurator(scheduling, table), retries)
+    configurator = Configurator(scheduling, table)
+    state = recover(journal, configurator, retries)
+    keeper = Keeper(journal, partial(last_kept, journal, configurator, retries))
     clock = clock or SteadyClock(not_before=state.time)
-    engine = Engine(state, journal, clock, facts_between_states=facts_between_states)
+    engine = Engine(state, journal, clock, keeper, facts_between_states=facts_between_states)
     engine.post(Began(clock(), __version__, journal.term, holder()))
     engine.post(SettingsGiven(clock(), holder(), settings_document(scheduling)))
     engine.take_up()

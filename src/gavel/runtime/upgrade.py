@@ -17,10 +17,10 @@ from gavel.core.jobs import JobRequest
 from gavel.core.plain import plain_record
 from gavel.journal.upgrade import OldJob, OldJournal, Upgraded
 from gavel.runtime.configuration import Configurator, Scheduling, settings_document
-from gavel.runtime.engine import finished_jobs
 from gavel.runtime.events import AgentAttached, AgentGone, Event, SettingsGiven
 from gavel.runtime.fleet import agent_name
 from gavel.runtime.jobs import JobRecord, JobState
+from gavel.runtime.keeper import finished_jobs
 from gavel.runtime.state import ClusterState
 
 STATES = {
@@ -41,7 +41,8 @@ def upgrading(settings: Scheduling, configurator: Configurator) -> Callable[[Old
         state = _state(old, settings, configurator)
         finished = [record_of(job.document) for job in old.over()]
         ended = state.jobs.hand_over()
-        return Upgraded(state.document(), finished_jobs({record.id: record for record in (*finished, *ended)}.values()))
+        every = {record.id: record for record in (*finished, *ended)}
+        return Upgraded(state.document(), finished_jobs(tuple(every.values())))
 
     return upgrade
 

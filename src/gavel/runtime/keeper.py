@@ -1,0 +1,69 @@
+"""Keeps states: a second state follows the journal and is written down, so that the first one never has to wait.
+
+It reads what any other reader would, so every kept state is also a recovery that succeeded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gavel.journal.facts import encode_long
+from gavel.journal.finished import FinishedJob
+from gavel.journal.store import Journal
+from gavel.runtime.jobs import JobRecord
+from gavel.runtime.recovery import apply
+from gavel.runtime.state import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A state that is ready to be written: as bytes, after which fact, and the jobs that finished before it."""
+
+    state: bytes
+    number: int
+    finished: tuple[JobRecord, ...]
+
+
+class Keeper:
+    """Follows a journal in a thread of its own; `catch_up` there, `write` where the journal is written."""
+
+    def __init__(self, journal: Journal, recovered: Callable[[], tuple[int, ClusterState]]) -> None:
+        self._journal = journal
+        self._recovered = recovered
+        self._state: ClusterState | None = None
+        self._number = 0
+
+    def catch_up(self, until: int) -> Kept:
+        """Take in all facts up to that one."""
+        if self._state is None:
+            self._number, self._state = self._recovered()
+        for entry in self._journal.facts(after=self._number, until=until):
+            apply(self._state, entry.document)
+            self._number = entry.number
+        self._state.jobs.touched.clear()
+        self._state.changed.clear()
+        finished = tuple(self._state.jobs.hand_over())
+        return Kept(encode_long(self._state.document()), self._number, finished)
+
+    def write(self, kept: Kept) -> None:
+        """Write a state down; may be repeated after a TemporaryJournalError."""
+        self._journal.keep(kept.state, kept.number, finished_jobs(kept.finished))
+
+
+def finished_jobs(records: tuple[JobRecord, ...]) -> list[FinishedJob]:
+    """Records of finished jobs as rows of the journal."""
+    return [
+        FinishedJob(
+            id=int(record.id),
+            state=record.state,
+            name=record.request.name,
+            template=record.request.template,
+            entity=record.request.entity or "",
+            user="",
+            submitted=record.submitted,
+            ended=record.changed,
+            document=record.document(),
+        )
+        for record in records
+    ]
