@@ -222,6 +222,20 @@ def test_a_state_that_counted_rounds_is_read_and_every_job_continues_where_it_ru
     assert through_json(dump(scheduler))["format"] == FORMAT
 
 
+@given(story=stories(at_most=40))
+@settings(max_examples=15)
+def test_another_mechanism_and_other_settings_find_every_run_in_place(story: Story) -> None:
+    first, teller = Scheduler(TABLE, Credits(), Settings()), Teller(story)
+    for event in teller.events(first):
+        teller.hear(first.handle(event))
+    other = restore(through_json(dump(first)), TABLE, Priorities(), Settings(round_seconds=60.0, space_sharing=True))
+    check_invariants(other)
+    assert [*other.placed.values()] == [*first.placed.values()]
+    assert [run.members for run in other.placed] == [run.members for run in first.placed]
+    other.handle(RoundDue((first.round_ends or 0.0) + 1.0))
+    check_invariants(other)
+
+
 def test_what_cannot_be_restored_is_refused_with_a_reason() -> None:
     written = through_json(dump(Scheduler(TABLE, Credits(), Settings())))
     with pytest.raises(InputError, match="has format 99; this version of Gavel reads format 4"):
@@ -233,8 +247,6 @@ def test_what_cannot_be_restored_is_refused_with_a_reason() -> None:
     counters = {k: v for k, v in written["counters"].items() if k != "_scattered"}
     with pytest.raises(InputError, match="lacks '_scattered' of a scheduler"):
         restore(written | {"counters": counters}, TABLE, Credits(), Settings())
-    with pytest.raises(InputError, match="kind is 'credits', not one of 'priorities'"):
-        restore(written, TABLE, Priorities(), Settings())
     other = ThroughputTable(("h100",), TABLE.profiles, TABLE.alone[:, :1].copy(), TABLE.shared[..., :1].copy())
     with pytest.raises(InputError, match="is of the types v100, p100, k80, and the throughput table has h100"):
         restore(written, other, Credits(), Settings())

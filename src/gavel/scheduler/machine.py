@@ -154,6 +154,8 @@ class Scheduler:
         self._changed = False
         self._solved_at = -np.inf
         self._solve_number = 0
+        self._solve_seconds = 0.0
+        """How long the last answer took."""
         self._awaiting: int | None = None
         """The number of the solve that the next round waits for."""
         self._accounted_until = 0.0
@@ -280,8 +282,10 @@ class Scheduler:
             self.table.ignore(
                 f"job {event.job} on {event.type}: {event.rate:g} steps a second, but job {missing} is gone"
             )
-        elif self.table.learn(self._condition(event.job, event.type, event.beside, event.consolidated), event.rate):
-            self._rates_changed(alone=event.beside is None)
+            return
+        condition = self._condition(event.job, event.type, event.beside, event.consolidated)
+        if self.table.learn(condition, event.rate):
+            self._rates_changed(condition.template, alone=event.beside is None)
 
     def _restart_measured(self, event: RestartMeasured) -> None:
         """Let what a restart of a template is taken to cost follow what was measured."""
@@ -315,12 +319,12 @@ class Scheduler:
             changed = self.table.learn(own, event.rate)
             changed = self.table.learn(other, event.rate_beside or 0.0) or changed
         if changed:
-            self._rates_changed(alone=event.beside is None)
+            self._rates_changed(event.template, alone=event.beside is None)
 
-    def _rates_changed(self, *, alone: bool) -> None:
-        """Rates alone, or of pairs, are others now."""
+    def _rates_changed(self, template: str, *, alone: bool) -> None:
+        """Look a template's rates up again, or those of pairs when they are next needed."""
         if alone:
-            self._look_up_rates()
+            self._look_up_rates([number for profile, number in self._profiles.items() if profile[0] == template])
         elif self.settings.space_sharing:
             self._problem_base, self._changed = None, True
 
@@ -339,12 +343,19 @@ class Scheduler:
         allowed = [[types is None or kind in types for kind in self.types] for _, _, types in profiles]
         return np.array(allowed, dtype=bool).reshape(len(allowed), len(self.types))
 
-    def _look_up_rates(self) -> None:
-        """Rates or types have changed: ask the table for everything anew."""
-        self._rates = list(self._rates_of(list(self._profiles)))
+    def _look_up_rates(self, numbers: Sequence[int] | None = None) -> None:
+        """Ask the table for the rates of these profiles again; by default for those of all, when types changed."""
+        profiles = list(self._profiles)
+        changed = range(len(profiles)) if numbers is None else numbers
+        if numbers is None:
+            self._rates = [np.empty(0)] * len(profiles)
+        for number, rates in zip(changed, self._rates_of([profiles[number] for number in changed]), strict=True):
+            self._rates[number] = rates
         active = self.roster.active
-        if len(active):
-            self.roster.set_rates(active, np.array(self._rates)[self.roster.profile[active], :, 0])
+        theirs = active if numbers is None else active[np.isin(self.roster.profile[active], numbers)]
+        if len(theirs):
+            rates_now = np.array([self._rates[number][:, 0] for number in self.roster.profile[theirs].tolist()])
+            self.roster.set_rates(theirs, rates_now)
         self._problem_base = None
         self._changed = True
 
@@ -455,7 +466,7 @@ class Scheduler:
         others = [self._name(member) for member in run.members if member != slot]
         condition = self._condition(event.job, self.types[run.type_index], others[0] if others else None)
         if self.table.fail(condition, event.reason):
-            self._rates_changed(alone=False)
+            self._rates_changed(condition.template, alone=False)
 
     def _vacate(self, time: float, job: str) -> None:
         """Take a job off its accelerators; whoever shared them goes on alone until the round ends."""
@@ -602,9 +613,17 @@ class Scheduler:
         if len(self.roster) == len(self._held) and not self.placed:
             self._sleep(time)
         elif not late and self._wants_allocation(time):
-            self._note(SolveAsked(time, self._solve_number + 1, time + self.settings.solve_patience_seconds))
+            patience = self._solve_patience()
+            self._note(SolveAsked(time, self._solve_number + 1, time + patience))
+            if not patience:
+                self._plan(time)
         else:
             self._plan(time)
+
+    def _solve_patience(self) -> float:
+        """How long a round waits for the policy; not at all if the last answer came too late for its round."""
+        slow = self.allocation is not None and self._solve_seconds > self.settings.solve_patience_seconds
+        return 0.0 if slow else self.settings.solve_patience_seconds
 
     def _time_passed(self, fact: TimePassed) -> None:
         self.account(fact.time)
@@ -652,6 +671,7 @@ class Scheduler:
 
     def _adopted(self, fact: AllocationAdopted) -> None:
         self.unanswered = None
+        self._solve_seconds = fact.time - self._solved_at
         self.account(fact.time)
         slots = self._slots_of(fact.allocation.problem.jobs.ids)
         self.allocation, self.allocated_at = fact.allocation, fact.time

@@ -37,7 +37,7 @@ def with_wake(document: Mapping[str, Any]) -> dict[str, Any]:
     counters = document["counters"]
     waking = counters.get("_waking")
     wake = counters.get("_round_ends") if waking is None else waking
-    return {**document, "format": 4, "counters": {**counters, "wake": wake}}
+    return {**document, "format": 4, "counters": {**counters, "wake": wake, "_solve_seconds": 0.0}}
 
 
 def _credits(state: Mapping[str, Any], round_seconds: float, types: int) -> dict[str, Any]:

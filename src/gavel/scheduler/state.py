@@ -33,6 +33,7 @@ COUNTERS: dict[str, Any] = {
     "_changed": bool,
     "_solved_at": float,
     "_solve_number": int,
+    "_solve_seconds": float,
     "_awaiting": int | None,
     "_accounted_until": float,
     "_scattered": bool,

@@ -47,6 +47,7 @@ def hello(identity: Identity, running: Iterable[Progress]) -> pb.FromAgent:
             protocol=PROTOCOL,
             version=__version__,
             name=identity.name,
+            agent=identity.name,
             incarnation=identity.incarnation,
             accelerators=[pb.Accelerators(type=identity.type, count=identity.accelerators)],
             address="127.0.0.1",
