@@ -79,17 +79,19 @@ def test_rounds_do_not_wait_for_a_policy_that_answers_too_late() -> None:
     machine = Scheduler(builtin_table(), Credits(), Settings(solve_patience_seconds=1.0))
     machine.handle(ServerJoined(0.0, Server("a", "v100", 2)))
     machine.handle(JobSubmitted(0.0, job("one")))
-    (first, *_) = machine.handle(RoundDue(0.0))
+    first = machine.handle(RoundDue(0.0))[0]
+    assert isinstance(first, Solve)
     machine.handle(answer(first, 0.5))
     machine.handle(JobSubmitted(10.0, job("two")))
-    (second, wake) = machine.handle(RoundDue(360.0))
-    assert wake == WakeAt(361.0)  # the last answer came soon enough
-    machine.handle(RoundDue(361.0))
+    (second, wake) = machine.handle(RoundDue(360.5))
+    assert wake == WakeAt(361.5)  # the last answer came soon enough
+    machine.handle(RoundDue(361.5))
+    assert isinstance(second, Solve)
     machine.handle(answer(second, 400.0))
     machine.handle(JobSubmitted(500.0, job("three")))
-    commands = machine.handle(RoundDue(721.0))
+    commands = machine.handle(RoundDue(721.5))
     assert isinstance(commands[0], Solve)
-    assert Renew(721.0 + 360.0) in commands  # it begins at once, with the allocation in force
+    assert Renew(721.5 + 360.0) in commands  # it begins at once, with the allocation in force
 
 
 def test_a_job_on_an_idle_cluster_starts_at_once() -> None:
