@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,7 +54,14 @@ async def worker(scheduler: Scheduler, directory: Path, *options: str) -> AsyncI
         if process.returncode is None:
             process.kill()
         await process.communicate()
-        with StateDirectory(directory / "state"):  # it leaves no control groups behind
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """Clean up after killed agents, as the next agent would."""
+    yield
+    if (tmp_path / "state").is_dir():
+        with StateDirectory(tmp_path / "state"):
             pass
 
 
