@@ -44,9 +44,34 @@ tell("hello", protocol=1, rank=int(os.environ["GAVEL_RANK"]))
 LEAVES_WHEN_ASKED = LINK + 'print("running")\nhear("stop")\nprint("leaving")\ntell("stopped", steps=7)\n'
 
 
+ESCAPES = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        script = "import os, time; open(%r, 'w').write(str(os.getpid())); time.sleep(1000)"
+        os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", script % (sys.argv[1] + ".new")], {})
+    os._exit(0)
+os.wait()
+while not os.path.exists(sys.argv[1] + ".new") or not os.path.getsize(sys.argv[1] + ".new"): time.sleep(0.01)
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+print("running", flush=True)
+time.sleep(1000)
+"""
+"""A job that starts a daemon which has nothing in common with it: no parent, no session, no environment."""
+
+
 def play(scene: Coroutine[Any, Any, None]) -> None:
     """Run an asynchronous test."""
     asyncio.run(asyncio.wait_for(scene, LONGEST))
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except OSError:
+        return False
 
 
 async def until(condition: Callable[[], object]) -> None:
