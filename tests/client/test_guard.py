@@ -231,6 +231,14 @@ def test_a_command_that_leaves_because_of_the_order_was_asked() -> None:
     assert heard_after(leaves, first="order") == (0, guard.ASKED)
 
 
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("would_die", [True, False])
+@pytest.mark.parametrize("status", [0, signal.SIGTERM, 3 << 8])
+def test_exit_code_0_after_a_deadly_signal_was_already_on_its_way(status: int, asked: bool, would_die: bool) -> None:
+    by_itself = status == 0 and would_die
+    assert guard.made_to_leave(status, asked=asked, would_die=would_die) is (asked and not by_itself)
+
+
 def test_a_process_dies_of_what_it_does_not_handle() -> None:
     for setting, dies in (("", True), ("SIG_IGN", False), ("default_int_handler", False)):
         prepared = f"import signal; signal.signal(signal.SIGTERM, signal.{setting}); " if setting else ""

@@ -419,6 +419,15 @@ def test_a_job_that_crashed_before_it_was_asked_has_crashed(tmp_path: Path) -> N
     play(scene())
 
 
+def test_a_job_that_heard_the_order_and_ended_without_a_word_has_left(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            end = await end_of(session, LINK + 'print("running"); hear("stop"); sys.exit(0)', asked=True)
+            assert (end.how, end.reason) == (LEFT, "preempted")
+
+    play(scene())
+
+
 def test_a_job_that_said_done_before_it_was_asked_is_done(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path) as (_, session):
@@ -445,11 +454,15 @@ def test_an_end_is_told_before_the_rest_of_the_log(tmp_path: Path) -> None:
 def test_the_rest_of_a_log_comes_again_if_it_may_not_have_been_heard(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path) as (scheduler, session):
-            session.send(start("1", shell("echo all")))
-            await session.logged("1", "all")
+            session.acknowledges = False
+            for job in "12":
+                session.send(start(job, shell("echo all")))
+            for job in "12":
+                await session.logged(job, "all")
+                await session.ended(job)
             session.hang_up()
             again = await scheduler.session()
-            assert await again.logged("1", "all") == "all\n"
-            assert again.endings("1") == []
+            for job in "12":
+                assert await again.logged(job, "all") == "all\n"
 
     play(scene())
