@@ -150,3 +150,8 @@ def test_a_group_of_the_same_name_is_emptied_first(containers: Containers) -> No
     left = entering(containers.make("1"), "exec sleep 1000")
     assert containers.make("1").processes() == []
     assert left.wait() == -signal.SIGKILL
+
+
+def test_a_group_of_the_agent_that_was_removed_is_made_again(containers: Containers) -> None:
+    containers.path.rmdir()
+    assert containers.make("1").path.is_dir()
