@@ -6,11 +6,13 @@ It says how it began, one step that a test waits for, and how it ended.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
 import os
 import random
 import threading
 import time
+from pathlib import Path
 
 from counting import Model
 
@@ -25,19 +27,21 @@ def main() -> None:
     parser.add_argument("--save-every", type=float, default=600.0)
     parser.add_argument("--every-rank", action="store_true")
     parser.add_argument("--unsaved", type=int, help="a rank that is given no functions to load and save")
+    parser.add_argument("--full", type=int, help="a rank whose disk is full when it saves")
     parser.add_argument("--stuck", type=int, help="a rank that never ends the step of which the test wants to know")
     arguments = parser.parse_args()
     rank = int(os.environ["GAVEL_RANK"])
     pauses = random.Random()  # not the one whose state belongs to the training
     random.seed(rank if arguments.every_rank else 0)
     model = Model()
+    save = no_space if rank == arguments.full else model.save
     steps = GavelIterator(
         range(arguments.batches[rank % len(arguments.batches)]),
         epochs=arguments.epochs,
         checkpoint_every_seconds=arguments.save_every,
         every_rank=arguments.every_rank,
         load_checkpoint=None if rank == arguments.unsaved else model.load,
-        save_checkpoint=None if rank == arguments.unsaved else model.save,
+        save_checkpoint=None if rank == arguments.unsaved else save,
     )
     print("began", steps.step, flush=True)
     while not steps.done:
@@ -49,6 +53,11 @@ def main() -> None:
                 if rank == arguments.stuck:
                     threading.Event().wait()
     print("ended", steps.step, steps.preempted, json.dumps(model.seen), flush=True)
+
+
+def no_space(folder: Path) -> None:
+    """Save nothing."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder / "part"))
 
 
 if __name__ == "__main__":

@@ -231,3 +231,13 @@ def test_a_rank_without_functions_to_save_is_named(agent: FakeAgent, tmp_path: P
     with running(Gang(agent, tmp_path, 2, "--batches", MANY, "--unsaved", 1, GAVEL_STEPS="5")) as gang:
         for sentence in gang.failures():
             assert "rank 1 could not save: it was given no save_checkpoint" in sentence
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_full_disk_of_one_rank_is_held_against_none(agent: FakeAgent, tmp_path: Path, rank: int) -> None:
+    options = ("--batches", MANY, "--every-rank", "--full", rank)
+    with running(Gang(agent, tmp_path, 2, *options, GAVEL_STEPS="5")) as gang:
+        for sentence in gang.failures():
+            assert "No space left on device" in sentence
+        for _ in gang.processes:
+            assert "No space left on device" in agent.expect("failed", blameless=True)["reason"]

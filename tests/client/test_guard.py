@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -191,3 +192,105 @@ def test_when_the_guard_itself_is_killed_the_command_ends_too() -> None:
         pid = int(line(process))
         process.kill()
         until(lambda: gone(pid))
+
+
+# ---- what the agent hears of it ----
+
+ENDS_WHEN_TOLD = "import sys; print('ready', flush=True); sys.stdin.readline()"
+
+
+def heard_after(script: str, *, first: str) -> tuple[int, bytes]:
+    """Let a guard hear that its agent lets go, before or after the command ends by itself: exit code and report."""
+    ours, theirs = socket.socketpair()
+    with ours, guarded(sys.executable, "-c", script, pipe=theirs.fileno()) as process:
+        theirs.close()
+        assert line(process) == "ready\n"
+        if first == "order":
+            ours.shutdown(socket.SHUT_WR)
+        else:
+            process.send_signal(signal.SIGSTOP)  # it finds both when it wakes up
+            [command] = guard.descendants(process.pid)
+            assert process.stdin is not None
+            process.stdin.write("\n")
+            process.stdin.flush()
+            until(lambda: gone(command))
+            ours.shutdown(socket.SHUT_WR)
+            process.send_signal(signal.SIGCONT)
+        code = process.wait(PATIENCE)
+        ours.setblocking(False)
+        return code, ours.recv(64)
+
+
+def test_a_command_that_ended_before_the_order_was_not_asked() -> None:
+    assert heard_after(ENDS_WHEN_TOLD, first="end") == (0, b"")
+
+
+def test_a_command_that_leaves_because_of_the_order_was_asked() -> None:
+    assert heard_after(SAYS_AND_WAITS, first="order") == (128 + signal.SIGTERM, guard.ASKED)
+    leaves = "import signal, sys; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); " + SAYS_AND_WAITS
+    assert heard_after(leaves, first="order") == (0, guard.ASKED)
+
+
+@pytest.mark.parametrize("asked", [True, False])
+@pytest.mark.parametrize("would_die", [True, False])
+@pytest.mark.parametrize("status", [0, signal.SIGTERM, 3 << 8])
+def test_exit_code_0_after_a_deadly_signal_was_already_on_its_way(status: int, asked: bool, would_die: bool) -> None:
+    by_itself = status == 0 and would_die
+    assert guard.made_to_leave(status, asked=asked, would_die=would_die) is (asked and not by_itself)
+
+
+def test_a_process_dies_of_what_it_does_not_handle() -> None:
+    for setting, dies in (("", True), ("SIG_IGN", False), ("default_int_handler", False)):
+        prepared = f"import signal; signal.signal(signal.SIGTERM, signal.{setting}); " if setting else ""
+        with guarded(sys.executable, "-c", prepared + SAYS_AND_WAITS) as process:
+            assert line(process) == "ready\n"
+            [command] = guard.descendants(process.pid)
+            assert guard._dies_of(command, signal.SIGTERM) is dies
+            process.send_signal(signal.SIGTERM)
+            os.kill(command, signal.SIGKILL)
+    assert guard._dies_of(command, signal.SIGTERM) is False
+
+
+# ---- what the command prints ----
+
+
+def copied(script: str, output: Path, *, limit: str = "") -> subprocess.CompletedProcess[bytes]:
+    """Run a command whose output is copied to a file, under a limit of the shell."""
+    argv = guard.argv(["/bin/sh", "-c", script], output=1)
+    with output.open("ab") as file:
+        shell = ["/bin/sh", "-c", f'{limit} exec "$@"', "sh", *argv]
+        return subprocess.run(shell, stdout=file, stderr=file, timeout=PATIENCE, check=False)
+
+
+def test_everything_that_is_printed_is_copied_in_order(tmp_path: Path) -> None:
+    script = "for n in $(seq 30000); do echo line $n; done; echo error >&2; exit 3"
+    assert copied(script, tmp_path / "log").returncode == 3
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert lines == [*(f"line {number}" for number in range(1, 30001)), "error"]
+
+
+def test_what_cannot_be_written_is_lost_and_does_not_end_the_command(tmp_path: Path) -> None:
+    script = "seq 100000 && echo fine"
+    assert copied(script, tmp_path / "log", limit="ulimit -f 8;").returncode == 0
+    kept = (tmp_path / "log").read_text()
+    assert kept.startswith("1\n2\n3\n")
+    assert len(kept) == 8 * 512
+
+
+def test_lost_output_is_noted_as_soon_as_there_is_room() -> None:
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    copier = guard.Copier(writing)
+    os.write(copier.theirs, b"x" * 60_000)
+    copier.copy()
+    os.write(copier.theirs, b"y" * 60_000)
+    copier.copy()  # the pipe has no room for these
+    first = os.read(reading, 1 << 17)
+    os.write(copier.theirs, b"z")
+    copier.copy()
+    lost = 120_000 - len(first)
+    assert 0 < lost <= 60_000
+    assert os.read(reading, 1 << 17).startswith(f"\n[gavel: {lost} bytes of this log are lost: ".encode())
+    copier.begin()
+    for descriptor in (copier.ours, reading, writing):
+        os.close(descriptor)

@@ -171,9 +171,8 @@ class Guard:
                 os.kill(self._job, number)
 
     def _report(self) -> None:
-        """Tell the agent whether the command left because it was made to; one that ended by itself before was not."""
-        by_itself = self._status == 0 and self._would_die
-        if self._pipe >= 0 and self._asked and not by_itself:
+        """Tell the agent whether the command left because it was made to."""
+        if self._pipe >= 0 and made_to_leave(self._status, asked=self._asked, would_die=self._would_die):
             try:
                 os.write(self._pipe, ASKED)
             except OSError:  # the agent is gone, or this is a pipe that can only be read
@@ -281,6 +280,15 @@ def _signal_all(processes: list[int], number: int) -> None:
             os.kill(pid, number)
         except (ProcessLookupError, PermissionError):
             continue
+
+
+def made_to_leave(status: int | None, *, asked: bool, would_die: bool) -> bool:
+    """Whether a command left because it was asked: not if it ended before, or could only have died of it and did not.
+
+    >>> made_to_leave(0, asked=True, would_die=True), made_to_leave(0, asked=True, would_die=False)
+    (False, True)
+    """
+    return asked and not (status == 0 and would_die)
 
 
 def _dies_of(pid: int, number: int) -> bool:

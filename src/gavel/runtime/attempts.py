@@ -97,7 +97,8 @@ class Attempt:
         """Take in the end of a rank."""
         self.heard(message.status)
         part.ended.add(message.status.rank)
-        if message.ending is Ending.CRASHED and self.crash is None:
+        if message.ending is Ending.CRASHED and (self.crash is None or message.blameless):
+            # When one rank is blocked, the others fail because of it.
             self.crash, self.hopeless = message.reason, message.hopeless
             self.crashed = AttemptOutcome.BLOCKED if message.blameless else AttemptOutcome.CRASHED
         self.done = self.done or message.ending is Ending.DONE

@@ -44,9 +44,34 @@ tell("hello", protocol=1, rank=int(os.environ["GAVEL_RANK"]))
 LEAVES_WHEN_ASKED = LINK + 'print("running")\nhear("stop")\nprint("leaving")\ntell("stopped", steps=7)\n'
 
 
+ESCAPES = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        script = "import os, time; open(%r, 'w').write(str(os.getpid())); time.sleep(1000)"
+        os.execve(sys.executable, [sys.executable, "-I", "-S", "-c", script % (sys.argv[1] + ".new")], {})
+    os._exit(0)
+os.wait()
+while not os.path.exists(sys.argv[1] + ".new") or not os.path.getsize(sys.argv[1] + ".new"): time.sleep(0.01)
+os.rename(sys.argv[1] + ".new", sys.argv[1])
+print("running", flush=True)
+time.sleep(1000)
+"""
+"""A job that starts a daemon which has nothing in common with it: no parent, no session, no environment."""
+
+
 def play(scene: Coroutine[Any, Any, None]) -> None:
     """Run an asynchronous test."""
     asyncio.run(asyncio.wait_for(scene, LONGEST))
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
+    except OSError:
+        return False
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -90,6 +115,7 @@ class Session:
     heard: int
     """The highest number that came."""
     acknowledges: bool = True
+    term: int = 0
     received: list[pb.FromAgent] = field(default_factory=list)
     outgoing: asyncio.Queue[pb.ToAgent | None] = field(default_factory=asyncio.Queue)
     changed: asyncio.Condition = field(default_factory=asyncio.Condition)
@@ -97,6 +123,7 @@ class Session:
     def send(self, message: pb.ToAgent, *, heard: int | None = None) -> None:
         """Say something to the agent."""
         message.heard = self.heard if heard is None else heard
+        message.term = self.term
         self.outgoing.put_nowait(message)
 
     def hang_up(self) -> None:
@@ -175,6 +202,7 @@ class Scheduler(GavelServicer):
         self.refusal: pb.Refused | None = None
         self.refusals = 0
         self.acknowledges = True
+        self.term = 0
         self.drains: dict[str, list[str]] = {}
         """Agents that can be drained, and what runs there."""
         self.port = 0
@@ -218,10 +246,10 @@ class Scheduler(GavelServicer):
         first = await anext(aiter(requests))
         if self.refusal is not None:
             self.refusals += 1
-            yield pb.ToAgent(refused=self.refusal)
+            yield pb.ToAgent(refused=self.refusal, term=self.term)
             return
-        session = Session(first.hello, first.number, self.acknowledges)
-        yield pb.ToAgent(welcome=self.welcome)
+        session = Session(first.hello, first.number, self.acknowledges, self.term)
+        yield pb.ToAgent(welcome=self.welcome, term=self.term)
         listening = asyncio.create_task(_listen(requests, session))
         self._sessions.put_nowait(session)
         try:
@@ -279,11 +307,13 @@ async def attached(
     *,
     checkpoint_grace: float = 30.0,
     terminate_grace: float = 5.0,
+    cluster: str = "",
     **fields: Any,
 ) -> AsyncIterator[tuple[Scheduler, Session]]:
     """Run a scheduler and an agent that has attached to it."""
     async with Scheduler() as scheduler:
         scheduler.welcome.checkpoint_grace_seconds = checkpoint_grace
         scheduler.welcome.terminate_grace_seconds = terminate_grace
+        scheduler.welcome.cluster = cluster
         async with running(settings_for(scheduler, directory, text, **fields)):
             yield scheduler, await scheduler.session()

@@ -6,13 +6,13 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from agent_stage import LEAVES_WHEN_ASKED, LINK, Scheduler, lease, play, python, shell, start, until
+from agent_stage import ESCAPES, LEAVES_WHEN_ASKED, LINK, Scheduler, lease, play, python, runs, shell, start, until
 
 from gavel.cli.app import run
 from gavel.runtime.agent.state import Mark, StateDirectory, boot_id, end_marked, start_time
@@ -54,7 +54,14 @@ async def worker(scheduler: Scheduler, directory: Path, *options: str) -> AsyncI
         if process.returncode is None:
             process.kill()
         await process.communicate()
-        with StateDirectory(directory / "state"):  # it leaves no control groups behind
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(tmp_path: Path) -> Iterator[None]:
+    """Clean up after killed agents, as the next agent would."""
+    yield
+    if (tmp_path / "state").is_dir():
+        with StateDirectory(tmp_path / "state"):
             pass
 
 
@@ -120,6 +127,54 @@ def test_an_agent_that_is_started_again_ends_what_the_last_one_left(tmp_path: Pa
                 assert list(again.hello.tasks) == []
                 assert again.hello.incarnation != session.hello.incarnation
                 await nobody(mark)
+
+    play(scene())
+
+
+def test_an_agent_that_is_started_again_ends_a_daemon_that_has_nothing_in_common_with_its_job(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Scheduler() as scheduler:
+            async with worker(scheduler, tmp_path) as agent:
+                session = await scheduler.session()
+                session.send(start("1", [*python(ESCAPES), str(tmp_path / "pid")]))
+                await session.logged("1", "running")
+                [guard] = [int(path.name) for path in (tmp_path / "state" / "guards").iterdir()]
+                agent.process.send_signal(signal.SIGSTOP)
+                os.kill(guard, signal.SIGKILL)
+                agent.process.kill()
+                await agent.rest()
+            daemon = int((tmp_path / "pid").read_text())
+            assert runs(daemon)
+            async with worker(scheduler, tmp_path) as agent:
+                assert "ended 1 tasks" in await agent.says("earlier agent")
+                assert not runs(daemon)
+
+    with StateDirectory(tmp_path / "state") as state:
+        if state.containers is None:
+            pytest.skip("this machine offers no control groups to this user")
+    play(scene())
+
+
+def test_a_worker_says_its_name_and_its_id(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Scheduler() as scheduler, worker(scheduler, tmp_path) as agent:
+            said = await agent.says("has id")
+            session = await scheduler.session()
+            assert said.split(" ", 1)[1].strip() == f"agent here has id {session.hello.agent}"
+
+    play(scene())
+
+
+def test_a_second_worker_on_one_state_directory_is_refused(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with Scheduler() as scheduler, worker(scheduler, tmp_path) as first:
+            session = await scheduler.session()
+            async with worker(scheduler, tmp_path, "--name", "there") as second:
+                said = await second.rest()
+                assert second.process.returncode == 2
+                expected = f"{tmp_path / 'state'} is in use by another agent (process {first.process.pid})"
+                assert expected in said.splitlines()[-1]
+            await session.heartbeat()
 
     play(scene())
 

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from agent_stage import LEAVES_WHEN_ASKED, LINK, Session, attached, lease, play, python, shell, start, stop
+from agent_stage import LEAVES_WHEN_ASKED, LINK, Session, attached, lease, play, python, runs, shell, start, stop, until
 
 from gavel.wire import gavel_pb2 as pb
 
@@ -372,5 +372,97 @@ def test_who_leaves_is_not_held_by_a_lease(tmp_path: Path) -> None:
             await session.logged("1", "saving")
             session.send(lease(1000))
             assert (await session.ended("1")).how == LEFT
+
+    play(scene())
+
+
+# ---- the order of facts ----
+
+
+async def ends_before_it_is_asked(session: Session, directory: Path, command: list[str]) -> pb.TaskEnded:
+    """Have a job end by itself, which its guard finds out only after the order to stop it has come."""
+    environment = {"GO": str(directory / "go")}
+    session.send(start("1", command, request={"environment": environment}))
+    pid = int((await session.logged("1", "\n")).split()[0])
+    [guard] = [int(path.name) for path in (directory / "state" / "guards").iterdir()]
+    os.kill(guard, signal.SIGSTOP)
+    (directory / "go").touch()
+    await until(lambda: not runs(pid))
+    session.send(stop("1"))
+    session.send(start("2", shell("exit 0")))  # orders are followed one after the other
+    await session.ended("2")
+    os.kill(guard, signal.SIGCONT)
+    return await session.ended("1")
+
+
+ENDS_ALONE = "while not os.path.exists(os.environ['GO']): time.sleep(0.01)\n"
+
+
+@pytest.mark.parametrize("link", ["import os, sys, time\n", LINK], ids=["without a link", "with a link"])
+def test_a_job_that_ended_with_0_before_it_was_asked_is_done(tmp_path: Path, link: str) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            command = python(link + "print(os.getpid())\n" + ENDS_ALONE)
+            end = await ends_before_it_is_asked(session, tmp_path, command)
+            assert (end.how, end.reason) == (DONE, "it ended with exit code 0")
+
+    play(scene())
+
+
+def test_a_job_that_crashed_before_it_was_asked_has_crashed(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            command = python("import os, sys, time\nprint(os.getpid())\n" + ENDS_ALONE + "sys.exit(3)")
+            end = await ends_before_it_is_asked(session, tmp_path, command)
+            assert (end.how, end.reason) == (CRASHED, "exit code 3")
+
+    play(scene())
+
+
+def test_a_job_that_heard_the_order_and_ended_without_a_word_has_left(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            end = await end_of(session, LINK + 'print("running"); hear("stop"); sys.exit(0)', asked=True)
+            assert (end.how, end.reason) == (LEFT, "preempted")
+
+    play(scene())
+
+
+def test_a_job_that_said_done_before_it_was_asked_is_done(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            command = python(LINK + "print(os.getpid())\n" + ENDS_ALONE + "tell('done', steps=5)")
+            end = await ends_before_it_is_asked(session, tmp_path, command)
+            assert (end.how, end.status.steps) == (DONE, 5)
+
+    play(scene())
+
+
+def test_an_end_is_told_before_the_rest_of_the_log(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            session.send(start("1", python("print('x' * 300_000); print('last')")))
+            log = await session.logged("1", "last")
+            assert len(log) == 300_000 + 1 + len("last\n")
+            kinds = [message.WhichOneof("message") for message in session.received]
+            assert "log" in kinds[kinds.index("ended") :]
+            assert (await session.ended("1")).log_tail.endswith(b"last\n")
+
+    play(scene())
+
+
+def test_the_rest_of_a_log_comes_again_if_it_may_not_have_been_heard(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (scheduler, session):
+            session.acknowledges = False
+            for job in "12":
+                session.send(start(job, shell("echo all")))
+            for job in "12":
+                await session.logged(job, "all")
+                await session.ended(job)
+            session.hang_up()
+            again = await scheduler.session()
+            for job in "12":
+                assert await again.logged(job, "all") == "all\n"
 
     play(scene())

@@ -81,7 +81,7 @@ class Containers:
         """Make a group; whatever runs in one of the same name is ended."""
         container = Container(self.path / f"task-{name}")
         with contextlib.suppress(FileExistsError):
-            container.path.mkdir()
+            container.path.mkdir(parents=True)  # an operator may have removed the agent's group while it was empty
             return container
         container.end()
         container.path.mkdir(exist_ok=True)

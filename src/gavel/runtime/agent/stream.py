@@ -293,7 +293,8 @@ class Stream:
                 self._say_once(str(older))
                 return self.attached, ""
             except OtherClusterError as other:
-                return self.attached, f"the scheduler at {self._scheduler} is not followed: {other}"
+                self._say_once(f"the scheduler at {self._scheduler} is not followed: {other}")
+                return self.attached, ""
             except _RefusedError as refused:
                 self._refused(refused)
                 return self.attached, f"the scheduler at {self._scheduler} does not take this agent yet: {refused}"
