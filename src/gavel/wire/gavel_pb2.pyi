@@ -189,12 +189,14 @@ class JobQuery(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., newest_first: _Optional[bool] = ...) -> None: ...
 
 class JobUpdate(_message.Message):
-    __slots__ = ("job", "caught_up")
+    __slots__ = ("job", "caught_up", "jobs")
     JOB_FIELD_NUMBER: _ClassVar[int]
     CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
     job: JobView
     caught_up: bool
-    def __init__(self, job: _Optional[_Union[JobView, _Mapping]] = ..., caught_up: _Optional[bool] = ...) -> None: ...
+    jobs: _containers.RepeatedCompositeFieldContainer[JobView]
+    def __init__(self, job: _Optional[_Union[JobView, _Mapping]] = ..., caught_up: _Optional[bool] = ..., jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ...) -> None: ...
 
 class DescribeRequest(_message.Message):
     __slots__ = ("id",)
@@ -325,18 +327,22 @@ class DrainReply(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ...) -> None: ...
 
 class EventsRequest(_message.Message):
-    __slots__ = ("job", "server", "since", "follow", "limit")
+    __slots__ = ("job", "server", "since", "follow", "limit", "routine", "after")
     JOB_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ROUTINE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     job: str
     server: str
     since: float
     follow: bool
     limit: int
-    def __init__(self, job: _Optional[str] = ..., server: _Optional[str] = ..., since: _Optional[float] = ..., follow: _Optional[bool] = ..., limit: _Optional[int] = ...) -> None: ...
+    routine: bool
+    after: int
+    def __init__(self, job: _Optional[str] = ..., server: _Optional[str] = ..., since: _Optional[float] = ..., follow: _Optional[bool] = ..., limit: _Optional[int] = ..., routine: _Optional[bool] = ..., after: _Optional[int] = ...) -> None: ...
 
 class EventLine(_message.Message):
     __slots__ = ("number", "time", "kind", "text", "document")
