@@ -202,9 +202,9 @@ class Service(stubs.GavelServicer):
             return [record for job in query.ids if (record := self._engine.record(job)) is not None], ""
         here = [*filter(_wanted(query), self._engine.records.values())]
         here = [record for record in here if not states or record.state in states]
-        found = [] if query.after else [record for record in here if not record.finished]
+        found = [] if query.after or query.without_unfinished else [record for record in here if not record.finished]
         following = ""
-        if not states or states & FINISHED:
+        if not query.without_finished and (not states or states & FINISHED):
             kept, following = await self._finished(query, [record for record in here if record.finished])
             found += kept
         ordered = sorted(found, key=lambda record: int(record.id))

@@ -169,7 +169,7 @@ class JobList(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class JobQuery(_message.Message):
-    __slots__ = ("ids", "states", "limit", "ended_after", "names", "entity", "after", "newest_first")
+    __slots__ = ("ids", "states", "limit", "ended_after", "names", "entity", "after", "newest_first", "without_finished", "without_unfinished")
     IDS_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +178,8 @@ class JobQuery(_message.Message):
     ENTITY_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIRST_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_UNFINISHED_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     states: _containers.RepeatedScalarFieldContainer[JobState]
     limit: int
@@ -186,7 +188,9 @@ class JobQuery(_message.Message):
     entity: str
     after: str
     newest_first: bool
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., newest_first: _Optional[bool] = ...) -> None: ...
+    without_finished: bool
+    without_unfinished: bool
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., newest_first: _Optional[bool] = ..., without_finished: _Optional[bool] = ..., without_unfinished: _Optional[bool] = ...) -> None: ...
 
 class JobUpdate(_message.Message):
     __slots__ = ("job", "caught_up", "jobs")
