@@ -114,8 +114,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out for each ki
         return _complain(str(error), 1)
     except typer.TyperException as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # the library keeps the class to itself
-            print(error.format_message())
-            return 0
+            return run([*arguments, "--help"])
         sentence = " ".join(error.format_message().split())
         return _complain(sentence, error.exit_code) if sentence else error.exit_code
     except (typer.Abort, KeyboardInterrupt):
