@@ -44,6 +44,7 @@ VERBS = {
     "cancel": Verb("jobs", "cancel_command", "Cancel jobs; those that are over stay as they are."),
     "cluster": Verb("cluster", "cluster_command", "Show servers, types, policy and round."),
     "journal": Verb("journal", "app", "Check, read, compact and salvage a journal."),
+    "events": Verb("events", "events_command", "Print what happened, as a timeline."),
     "demo": Verb("demo", "demo", "Run the whole live system here, on emulated accelerators."),
     "bench": Verb("bench", "app", "Measure how fast Gavel is on this machine."),
     "trace": Verb("trace", "app", "Generate, convert and describe traces of jobs."),
@@ -104,6 +105,8 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out for each kind of end
     """Run one command and return its exit code; errors are one sentence on stderr."""
+    # Read by the network library when it is loaded: what goes wrong is ours to say, in one sentence.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         result = command_line(arguments)(arguments, standalone_mode=False)
     except InputError as error:
@@ -111,6 +114,8 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out for each ki
     except GavelError as error:
         return _complain(str(error), 1)
     except typer.TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # the library keeps the class to itself
+            return run([*arguments, "--help"])
         sentence = " ".join(error.format_message().split())
         return _complain(sentence, error.exit_code) if sentence else error.exit_code
     except (typer.Abort, KeyboardInterrupt):

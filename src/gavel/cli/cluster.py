@@ -5,11 +5,13 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from gavel.cli.job_table import span
+from gavel.cli.job_table import printable, span
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import console, number, print_json, table
 from gavel.client.views import ClusterView, ServerView
+
+STYLES = {"away": "yellow", "draining": "yellow", "drained": "dim", "lost": "red"}
 
 
 def cluster_command(scheduler: SchedulerOption = None, as_json: AsJson = False) -> None:
@@ -20,6 +22,8 @@ def cluster_command(scheduler: SchedulerOption = None, as_json: AsJson = False) 
         print_json(view.document())
         return
     out = console()
+    for alarm in view.alarms:
+        out.print(Text(f"ALARM: {printable(alarm)}", style="bold red"), soft_wrap=True)
     _print_head(out, address, view)
     if not view.servers:
         out.print("\nno servers yet; start `gavel worker` on each")
@@ -38,16 +42,19 @@ def _print_head(out: Console, address: str, view: ClusterView) -> None:
         f"{view.running:,} {jobs} running, {view.queued:,} waiting; rounds of {view.round_seconds:g} s{round_left}"
     )
     if view.trouble:
-        out.print(Text(f"no new decision, the last one stays in force: {view.trouble}", style="yellow"))
+        trouble = f"no new decision, the last one stays in force: {printable(view.trouble)}"
+        out.print(Text(trouble, style="yellow"), soft_wrap=True)
     if view.ignored:
-        out.print(Text(f"measured, and not believed: {view.ignored[-1]}", style="dim"))
-    out.print(f"gavel {view.version} at {address}, up for {span(view.time - view.started)}", style="dim")
+        out.print(Text(f"measured, and not believed: {printable(view.ignored[-1])}", style="dim"), soft_wrap=True)
+    identity = f"; cluster {view.cluster}, term {view.term}" if view.cluster else ""
+    up = span(view.time - view.started)
+    out.print(Text(f"gavel {view.version} at {address}, up for {up}{identity}", style="dim"), soft_wrap=True)
 
 
 def _print_types(out: Console, view: ClusterView) -> None:
     rows = [
         [
-            kind.name,
+            printable(kind.name),
             f"{kind.accelerators:,}",
             f"{kind.busy:,}",
             number(kind.price),
@@ -60,21 +67,30 @@ def _print_types(out: Console, view: ClusterView) -> None:
 
 
 def _print_servers(out: Console, view: ClusterView) -> None:
-    """Which jobs run on a server comes last: it may be long."""
-    rows = [
+    """Which jobs run on a server, and why it is in its state, comes last: it may be long."""
+    rows: list[list[str | Text]] = [
         [
-            server.name,
-            server.type,
-            f"{server.accelerators - server.free}/{server.accelerators}",
-            _state(server, view.time),
-            " ".join(server.jobs),
+            printable(server.name),
+            printable(server.type),
+            _busy(server),
+            Text(server.state, STYLES.get(server.state, "")),
+            span(view.time - server.since) if server.since else "",
+            "; ".join(filter(None, [" ".join(server.jobs), _reason(server, view.time)])),
         ]
         for server in view.servers
     ]
     out.print()
-    out.print(table(["server", "type", "busy", "state", "jobs"], rows, left=5))
+    out.print(table(["server", "type", "busy", "state", "for", "jobs"], rows, left=6))
 
 
-def _state(server: ServerView, now: float) -> str:
-    """Its state, and for how long nothing was heard if that is news."""
-    return server.state if server.state == "connected" else f"{server.state}, heard {span(now - server.last_heard)} ago"
+def _busy(server: ServerView) -> str:
+    """How many accelerators are in use; nothing is known of those of a lost server."""
+    used = "?" if server.state == "lost" else str(server.accelerators - server.free)
+    return f"{used}/{server.accelerators}"
+
+
+def _reason(server: ServerView, now: float) -> str:
+    """Why it takes no work, or for how long nothing was heard of it."""
+    if server.state == "away":
+        return f"last heard {span(now - server.last_heard)} ago"
+    return printable(server.reason)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,8 +18,13 @@ from gavel.client.requests import nearest
 from gavel.client.views import JobState, JobView
 from gavel.errors import InputError
 
+if TYPE_CHECKING:
+    from gavel.client.api import Client
+
 RECENT_SECONDS = 3600.0
 """Jobs that ended within this time are still news."""
+SHOWN_FINISHED = 200
+"""Finished jobs that are listed unless all, or a number of jobs, are asked for."""
 STATES = tuple(str(state) for state in JobState if state is not JobState.UNKNOWN)
 
 Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
@@ -26,29 +32,56 @@ Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
 
 def jobs_command(
     state: Annotated[str | None, typer.Option(help=f"Only these: {', '.join(STATES)}.", metavar="STATE,...")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also jobs that ended long ago.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on and show changes until interrupted.")] = False,
-    limit: Annotated[int, typer.Option(help="Only the newest so many; 0: all.", min=0, metavar="COUNT")] = 0,
+    everything: Annotated[
+        bool, typer.Option("--all", help=f"Also jobs that ended long ago, and more than {SHOWN_FINISHED} of them.")
+    ] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Continue and show changes until interrupted.")] = False,
+    name: Annotated[
+        list[str] | None, typer.Option(help="Only jobs of this name; may be given several times.", metavar="NAME")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Only the newest; 0: all.", min=0, metavar="COUNT")] = 0,
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
 ) -> None:
     """List jobs that are not over or ended in the last hour."""
     states = parse_states(state)
+    if watch and name:
+        raise InputError("--watch shows jobs of all names; leave --name out")
     since = 0.0 if everything or states else time.time() - RECENT_SECONDS
     with connect(scheduler, patience) as client:
         if watch:
             follow(client, states=states, since=since, limit=limit, as_json=as_json)
             return
-        found = client.jobs(states=states, limit=limit, ended_after=since)
+        names = name or ()
+        if everything or limit:
+            found, more = client.jobs(states, limit=limit, ended_after=since, names=names), False
+        else:
+            found, more = _newest(client, states, names, since)
     if as_json:
-        print_json({"jobs": [job.document() for job in found]})
+        print_json({"jobs": [job.document() for job in found], "more": more})
         return
     out = console()
     if found:
         out.print(job_table(found, time.time(), out.width))
-    left_out = "; --all adds those that ended more than an hour ago" if since else ""
-    out.print(f"{summary(found)}{left_out}", style="dim")
+    out.print(f"{summary(found)}{_left_out(since, more=more)}", style="dim", soft_wrap=True)
+
+
+def _newest(
+    client: Client, states: Sequence[JobState], names: Sequence[str], since: float
+) -> tuple[list[JobView], bool]:
+    """All jobs that have not finished, the newest of those that have, and whether there are more of these."""
+    active = client.jobs(states, finished=False, names=names)
+    last = client.jobs(states, finished=True, limit=SHOWN_FINISHED + 1, ended_after=since, names=names)
+    newest = sorted(last, key=lambda job: job.ended or 0.0)[-SHOWN_FINISHED:]
+    found = {job.id: job for job in (*active, *newest)}  # one that finished meanwhile is in both
+    return sorted(found.values(), key=lambda job: (len(job.id), job.id)), len(last) > len(newest)
+
+
+def _left_out(since: float, *, more: bool) -> str:
+    if more:
+        return f"; only the {SHOWN_FINISHED} that finished last are shown, --all lists the others"
+    return "; --all adds those that ended more than an hour ago" if since else ""
 
 
 def parse_states(text: str | None) -> list[JobState]:
@@ -66,7 +99,7 @@ def parse_states(text: str | None) -> list[JobState]:
 
 def logs_command(
     id: Id,  # noqa: A002 - the word for it everywhere
-    keep_on: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job is over.")] = False,
+    keep_on: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the job is over.")] = False,
     rank: Annotated[int, typer.Option(help="Which of its workers.", min=0, metavar="RANK")] = 0,
     tail: Annotated[int | None, typer.Option(help="Only the last so many lines.", min=0, metavar="COUNT")] = None,
     scheduler: SchedulerOption = None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,14 +11,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-NARROWEST = 100
-"""Columns to assume where the output is not a terminal."""
+WIDEST = 10_000
+"""Columns to assume where the output is not a terminal: nothing is cut there."""
 
 
 def console() -> Console:
-    """Standard output; wide enough for our tables when it goes to a file or a pipe."""
+    """Standard output; a file or a pipe has room for whole lines, unless COLUMNS says otherwise."""
     out = Console(highlight=False)
-    return out if out.is_terminal else Console(highlight=False, width=max(out.width, NARROWEST))
+    return out if out.is_terminal or os.environ.get("COLUMNS") else Console(highlight=False, width=WIDEST)
 
 
 def table(

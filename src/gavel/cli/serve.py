@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import resource
 import signal
 import sys
 import tomllib
-from dataclasses import fields
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from gavel.cli import service_log
 from gavel.cli.experiment_options import MechanismOption, MinSecondsBetweenAllocations
 from gavel.cli.options import Agnostic, PolicyName, SpaceSharing
-from gavel.client.requests import shortened
+from gavel.cli.service_log import FORMATS, LEVELS
+from gavel.client.requests import nearest, shortened
 from gavel.core.errors import InputError
+from gavel.journal.errors import JournalInUseError
 from gavel.limits import LARGEST, as_float, at_most, check_options
 from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
-from gavel.runtime.server import ServeSettings, read_entities, serving
+from gavel.runtime.server import Running, ServeSettings, read_entities, serving
 from gavel.version import __version__
 from gavel.wire import DEFAULT_ADDRESS
 
@@ -53,7 +59,10 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
 Config = Annotated[
     Path | None,
     typer.Option(
-        callback=_read_config, is_eager=True, metavar="FILE", help="A TOML file with these options, long names as keys."
+        callback=_read_config,
+        is_eager=True,
+        metavar="FILE",
+        help="A TOML file with these options: log-level or log_level.",
     ),
 ]
 Seconds = Annotated[float, typer.Option(min=0.01)]
@@ -73,6 +82,18 @@ def serve_command(
             help="A database for the journal; default: SQLite in the folder.", metavar="URL", envvar="GAVEL_JOURNAL"
         ),
     ] = None,
+    wait: Annotated[
+        float,
+        typer.Option(
+            help="How long to wait for another scheduler on the same journal to end.", min=0.0, metavar="SECONDS"
+        ),
+    ] = 0.0,
+    log_level: Annotated[
+        str, typer.Option(help=f"What is logged on standard error: {', '.join(LEVELS)}.", metavar="LEVEL")
+    ] = "info",
+    log_format: Annotated[
+        str, typer.Option(help=f"How it is logged: {' or '.join(FORMATS)}.", metavar="FORMAT")
+    ] = "text",
     policy: PolicyName = "max_min_fairness",
     agnostic: Agnostic = False,
     space_sharing: SpaceSharing = False,
@@ -101,19 +122,22 @@ def serve_command(
     heartbeat_seconds: Annotated[float, typer.Option(help="How often agents are heard of.", min=0.05)] = 2.0,
     agent_timeout_seconds: Annotated[float, typer.Option(help="A silent agent is lost after this.", min=0.1)] = 15.0,
     lease_slack_seconds: Annotated[
-        float, typer.Option(help="Jobs go on so long after their round while the scheduler is away.", min=0.0)
+        float, typer.Option(help="Jobs continue for this long after their round while the scheduler is away.", min=0.0)
     ] = 30.0,
     checkpoint_grace_seconds: Annotated[float, typer.Option(help="Time to save a checkpoint.", min=0.0)] = 60.0,
     terminate_grace_seconds: Annotated[float, typer.Option(help="Time between SIGTERM and SIGKILL.", min=0.0)] = 10.0,
     retry_seconds: Annotated[float, typer.Option(help="Pause after a failure; doubles with each.", min=0.0)] = 10.0,
 ) -> None:
     """Run the scheduler: takes jobs, gives them to agents."""
+    _check_choice("--log-level", log_level, LEVELS)
+    _check_choice("--log-format", log_format, FORMATS)
     find_policy(policy)
     check_mechanism(mechanism, resumed_by="a scheduler")
     settings = ServeSettings(
         listen=listen,
         folder=folder,
         journal=journal,
+        wait_seconds=wait,
         policy=policy,
         agnostic=agnostic,
         space_sharing=space_sharing,
@@ -136,31 +160,64 @@ def serve_command(
         ),
     )
     check_options(_flat(settings))
+    service_log.set_up(log_level, log_format)
+    tell = _log if log_format == "json" else say
     if config:
-        say(f"options from {config}")
-    asyncio.run(_serve(settings))
+        tell(f"options from {config}")
+    asyncio.run(_serve(settings, tell))
 
 
-async def _serve(settings: ServeSettings) -> None:
-    stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with serving(settings) as running:
-        _introduce(settings, running.address, len(running.engine.scheduler.roster))
+def _check_choice(option: str, value: str, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise InputError(f"{option} {shortened(value)}: {nearest(value, choices)}")
+
+
+Tell = Callable[[str], None]
+
+
+async def _serve(settings: ServeSettings, tell: Tell) -> None:
+    # Until it is up, a signal ends it at once, also while it waits for the journal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    async with _leading(settings, tell) as running:
+        stop = asyncio.Event()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        _introduce(settings, running, tell)
         stopped = asyncio.create_task(stop.wait())
         await asyncio.wait({stopped, running.work}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if running.work.done():
             running.work.result()  # raises what went wrong
-        say("stopping: running jobs go on under their leases")
+        tell("stopping: running jobs continue under their leases")
 
 
-def _introduce(settings: ServeSettings, address: str, jobs: int) -> None:
+@asynccontextmanager
+async def _leading(settings: ServeSettings, tell: Tell) -> AsyncIterator[Running]:
+    """A scheduler that is up, once another one on the same journal has ended."""
+    async with AsyncExitStack() as stack:
+        try:
+            running = await stack.enter_async_context(serving(replace(settings, wait_seconds=0.0)))
+        except JournalInUseError as error:
+            if not settings.wait_seconds:
+                raise JournalInUseError(f"{error}, or give --wait SECONDS to take over when it ends") from None
+            tell(f"another scheduler has the journal; waiting for it to end, {settings.wait_seconds:g} s at most")
+            running = await stack.enter_async_context(serving(settings))
+        yield running
+
+
+def _introduce(settings: ServeSettings, running: Running, tell: Tell) -> None:
     """Say what it runs with."""
-    say(f"gavel {__version__} at {address}; {jobs} jobs from the journal are not over")
+    engine = running.engine
+    tell(f"gavel {__version__} at {running.address}; {len(engine.scheduler.roster)} jobs from the journal are not over")
     for name, value in _flat(settings).items():
-        say(f"  {name.replace('_', '-')} = {value}")
-    say(f"  open files: at most {raise_file_limit():,}; every agent and every client needs one")
+        tell(f"  {name.replace('_', '-')} = {value}")
+    tell(f"  cluster {engine.journal.cluster}, term {engine.journal.term}")
+    tell(f"  open files: at most {raise_file_limit():,}; every agent and every client needs one")
+
+
+def _log(line: str) -> None:
+    """Say it as one more record of the log."""
+    logging.getLogger(__name__).info(line.strip())
 
 
 def _flat(settings: ServeSettings) -> dict[str, Any]:
@@ -170,7 +227,7 @@ def _flat(settings: ServeSettings) -> dict[str, Any]:
 
 
 def say(line: str) -> None:
-    """Tell whoever watches the service."""
+    """Tell the operator who watches the service."""
     print(line, file=sys.stderr, flush=True)
 
 

@@ -12,13 +12,13 @@ import typer
 from rich.console import Console
 from typer.core import TyperCommand
 
-from gavel.cli.job_table import job_table, summary
+from gavel.cli.job_table import job_table, printable, summary
 from gavel.cli.options import AsJson
 from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect, interruptible
 from gavel.cli.render import console, print_json
 from gavel.client.errors import Refused
 from gavel.client.job_file import absolute, read_jobs
-from gavel.client.requests import FieldError, JobRequest, shortened
+from gavel.client.requests import FieldError, JobRequest, nearest, shortened
 from gavel.client.views import JobState, JobView
 from gavel.errors import GavelError, InputError
 from gavel.limits import MOST_COPIES, at_most
@@ -109,6 +109,7 @@ def submit_command(
         ids = _submit(client, jobs)
         if not as_json:
             print(_receipt(ids), flush=True)
+        _warn_of_types(client, jobs)
         if not wait:
             if as_json:
                 print_json({"ids": ids})
@@ -159,6 +160,16 @@ def _submit(client: Client, jobs: Sequence[JobRequest]) -> list[str]:
         raise InputError(
             f"{error}; the {len(error.submitted):,} jobs before that batch were submitted ({first} to {last})"
         ) from None
+
+
+def _warn_of_types(client: Client, jobs: Sequence[JobRequest]) -> None:
+    """Say which types no server has: perhaps one is still to join, perhaps it is a slip of the pen."""
+    named = dict.fromkeys(kind for job in jobs for kind in job.types)
+    known = dict.fromkeys(server.type for server in client.cluster().servers) if named else {}
+    if unknown := [kind for kind in named if kind not in known]:
+        what = f"type {unknown[0]!r}" if len(unknown) == 1 else f"types {', '.join(map(repr, unknown))}"
+        there = f"; {nearest(unknown[0], known)}" if known else ", nor any other yet"
+        print(printable(f"gavel: no server has accelerators of {what}{there}"), file=sys.stderr)
 
 
 def _receipt(ids: Sequence[str]) -> str:

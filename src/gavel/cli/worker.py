@@ -1,4 +1,4 @@
-"""`gavel worker`: the agent of one server, in the foreground; `gavel worker drain`: let a server run empty."""
+"""`gavel worker`: the agent of one server, in the foreground; `gavel worker drain, undrain, remove`: for operators."""
 
 from __future__ import annotations
 
@@ -13,16 +13,20 @@ from typing import Annotated
 
 import typer
 
+from gavel.cli.job_table import printable, span
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import print_json
 from gavel.client.connection import scheduler_address
+from gavel.client.views import AgentView
 from gavel.core.throughputs import ThroughputTable, read_table
 from gavel.errors import InputError
 from gavel.limits import check_options, check_positive
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.agent.accelerators import Indices, installed_accelerators, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
+
+AgentName = Annotated[str, typer.Argument(help="The agent, as `gavel cluster` names it.", metavar="NAME")]
 
 app = typer.Typer(
     help="""Run jobs on this server for a scheduler.
@@ -100,19 +104,67 @@ def worker_command(
 
 @app.command("drain")
 def drain_command(
-    name: Annotated[str, typer.Argument(help="The agent, as `gavel cluster` names it.")],
+    name: AgentName,
+    now: Annotated[bool, typer.Option("--now", help="Its jobs leave at once, not at the end of the round.")] = False,
     scheduler: SchedulerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a server no new work; its jobs save, leave and start elsewhere when there is room."""
+    """Give a server no new work: when the round ends its jobs save, leave and wait for room elsewhere.
+
+    It stays drained, also when it or the scheduler is restarted, until `gavel worker undrain`.
+    """
     with connect(scheduler) as client:
-        jobs = client.drain(name)
+        agent, view = client.drain(name, now=now), client.cluster()
+    left = max(0.0, view.round_ends - view.time)
     if as_json:
-        print_json({"agent": name, "jobs": jobs})
-    elif jobs:
-        print(f"{name} gets no new work; still there: {', '.join(jobs)}")
+        print_json({**agent.document(), "now": now, "seconds_left": 0.0 if now or not agent.jobs else left})
     else:
-        print(f"{name} gets no new work, and has none")
+        print(printable(_drained(agent, left, now=now)))
+
+
+@app.command("undrain")
+def undrain_command(name: AgentName, scheduler: SchedulerOption = None, as_json: AsJson = False) -> None:
+    """Let a server that was drained take work again."""
+    with connect(scheduler) as client:
+        agent = client.undrain(name)
+    back = {
+        "lost": " when it comes back; it is lost",
+        "away": " when it comes back; it is away",
+    }
+    if as_json:
+        print_json(agent.document())
+    else:
+        print(printable(f"{name} takes work again{back.get(agent.state, '')}"))
+
+
+@app.command("remove")
+def remove_command(name: AgentName, scheduler: SchedulerOption = None, as_json: AsJson = False) -> None:
+    """Remove a server that is lost, or drained and empty, from the list."""
+    with connect(scheduler) as client:
+        agent = client.remove_server(name)
+    if as_json:
+        print_json(agent.document())
+    else:
+        print(printable(f"{name} is removed; if its agent connects again, it joins as a new one"))
+
+
+def _drained(agent: AgentView, left: float, *, now: bool) -> str:
+    """What happens to the jobs of an agent, and when."""
+    if agent.state == "lost":
+        return f"{agent.agent} is lost; if it comes back it takes no work until `gavel worker undrain {agent.agent}`"
+    if not agent.jobs:
+        return f"{agent.agent} takes no new work, and none is left there: it is drained"
+    one = len(agent.jobs) == 1
+    jobs = f"{'job' if one else 'jobs'} {', '.join(agent.jobs)}"
+    if now:
+        what = f"{jobs} {'is' if one else 'are'} asked to save and leave now"
+    else:
+        what = f"{jobs} {'runs' if one else 'run'} until the round ends in {span(left)}, then {_leaves(one=one)}"
+    return f"{agent.agent} takes no new work; {what}. `gavel cluster` says drained when it is empty"
+
+
+def _leaves(*, one: bool) -> str:
+    return "saves, leaves and waits for room elsewhere" if one else "save, leave and wait for room elsewhere"
 
 
 def _hardware(

@@ -10,15 +10,26 @@ from typing import Any, Self
 
 from gavel.client.connection import Away, Connection, scheduler_address
 from gavel.client.errors import NoSuchJob, Refused
-from gavel.client.messages import from_cluster, from_detail, from_job, from_update, to_query, to_request
+from gavel.client.messages import (
+    from_cluster,
+    from_detail,
+    from_drain,
+    from_event,
+    from_job,
+    from_update,
+    to_query,
+    to_request,
+)
 from gavel.client.requests import JobRequest
-from gavel.client.views import ClusterView, JobDetail, JobState, JobUpdate, JobView
+from gavel.client.views import AgentView, ClusterView, EventView, JobDetail, JobState, JobUpdate, JobView
 from gavel.errors import InputError
 from gavel.wire import gavel_pb2 as pb
 
 BATCH_JOBS = 1000
 BATCH_BYTES = 3_000_000
 """Of one request: servers take up to 4 MB."""
+PAGE = 1000
+"""Finished jobs in one answer."""
 LINE_BYTES = 200
 """A guess at the length of a line of a log."""
 
@@ -80,14 +91,41 @@ class Client:
         limit: int = 0,
         *,
         ended_after: float = 0.0,
+        finished: bool | None = None,
+        names: Iterable[str] = (),
+        entity: str = "",
     ) -> list[JobView]:
         """Jobs in some states, or of some ids, or all; the newest `limit` of them.
 
-        `ended_after` (seconds since 1970) leaves out those that ended earlier.
+        `ended_after` (seconds since 1970) leaves out those that ended earlier, `finished` those that have finished
+        (False) or have not (True); `names` and `entity` leave out all others. Finished jobs come in pages.
         """
-        reply = self._connection.ask("List", to_query(ids, states, limit, ended_after))
-        # A scheduler older than the question sends more than was asked for.
-        return [from_job(job) for job in reply.jobs if not 0 < job.ended < ended_after]
+        query = to_query(ids, states, limit, ended_after, names=names, entity=entity)
+        if query.ids:
+            reply = self._connection.ask("List", query)
+            return [from_job(job) for job in reply.jobs if not 0 < job.ended < ended_after]
+        # A job that finishes between the two comes twice, and counts as it ended.
+        parts = {False: self._unfinished, True: self._finished}
+        found = {job.id: job for kind, part in parts.items() if finished in (None, kind) for job in part(query)}
+        newest_last = sorted(found.values(), key=lambda job: (len(job.id), job.id))
+        return newest_last[-limit:] if limit else newest_last
+
+    def _unfinished(self, query: pb.JobQuery) -> Iterator[JobView]:
+        query.without_finished, query.without_unfinished = True, False
+        return map(from_job, self._connection.ask("List", query).jobs)
+
+    def _finished(self, query: pb.JobQuery) -> Iterator[JobView]:
+        """Finished jobs, a page at a time."""
+        query.without_finished, query.without_unfinished = False, True
+        wanted, came = query.limit, 0
+        while True:
+            query.limit = min(PAGE, wanted - came) if wanted else PAGE
+            reply = self._connection.ask("List", query)
+            yield from map(from_job, reply.jobs)
+            came += len(reply.jobs)
+            if not reply.next or (wanted and came >= wanted):
+                return
+            query.after = reply.next
 
     def job(self, id: str) -> JobDetail:  # noqa: A002 - the word for it everywhere else
         """Everything about one job."""
@@ -111,8 +149,8 @@ class Client:
         for message in self._connection.listen("Watch", query, until=until, again=lambda: True):
             if isinstance(message, Away):
                 yield JobUpdate(away=message.reason)
-            elif not 0 < message.job.ended < ended_after:
-                yield from_update(message)
+            else:
+                yield from from_update(message, ended_after)
 
     def wait(
         self,
@@ -169,12 +207,48 @@ class Client:
         """Servers, types, policy and round as they stand."""
         return from_cluster(self._connection.ask("Cluster", pb.ClusterRequest()))
 
-    def drain(self, agent: str) -> list[str]:
-        """Give an agent no new work; returns the jobs that still run there."""
+    def drain(self, agent: str, *, now: bool = False) -> AgentView:
+        """Give an agent no new work; its jobs leave when the round ends, or `now`. It stays so until `undrain`."""
+        return self._operate("Drain", pb.DrainRequest(agent=agent, now=now))
+
+    def undrain(self, agent: str) -> AgentView:
+        """Let an agent that was drained take work again."""
+        return self._operate("Undrain", pb.DrainRequest(agent=agent))
+
+    def remove_server(self, agent: str) -> AgentView:
+        """Forget an agent that is lost, or drained and empty."""
+        return self._operate("RemoveServer", pb.DrainRequest(agent=agent))
+
+    def _operate(self, method: str, request: pb.DrainRequest) -> AgentView:
         try:
-            return list(self._connection.ask("Drain", pb.DrainRequest(agent=agent)).jobs)
+            return from_drain(request.agent, self._connection.ask(method, request))
         except NoSuchJob as error:
             raise Refused(str(error)) from None  # it is the agent that is not there
+
+    def events(
+        self,
+        *,
+        job: str = "",
+        server: str = "",
+        since: float = 0.0,
+        limit: int = 0,
+        routine: bool = False,
+        follow: bool = False,
+    ) -> Iterator[EventView]:
+        """What happened, oldest first: about a job or a server, since a time (seconds since 1970), the newest `limit`.
+
+        `routine` adds what happens all the time. With `follow` continue with what happens from now on; a broken
+        connection is taken up where it broke, so nothing comes twice and nothing is missing.
+        """
+        if limit < 0:
+            raise InputError("limit must be at least 0")
+        request = pb.EventsRequest(
+            job=job, server=server, since=max(since, 0.0), limit=limit, routine=routine, follow=follow
+        )
+        for message in self._connection.listen("Events", request, again=lambda: follow):
+            if not isinstance(message, Away):
+                request.after, request.limit = message.number, 0
+                yield from_event(message)
 
     def _log(self, request: pb.LogsRequest) -> Iterator[bytes]:
         """The log from an offset on, which moves with what was read: a broken connection is taken up where it broke."""

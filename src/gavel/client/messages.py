@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 
 from gavel.client.requests import JobRequest
 from gavel.client.views import (
+    AgentView,
     ClusterView,
+    EventView,
     JobDetail,
     JobState,
     JobUpdate,
@@ -67,11 +70,24 @@ def from_request(message: pb.JobRequest) -> JobRequest:
 
 
 def to_query(
-    ids: Iterable[str] = (), states: Iterable[JobState | str] = (), limit: int = 0, ended_after: float = 0.0
+    ids: Iterable[str] = (),
+    states: Iterable[JobState | str] = (),
+    limit: int = 0,
+    ended_after: float = 0.0,
+    *,
+    names: Iterable[str] = (),
+    entity: str = "",
+    after: str = "",
 ) -> pb.JobQuery:
     """A question for jobs."""
     return pb.JobQuery(
-        ids=list(ids), states=[_state_number(state) for state in states], limit=limit, ended_after=ended_after
+        ids=list(ids),
+        states=[_state_number(state) for state in states],
+        limit=limit,
+        ended_after=ended_after,
+        names=list(names),
+        entity=entity,
+        after=after,
     )
 
 
@@ -103,9 +119,17 @@ def from_job(message: pb.JobView) -> JobView:
     )
 
 
-def from_update(message: pb.JobUpdate) -> JobUpdate:
-    """What a watcher sees."""
-    return JobUpdate(from_job(message.job) if message.HasField("job") else None, message.caught_up)
+def from_update(message: pb.JobUpdate, ended_after: float = 0.0) -> Iterator[JobUpdate]:
+    """What a watcher sees: jobs that come one by one or many at a time, and that it has seen all.
+
+    A scheduler older than the question sends more jobs than were asked for.
+    """
+    jobs = [message.job, *message.jobs] if message.HasField("job") else message.jobs
+    for job in jobs:
+        if not 0 < job.ended < ended_after:
+            yield JobUpdate(from_job(job))
+    if message.caught_up:
+        yield JobUpdate(caught_up=True)
 
 
 def from_detail(message: pb.JobDetail) -> JobDetail:
@@ -139,6 +163,28 @@ def from_cluster(message: pb.ClusterView) -> ClusterView:
         version=message.version,
         trouble=message.trouble,
         ignored=tuple(message.ignored),
+        cluster=message.cluster,
+        term=message.term,
+        alarms=tuple(message.alarms),
+    )
+
+
+def from_drain(agent: str, message: pb.DrainReply) -> AgentView:
+    """An agent after something was asked of it."""
+    return AgentView(agent, message.state, tuple(message.jobs))
+
+
+def from_event(message: pb.EventLine) -> EventView:
+    """One thing that happened."""
+    document = json.loads(message.document) if message.document else {}
+    return EventView(
+        number=message.number,
+        time=message.time,
+        kind=message.kind,
+        text=message.text,
+        jobs=tuple(document.get("jobs", ())),
+        server=document.get("server", ""),
+        fact=document.get("fact", {}),
     )
 
 
@@ -152,4 +198,6 @@ def _from_server(message: pb.ServerView) -> ServerView:
         state=message.state,
         jobs=tuple(message.jobs),
         last_heard=message.last_heard,
+        since=message.since,
+        reason=message.reason,
     )

@@ -132,8 +132,12 @@ class ServerView(_Record):
     accelerators: int
     free: int
     state: str
+    """connected, away, draining, drained or lost."""
     jobs: tuple[str, ...] = ()
     last_heard: float = 0.0
+    since: float = 0.0
+    """When its agent joined, was drained or lost."""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,3 +172,38 @@ class ClusterView(_Record):
     """Why the policy has no answer or a mechanism of your own no plan, if so."""
     ignored: Sequence[str] = ()
     """Measurements that were not believed, with the reason; the newest last."""
+    cluster: str = ""
+    """The id of the cluster, which never changes."""
+    term: int = 0
+    """Of the scheduler: each one that takes the journal over has a higher one."""
+    alarms: Sequence[str] = ()
+    """What an operator should look at now, a sentence each."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentView(_Record):
+    """An agent after it was drained, undrained or removed."""
+
+    agent: str
+    state: str
+    """As that of its servers; removed if the cluster no longer knows it."""
+    jobs: tuple[str, ...] = ()
+    """Those that still run there."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventView(_Record):
+    """One thing that happened."""
+
+    number: int
+    """In the journal: later events have higher numbers."""
+    time: float
+    kind: str
+    text: str
+    """For people."""
+    jobs: tuple[str, ...] = ()
+    """The jobs that it is about."""
+    server: str = ""
+    """The server or agent that it is about."""
+    fact: Mapping[str, Any] = field(default_factory=dict)
+    """What the journal has of it."""

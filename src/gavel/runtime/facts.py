@@ -66,6 +66,7 @@ class AgentLost:
     reason: str
     fences: Mapping[str, float] = field(default_factory=dict)
     """Jobs that may still run there, and until when."""
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class AgentDraining:
     agent: str
     by: str
     now: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,7 @@ class AgentUndrained:
     time: float
     agent: str
     by: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +97,7 @@ class AgentForgotten:
     time: float
     agent: str
     by: str
+    name: str = ""
 
 
 OwnFact = (
@@ -108,6 +112,8 @@ OwnFact = (
 )
 Fact = OwnFact | core.Fact
 _OWN: dict[str, type[Any]] = {kind_of(fact): fact for fact in get_args(OwnFact)}
+KINDS = frozenset(map(kind_of, get_args(Fact)))
+"""Of all facts."""
 
 
 def document_of(fact: Fact) -> dict[str, Any]:
@@ -160,7 +166,7 @@ def server_of(fact: Fact) -> str:
             return fact.server.name
         case core.ServerRemoved() | core.ServerClosed() | core.ServerReopened():
             return fact.server
-        case AgentJoined():
+        case AgentJoined() | AgentLost() | AgentDraining() | AgentUndrained() | AgentForgotten():
             return fact.name
         case _:
             return ""

@@ -24,6 +24,7 @@ from gavel.journal.database import sqlite_url
 from gavel.journal.store import Journal
 from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import allocate, find_policy
+from gavel.runtime.blackbox import BlackBox
 from gavel.runtime.clock import SteadyClock
 from gavel.runtime.configuration import Configurator, Scheduling, ServeSettings, settings_document
 from gavel.runtime.driver import Driver, Solver
@@ -126,6 +127,7 @@ async def serving(
     settings.folder.mkdir(parents=True, exist_ok=True)
     with open_journal(settings, table=table) as journal:
         engine = build_engine(settings, journal, table=table)
+        engine.witnesses.append(BlackBox(engine))
         fleet = fleet_for(engine, settings.fleet)
         driver = Driver(engine, fleet, solver or _solver(settings), solve_limit_seconds=settings.solve_limit_seconds)
         logs = Logs(settings.folder / "logs", limit=int(settings.log_megabytes * 2**20))

@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 from uuid import uuid4
 
@@ -13,13 +14,15 @@ import grpc
 
 from gavel.core.errors import InputError
 from gavel.core.events import JobCancelled
+from gavel.journal.facts import Entry
 from gavel.journal.finished import FinishedQuery
 from gavel.policies.policy import Policy
 from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent, unpack_request
 from gavel.runtime.api_wire import pack_cluster, pack_detail, pack_job, unpack_states
 from gavel.runtime.driver import Driver
+from gavel.runtime.event_lines import Wanted, names_of
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, UndrainAsked
-from gavel.runtime.facts import Fact, document_of, jobs_of, server_of
+from gavel.runtime.facts import Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
 from gavel.runtime.jobs import FINISHED, JobRecord
 from gavel.runtime.logs import Logs
@@ -168,7 +171,11 @@ class Service(stubs.GavelServicer):
         }
 
     async def Logs(self, request: pb.LogsRequest, context: Context) -> AsyncIterator[pb.LogChunk]:  # noqa: N802
-        await self._find(request.id, context)
+        workers = (await self._find(request.id, context)).request.workers
+        if request.rank >= workers:
+            sizes = f"{workers} workers, ranks 0 to {workers - 1}" if workers > 1 else "one worker, rank 0"
+            told = f"job {request.id} has {sizes}; there is no rank {request.rank}"
+            await context.abort(grpc.StatusCode.OUT_OF_RANGE, told)
         await context.send_initial_metadata(())
         offset, tail = request.offset, request.tail
         while True:
@@ -193,32 +200,45 @@ class Service(stubs.GavelServicer):
         states = unpack_states(query.states)
         if query.ids:
             return [record for job in query.ids if (record := self._engine.record(job)) is not None], ""
-        found = [] if query.after else [*filter(_wanted(query), self._engine.records.values())]
+        here = [*filter(_wanted(query), self._engine.records.values())]
+        here = [record for record in here if not states or record.state in states]
+        found = [] if query.after or query.without_unfinished else [record for record in here if not record.finished]
         following = ""
-        if not states or states & FINISHED:
-            kept, following = await self._finished(query)
+        if not query.without_finished and (not states or states & FINISHED):
+            kept, following = await self._finished(query, [record for record in here if record.finished])
             found += kept
-        chosen = {record.id: record for record in found if not states or record.state in states}
-        ordered = sorted(chosen.values(), key=lambda record: int(record.id))
+        ordered = sorted(found, key=lambda record: int(record.id))
         return (ordered[-query.limit :] if query.limit else ordered), following
 
-    async def _finished(self, query: pb.JobQuery) -> tuple[list[JobRecord], str]:
-        """A page of finished jobs from the journal; all of them if no limit is given."""
+    async def _finished(self, query: pb.JobQuery, fresh: list[JobRecord]) -> tuple[list[JobRecord], str]:
+        """The newest finished jobs, and the key of the next page; all of them if no limit is given.
+
+        Those of `fresh` are not in the journal's table yet, or only just.
+        """
+        after = _key(query.after)
         wanted = FinishedQuery(
             states=[state for state in unpack_states(query.states) if state in FINISHED],
             names=list(query.names),
             entity=query.entity or None,
             ended_after=query.ended_after or None,
             limit=query.limit or PAGE,
-            after=_key(query.after),
+            after=after,
         )
-        found: list[JobRecord] = []
+        found = {record.id: record for record in fresh if after is None or _rank(record) < after}
         while True:
-            page = await asyncio.to_thread(self._engine.journal.finished, wanted)
-            found += [JobRecord.of(job.document) for job in page.jobs]
-            if query.limit or page.next is None:
-                return found, "" if page.next is None else f"{page.next[0]!r}:{page.next[1]}"
-            wanted = replace(wanted, after=page.next)
+            records, following = await asyncio.to_thread(self._page, wanted)
+            found |= {record.id: record for record in records}
+            if query.limit or following is None:
+                break
+            wanted = replace(wanted, after=following)
+        newest = sorted(found.values(), key=_rank, reverse=True)
+        kept = newest[: query.limit or None]
+        more = following is not None or len(kept) < len(newest)
+        return kept, f"{kept[-1].changed!r}:{kept[-1].id}" if more else ""
+
+    def _page(self, wanted: FinishedQuery) -> tuple[list[JobRecord], tuple[float, int] | None]:
+        page = self._engine.journal.finished(wanted)
+        return [JobRecord.of(job.document) for job in page.jobs], page.next
 
     # ---- servers ----
 
@@ -252,35 +272,33 @@ class Service(stubs.GavelServicer):
         await context.send_initial_metadata(())
         queue: asyncio.Queue[pb.EventLine] = asyncio.Queue()
         last = self._engine.journal.last
+        wanted = Wanted(
+            job=request.job,
+            servers=names_of(request.server, self._engine.state.agents),
+            since=request.since,
+            after=request.after,
+            limit=request.limit,
+            routine=request.routine,
+        )
 
         def notice(facts: Sequence[Fact]) -> None:
             first = self._engine.journal.last - len(facts) + 1
             for number, fact in enumerate(facts, start=first):
-                if number > last and _about(fact, request):
+                if number > last and wanted.includes(fact):
                     queue.put_nowait(_line(number, fact.time, document_of(fact)))
 
         if request.follow:
             self._engine.witnesses.append(notice)
         try:
-            for line in await asyncio.to_thread(self._past, request, last):
-                yield line
+            past = wanted.until(self._engine.journal, last)
+            while lines := await asyncio.to_thread(_lines, past):
+                for line in lines:
+                    yield line
             while request.follow:
                 yield await queue.get()
         finally:
             if request.follow:
                 self._engine.witnesses.remove(notice)
-
-    def _past(self, request: pb.EventsRequest, last: int) -> list[pb.EventLine]:
-        """The newest facts that are asked for, oldest first."""
-        found = self._engine.journal.facts(
-            until=last,
-            job=request.job or None,
-            server=request.server or None,
-            since=request.since or None,
-            newest_first=True,
-            limit=request.limit or PAGE,
-        )
-        return [_line(entry.number, entry.time, entry.document) for entry in reversed(list(found))]
 
     # ---- agents ----
 
@@ -369,10 +387,13 @@ def _parts(records: Sequence[JobRecord]) -> Iterator[Iterable[JobRecord]]:
         yield records[start : start + AT_ONCE]
 
 
-def _about(fact: Fact, request: pb.EventsRequest) -> bool:
-    return (not request.job or request.job in jobs_of(fact)) and (
-        not request.server or request.server == server_of(fact)
-    )
+def _rank(record: JobRecord) -> tuple[float, int]:
+    """The order of finished jobs."""
+    return record.changed, int(record.id)
+
+
+def _lines(entries: Iterator[Entry]) -> list[pb.EventLine]:
+    return [_line(entry.number, entry.time, entry.document) for entry in islice(entries, PAGE)]
 
 
 def _line(number: int, time: float, document: Any) -> pb.EventLine:

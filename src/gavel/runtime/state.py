@@ -207,7 +207,7 @@ class ClusterState:
         for rival in [record for record in self.agents if record.name == event.name and record.agent != event.agent]:
             if not rival.lost:
                 self._gone(AgentGone(event.time, rival.agent, f"another agent is called {event.name}"))
-            self._note(AgentForgotten(event.time, rival.agent, "another agent took its name"))
+            self._note(AgentForgotten(event.time, rival.agent, "another agent of that name", rival.name))
         if known is None or known.lost or (known.name, known.servers) != (event.name, event.servers):
             if known is not None:
                 self._withdraw(
@@ -218,7 +218,7 @@ class ClusterState:
         if event.draining and not record.draining:
             self._drain(DrainAsked(event.time, event.agent, ITSELF))
         elif record.drained_by == ITSELF and not event.draining:
-            self._note(AgentUndrained(event.time, event.agent, ITSELF))
+            self._note(AgentUndrained(event.time, event.agent, ITSELF, event.name))
         self._offer(event.time, event.agent)
 
     def _offer(self, time: float, agent: str) -> None:
@@ -240,13 +240,13 @@ class ClusterState:
         record = self.agents.get(event.agent)
         if record is None or record.lost:
             return
-        self._note(AgentLost(event.time, event.agent, event.reason, event.fences))
+        self._note(AgentLost(event.time, event.agent, event.reason, event.fences, record.name))
         self._withdraw(event.time, record.servers, Cause("lost", event.reason))
 
     def _drain(self, event: DrainAsked) -> None:
         record = self._find(event.agent)
         if not record.draining or (event.now and event.by != ITSELF):
-            self._note(AgentDraining(event.time, record.agent, event.by, event.now))
+            self._note(AgentDraining(event.time, record.agent, event.by, event.now, record.name))
         if event.now:
             self._withdraw(event.time, record.servers, DRAINED)
         else:
@@ -256,14 +256,14 @@ class ClusterState:
     def _undrain(self, event: UndrainAsked) -> None:
         record = self._find(event.agent)
         if record.draining:
-            self._note(AgentUndrained(event.time, record.agent, event.by))
+            self._note(AgentUndrained(event.time, record.agent, event.by, record.name))
             self._offer(event.time, record.agent)
 
     def _forget(self, event: ForgetAsked) -> None:
         record = self._find(event.agent)
         if not record.lost and not (record.draining and not any(self._has(server.name) for server in record.servers)):
             raise InputError(f"agent {record.name!r} is neither lost nor drained; drain it first")
-        self._note(AgentForgotten(event.time, record.agent, event.by))
+        self._note(AgentForgotten(event.time, record.agent, event.by, record.name))
 
     def _find(self, name: str) -> AgentRecord:
         record = self.agents.named(name)

@@ -8,6 +8,8 @@ from typing import Any
 Fact = Mapping[str, Any]
 MOST_NAMED = 6
 """Jobs named in one sentence."""
+ROUTINE = frozenset({"time_passed", "wake_set", "solve_asked", "jobs_progressed", "rate_measured"})
+"""Kinds of facts that occur all the time and tell people little."""
 
 
 def sentence(kind: str, fact: Fact) -> str:
@@ -55,7 +57,21 @@ def _joined(fact: Fact) -> str:
 def _lost(fact: Fact) -> str:
     fenced = fact.get("fences")
     what = f"; job{'s' if len(fenced) > 1 else ''} {', '.join(fenced)} may still run there" if fenced else ""
-    return f"an agent was lost: {fact['reason']}{what}"
+    return f"{_agent(fact)} was lost: {fact['reason']}{what}"
+
+
+def _draining(fact: Fact) -> str:
+    when = "its jobs leave at once" if fact.get("now") else "its jobs leave when the round ends"
+    return f"{_agent(fact)} takes no new work, asked by {_who(fact)}; {when}"
+
+
+def _agent(fact: Fact) -> str:
+    """Which agent; its identity where a journal of an earlier version has no name."""
+    return f"agent {fact.get('name') or fact['agent']}"
+
+
+def _who(fact: Fact) -> str:
+    return "the agent itself" if fact["by"] == "agent" else str(fact["by"])
 
 
 def _removed(fact: Fact) -> str:
@@ -101,7 +117,7 @@ _SENTENCES: dict[str, Callable[[Fact], str]] = {
     ),
     "agent_joined": _joined,
     "agent_lost": _lost,
-    "agent_draining": lambda fact: f"an agent takes no new work, asked by {fact['by']}",
-    "agent_undrained": lambda fact: f"an agent takes work again, asked by {fact['by']}",
-    "agent_forgotten": lambda fact: f"an agent was removed from the list by {fact['by']}",
+    "agent_draining": _draining,
+    "agent_undrained": lambda fact: f"{_agent(fact)} takes work again, asked by {_who(fact)}",
+    "agent_forgotten": lambda fact: f"{_agent(fact)} was removed from the list by {_who(fact)}",
 }

@@ -169,7 +169,7 @@ class JobList(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class JobQuery(_message.Message):
-    __slots__ = ("ids", "states", "limit", "ended_after", "names", "entity", "after", "newest_first")
+    __slots__ = ("ids", "states", "limit", "ended_after", "names", "entity", "after", "newest_first", "without_finished", "without_unfinished")
     IDS_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
@@ -178,6 +178,8 @@ class JobQuery(_message.Message):
     ENTITY_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
     NEWEST_FIRST_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    WITHOUT_UNFINISHED_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     states: _containers.RepeatedScalarFieldContainer[JobState]
     limit: int
@@ -186,15 +188,19 @@ class JobQuery(_message.Message):
     entity: str
     after: str
     newest_first: bool
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., newest_first: _Optional[bool] = ...) -> None: ...
+    without_finished: bool
+    without_unfinished: bool
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., newest_first: _Optional[bool] = ..., without_finished: _Optional[bool] = ..., without_unfinished: _Optional[bool] = ...) -> None: ...
 
 class JobUpdate(_message.Message):
-    __slots__ = ("job", "caught_up")
+    __slots__ = ("job", "caught_up", "jobs")
     JOB_FIELD_NUMBER: _ClassVar[int]
     CAUGHT_UP_FIELD_NUMBER: _ClassVar[int]
+    JOBS_FIELD_NUMBER: _ClassVar[int]
     job: JobView
     caught_up: bool
-    def __init__(self, job: _Optional[_Union[JobView, _Mapping]] = ..., caught_up: _Optional[bool] = ...) -> None: ...
+    jobs: _containers.RepeatedCompositeFieldContainer[JobView]
+    def __init__(self, job: _Optional[_Union[JobView, _Mapping]] = ..., caught_up: _Optional[bool] = ..., jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ...) -> None: ...
 
 class DescribeRequest(_message.Message):
     __slots__ = ("id",)
@@ -325,18 +331,22 @@ class DrainReply(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ...) -> None: ...
 
 class EventsRequest(_message.Message):
-    __slots__ = ("job", "server", "since", "follow", "limit")
+    __slots__ = ("job", "server", "since", "follow", "limit", "routine", "after")
     JOB_FIELD_NUMBER: _ClassVar[int]
     SERVER_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     FOLLOW_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ROUTINE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     job: str
     server: str
     since: float
     follow: bool
     limit: int
-    def __init__(self, job: _Optional[str] = ..., server: _Optional[str] = ..., since: _Optional[float] = ..., follow: _Optional[bool] = ..., limit: _Optional[int] = ...) -> None: ...
+    routine: bool
+    after: int
+    def __init__(self, job: _Optional[str] = ..., server: _Optional[str] = ..., since: _Optional[float] = ..., follow: _Optional[bool] = ..., limit: _Optional[int] = ..., routine: _Optional[bool] = ..., after: _Optional[int] = ...) -> None: ...
 
 class EventLine(_message.Message):
     __slots__ = ("number", "time", "kind", "text", "document")

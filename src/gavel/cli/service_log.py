@@ -1,0 +1,56 @@
+"""How a service logs: one line for each record on standard error, for people or as JSON."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+LEVELS = ("debug", "info", "warning")
+FORMATS = ("text", "json")
+_USUAL = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
+"""What every record has; all else was given with `extra`."""
+
+
+def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
+    """Log what our own modules say at this level or above; of libraries only warnings."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines() if form == "json" else TextLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    logging.getLogger("gavel").setLevel(level.upper())
+
+
+def _moment(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)
+
+
+class TextLines(logging.Formatter):
+    """Time, level and message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        at = _moment(record).astimezone()
+        line = f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} {record.levelname.lower():7} {_one_line(record)}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+class JsonLines(logging.Formatter):
+    """One object: time, level, logger, message, and every field that was given."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        document: dict[str, Any] = {
+            "time": _moment(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        document |= {name: value for name, value in record.__dict__.items() if name not in _USUAL}
+        if record.exc_info:
+            document["exception"] = self.formatException(record.exc_info)
+        return json.dumps(document, default=str)
+
+
+def _one_line(record: logging.LogRecord) -> str:
+    """The message without what would break the line or move a terminal's cursor: jobs and agents have any names."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(record.getMessage().split()))

@@ -1,0 +1,74 @@
+"""The facts that a reader asks for, in order, as documents: from the journal, and whether a new one is among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
+from typing import Any
+
+from gavel.core.codec import kind_of
+from gavel.journal.facts import Entry
+from gavel.journal.queries import Reader
+from gavel.runtime.agents import Agents
+from gavel.runtime.facts import KINDS, Fact, jobs_of, server_of
+from gavel.runtime.timeline import ROUTINE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Which facts a reader asks for."""
+
+    job: str = ""
+    servers: frozenset[str] = frozenset()
+    """Names of servers and agents; empty: all."""
+    since: float = 0.0
+    after: int = 0
+    limit: int = 0
+    """The newest, at most this many; 0: all."""
+    routine: bool = False
+
+    def includes(self, fact: Fact) -> bool:
+        """Whether a fact that has just been written is among them."""
+        return (
+            (self.routine or kind_of(type(fact)) not in ROUTINE)
+            and (not self.job or self.job in jobs_of(fact))
+            and (not self.servers or server_of(fact) in self.servers)
+        )
+
+    def until(self, journal: Reader, last: int) -> Iterator[Entry]:
+        """Those up to a number, oldest first; the journal is read when the first is asked for."""
+        if self.limit:
+            newest = islice(self._merged(journal, last, newest_first=True), self.limit)
+            yield from reversed(list(newest))
+        else:
+            yield from self._merged(journal, last, newest_first=False)
+
+    def _merged(self, journal: Reader, last: int, *, newest_first: bool) -> Iterator[Entry]:
+        asked: Mapping[str, Any] = {
+            "after": self.after,
+            "until": last,
+            "since": self.since or None,
+            "job": self.job or None,
+            "kinds": () if self.routine else KINDS - ROUTINE,
+            "newest_first": newest_first,
+            "limit": self.limit or None,
+        }
+        servers: list[str | None] = [*sorted(self.servers)] or [None]
+        found = [journal.facts(server=server, **asked) for server in servers]
+        return merge(*found, key=lambda entry: entry.number, reverse=newest_first)
+
+
+def names_of(server: str, agents: Agents) -> frozenset[str]:
+    """A server or agent by all names that facts may call it: an agent with several types has several servers."""
+    if not server:
+        return frozenset()
+    groups = [{record.name, *(each.name for each in record.servers)} for record in agents]
+    # The servers of one agent are told apart; what concerns the agent concerns all of them.
+    return frozenset({server}.union(*(_related(server, group) for group in groups if server in group)))
+
+
+def _related(server: str, group: set[str]) -> set[str]:
+    agent = min(group, key=len)
+    return group if server == agent else {server, agent}
