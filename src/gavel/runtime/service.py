@@ -18,7 +18,7 @@ from gavel.journal.facts import Entry
 from gavel.journal.finished import FinishedQuery
 from gavel.policies.policy import Policy
 from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent, unpack_request
-from gavel.runtime.api_wire import pack_cluster, pack_detail, pack_job, unpack_states
+from gavel.runtime.api_wire import pack_cluster, pack_detail, unpack_states
 from gavel.runtime.driver import Driver
 from gavel.runtime.event_lines import Wanted, names_of
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, UndrainAsked
@@ -41,7 +41,8 @@ from gavel.runtime.messages import (
 )
 from gavel.runtime.requests import checked
 from gavel.runtime.timeline import sentence
-from gavel.runtime.views import cluster_view, job_detail, job_view, steps_done
+from gavel.runtime.views import cluster_view, job_detail
+from gavel.runtime.watching import Watching, matcher
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
 
@@ -49,7 +50,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 CHUNK = 256 * 2**10
 FOLLOW_SECONDS = 0.2
-REFRESH_SECONDS = 1.0
+LAST_WORDS = 5
+"""Agents report an end before the last lines of the log: a log is followed for this many more looks."""
 PAGE = 1_000
 """Finished jobs that are read at once."""
 AT_ONCE = 100
@@ -89,6 +91,7 @@ class Service(stubs.GavelServicer):
         self._logs = logs
         self._policy = policy
         self._started = engine.clock()
+        self._watching = Watching(engine, fleet, self._listed)
 
     # ---- jobs ----
 
@@ -125,50 +128,17 @@ class Service(stubs.GavelServicer):
         return pack_detail(job_detail(self._engine, self._fleet, await self._find(request.id, context)))
 
     def _view(self, record: JobRecord) -> pb.JobView:
-        return pack_job(job_view(self._engine, self._fleet, record))
+        return self._watching.view(record)
+
+    async def _listed(self, query: pb.JobQuery) -> Sequence[JobRecord]:
+        return (await self._matching(query))[0]
 
     async def Watch(self, request: pb.JobQuery, context: Context) -> AsyncIterator[pb.JobUpdate]:  # noqa: N802
         for job in request.ids:
             await self._find(job, context)
         await context.send_initial_metadata(())  # the stream is taken up, however long nothing happens
-        changed: set[str] = set()
-        something = asyncio.Event()
-
-        def notice(jobs: set[str]) -> None:
-            changed.update(jobs)
-            something.set()
-
-        self._engine.listeners.add(notice)
-        try:
-            told: dict[str, float] = {}
-            for record in (await self._matching(request))[0]:
-                told[record.id] = steps_done(self._fleet, record)
-                yield pb.JobUpdate(job=self._view(record))
-            yield pb.JobUpdate(caught_up=True)
-            while True:
-                try:
-                    await asyncio.wait_for(something.wait(), REFRESH_SECONDS)
-                except TimeoutError:
-                    changed |= self._further(told)
-                something.clear()
-                due, wanted = sorted(changed, key=int), set(request.ids)
-                changed.clear()
-                for job in due:
-                    found = self._engine.record(job) if not wanted or job in wanted else None
-                    if found is not None:
-                        told[job] = steps_done(self._fleet, found)
-                        yield pb.JobUpdate(job=self._view(found))
-        finally:
-            self._engine.listeners.discard(notice)
-
-    def _further(self, told: dict[str, float]) -> set[str]:
-        """Running jobs that have made steps since a watcher was last told."""
-        records = self._engine.records
-        return {
-            job
-            for job in self._fleet.attempts
-            if job in told and job in records and steps_done(self._fleet, records[job]) != told[job]
-        }
+        async for update in self._watching.watch(request):
+            yield update
 
     async def Logs(self, request: pb.LogsRequest, context: Context) -> AsyncIterator[pb.LogChunk]:  # noqa: N802
         workers = (await self._find(request.id, context)).request.workers
@@ -177,7 +147,7 @@ class Service(stubs.GavelServicer):
             told = f"job {request.id} has {sizes}; there is no rank {request.rank}"
             await context.abort(grpc.StatusCode.OUT_OF_RANGE, told)
         await context.send_initial_metadata(())
-        offset, tail = request.offset, request.tail
+        offset, tail, quiet = request.offset, request.tail, 0
         while True:
             record = self._engine.record(request.id)
             finished = record is None or record.finished
@@ -185,7 +155,8 @@ class Service(stubs.GavelServicer):
             for start in range(0, len(data), CHUNK):
                 yield pb.LogChunk(data=data[start : start + CHUNK], offset=begin + start)
             offset, tail = begin + len(data), 0
-            if not request.follow or (finished and not data):
+            quiet = 0 if data or not finished else quiet + 1
+            if not request.follow or quiet > LAST_WORDS:
                 return
             await asyncio.sleep(FOLLOW_SECONDS)
 
@@ -200,7 +171,7 @@ class Service(stubs.GavelServicer):
         states = unpack_states(query.states)
         if query.ids:
             return [record for job in query.ids if (record := self._engine.record(job)) is not None], ""
-        here = [*filter(_wanted(query), self._engine.records.values())]
+        here = [*filter(matcher(query), self._engine.records.values())]
         here = [record for record in here if not states or record.state in states]
         found = [] if query.after or query.without_unfinished else [record for record in here if not record.finished]
         following = ""
@@ -357,20 +328,6 @@ class Service(stubs.GavelServicer):
                 self._engine.alarms["logs"] = f"what jobs print is not kept: {self._logs.trouble}"
             else:
                 self._engine.alarms.pop("logs", None)
-
-
-def _wanted(query: pb.JobQuery) -> Any:
-    """Whether a record in memory is asked for, its state aside."""
-    names, entity, after = set(query.names), query.entity, query.ended_after
-
-    def wanted(record: JobRecord) -> bool:
-        return (
-            (not names or record.request.name in names)
-            and (not entity or record.request.entity == entity)
-            and (not record.finished or record.changed >= after)
-        )
-
-    return wanted
 
 
 def _key(text: str) -> tuple[float, int] | None:

@@ -86,7 +86,7 @@ def job_view(engine: Engine, fleet: Fleet, record: JobRecord) -> JobView:
         seconds = scheduler.received_until(slot, engine.clock()).tolist()
         received = {kind: part for kind, part in zip(scheduler.types, seconds, strict=True) if part}
         restarts = int(scheduler.roster.restarts[slot])
-    return JobView(record, _reason(engine, record), steps_done(fleet, record), restarts, received)
+    return JobView(record, reason_of(engine, record), steps_done(fleet, record), restarts, received)
 
 
 def steps_done(fleet: Fleet, record: JobRecord) -> float:
@@ -95,7 +95,7 @@ def steps_done(fleet: Fleet, record: JobRecord) -> float:
     return record.steps_done if record.finished or attempt is None or attempt.steps is None else attempt.steps
 
 
-def _reason(engine: Engine, record: JobRecord) -> str:
+def reason_of(engine: Engine, record: JobRecord) -> str:
     """Why a job is in its state; a job that nothing can run yet is told why."""
     if record.finished or record.state is JobState.RUNNING or record.failures:
         return record.history[-1].reason

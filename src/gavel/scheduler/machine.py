@@ -111,7 +111,7 @@ TAKERS = 8
 class Scheduler:
     """Decides who runs where. Feed it events in order of time; record its facts and perform what they ask for."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - its state, item by item
         self,
         table: Throughputs,
         mechanism: Mechanism,

@@ -55,10 +55,11 @@ class Watchers:
         now = time.monotonic()
         if update.caught_up:
             self._caught_up.append(now - began)
-        name = update.job.request.name
-        if name.startswith(MARKER) and name not in seen:
-            seen.add(name)
-            self._delays.setdefault(name, []).append(now - float(name.removeprefix(MARKER)))
+        for job in (update.job, *update.jobs) if self._caught_up else ():
+            name = job.request.name
+            if name.startswith(MARKER) and name not in seen:
+                seen.add(name)
+                self._delays.setdefault(name, []).append(now - float(name.removeprefix(MARKER)))
 
 
 if __name__ == "__main__":

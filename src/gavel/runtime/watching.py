@@ -1,0 +1,159 @@
+"""Jobs for everyone who watches: views are packed once and sent in batches, however many clients look on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+
+from gavel.runtime.api_wire import pack_job, unpack_states
+from gavel.runtime.engine import Engine
+from gavel.runtime.fleet import Fleet
+from gavel.runtime.jobs import JobRecord
+from gavel.runtime.views import job_view, reason_of, steps_done
+from gavel.wire import gavel_pb2 as pb
+
+REFRESH_SECONDS = 1.0
+"""How often watchers hear how far running jobs are."""
+SHARED_SECONDS = 1.0
+"""A first answer serves everyone who asks the same within this time; changes follow anyway."""
+BATCH = 500
+"""Jobs in one message."""
+LONGEST_GATHERING = 0.25
+"""Changes are gathered for at most this long, a millisecond for each watcher, and sent together."""
+
+Matching = Callable[[pb.JobQuery], Awaitable[Sequence[JobRecord]]]
+
+
+class Watching:
+    """Everyone who watches jobs."""
+
+    def __init__(self, engine: Engine, fleet: Fleet, matching: Matching) -> None:
+        self._engine = engine
+        self._fleet = fleet
+        self._matching = matching
+        self._packed: dict[str, tuple[JobRecord, pb.JobView]] = {}
+        """Of jobs that do not run: their views change only with their records."""
+        self._first: dict[bytes, tuple[float, asyncio.Task[list[pb.JobUpdate]]]] = {}
+        """By query: when it was first answered, and the answer."""
+        self._steps: dict[str, float] = {}
+        self._progress: asyncio.Task[None] | None = None
+
+    def view(self, record: JobRecord) -> pb.JobView:
+        """A job as clients see it."""
+        running = record.id in self._fleet.attempts
+        if not running and (known := self._known(record)) is not None:
+            return known
+        packed = pack_job(job_view(self._engine, self._fleet, record))
+        if not running:
+            self._packed[record.id] = record, packed
+        return packed
+
+    def _known(self, record: JobRecord) -> pb.JobView | None:
+        """What was packed before, if it is still so; why a job waits may change without its record."""
+        before, packed = self._packed.get(record.id, (None, None))
+        if before is not record or packed is None:
+            return None
+        return packed if record.finished or packed.reason == reason_of(self._engine, record) else None
+
+    async def watch(self, query: pb.JobQuery) -> AsyncIterator[pb.JobUpdate]:
+        """Everything that matches, a message that says so, then every change."""
+        changed: set[str] = set()
+        something = asyncio.Event()
+
+        def notice(jobs: set[str]) -> None:
+            changed.update(jobs)
+            something.set()
+
+        self._engine.listeners.add(notice)
+        self._keep_counting()
+        try:
+            told: set[str] = set()
+            for update in await self._everything(query):
+                yield update
+                if _selects(query):
+                    told.update(job.id for job in update.jobs)
+            yield pb.JobUpdate(caught_up=True)
+            while True:
+                await something.wait()
+                await asyncio.sleep(min(LONGEST_GATHERING, 0.001 * len(self._engine.listeners)))
+                something.clear()
+                due = sorted(changed, key=int)
+                changed.clear()
+                for update in self._updates(self._wanted(due, query, told)):
+                    yield update
+        finally:
+            self._engine.listeners.discard(notice)
+
+    async def _everything(self, query: pb.JobQuery) -> list[pb.JobUpdate]:
+        """The first answer, shared by all who ask the same at about the same time."""
+        now, key = self._engine.clock(), query.SerializeToString(deterministic=True)
+        known = self._first.get(key)
+        if known is None or now - known[0] > SHARED_SECONDS:
+            self._first = {each: old for each, old in self._first.items() if now - old[0] <= SHARED_SECONDS}
+            known = self._first[key] = now, asyncio.create_task(self._answer(query))
+        return await asyncio.shield(known[1])
+
+    async def _answer(self, query: pb.JobQuery) -> list[pb.JobUpdate]:
+        records, updates = await self._matching(query), []
+        for start in range(0, len(records), BATCH):
+            updates += self._updates(records[start : start + BATCH])
+            await asyncio.sleep(0)
+        self._forget()
+        return updates
+
+    def _updates(self, records: Iterable[JobRecord]) -> list[pb.JobUpdate]:
+        views = [self.view(record) for record in records]
+        return [pb.JobUpdate(jobs=views[start : start + BATCH]) for start in range(0, len(views), BATCH)]
+
+    def _wanted(self, jobs: Iterable[str], query: pb.JobQuery, told: set[str]) -> list[JobRecord]:
+        """Those of the jobs that match a query, or did when the watcher was last told."""
+        records = [record for job in jobs if (record := self._engine.record(job)) is not None]
+        if query.ids:
+            ids = set(query.ids)
+            return [record for record in records if record.id in ids]
+        if not _selects(query):
+            return records
+        wanted = matcher(query)
+        found = [record for record in records if record.id in told or wanted(record)]
+        told.update(record.id for record in found)
+        return found
+
+    def _forget(self) -> None:
+        """Drop views of jobs that the engine no longer has in memory."""
+        if len(self._packed) > 2 * len(self._engine.records) + BATCH:
+            self._packed = {job: made for job, made in self._packed.items() if job in self._engine.records}
+
+    def _keep_counting(self) -> None:
+        if self._progress is None or self._progress.done():
+            self._progress = asyncio.create_task(self._count())
+
+    async def _count(self) -> None:
+        """Tell watchers how far running jobs are, while there are watchers."""
+        while self._engine.listeners:
+            await asyncio.sleep(REFRESH_SECONDS)
+            records = self._engine.records
+            now = {job: steps_done(self._fleet, records[job]) for job in self._fleet.attempts if job in records}
+            moved = {job for job, steps in now.items() if self._steps.get(job) != steps}
+            self._steps = now
+            if moved:
+                for listener in list(self._engine.listeners):
+                    listener(moved)
+
+
+def _selects(query: pb.JobQuery) -> bool:
+    return bool(query.states or query.names or query.entity)
+
+
+def matcher(query: pb.JobQuery) -> Callable[[JobRecord], bool]:
+    """Whether a record in memory is asked for."""
+    states, names, entity = unpack_states(query.states), set(query.names), query.entity
+
+    def wanted(record: JobRecord) -> bool:
+        return (
+            (not states or record.state in states)
+            and (not names or record.request.name in names)
+            and (not entity or record.request.entity == entity)
+            and (not record.finished or record.changed >= query.ended_after)
+        )
+
+    return wanted
