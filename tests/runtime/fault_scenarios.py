@@ -77,6 +77,21 @@ def to(name: str, what: Callable[[Any], Any]) -> Action:
     return lambda world: what(world.agents[f"id-{name}"])
 
 
+def beneath(label: str, what: Callable[[Any], Any]) -> Action:
+    """Something happens to an agent that runs a job, if one does."""
+
+    def action(world: VirtualFleet) -> None:
+        running = [
+            agent
+            for agent in world.agents.values()
+            if any(job == world.keys.get(label) and task.processes for (job, _), task in agent.tasks.items())
+        ]
+        for agent in running[:1]:
+            what(agent)
+
+    return action
+
+
 def restarts(seconds: float = 1.0, *, clock: float = 0.0, **settings: Any) -> Action:
     """The scheduler is restarted, perhaps with another wall clock and other settings."""
 
@@ -109,7 +124,7 @@ PATIENT = FleetSettings(
     heartbeat_seconds=0.5,
     agent_timeout_seconds=3.0,
     lease_slack_seconds=2.0,
-    checkpoint_grace_seconds=4.0,
+    checkpoint_grace_seconds=8.0,
     terminate_grace_seconds=0.5,
     retry_seconds=0.5,
 )
@@ -155,27 +170,27 @@ SCENARIOS: dict[str, Scenario] = {
         (*TWO, (2.0, to("b", lambda agent: agent.drain())), (5.0, to("b", lambda agent: agent.die())))
     ),
     "clock an hour forward": Scenario(
-        (*LONG, (3.0, restarts(clock=3600.0)), (3.0, to("a", lambda agent: agent.hang(16.0)))), world=LONG_LEASES
+        (*LONG, (3.0, restarts(clock=3600.0, round_seconds=1.0)), (3.0, beneath("x", lambda agent: agent.hang(16.0)))), world=LONG_LEASES
     ),
     "clock an hour back": Scenario(
-        (*LONG, (3.0, restarts(clock=-3600.0)), (3.0, to("a", lambda agent: agent.hang(16.0)))), world=LONG_LEASES
+        (*LONG, (3.0, restarts(clock=-3600.0)), (3.0, beneath("x", lambda agent: agent.hang(16.0)))), world=LONG_LEASES
     ),
     "agent restarted": Scenario((*TWO, (2.0, to("b", lambda agent: agent.die(1.0))))),
     "agent away for a moment": Scenario((*TWO, (2.0, to("b", lambda agent: agent.lose_connection(1.0))))),
     "agent switched off": Scenario((*TWO, (2.0, to("b", lambda agent: agent.vanish())))),
     "another machine with the name of a hung one": Scenario(
-        (*LONG, (2.0, to("a", lambda agent: agent.hang(14.0))), (2.5, replaced_by("a", "v100", 1))),
+        (*LONG, (2.0, beneath("x", lambda agent: agent.hang(14.0))), (2.5, replaced_by("a", "v100", 1))),
         agents=(("a", "v100", 1),),
         world=LONG_LEASES,
     ),
     "hung agent that comes back after it was lost": Scenario(
-        (*LONG, (2.0, to("a", lambda agent: agent.hang(5.0)))), world=LONG_LEASES
+        (*LONG, (2.0, beneath("x", lambda agent: agent.hang(5.0)))), world=LONG_LEASES
     ),
     "hung agent that comes back to a scheduler about to restart": Scenario(
         (
             *LONG,
-            (2.0, to("a", lambda agent: agent.hang(5.0))),
-            (8.0, to("a", lambda agent: agent.lose_connection(6.0))),
+            (2.0, beneath("x", lambda agent: agent.hang(5.0))),
+            (8.0, beneath("x", lambda agent: agent.lose_connection(6.0))),
             (8.0, restarts()),
         ),
         world={"round_seconds": 10.0, "slow_to_leave": True},
@@ -184,12 +199,12 @@ SCENARIOS: dict[str, Scenario] = {
     "agent that returns when its round is late": Scenario(
         (
             *LONG,
-            (4.0, lambda world: setattr(world, "solving", lambda: 5.0)),
-            (4.0, failing(*["before"] * 12)),
-            (6.5, to("a", lambda agent: agent.lose_connection(0.25))),
-            (8.0, to("a", lambda agent: agent.hang(9.0))),
+            (4.0, failing(*["before"] * 28)),
+            (8.0, beneath("x", lambda agent: agent.lose_connection(0.25))),
+            (8.75, beneath("x", lambda agent: agent.hang(9.0))),
         ),
         world={"slow_to_leave": True},
+        settings={"fleet": replace(PATIENT, lease_slack_seconds=4.0, checkpoint_grace_seconds=1.0)},
     ),
     "gang over two agents": Scenario(((0.0, submits("x", 40.0, workers=2)), (0.0, submits("y", 20.0)))),
     "gang that loses an agent": Scenario(
@@ -213,7 +228,7 @@ SCENARIOS: dict[str, Scenario] = {
             *TWO,
             (0.0, submits("z", 20.0)),
             (2.0, restarts(policy="fifo", mechanism="plain")),
-            (5.0, restarts(policy="min_total_duration", mechanism="credits", space_sharing=True)),
+            (5.0, restarts(policy="max_min_fairness", mechanism="credits", space_sharing=True)),
         )
     ),
     "journal that fails for a while": Scenario((*TWO, (2.0, failing("before", "before", "", "before")))),
@@ -227,6 +242,13 @@ SCENARIOS: dict[str, Scenario] = {
         (*TWO, (4.0, lambda world: void(world.add_agent("a", "v100", 1)))), agents=()
     ),
     "scheduler away for longer than leases last": Scenario((*LONG, (3.0, restarts(12.0))), world=LONG_LEASES),
+    "orders that arrive late": Scenario(
+        (
+            *TWO,
+            (0.5, lambda world: setattr(world, "late_orders", 2.25)),
+            (6.0, lambda world: setattr(world, "late_orders", 0.0)),
+        )
+    ),
     "slow writes and slow messages": Scenario(
         (*TWO, (3.0, fails("y")), (4.0, cancels("x"))),
         world={"delays": 0.6, "writes": 0.6, "doubles": 0.2},

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gavel.core.facts import JobEnded, JobQueued, RoundPlanned
 from gavel.core.codec import kind_of
+from gavel.core.events import JobsProgressed
+from gavel.core.facts import JobEnded, JobQueued, RoundPlanned
 from gavel.journal.facts import Head
-from gavel.runtime.configuration import Configurator
-from gavel.runtime.engine import Batch, Engine
+from gavel.runtime.configuration import Configurator, settings_document
+from gavel.runtime.engine import Engine
 from gavel.runtime.events import SettingsGiven
-from gavel.runtime.facts import AgentDraining, AgentForgotten, AgentJoined, AgentUndrained, AttemptClosed
+from gavel.runtime.facts import AgentDraining, AgentJoined, AgentUndrained, AttemptClosed
 from gavel.runtime.messages import Start, TaskEnded, TaskStatus
 from gavel.runtime.recovery import recover
 from gavel.scheduler.machine import check_invariants
@@ -29,9 +31,8 @@ if TYPE_CHECKING:
     from gavel.runtime.state import ClusterState
 
 QUEUED, ENDED, PLANNED, CLOSED = (kind_of(fact) for fact in (JobQueued, JobEnded, RoundPlanned, AttemptClosed))
-JOINED, DRAINING, UNDRAINED, FORGOTTEN = (
-    kind_of(fact) for fact in (AgentJoined, AgentDraining, AgentUndrained, AgentForgotten)
-)
+PROGRESSED = kind_of(JobsProgressed)
+JOINED, DRAINING, UNDRAINED = (kind_of(fact) for fact in (AgentJoined, AgentDraining, AgentUndrained))
 
 
 class Checker:
@@ -47,14 +48,18 @@ class Checker:
         """Outcomes by job."""
         self.launched: dict[str, set[int]] = {}
         self.closed: dict[str, set[int]] = {}
-        self.drained: dict[str, bool] = {}
-        """By name of the agent."""
+        self.drained: set[tuple[str, bool]] = set()
+        """Names of agents that were drained (True) and undrained (False)."""
         self._names: dict[str, str] = {}
         self._written = 0
         self.states: dict[int, str] | None = None
         """The live state after each batch, by the number of its last fact; None: not kept."""
-        self._steps: dict[str, float] = {}
-        self._saved: dict[str, set[float]] = {}
+        self.steps: dict[str, float] = {}
+        """As recorded, by job."""
+        self._begun: dict[str, float] = {}
+        """By job: the steps with which its last attempt began."""
+        self._fell: dict[str, int] = {}
+        """By job: how many of its attempts had ended when its steps last went back."""
         self._known_saved: dict[str, float] = {}
         """By job: the checkpoint that the present scheduler has heard of."""
 
@@ -83,12 +88,26 @@ class Checker:
                     numbers = self.launched.setdefault(job, set())
                     assert attempt not in numbers, f"attempt {attempt} of job {job} was launched twice"
                     numbers.add(attempt)
+        elif kind == PROGRESSED:
+            for job, steps in zip(fact["jobs"], fact["steps"], strict=True):
+                self._counted(job, steps)
         elif kind == CLOSED:
             numbers = self.closed.setdefault(fact["job"], set())
             assert fact["attempt"] not in numbers, f"attempt {fact['attempt']} of job {fact['job']} was closed twice"
             numbers.add(fact["attempt"])
         else:
             self._agent(kind, fact)
+
+    def _counted(self, job: str, steps: float) -> None:
+        """The recorded steps of a job change; they fall once after the end of an attempt at most."""
+        self.steps[job] = after = self.steps.get(job, 0.0) + steps
+        if steps >= -1e-6:
+            return
+        closed, before = len(self.closed.get(job, ())), after - steps
+        assert closed > self._fell.get(job, 0), f"job {job} went back from {before} to {after}, and nothing crashed"
+        self._fell[job] = closed
+        floor = max(self._known_saved.get(job, 0.0), self._begun.get(job, 0.0))
+        assert after >= floor - 1e-6, f"job {job} went back from {before} to {after}, behind its checkpoint of {floor}"
 
     def _queued(self, fact: Mapping[str, Any]) -> None:
         job, key = fact["job"]["id"], fact["key"]
@@ -100,10 +119,8 @@ class Checker:
     def _agent(self, kind: str, fact: Mapping[str, Any]) -> None:
         if kind == JOINED:
             self._names[fact["agent"]] = fact["name"]
-        elif kind in (DRAINING, UNDRAINED) and fact["agent"] in self._names:
-            self.drained[self._names[fact["agent"]]] = kind == DRAINING
-        elif kind == FORGOTTEN:
-            self.drained.pop(self._names.get(fact["agent"], ""), None)
+        elif kind in (DRAINING, UNDRAINED):
+            self.drained.add((self._names[fact["agent"]], kind == DRAINING))
 
     # ---- what is said ----
 
@@ -126,35 +143,25 @@ class Checker:
     def began(self, engine: Engine) -> None:
         """A scheduler has read the journal."""
         self._known_saved.clear()
-        self.decided(engine, None)
+        self.decided(engine)
 
-    def decided(self, engine: Engine, batch: Batch | None) -> None:
+    def decided(self, engine: Engine) -> None:
         """A batch is written, and has taken effect in the state."""
         refusals = [str(refusal) for refusal in engine.state.jobs.refusals]
         assert not refusals, refusals
         check_invariants(engine.scheduler)
-        self._check_steps(engine.state, batch)
+        for record in engine.state.jobs.records.values():
+            assert abs(record.steps_done - self.steps.get(record.id, 0.0)) < 1e-6, f"steps of job {record.id} are lost"
         if self.states is not None:
             self.states[engine.journal.last] = text_of(engine.state)
 
-    def _check_steps(self, state: ClusterState, batch: Batch | None) -> None:
-        for record in state.jobs.records.values():
-            before, after = self._steps.get(record.id, 0.0), record.steps_done
-            if after < before:
-                assert batch is not None, f"a restart lost {before - after} steps of job {record.id}"
-                held = self._saved.get(record.id, set()) | {0.0}
-                assert any(abs(after - steps) < 1e-6 for steps in held), (
-                    f"job {record.id} went back from {before} to {after}, which no checkpoint holds"
-                )
-                assert after >= self._known_saved.get(record.id, 0.0) - 1e-6, (
-                    f"job {record.id} went back from {before} to {after}, behind its last checkpoint"
-                )
-            self._steps[record.id] = after
-
-    def saved(self, job: str, steps: float) -> None:
+    def saved(self, job: str) -> None:
         """A job has saved a checkpoint."""
         assert job not in self.ended or self.ended[job] != "completed", f"job {job} saves although it has completed"
-        self._saved.setdefault(job, set()).add(steps)
+
+    def begins(self, job: str, steps: float) -> None:
+        """An attempt begins with what is saved."""
+        self._begun[job] = steps
 
     def heard(self, statuses: Iterable[TaskStatus]) -> None:
         """The scheduler hears how far jobs are."""
@@ -213,10 +220,6 @@ class Checker:
         """Whatever a scheduler is started with, what runs stays where it is."""
         assert self.world.leader is not None
         journal, settings = self.world.leader.journal, self.world.settings
-        from dataclasses import replace
-
-        from gavel.runtime.configuration import settings_document
-
         other = replace(settings, **changes).scheduling
         for number in self.states or ():
             before = recover(journal, Configurator(settings.scheduling), until=number)

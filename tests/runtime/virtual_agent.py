@@ -87,7 +87,7 @@ class Connection:
         if self.open:
             frame = ToAgentFrame(message, self.leader.term, self.heard)
             for _ in range(world.copies(message)):
-                self.to_agent.append((world.arrival(self.to_agent), frame))
+                self.to_agent.append((world.arrival(self.to_agent, world.late_orders), frame))
 
     def close(self) -> None:
         """End the connection, from the leader's side."""
@@ -305,6 +305,7 @@ class Agent:
             return
         task.began, task.devices = True, devices
         steps = self.world.disk.get(start.job, 0.0)
+        self.world.checker.begins(start.job, steps)
         ranks = range(start.first_rank, start.first_rank + start.ranks)
         task.processes = [Process(rank, steps, saved_at=self.world.now) for rank in ranks]
         self.say(self.started(task))

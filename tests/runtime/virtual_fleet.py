@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from virtual_agent import Agent, Connection
 from gavel.core.errors import InputError
 from gavel.core.events import AllocationReady, JobCancelled, Solve
 from gavel.core.jobs import JobRequest
+from gavel.journal import leader, queries
 from gavel.journal.database import sqlite_url
 from gavel.journal.errors import LeadershipLostError, TemporaryJournalError
 from gavel.journal.store import Journal
@@ -61,6 +64,20 @@ WALL = 1_000_000.0
 
 class Crash(BaseException):  # noqa: N818 - no error: the end of a process
     """The scheduler's process ends here."""
+
+
+@contextmanager
+def shared_connections() -> Iterator[None]:
+    """Have journals in one place use the same SQLAlchemy engines, which remember the statements that they compiled."""
+    places = [(leader, "writer_engine"), (queries, "reader_engine")]
+    before = [getattr(module, name) for module, name in places]
+    for (module, name), make in zip(places, before, strict=True):
+        setattr(module, name, cache(make))
+    try:
+        yield
+    finally:
+        for (module, name), make in zip(places, before, strict=True):
+            setattr(module, name, make)
 
 
 class WatchedJournal(Journal):
@@ -186,7 +203,6 @@ class Leader:
         world = self.world
         while True:
             if self.batch is None:
-                world.point("prepare")
                 self.batch = self.engine.prepare()
                 if self.batch is None:
                     return
@@ -204,8 +220,7 @@ class Leader:
                 self.write_at = self.world.now + RETRY_SECONDS
                 return False
         self.batch = None
-        self.world.checker.decided(self.engine, batch)
-        self.world.point("perform")
+        self.world.checker.decided(self.engine)
         self.engine.perform(batch)
         self.world.point("performed")
         if self.engine.state_due:
@@ -268,6 +283,8 @@ class VirtualFleet:
     """How long it stays away after that."""
     delays: float = 0.0
     """Messages take up to this long."""
+    late_orders: float = 0.0
+    """What the scheduler says takes this much longer."""
     writes: float = 0.0
     """A transaction takes up to this long; agents are heard meanwhile."""
     doubles: float = 0.0
@@ -334,10 +351,10 @@ class VirtualFleet:
     def count(self, what: str) -> None:
         self.counts[what] += 1
 
-    def arrival(self, queue: Sequence[tuple[float, Any]]) -> float:
+    def arrival(self, queue: Sequence[tuple[float, Any]], late: float = 0.0) -> float:
         """When the next message of a connection arrives: not before those sent earlier."""
         last = queue[-1][0] if queue else 0.0
-        return max(last, self.now + (self.random.uniform(0.0, self.delays) if self.delays else 0.0))
+        return max(last, self.now + late + (self.random.uniform(0.0, self.delays) if self.delays else 0.0))
 
     def copies(self, message: Any) -> int:
         doubled = self.doubles and not isinstance(message, Hello) and self.random.random() < self.doubles
@@ -362,7 +379,7 @@ class VirtualFleet:
 
     def save(self, job: str, steps: float) -> None:
         self.disk[job] = steps
-        self.checker.saved(job, steps)
+        self.checker.saved(job)
 
     def last_rank_ended(self, start: Start, ending: Ending) -> None:
         if ending is Ending.DONE:
@@ -418,6 +435,9 @@ class VirtualFleet:
             work()
         except Crash:
             self.crashes += 1
+            self.kill_scheduler(self.down_seconds)
+        except TemporaryJournalError:
+            self.count("start failed")  # a start is not repeated by the process itself
             self.kill_scheduler(self.down_seconds)
         except LeadershipLostError:
             assert leader in self.former, "the only scheduler lost its journal"
@@ -515,13 +535,13 @@ class VirtualFleet:
 
     def operator_drains(self, name: str, *, now: bool = False) -> None:
         def verify() -> None:
-            assert self.checker.drained.get(name), f"the drain of {name} is not in the journal"
+            assert (name, True) in self.checker.drained, f"the drain of {name} is not in the journal"
 
         self.requests.append(Request(lambda time: DrainAsked(time, name, "operator", now), verify))
 
     def operator_undrains(self, name: str) -> None:
         def verify() -> None:
-            assert not self.checker.drained.get(name), f"the undrain of {name} is not in the journal"
+            assert (name, False) in self.checker.drained, f"the undrain of {name} is not in the journal"
 
         self.requests.append(Request(lambda time: UndrainAsked(time, name, "operator"), verify))
 
