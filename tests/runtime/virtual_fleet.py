@@ -1,34 +1,52 @@
 """A whole live system in virtual time: the real engine, journal and fleet; agents and their processes are modelled.
 
-Faults are drawn from a seed: connections break, agents and the scheduler are killed and come back, ranks crash. After
-every step it is checked that no job runs twice at once and no accelerator is given twice.
+The scheduler's process can be ended between any two of its operations: `point` numbers them, and `crash_at` names one.
+What must hold is checked by `safety.Checker` at every operation and after every step.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
+from typing import Any
 
-from gavel.runtime.book import Record
-from gavel.runtime.journal import Journal, sqlite_url
-from google.protobuf.json_format import MessageToDict
+from safety import Checker
+from virtual_agent import Agent, Connection
 
-from gavel.core.events import AllocationReady, Command, Event, JobSubmitted, Solve
+from gavel.core.errors import InputError
+from gavel.core.events import AllocationReady, JobCancelled, Solve
+from gavel.core.jobs import JobRequest
+from gavel.journal import leader, queries
+from gavel.journal.database import sqlite_url
+from gavel.journal.errors import LeadershipLostError, TemporaryJournalError
+from gavel.journal.store import Journal
 from gavel.policies.registry import allocate
-from gavel.runtime.engine import Engine
-from gavel.runtime.fleet import FleetSettings, RefusedError
-from gavel.runtime.server import ServeSettings, build_engine
-from gavel.runtime.service import spec_of
-from gavel.scheduler.machine import check_invariants
-from gavel.wire import PROTOCOL
-from gavel.wire import gavel_pb2 as pb
+from gavel.runtime.clock import SteadyClock
+from gavel.runtime.engine import Batch, Engine
+from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, UndrainAsked
+from gavel.runtime.facts import Fact
+from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError
+from gavel.runtime.jobs import JobRecord
+from gavel.runtime.messages import (
+    Ack,
+    Draining,
+    Ending,
+    FromAgentFrame,
+    Heartbeat,
+    Hello,
+    Refused,
+    Start,
+    TaskEnded,
+    TaskStarted,
+)
+from gavel.runtime.server import ServeSettings, build_engine, fleet_for
 
-How = pb.TaskEnded.How
 STEP = 0.25
-
 SETTINGS = FleetSettings(
     heartbeat_seconds=0.5,
     agent_timeout_seconds=3.0,
@@ -37,249 +55,112 @@ SETTINGS = FleetSettings(
     terminate_grace_seconds=0.5,
     retry_seconds=0.5,
 )
+RETRY_SECONDS = 0.25
+"""Before a write is tried again."""
+RATES = {"v100": 10.0, "p100": 5.0, "k80": 2.0}
+WALL = 1_000_000.0
+"""What the wall clock shows when virtual time is 0."""
 
 
-@dataclass
-class Process:
-    """One rank of a job."""
-
-    job: str
-    attempt: int
-    rank: int
-    total: float
-    steps: float
-    rate: float
-    ends_at: float | None = None
-    """When it will have left, once asked to."""
-    measured: float = 0.0
+class Crash(BaseException):  # noqa: N818 - no error: the end of a process
+    """The scheduler's process ends here."""
 
 
-@dataclass
-class Task:
-    """What a Start asked for: it waits for accelerators, then its ranks run."""
+@contextmanager
+def shared_connections() -> Iterator[None]:
+    """Have journals in one place use the same SQLAlchemy engines, which remember the statements that they compiled."""
+    places = [(leader, "writer_engine"), (queries, "reader_engine")]
+    before = [getattr(module, name) for module, name in places]
+    for (module, name), make in zip(places, before, strict=True):
+        setattr(module, name, cache(make))
+    try:
+        yield
+    finally:
+        for (module, name), make in zip(places, before, strict=True):
+            setattr(module, name, make)
 
-    start: pb.Start
-    lease_until: float
-    processes: list[Process] = field(default_factory=list)
-    stopping: bool = False
+
+class WatchedJournal(Journal):
+    """The real journal, in which the process can end and writes can fail before and after they are made."""
+
+    world: VirtualFleet
+
+    def append(self, documents: Sequence[Any]) -> None:
+        world = self.world
+        world.point("append")
+        fails = world.journal_fails.pop(0) if world.journal_fails else ""
+        if fails == "before":
+            world.count("append failed")
+            raise TemporaryJournalError("the disk is full")
+        super().append(documents)
+        world.checker.wrote(documents, self.last)
+        if fails == "after":
+            # As if the connection was lost during the commit: the head is not known to have moved.
+            world.count("append in doubt")
+            self._head = world.checker.head_before
+            self._in_doubt = True
+            raise TemporaryJournalError("the connection was lost")
+        world.checker.head_before = self._head
+        world.point("appended")
+
+    def keep(self, *args: Any, **kwargs: Any) -> None:
+        self.world.point("keep")
+        super().keep(*args, **kwargs)
+        self.world.point("kept")
 
 
-class Wire:
-    """A connection: messages are delivered at the agent's next step, or lost with it."""
+@dataclass(eq=False)
+class Request:
+    """What a client asks for, again and again until it is answered."""
 
-    def __init__(self, agent: Agent) -> None:
-        self.agent = agent
-        self.inbox: list[pb.ToAgent] = []
+    make: Callable[[float], Event | None]
+    """The event at a time; None if it cannot be asked yet."""
+    verify: Callable[[], None]
+    """Raises AssertionError unless what was asked for is in the journal."""
+    asked: Leader | None = None
+    answered: bool = False
+    error: InputError | None = None
 
-    def send(self, message: pb.ToAgent) -> None:
-        self.inbox.append(message)
+
+class Leader:
+    """One process of the scheduler: engine, fleet and journal, and the driver's work as small operations."""
+
+    def __init__(self, world: VirtualFleet) -> None:
+        self.world = world
+        self.journal = WatchedJournal.open(sqlite_url(world.settings.folder / "journal.sqlite"), holder="virtual")
+        self.journal.world = world
+        self.term = self.journal.term
+        self.connections: list[Connection] = []
+        self.frozen = self.dead = False
+        self.wake_at: float | None = None
+        self.answers: list[tuple[float, Solve]] = []
+        self.batch: Batch | None = None
+        """Decided, and being written."""
+        self.write_at = 0.0
+        self.ticked_at = world.now
+        self.engine: Engine
+        self.fleet: Fleet
+
+    def begin(self) -> None:
+        world = self.world
+        wall, monotonic = lambda: WALL + world.now + world.wall_offset, lambda: 77.0 + world.now
+        clock = SteadyClock(not_before=self.journal.last_time, wall=wall, monotonic=monotonic)
+        world.checker.head_before = self.journal._head  # noqa: SLF001 - to put it back
+        self.engine = build_engine(
+            world.settings, self.journal, clock=clock, facts_between_states=world.facts_between_states
+        )
+        world.checker.began(self.engine)
+        self.engine.witnesses.append(world.story.extend)
+        self.fleet = fleet_for(self.engine, world.settings.fleet)
+        world.point("begin")
+        self.engine.begin(self, self.fleet)
 
     def close(self) -> None:
-        self.agent.cut(self)
-
-
-class Agent:
-    """Stands for one agent and its server."""
-
-    def __init__(self, world: VirtualFleet, name: str, kind: str, count: int) -> None:
-        self.world, self.name, self.kind, self.count = world, name, kind, count
-        self.incarnation = 0
-        self.wire: Wire | None = None
-        self.tasks: dict[tuple[str, int], Task] = {}
-        self.unacknowledged: dict[int, pb.TaskEnded] = {}
-        self.number = 0
-        self.away_until = 0.0
-        self.heartbeat_at = 0.0
-
-    def connect(self) -> None:
-        engine = self.world.engine
-        if engine is None or self.world.now < self.away_until:
-            return
-        hello = pb.Hello(
-            protocol=PROTOCOL,
-            name=self.name,
-            incarnation=f"{self.name}-{self.incarnation}",
-            accelerators=[pb.Accelerators(type=self.kind, count=self.count)],
-            tasks=self.statuses(),
-        )
-        self.wire = Wire(self)
-        try:
-            engine.fleet.attach(hello, self.wire)
-        except RefusedError:
-            self.wire = None
-            return
-        for number, message in list(self.unacknowledged.items()):
-            engine.fleet.ended(self.name, message, partial(self.acknowledged, number))
-
-    def cut(self, wire: Wire) -> None:
-        if self.wire is wire:
-            self.wire = None
-            if self.world.engine is not None:
-                self.world.engine.fleet.detached(self.name, wire)
-
-    def acknowledged(self, number: int) -> None:
-        self.unacknowledged.pop(number, None)
-
-    def die(self) -> None:
-        """Killed with everything that it started."""
-        wire, self.wire = self.wire, None
-        self.tasks.clear()
-        self.unacknowledged.clear()
-        self.incarnation += 1
-        if wire is not None and self.world.engine is not None:
-            self.world.engine.fleet.detached(self.name, wire)
-
-    def statuses(self) -> list[pb.TaskStatus]:
-        found = []
-        for (job, attempt), task in self.tasks.items():
-            steps = {process.rank: process for process in task.processes}
-            for rank in range(task.start.first_rank, task.start.first_rank + task.start.ranks):
-                process = steps.get(rank)
-                if process is None and task.processes:
-                    continue
-                status = pb.TaskStatus(job=job, attempt=attempt, rank=rank)
-                if process is not None:
-                    status.counts, status.steps = True, process.steps
-                    status.saved_steps = self.world.disk.get(job, 0.0)
-                    status.measured_steps, status.measured_seconds = process.measured * process.rate, process.measured
-                    process.measured = 0.0
-                found.append(status)
-        return found
-
-    def step(self) -> None:
-        if self.wire is None:
-            self.connect()
-        else:
-            inbox, self.wire.inbox = self.wire.inbox, []
-            for message in inbox:
-                self.receive(message)
-        for key, task in list(self.tasks.items()):
-            self.work(key, task)
-        if self.wire is not None and self.world.engine is not None and self.world.now >= self.heartbeat_at:
-            self.heartbeat_at = self.world.now + SETTINGS.heartbeat_seconds
-            self.world.engine.fleet.heartbeat(self.name, pb.Heartbeat(tasks=self.statuses()))
-
-    def receive(self, message: pb.ToAgent) -> None:
-        now = self.world.now
-        match message.WhichOneof("message"):
-            case "start":
-                start = message.start
-                self.tasks[start.job, start.attempt] = Task(start, now + start.lease_seconds)
-            case "lease":
-                for (job, _), task in self.tasks.items():
-                    if job in message.lease.jobs and not task.stopping:
-                        task.lease_until = now + message.lease.seconds
-            case "stop":
-                asked = self.tasks.get((message.stop.job, message.stop.attempt))
-                if asked is not None:
-                    self.ask_to_leave(asked, at_once=message.stop.at_once)
-
-    def ask_to_leave(self, task: Task, *, at_once: bool) -> None:
-        if task.stopping:
-            return
-        task.stopping = True
-        for process in task.processes:
-            process.ends_at = self.world.now + (0.0 if at_once else self.world.random.uniform(0.0, 1.0))
-
-    def work(self, key: tuple[str, int], task: Task) -> None:
-        now = self.world.now
-        if now > task.lease_until:
-            self.ask_to_leave(task, at_once=False)
-        if not task.processes:
-            if task.stopping:
-                del self.tasks[key]
-                self.say_ended_unstarted(task)
-            elif self.busy() + task.start.ranks <= self.count:
-                self.begin(task)
-            return
-        for process in list(task.processes):
-            self.advance(task, process)
-        if not task.processes:
-            self.tasks.pop(key, None)
-
-    def busy(self) -> int:
-        return sum(len(task.processes) for task in self.tasks.values())
-
-    def begin(self, task: Task) -> None:
-        start = task.start
-        for rank in range(start.first_rank, start.first_rank + start.ranks):
-            steps = self.world.disk.get(start.job, 0.0)
-            process = Process(start.job, start.attempt, rank, start.request.steps, steps, self.world.rate(start.type))
-            task.processes.append(process)
-        first = pb.TaskStarted(job=start.job, attempt=start.attempt, rank=start.first_rank)
-        if start.first_rank == 0 and start.workers > start.ranks:
-            first.master_address, first.master_port, first.gang_port = "127.0.0.1", 1, 2
-        if self.wire is not None and self.world.engine is not None:
-            self.world.engine.fleet.started(self.name, first)
-
-    def advance(self, task: Task, process: Process) -> None:
-        world = self.world
-        if process.ends_at is not None:
-            if world.now >= process.ends_at:
-                if process.rank == 0:
-                    world.disk[process.job] = max(process.steps, world.disk.get(process.job, 0.0))
-                self.end(task, process, How.LEFT, "left")
-            return
-        process.steps = min(process.steps + STEP * process.rate, process.total)
-        process.measured += STEP
-        if process.steps >= process.total:
-            world.disk[process.job] = process.total
-            self.end(task, process, How.DONE, "done")
-        elif world.random.random() < world.crash_rate:
-            self.end(task, process, How.CRASHED, "exit code 1")
-
-    def end(self, task: Task, process: Process, how: int, reason: str) -> None:
-        task.processes.remove(process)
-        status = pb.TaskStatus(
-            job=process.job,
-            attempt=process.attempt,
-            rank=process.rank,
-            counts=True,
-            steps=process.steps,
-            saved_steps=self.world.disk.get(process.job, 0.0),
-        )
-        self.say(pb.TaskEnded(status=status, how=how, reason=reason))  # type: ignore[arg-type]
-
-    def say_ended_unstarted(self, task: Task) -> None:
-        start = task.start
-        for rank in range(start.first_rank, start.first_rank + start.ranks):
-            status = pb.TaskStatus(job=start.job, attempt=start.attempt, rank=rank)
-            self.say(pb.TaskEnded(status=status, how=How.LEFT, reason="never started"))
-
-    def say(self, message: pb.TaskEnded) -> None:
-        self.number += 1
-        number = self.number
-        self.unacknowledged[number] = message
-        if self.wire is not None and self.world.engine is not None:
-            self.world.engine.fleet.ended(self.name, message, lambda: self.acknowledged(number))
-
-
-class VirtualFleet:
-    """Everything together; also the engine's World."""
-
-    def __init__(
-        self,
-        folder: Path,
-        seed: int,
-        *,
-        crash_rate: float = 0.0,
-        events_between_states: int = 5_000,
-        round_seconds: float = 2.0,
-    ) -> None:
-        self.random = random.Random(seed)
-        self.crash_rate = crash_rate
-        self.now = 1_000.0
-        self.disk: dict[str, float] = {}
-        self.agents: dict[str, Agent] = {}
-        self.events_between_states = events_between_states
-        self.settings = ServeSettings(folder=folder, round_seconds=round_seconds, fleet=SETTINGS)
-        self.engine: Engine | None = None
-        self.story: list[tuple[Event, list[Command]]] = []
-        self.submitted: list[str] = []
-        self.back_at: float | None = None
-        self._wake_at: float | None = None
-        self._answers: list[tuple[float, Solve]] = []
-        self._journal: Journal | None = None
+        """The process is gone, and with it everything in memory."""
+        self.dead = True
+        self.journal.close()
+        for connection in self.connections:
+            connection.cut()
 
     # ---- World ----
 
@@ -287,86 +168,296 @@ class VirtualFleet:
         pass
 
     def wake(self, at: float) -> None:
-        self._wake_at = at
+        self.world.point("wake")
+        self.wake_at = at
 
     def ask(self, solve: Solve) -> None:
-        self._answers.append((self.now + self.random.uniform(0.0, 1.0), solve))
+        self.world.point("ask")
+        self.answers.append((self.world.now + self.world.solve_seconds(), solve))
+
+    # ---- a step of time ----
+
+    def step(self) -> None:
+        world = self.world
+        for connection in list(self.connections):
+            self.listen(connection)
+        if world.now - self.ticked_at > 1.0 + world.step_seconds:
+            self.fleet.excuse(world.now - self.ticked_at - world.step_seconds)
+        self.ticked_at = world.now
+        world.point("tick")
+        self.fleet.tick()
+        if self.wake_at is not None and self.wake_at <= self.engine.clock():
+            self.wake_at = None
+            world.point("round due")
+            self.engine.round_due()
+        due = [solve for at, solve in self.answers if at <= world.now]
+        self.answers = [(at, solve) for at, solve in self.answers if at > world.now]
+        for solve in due:
+            world.point("answer")
+            self.engine.post(AllocationReady(self.engine.clock(), solve.number, world.answer(solve)))
+        world.ask_requests(self)
+        self.work()
+
+    def work(self) -> None:
+        """Prepare, write and perform as long as there is anything to do; writing may take until a later step."""
+        world = self.world
+        while True:
+            if self.batch is None:
+                self.batch = self.engine.prepare()
+                if self.batch is None:
+                    return
+                self.write_at = world.now + world.write_seconds()
+            if self.write_at > world.now or not self.write():
+                return
+
+    def write(self) -> bool:
+        batch = self.batch
+        assert batch is not None
+        if batch.facts:
+            try:
+                self.engine.write(batch)
+            except TemporaryJournalError:
+                self.write_at = self.world.now + RETRY_SECONDS
+                return False
+        self.batch = None
+        self.world.checker.decided(self.engine)
+        self.engine.perform(batch)
+        self.world.point("performed")
+        if self.engine.state_due:
+            self.engine.keep_state()
+        return True
+
+    # ---- what agents say ----
+
+    def listen(self, connection: Connection) -> None:
+        while connection.open and connection.to_leader and connection.to_leader[0][0] <= self.world.now:
+            _, frame = connection.to_leader.pop(0)
+            connection.heard = max(connection.heard, frame.number)
+            self.world.point(f"receive {type(frame.message).__name__}")
+            self.hear(connection, frame)
+        if not connection.open:
+            self.connections.remove(connection)
+            self.world.point("detached")
+            self.fleet.detached(connection.agent.identity, connection)
+
+    def hear(self, connection: Connection, frame: FromAgentFrame) -> None:
+        fleet, agent, message = self.fleet, connection.agent.identity, frame.message
+        if isinstance(message, Hello):
+            try:
+                fleet.attach(message, connection)
+            except RefusedError as refusal:
+                connection.send(Refused(reason=str(refusal), retry=refusal.retry))
+            return
+        member = fleet.members.get(agent)
+        if member is None or member.link is not connection:
+            return
+        match message:
+            case Heartbeat():
+                self.world.checker.heard(message.tasks)
+                fleet.heartbeat(agent, message)
+            case TaskStarted():
+                fleet.started(agent, message)
+            case TaskEnded():
+                self.world.checker.heard((message.status,))
+                fleet.ended(agent, message, lambda: self.acknowledge(connection, frame.number, message))
+            case Draining():
+                fleet.draining(agent)
+
+    def acknowledge(self, connection: Connection, number: int, ended: TaskEnded) -> None:
+        self.world.checker.acknowledges(ended)
+        connection.send(Ack(number))
+
+
+@dataclass(eq=False)
+class VirtualFleet:
+    """Everything together."""
+
+    folder: Path
+    seed: int = 0
+    round_seconds: float = 2.0
+    facts_between_states: int = 5_000
+    crash_rate: float = 0.0
+    crash_at: int = 0
+    """The number of the operation before which the scheduler's process ends; 0: never."""
+    down_seconds: float = 1.0
+    """How long it stays away after that."""
+    delays: float = 0.0
+    """Messages take up to this long."""
+    late_orders: float = 0.0
+    """What the scheduler says takes this much longer."""
+    writes: float = 0.0
+    """A transaction takes up to this long; agents are heard meanwhile."""
+    doubles: float = 0.0
+    """The share of messages that arrive twice."""
+    saves: float = 1.0
+    """The share of processes that save when they leave."""
+    slow_to_leave: bool = False
+    """Whether processes take all of their grace."""
+    checkpoint_seconds: float = 3.0
+    step_seconds: float = STEP
+    settings: ServeSettings = field(init=False)
+    now: float = 1_000.0
+    wall_offset: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.random = random.Random(self.seed)  # noqa: S311 - no secret
+        self.settings = ServeSettings(folder=self.folder, round_seconds=self.round_seconds, fleet=SETTINGS)
+        self.checker = Checker(self)
+        self.disk: dict[str, float] = {}
+        """What is saved of each job."""
+        self.agents: dict[str, Agent] = {}
+        self.leader: Leader | None = None
+        self.former: list[Leader] = []
+        """Schedulers that were replaced while they stood still."""
+        self.back_at: float | None = None
+        self.thaw_at = 0.0
+        self.points = self.crashes = 0
+        self.labels: list[str] | None = None
+        self.counts: Counter[str] = Counter()
+        self.journal_fails: list[str] = []
+        """Of the next appends: whether they fail "before" they are made, "after", or not at all ("")."""
+        self.story: list[Fact] = []
+        """Every fact, in the order in which it was written."""
+        self.requests: list[Request] = []
+        self.keys: dict[str, str] = {}
+        """Jobs by the label that a client has for them."""
+        self.done_jobs: set[str] = set()
+        """Jobs of which a rank said that it has done everything."""
+        self.solving: Callable[[], float] = lambda: self.random.uniform(0.0, 0.5)
+
+    # ---- faults ----
+
+    @property
+    def engine(self) -> Engine | None:
+        return None if self.leader is None else self.leader.engine
+
+    @property
+    def fleet(self) -> Fleet:
+        assert self.leader is not None
+        return self.leader.fleet
+
+    @property
+    def fleet_settings(self) -> FleetSettings:
+        return self.settings.fleet
+
+    def point(self, label: str) -> None:
+        """An operation of the scheduler's process is about to happen."""
+        self.points += 1
+        if self.labels is not None:
+            self.labels.append(label)
+        if self.points == self.crash_at:
+            raise Crash(label)
+
+    def count(self, what: str) -> None:
+        self.counts[what] += 1
+
+    def arrival(self, queue: Sequence[tuple[float, Any]], late: float = 0.0) -> float:
+        """When the next message of a connection arrives: not before those sent earlier."""
+        last = queue[-1][0] if queue else 0.0
+        return max(last, self.now + late + (self.random.uniform(0.0, self.delays) if self.delays else 0.0))
+
+    def copies(self, message: Any) -> int:
+        doubled = self.doubles and not isinstance(message, Hello) and self.random.random() < self.doubles
+        self.counts["doubled"] += bool(doubled)
+        return 2 if doubled else 1
+
+    def write_seconds(self) -> float:
+        return self.random.uniform(0.0, self.writes) if self.writes else 0.0
+
+    def solve_seconds(self) -> float:
+        return self.solving()
+
+    def leaving_seconds(self, longest: float) -> float:
+        return longest if self.slow_to_leave else self.random.uniform(0.0, longest)
+
+    def answer(self, solve: Solve) -> Any:
+        return allocate(solve.problem, self.settings.policy)
+
+    @staticmethod
+    def rate(kind: str) -> float:
+        return RATES[kind]
+
+    def save(self, job: str, steps: float) -> None:
+        self.disk[job] = steps
+        self.checker.saved(job)
+
+    def last_rank_ended(self, start: Start, ending: Ending) -> None:
+        if ending is Ending.DONE:
+            self.done_jobs.add(start.job)
 
     # ---- the scheduler's life ----
 
     def boot(self) -> None:
-        self._journal = Journal(sqlite_url(self.settings.folder / "journal.sqlite"))
-        self.engine = build_engine(
-            self.settings, self._journal, clock=lambda: self.now, events_between_states=self.events_between_states
-        )
-        self.engine.performed = lambda event, commands: self.story.append((event, list(commands)))
-        self.engine.begin(self)
+        """Start a scheduler on the journal."""
+        self.leader = Leader(self)
+        self.back_at = None
+        self._guarded(self.leader, self.leader.begin)
 
     def kill_scheduler(self, seconds: float) -> None:
-        """It dies between two transactions; what it had in memory is gone."""
+        """Its process ends; what it had in memory is gone."""
         self.close()
-        self._wake_at, self._answers = None, []
         self.back_at = self.now + seconds
-        for agent in self.agents.values():
-            agent.wire = None
 
     def close(self) -> None:
-        if self._journal is not None:
-            self._journal.close()
-        self.engine = self._journal = None
+        if self.leader is not None:
+            self.leader.close()
+        self.leader = None
 
-    @staticmethod
-    def rate(kind: str) -> float:
-        return {"v100": 10.0, "k80": 2.0}[kind]
+    def finish(self) -> None:
+        """Close everything."""
+        self.close()
+        for leader in self.former:
+            leader.close()
 
-    def add_agent(self, name: str, kind: str, count: int) -> None:
-        self.agents[name] = Agent(self, name, kind, count)
+    def replace_scheduler(self, seconds: float, *, back_after: float = 1.0) -> None:
+        """The scheduler stands still, another one leads after a while, and then the first one continues."""
+        old = self.leader
+        if old is None or old.frozen:
+            return
+        old.frozen = True
+        old.journal._writer.lock.release()  # noqa: SLF001 - as a database does with a session that it lost
+        for connection in old.connections:
+            agent = connection.agent
+            agent.connection = None
+            agent.stale.append(connection)
+        self.former.append(old)
+        self.leader, self.back_at, self.thaw_at = None, self.now + back_after, self.now + seconds
 
-    def submit(self, steps: float, workers: int = 1, retries: int = 1000) -> str:
-        assert self.engine is not None
-        book = self.engine.book
-        name = str(book.next_number)
-        book.next_number += 1
-        request = pb.JobRequest(
-            command=["train"], template="mine", steps=steps, workers=workers, weight=1.0, retries=retries
-        )
-        self.engine.post(JobSubmitted(self.now, spec_of(name, request)), {"request": MessageToDict(request)})
-        self.engine.take_in()
-        self.submitted.append(name)
-        return name
+    def stand_still(self, seconds: float) -> None:
+        """The scheduler's process is stopped for a while; nothing else is."""
+        if self.leader is not None:
+            self.leader.frozen = True
+            self.thaw_at = self.now + seconds
+
+    def _guarded(self, leader: Leader, work: Callable[[], None]) -> None:
+        """Let a scheduler work; it may end on the way."""
+        try:
+            work()
+        except Crash:
+            self.crashes += 1
+            self.kill_scheduler(self.down_seconds)
+        except TemporaryJournalError:
+            self.count("start failed")  # a start is not repeated by the process itself
+            self.kill_scheduler(self.down_seconds)
+        except LeadershipLostError:
+            assert leader in self.former, "the only scheduler lost its journal"
+            self.count("old leader ended")
+            leader.close()
 
     # ---- time ----
 
     def step(self) -> None:
-        self.now += STEP
-        if self.engine is None and self.back_at is not None and self.now >= self.back_at:
+        self.now += self.step_seconds
+        if self.leader is None and self.back_at is not None and self.now >= self.back_at:
             self.boot()
-        for agent in self.agents.values():
+        for agent in list(self.agents.values()):
             agent.step()
-        if (engine := self.engine) is not None:
-            engine.fleet.tick()
-            if self._wake_at is not None and self._wake_at <= self.now:
-                self._wake_at = None
-                engine.round_due()
-            due = [solve for at, solve in self._answers if at <= self.now]
-            self._answers = [(at, solve) for at, solve in self._answers if at > self.now]
-            for solve in due:
-                engine.post(AllocationReady(self.now, solve.number, allocate(solve.problem)), {})
-            for _ in range(3):
-                engine.take_in()
-            check_invariants(engine.scheduler)
-        self.check()
-
-    def check(self) -> None:
-        """No job runs twice at once, and no server runs more than it has accelerators."""
-        attempts: dict[str, set[int]] = {}
-        for agent in self.agents.values():
-            assert agent.busy() <= agent.count, f"{agent.name} runs {agent.busy()} on {agent.count}"
-            for (job, attempt), task in agent.tasks.items():
-                if task.processes:
-                    attempts.setdefault(job, set()).add(attempt)
-        for job, found in attempts.items():
-            assert len(found) == 1, f"job {job} runs as attempts {found} at {self.now}"
+        for leader in [*self.former, *([self.leader] if self.leader else [])]:
+            if leader.frozen and self.now >= self.thaw_at:
+                leader.frozen = False
+            if not leader.frozen and not leader.dead:
+                self._guarded(leader, leader.step)
+        self.checker.check()
 
     def run(self, seconds: float, each_step: Callable[[], None] = lambda: None) -> None:
         end = self.now + seconds
@@ -377,19 +468,108 @@ class VirtualFleet:
     def run_until_over(self, limit: float = 3_000.0) -> None:
         end = self.now + limit
         while not self.all_over():
-            assert self.now < end, f"not over: {[(r.id, r.history[-3:]) for r in self.records() if not r.over]}"
+            assert self.now < end, self.unfinished()
             self.step()
 
-    def records(self) -> list[Record]:
-        return [self.record(job) for job in self.submitted]
-
-    def record(self, job: str) -> Record:
-        assert self.engine is not None
-        if job in self.engine.book:
-            return self.engine.book[job]
-        kept = self.engine.journal.find(int(job))
-        assert kept is not None, f"job {job} is lost"
-        return Record.of(kept)
+    def unfinished(self) -> str:
+        records = [self.record(job) for job in self.checker.queued] if self.engine is not None else []
+        jobs = [(record.id, record.history[-3:]) for record in records if not record.finished]
+        return f"at {self.now} not answered: {[r for r in self.requests if not r.answered]}; not finished: {jobs}"
 
     def all_over(self) -> bool:
-        return self.engine is not None and all(record.over for record in self.records())
+        """Whether clients have their answers, and jobs have finished and agents know that the scheduler knows."""
+        return (
+            self.engine is not None
+            and self.leader is not None
+            and not self.leader.frozen
+            and not any(leader.frozen for leader in self.former)
+            and all(request.answered for request in self.requests)
+            and self.checker.ended.keys() >= self.checker.queued.keys()
+            and not any(agent.tasks or (agent.endings and agent.connection) for agent in self.agents.values())
+        )
+
+    # ---- agents and clients ----
+
+    def add_agent(self, name: str, kind: str, count: int, *, identity: str = "") -> Agent:
+        agent = Agent(self, name, kind, count, identity=identity)
+        self.agents[agent.identity] = agent
+        return agent
+
+    def ask_requests(self, leader: Leader) -> None:
+        """Clients ask again whatever was not answered by a scheduler that is gone."""
+        for request in self.requests:
+            if request.answered or request.asked is leader:
+                continue
+            event = request.make(leader.engine.clock())
+            if event is not None:
+                request.asked = leader
+                self.point(f"request {type(event).__name__}")
+                leader.engine.post(event, lambda error, request=request: self._answer(request, error))  # type: ignore[misc]
+
+    def _answer(self, request: Request, error: InputError | None) -> None:
+        if error is None:
+            request.verify()
+        request.answered, request.error = True, error
+        self.point("answered")
+
+    def client_submits(self, label: str, steps: float, **wanted: Any) -> None:
+        """A client submits a job; `label` is its name for it."""
+        request = job_request(steps, **wanted)
+
+        def verify() -> None:
+            assert label in self.checker.keys, f"job {label!r} was acknowledged before it was in the journal"
+            self.keys[label] = self.checker.keys[label]
+
+        self.requests.append(Request(lambda now: JobsSubmitted(now, (request,), label), verify))
+
+    def client_cancels(self, label: str) -> None:
+        """A client cancels a job of which it knows the id."""
+
+        def make(now: float) -> Event | None:
+            return JobCancelled(now, self.keys[label]) if label in self.keys else None
+
+        def verify() -> None:
+            assert self.keys[label] in self.checker.ended, f"the cancelling of {label!r} is not in the journal"
+
+        self.requests.append(Request(make, verify))
+
+    def operator_drains(self, name: str, *, now: bool = False) -> None:
+        def verify() -> None:
+            assert (name, True) in self.checker.drained, f"the drain of {name} is not in the journal"
+
+        self.requests.append(Request(lambda time: DrainAsked(time, name, "operator", now), verify))
+
+    def operator_undrains(self, name: str) -> None:
+        def verify() -> None:
+            assert (name, False) in self.checker.drained, f"the undrain of {name} is not in the journal"
+
+        self.requests.append(Request(lambda time: UndrainAsked(time, name, "operator"), verify))
+
+    def operator_removes(self, name: str) -> None:
+        self.requests.append(Request(lambda time: ForgetAsked(time, name, "operator"), lambda: None))
+
+    def submit(self, steps: float, workers: int = 1, retries: int = 1000) -> str:
+        """Submit a job and have it taken in at once."""
+        assert self.engine is not None
+        number = str(self.engine.state.jobs.next_number)
+        request = job_request(steps, workers=workers, retries=retries)
+        self.engine.post(JobsSubmitted(self.now, (request,), f"key {number}"))
+        self.engine.take_in()
+        return number
+
+    def records(self) -> list[JobRecord]:
+        return [self.record(job) for job in self.checker.queued]
+
+    def record(self, job: str) -> JobRecord:
+        assert self.engine is not None
+        found = self.engine.record(job)
+        assert found is not None, f"job {job} is lost"
+        return found
+
+    def with_settings(self, **changes: Any) -> None:
+        """Settings of the next start."""
+        self.settings = replace(self.settings, **changes)
+
+
+def job_request(steps: float, *, workers: int = 1, retries: int = 1000, **more: Any) -> JobRequest:
+    return JobRequest(command=("train",), **{"template": "mine", **more}, steps=steps, workers=workers, retries=retries)

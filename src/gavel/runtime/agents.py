@@ -84,12 +84,17 @@ class Agents:
             drained_by=before.drained_by if before else "",
             reason=before.reason if before and before.draining else "",
         )
-        self.fences = {key: until for key, until in self.fences.items() if key[1] != fact.agent}
+        # What the agent still runs is stopped now, and only the executor knows: a scheduler that is restarted before
+        # that has ended must not forget it.
+        self._drop_fences(fact.time)
 
     def _lost(self, fact: AgentLost) -> None:
         self._change(fact.agent, since=fact.time, lost=True, reason=fact.reason)
-        held = {key: until for key, until in self.fences.items() if until > fact.time}
-        self.fences = held | {(job, fact.agent): until for job, until in fact.fences.items()}
+        self._drop_fences(fact.time)
+        self.fences |= {(job, fact.agent): until for job, until in fact.fences.items()}
+
+    def _drop_fences(self, time: float) -> None:
+        self.fences = {key: until for key, until in self.fences.items() if until > time}
 
     def _change(self, agent: str, **changes: Any) -> None:
         self.records[agent] = replace(self.records[agent], **changes)

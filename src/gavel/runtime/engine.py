@@ -110,7 +110,7 @@ class Engine:
         # As if no time had passed since the last fact: the machine's clock may have been set meanwhile.
         asleep = max(self.clock() - state.time, 0.0)
         fences = {key: until + asleep for key, until in state.agents.fences.items()}
-        executor.begin(list(state.agents), list(state.attempts), fences, state.renewed_until)
+        executor.begin(list(state.agents), list(state.attempts), fences, state.renewed_until + asleep)
         if state.scheduler.unanswered is not None:
             world.ask(state.scheduler.unanswered)
         if state.scheduler.wake is not None:

@@ -442,11 +442,14 @@ class Fleet:
             self._send_lease(member)
 
     def _send_lease(self, member: Member) -> None:
-        running = self.by_agent.get(member.agent)
-        if running and member.link is not None:
-            jobs = tuple([attempt.job for attempt in running.values() if not attempt.stopping])
-            if jobs:
-                member.link.send(Lease(seconds=self._lease_seconds(self.renewed_until), jobs=jobs))
+        if member.link is None:
+            return
+        running = [attempt for attempt in self._at(member.agent) if not attempt.stopping]
+        if running:
+            seconds = self._lease_seconds(self.renewed_until)
+            for attempt in running:  # a fence must last as long as what agents were told
+                attempt.lease_until = max(attempt.lease_until, self.clock() + seconds)
+            member.link.send(Lease(seconds=seconds, jobs=tuple([attempt.job for attempt in running])))
 
     def _lease_seconds(self, until: float) -> float:
         return max(until - self.clock(), 0.0) + self.settings.lease_slack_seconds

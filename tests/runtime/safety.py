@@ -1,0 +1,244 @@
+"""The safety properties of the live system, checked from outside while it runs: what is in the journal is the measure.
+
+1 no two attempts of a job with processes at once; 2 no accelerator held by two combos; 3 nothing acknowledged or started
+before it is in the journal; 4 a finished job stays finished; 5 steps go back only to a checkpoint; 6 recovery from any
+prefix gives the state that existed then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from gavel.core.codec import kind_of
+from gavel.core.events import JobsProgressed
+from gavel.core.facts import JobEnded, JobQueued, RoundPlanned
+from gavel.journal.facts import Head
+from gavel.runtime.configuration import Configurator, settings_document
+from gavel.runtime.engine import Engine
+from gavel.runtime.events import SettingsGiven
+from gavel.runtime.facts import AgentDraining, AgentJoined, AgentUndrained, AttemptClosed
+from gavel.runtime.messages import Start, TaskEnded, TaskStatus
+from gavel.runtime.recovery import recover
+from gavel.scheduler.machine import check_invariants
+
+if TYPE_CHECKING:
+    from virtual_agent import Agent
+    from virtual_fleet import VirtualFleet
+
+    from gavel.runtime.state import ClusterState
+
+QUEUED, ENDED, PLANNED, CLOSED = (kind_of(fact) for fact in (JobQueued, JobEnded, RoundPlanned, AttemptClosed))
+PROGRESSED = kind_of(JobsProgressed)
+JOINED, DRAINING, UNDRAINED = (kind_of(fact) for fact in (AgentJoined, AgentDraining, AgentUndrained))
+
+
+class Checker:
+    """What the journal of a run says, and what follows from it."""
+
+    def __init__(self, world: VirtualFleet) -> None:
+        self.world = world
+        self.head_before = Head(0, b"")
+        self.queued: dict[str, str] = {}
+        """Keys of calls by job."""
+        self.keys: dict[str, str] = {}
+        self.ended: dict[str, str] = {}
+        """Outcomes by job."""
+        self.launched: dict[str, set[int]] = {}
+        self.closed: dict[str, set[int]] = {}
+        self.drained: set[tuple[str, bool]] = set()
+        """Names of agents that were drained (True) and undrained (False)."""
+        self._names: dict[str, str] = {}
+        self._written = 0
+        self.states: dict[int, str] | None = None
+        """The live state after each batch, by the number of its last fact; None: not kept."""
+        self.steps: dict[str, float] = {}
+        """As recorded, by job."""
+        self._begun: dict[str, float] = {}
+        """By job: the steps with which its last attempt began."""
+        self._fell: dict[str, int] = {}
+        """By job: how many of its attempts had ended when its steps last went back."""
+        self._known_saved: dict[str, float] = {}
+        """By job: the checkpoint that the present scheduler has heard of."""
+
+    # ---- what is written ----
+
+    def wrote(self, documents: Sequence[Mapping[str, Any]], last: int) -> None:
+        """Facts are in the journal; those of a repeated append are there once."""
+        if last <= self._written:
+            return
+        assert last == self._written + len(documents), "facts are missing, or there twice"
+        self._written = last
+        for document in documents:
+            self._took(document["kind"], document["fact"])
+
+    def _took(self, kind: str, fact: Mapping[str, Any]) -> None:
+        if kind == QUEUED:
+            self._queued(fact)
+        elif kind == ENDED:
+            job = fact["job"]
+            assert job not in self.ended, f"job {job} ended twice: {self.ended[job]}, then {fact['outcome']}"
+            self.ended[job] = fact["outcome"]
+        elif kind == PLANNED:
+            for run in (*fact.get("moved", ()), *fact.get("started", ())):
+                for job, attempt in zip(run["jobs"], run["attempts"], strict=True):
+                    assert job not in self.ended, f"job {job} was launched although it has {self.ended[job]}"
+                    numbers = self.launched.setdefault(job, set())
+                    assert attempt not in numbers, f"attempt {attempt} of job {job} was launched twice"
+                    numbers.add(attempt)
+        elif kind == PROGRESSED:
+            for job, steps in zip(fact["jobs"], fact["steps"], strict=True):
+                self._counted(job, steps)
+        elif kind == CLOSED:
+            numbers = self.closed.setdefault(fact["job"], set())
+            assert fact["attempt"] not in numbers, f"attempt {fact['attempt']} of job {fact['job']} was closed twice"
+            numbers.add(fact["attempt"])
+        else:
+            self._agent(kind, fact)
+
+    def _counted(self, job: str, steps: float) -> None:
+        """The recorded steps of a job change; they fall once after the end of an attempt at most."""
+        self.steps[job] = after = self.steps.get(job, 0.0) + steps
+        if steps >= -1e-6:
+            return
+        closed, before = len(self.closed.get(job, ())), after - steps
+        assert closed > self._fell.get(job, 0), f"job {job} went back from {before} to {after}, and nothing crashed"
+        self._fell[job] = closed
+        floor = max(self._known_saved.get(job, 0.0), self._begun.get(job, 0.0))
+        assert after >= floor - 1e-6, f"job {job} went back from {before} to {after}, behind its checkpoint of {floor}"
+
+    def _queued(self, fact: Mapping[str, Any]) -> None:
+        job, key = fact["job"]["id"], fact["key"]
+        assert job not in self.queued, f"the id {job} was given twice"
+        assert key not in self.keys, f"the call {key!r} was accepted twice"
+        self.queued[job] = key
+        self.keys[key] = job
+
+    def _agent(self, kind: str, fact: Mapping[str, Any]) -> None:
+        if kind == JOINED:
+            self._names[fact["agent"]] = fact["name"]
+        elif kind in (DRAINING, UNDRAINED):
+            self.drained.add((self._names[fact["agent"]], kind == DRAINING))
+
+    # ---- what is said ----
+
+    def acknowledges(self, ended: TaskEnded) -> None:
+        """An agent is about to be told that it may forget an end."""
+        job, attempt = ended.status.job, ended.status.attempt
+        assert attempt in self.closed.get(job, ()), f"the end of attempt {attempt} of job {job} is not in the journal"
+
+    def sends(self, agent: Agent, message: Any) -> None:
+        """A message is about to be sent to an agent."""
+        if isinstance(message, Start):
+            job, attempt = message.job, message.attempt
+            assert attempt in self.launched.get(job, ()), f"attempt {attempt} of job {job} starts before it is written"
+            assert attempt not in self.closed.get(job, ()), f"attempt {attempt} of job {job} starts after its end"
+            earlier = {n for n in self.launched[job] if n < attempt} - self.closed.get(job, set())
+            assert not earlier, f"attempt {attempt} of job {job} starts at {agent.name} before {earlier} have ended"
+
+    # ---- what is decided ----
+
+    def began(self, engine: Engine) -> None:
+        """A scheduler has read the journal."""
+        self._known_saved.clear()
+        self.decided(engine)
+
+    def decided(self, engine: Engine) -> None:
+        """A batch is written, and has taken effect in the state."""
+        refusals = [str(refusal) for refusal in engine.state.jobs.refusals]
+        assert not refusals, refusals
+        check_invariants(engine.scheduler)
+        for record in engine.state.jobs.records.values():
+            assert abs(record.steps_done - self.steps.get(record.id, 0.0)) < 1e-6, f"steps of job {record.id} are lost"
+        if self.states is not None:
+            self.states[engine.journal.last] = text_of(engine.state)
+
+    def saved(self, job: str) -> None:
+        """A job has saved a checkpoint."""
+        assert job not in self.ended or self.ended[job] != "completed", f"job {job} saves although it has completed"
+
+    def begins(self, job: str, steps: float) -> None:
+        """An attempt begins with what is saved."""
+        self._begun[job] = steps
+
+    def heard(self, statuses: Iterable[TaskStatus]) -> None:
+        """The scheduler hears how far jobs are."""
+        for status in statuses:
+            if status.counts:
+                known = self._known_saved.get(status.job, 0.0)
+                self._known_saved[status.job] = max(known, status.saved_steps)
+
+    # ---- what runs ----
+
+    def check(self) -> None:
+        """No job runs twice at once, and no accelerator is held by two combos."""
+        attempts: dict[str, int] = {}
+        for agent in self.world.agents.values():
+            held: dict[int, list[Start]] = {}
+            for (job, attempt), task in agent.tasks.items():
+                if not task.processes:
+                    continue
+                other = attempts.setdefault(job, attempt)
+                assert other == attempt, f"job {job} runs as attempts {other} and {attempt} at {self.world.now}"
+                for device in task.devices:
+                    held.setdefault(device, []).append(task.start)
+            for device, starts in held.items():
+                assert 0 <= device < agent.count
+                if len(starts) > 1:
+                    first, second = starts  # no more than two
+                    assert (first.beside, second.beside) == (second.job, first.job), (
+                        f"device {device} of {agent.name} is held by jobs {first.job} and {second.job}"
+                    )
+
+    # ---- in the end ----
+
+    def check_outcomes(self) -> None:
+        """Every job that was accepted has finished, once, and says so wherever it is asked."""
+        for job, outcome in self.ended.items():
+            assert self.world.record(job).state == outcome
+        for job in self.queued:
+            record = self.world.record(job)
+            if record.state == "completed" and record.request.steps is not None:
+                assert abs(record.steps_done - record.request.steps) < 1e-6, f"job {job} completed too early"
+
+    def check_prefixes(self) -> None:
+        """Recovery from the journal, cut after any fact, gives the state that existed then."""
+        assert self.states
+        assert self.world.leader is not None
+        journal, settings = self.world.leader.journal, self.world.settings
+        configure = Configurator(settings.scheduling)
+        for number in range(min(self.states), journal.last + 1):
+            state = recover(journal, configure, until=number)
+            assert not state.jobs.refusals
+            check_invariants(state.scheduler)
+            if number in self.states:
+                assert text_of(state) == self.states[number], f"after fact {number}"
+
+    def check_other_settings(self, **changes: Any) -> None:
+        """Whatever a scheduler is started with, what runs stays where it is."""
+        assert self.world.leader is not None
+        journal, settings = self.world.leader.journal, self.world.settings
+        other = replace(settings, **changes).scheduling
+        for number in self.states or ():
+            before = recover(journal, Configurator(settings.scheduling), until=number)
+            after = recover(journal, Configurator(other), until=number)
+            after.take(SettingsGiven(after.time, "operator", settings_document(other)))
+            assert placed(after) == placed(before), f"after fact {number}"
+            assert after.attempts.document() == before.attempts.document()
+            assert after.jobs.document() == before.jobs.document()
+            check_invariants(after.scheduler)
+
+
+def placed(state: ClusterState) -> dict[tuple[str, ...], Mapping[str, int]]:
+    """Who runs where."""
+    names = state.scheduler.roster.ids
+    return {
+        tuple(str(names[slot]) for slot in run.members): dict(where) for run, where in state.scheduler.placed.items()
+    }
+
+
+def text_of(state: ClusterState) -> str:
+    """A state to compare."""
+    return json.dumps(state.document(), sort_keys=True)
