@@ -5,31 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
-from gavel.runtime.book import Book, Note, Record
-from virtual_fleet import STEP, VirtualFleet
+from virtual_fleet import STEP, VirtualFleet, job_request
 
-from gavel.core.events import (
-    Event,
-    JobFinished,
-    JobsProgressed,
-    JobSubmitted,
-    Launch,
-    RateMeasured,
-    Renew,
-    RestartMeasured,
-    RoundDue,
-    Solve,
-)
-from gavel.core.jobs import JobSpec
-from gavel.core.throughputs import builtin_table
-from gavel.runtime.fleet import Fleet, FleetSettings
-from gavel.runtime.server import ServeSettings, fresh_scheduler
-from gavel.scheduler import state
+from gavel.core.events import JobsProgressed, Launch, RateMeasured, RestartMeasured
+from gavel.core.facts import JobEnded, RoundPlanned, SolveAsked
+from gavel.core.jobs import Cause
+from gavel.runtime.configuration import ServeSettings, rounds
+from gavel.runtime.events import Event
+from gavel.runtime.executor import Done
+from gavel.runtime.facts import Fact
+from gavel.runtime.fleet import Fleet, FleetSettings, Identity
+from gavel.runtime.jobs import JobRecord, JobState, Transition
+from gavel.runtime.messages import Ending, Heartbeat, Hello, Start, TaskEnded, TaskStarted, TaskStatus, ToAgent
 from gavel.wire import PROTOCOL
-from gavel.wire import gavel_pb2 as pb
 
 ROUND_SECONDS = 60.0
 
@@ -43,25 +34,36 @@ def world(tmp_path: Path) -> Iterator[VirtualFleet]:
         made.add_agent(f"fast{number}", "v100", 2)
     made.run(1.0)
     yield made
-    made.close()
+    made.finish()
 
 
-def told(world: VirtualFleet, kind: type[Event]) -> list[float]:
-    return [event.time for event, _ in world.story if isinstance(event, kind)]
+def told(world: VirtualFleet, kind: type[Fact]) -> list[float]:
+    return [fact.time for fact in world.story if isinstance(fact, kind)]
+
+
+def plans(world: VirtualFleet) -> list[RoundPlanned]:
+    return [fact for fact in world.story if isinstance(fact, RoundPlanned)]
+
+
+def every_launch(world: VirtualFleet) -> list[tuple[float, Launch]]:
+    return [
+        (plan.time, launch)
+        for plan in plans(world)
+        for run in (*plan.moved, *plan.started)
+        for launch in run.launches(plan.until)
+    ]
 
 
 def launches(world: VirtualFleet) -> dict[str, tuple[float, float]]:
     """By job: when it was launched first, and until when."""
     found: dict[str, tuple[float, float]] = {}
-    for event, commands in world.story:
-        for command in commands:
-            if isinstance(command, Launch):
-                found.setdefault(command.job, (event.time, command.until))
+    for time, launch in every_launch(world):
+        found.setdefault(launch.job, (time, launch.until))
     return found
 
 
 def renewals(world: VirtualFleet) -> list[tuple[float, float]]:
-    return [(event.time, c.until) for event, commands in world.story for c in commands if isinstance(c, Renew)]
+    return [(plan.time, plan.until) for plan in plans(world) if not plan.mid_round]
 
 
 def test_jobs_that_finish_together_are_replaced_by_one_plan_in_the_same_round(world: VirtualFleet) -> None:
@@ -69,37 +71,36 @@ def test_jobs_that_finish_together_are_replaced_by_one_plan_in_the_same_round(wo
     short = [world.submit(steps=100.0) for _ in range(5)]
     later = [world.submit(steps=10_000.0) for _ in range(5)]
     world.run(20.0)
-    (finished,) = set(told(world, JobFinished))
-    assert len(told(world, JobFinished)) == len(short)
+    (finished,) = set(told(world, JobEnded))
+    assert len(told(world, JobEnded)) == len(short)
     (_, ends), *_ = renewals(world)
     started = launches(world)
     ((begun, until),) = {started[job] for job in later}
     assert finished <= begun <= finished + 2 * STEP
     assert until == ends
-    assert [time for time in told(world, RoundDue) if time >= finished] == [begun]
-    assert sum(isinstance(c, Solve) for _, commands in world.story for c in commands) == 1
+    assert [plan.time for plan in plans(world) if plan.time >= finished] == [begun]
+    assert len(told(world, SolveAsked)) == 1
 
 
-def test_wakes_during_a_round_count_steps_in_one_event_and_measure_no_rates(world: VirtualFleet) -> None:
+def test_steps_and_rates_are_told_when_a_round_ends_and_not_during_it(world: VirtualFleet) -> None:
     for _ in range(4):
         world.submit(steps=10_000.0)
     world.run(20.0)
     world.submit(steps=10_000.0)
     before = len(world.story)
     world.run(2.0)
-    events = [event for event, _ in world.story[before:]]
-    (counted,) = [event for event in events if isinstance(event, JobsProgressed)]
-    assert len(counted.jobs) == 4
-    assert not any(isinstance(event, RateMeasured) for event in events)
+    assert not any(isinstance(fact, JobsProgressed | RateMeasured) for fact in world.story[before:])
     world.run(ROUND_SECONDS)
-    assert any(isinstance(event, RateMeasured) for event, _ in world.story[before:])
+    (counted,) = [fact for fact in world.story[before:] if isinstance(fact, JobsProgressed)]
+    assert len(counted.jobs) == 5
+    assert any(isinstance(fact, RateMeasured) for fact in world.story[before:])
 
 
-@pytest.mark.parametrize("events_between_states", [1, 5_000], ids=["state", "journal"])
+@pytest.mark.parametrize("facts_between_states", [1, 5_000], ids=["state", "journal"])
 def test_a_scheduler_killed_between_a_wake_and_its_plan_plans_when_it_is_back_and_ends_the_round_on_time(
-    tmp_path: Path, events_between_states: int
+    tmp_path: Path, facts_between_states: int
 ) -> None:
-    world = VirtualFleet(tmp_path, 1, round_seconds=ROUND_SECONDS, events_between_states=events_between_states)
+    world = VirtualFleet(tmp_path, 1, round_seconds=ROUND_SECONDS, facts_between_states=facts_between_states)
     world.boot()
     world.add_agent("fast", "v100", 2)
     first = world.submit(steps=10_000.0)
@@ -115,7 +116,7 @@ def test_a_scheduler_killed_between_a_wake_and_its_plan_plans_when_it_is_back_an
     world.run(ROUND_SECONDS)
     assert renewals(world)[1][0] == pytest.approx(ends, abs=1.0)
     assert world.record(first).attempts == world.record(second).attempts == 1
-    world.close()
+    world.finish()
 
 
 def test_a_run_moves_to_a_faster_type_that_becomes_idle_and_its_restart_is_measured(tmp_path: Path) -> None:
@@ -128,43 +129,27 @@ def test_a_run_moves_to_a_faster_type_that_becomes_idle_and_its_restart_is_measu
     long = world.submit(steps=1_000.0)
     world.add_agent("slow", "k80", 1)
     world.run(40.0)
-    assert world.record(short).state == pb.RUNNING
+    assert world.record(short).state is JobState.RUNNING
     assert world.record(long).type == "k80"
     world.run_until_over()
-    (finished, _) = told(world, JobFinished)
-    every = [(event.time, c) for event, commands in world.story for c in commands if isinstance(c, Launch)]
-    ((moved, launch),) = [(time, c) for time, c in every if (c.job, c.type) == (long, "v100")]
+    (finished, _) = told(world, JobEnded)
+    ((moved, launch),) = [(time, each) for time, each in every_launch(world) if (each.job, each.type) == (long, "v100")]
     assert finished <= moved <= finished + 2 * STEP
     assert launch.until in {until for _, until in renewals(world)}  # the end of the round that was under way
     assert launch.until < moved + ROUND_SECONDS - 1.0
     assert any(turn.reason == "moves to v100" for turn in world.record(long).history)
-    (measured,) = [event for event, _ in world.story if isinstance(event, RestartMeasured)]
+    (measured,) = [fact for fact in world.story if isinstance(fact, RestartMeasured)]
     assert measured.job == long
     assert 0.0 <= measured.seconds <= 3.0  # up to a second to leave, steps of the clock, and a heartbeat
-    world.close()
-
-
-def test_the_journal_of_starts_and_moves_during_rounds_recovers_to_the_same_state(world: VirtualFleet) -> None:
-    world.add_agent("slow", "k80", 2)
-    for number in range(12):
-        world.submit(steps=100.0 + 90.0 * number)
-        world.run(3.0)
-    assert world.engine is not None
-    assert any(isinstance(event, RoundDue) for event, _ in world.story)
-    live = state.dump(world.engine.scheduler)
-    world.close()
-    world.boot()
-    assert world.engine is not None
-    assert state.dump(world.engine.scheduler) == live
+    world.finish()
 
 
 @pytest.mark.parametrize(("mechanism", "starts"), [("credits", True), ("plain", False)])
 def test_the_scheduler_is_told_what_restarts_cost_and_whether_jobs_start_during_rounds(
     mechanism: Literal["credits", "plain"], starts: bool
 ) -> None:
-    settings = ServeSettings(restart_seconds=7.0, mechanism=mechanism)
-    told = fresh_scheduler(settings, builtin_table()).settings
-    assert (told.restart_seconds, told.start_mid_round) == (7.0, starts)
+    settings = rounds(ServeSettings(restart_seconds=7.0, mechanism=mechanism).scheduling)
+    assert (settings.restart_seconds, settings.start_mid_round) == (7.0, starts)
 
 
 # ---- the fleet alone ----
@@ -172,16 +157,16 @@ def test_the_scheduler_is_told_what_restarts_cost_and_whether_jobs_start_during_
 
 @dataclass
 class Wire:
-    sent: list[pb.ToAgent] = field(default_factory=list)
+    sent: list[ToAgent] = field(default_factory=list)
 
-    def send(self, message: pb.ToAgent) -> None:
+    def send(self, message: ToAgent) -> None:
         self.sent.append(message)
 
     def close(self) -> None:
         pass
 
-    def starts(self) -> list[pb.Start]:
-        return [message.start for message in self.sent if message.WhichOneof("message") == "start"]
+    def starts(self) -> list[Start]:
+        return [message for message in self.sent if isinstance(message, Start)]
 
 
 @dataclass
@@ -191,42 +176,49 @@ class Site:
     now: float = 0.0
     posted: list[Event] = field(default_factory=list)
     wire: Wire = field(default_factory=Wire)
+    attempts: int = 0
 
     def __post_init__(self) -> None:
-        book = Book()
-        book.apply(JobSubmitted(0.0, JobSpec("1", "mine", 1, 1e6)), {"request": {"command": ["train"]}}, [])
-        self.record: Record = book["1"]
-        self.fleet = Fleet(FleetSettings(), lambda: self.now, self.post, book)
-        accelerators = [pb.Accelerators(type="v100", count=2)]
-        self.fleet.attach(pb.Hello(protocol=PROTOCOL, name="a", incarnation="1", accelerators=accelerators), self.wire)
+        queued = Transition(0.0, JobState.QUEUED, "")
+        record = JobRecord(id="1", request=job_request(1e6), submitted=0.0, history=(queued,))
+        self.fleet = Fleet(FleetSettings(), Identity("lab", 1), lambda: self.now, self.post, {"1": record})
+        hello = Hello(protocol=PROTOCOL, name="a", agent="a", incarnation="1", accelerators={"v100": 2})
+        self.fleet.attach(hello, self.wire)
         self.fleet.renew(360.0)
 
-    def post(self, event: Event, _: Note) -> None:
+    def post(self, event: Event, done: Done | None = None) -> None:
+        """The journal is written at once."""
         self.posted.append(event)
+        if done is not None:
+            done(None)
 
     def launch(self, until: float = 360.0) -> None:
-        self.record.attempts += 1
-        self.fleet.launch(Launch("1", "v100", {"a": 1}, until))
+        self.attempts += 1
+        self.fleet.launch(Launch("1", "v100", {"a": 1}, until, attempt=self.attempts))
+
+    def stop(self) -> None:
+        self.fleet.stop("1", Cause("yielded"))
 
     def started(self) -> None:
-        self.fleet.started("a", pb.TaskStarted(job="1", attempt=self.record.attempts))
+        self.fleet.started("a", TaskStarted(job="1", attempt=self.attempts, rank=0))
 
-    def status(self, steps: float, measured: tuple[float, float] = (0.0, 0.0), *, counts: bool = True) -> pb.TaskStatus:
-        return pb.TaskStatus(
+    def status(self, steps: float, measured: tuple[float, float] = (0.0, 0.0), **more: Any) -> TaskStatus:
+        told: dict[str, Any] = {"attempt": self.attempts, "counts": True, **more}
+        return TaskStatus(
             job="1",
-            attempt=self.record.attempts,
-            counts=counts,
+            rank=0,
             steps=steps,
             saved_steps=steps,
             measured_steps=measured[0],
             measured_seconds=measured[1],
+            **told,
         )
 
-    def left(self, status: pb.TaskStatus, how: int = pb.TaskEnded.How.LEFT) -> None:
-        self.fleet.ended("a", pb.TaskEnded(status=status, how=how), lambda: None)  # type: ignore[arg-type]
+    def left(self, status: TaskStatus, ending: Ending = Ending.LEFT) -> None:
+        self.fleet.ended("a", TaskEnded(status=status, ending=ending), lambda: None)
 
-    def heartbeat(self, status: pb.TaskStatus) -> None:
-        self.fleet.heartbeat("a", pb.Heartbeat(tasks=[status]))
+    def heartbeat(self, status: TaskStatus) -> None:
+        self.fleet.heartbeat("a", Heartbeat((status,)))
 
     def restarts(self) -> list[float]:
         return [event.seconds for event in self.posted if isinstance(event, RestartMeasured)]
@@ -239,7 +231,7 @@ def test_a_restart_costs_saving_and_loading_but_not_the_time_between_them() -> N
     site.heartbeat(site.status(100.0, (50.0, 5.0)))
     assert site.restarts() == []  # the first start is none
     site.now = 20.0
-    site.fleet.stop("1")
+    site.stop()
     site.now = 24.0
     site.left(site.status(120.0))
     site.now = 100.0  # others had their turn
@@ -265,11 +257,11 @@ def test_restarts_that_were_not_seen_as_a_whole_are_not_measured(how: str) -> No
     site.started()
     site.heartbeat(site.status(100.0, (50.0, 5.0), counts=counts))
     if how == "crashed":
-        site.left(site.status(100.0), pb.TaskEnded.How.CRASHED)
+        site.left(site.status(100.0), Ending.CRASHED)
     else:
         if how == "agent away":
             site.fleet.detached("a", site.wire)
-        site.fleet.stop("1")
+        site.stop()
         site.now = 14.0
         site.fleet.members["a"].link = site.wire
         site.left(site.status(100.0, counts=counts))
@@ -284,12 +276,10 @@ def test_a_launch_that_waited_beyond_its_round_has_the_lease_of_the_round_it_sta
     site = Site()
     site.launch()
     site.now = 359.0
-    site.fleet.stop("1")
+    site.stop()
     site.launch()  # to be moved a second before the round ends
     site.now = 360.0
     site.fleet.renew(720.0)
     site.now = 370.0
-    site.record.attempts -= 1
-    site.left(site.status(100.0))
-    site.record.attempts += 1
+    site.left(site.status(100.0, attempt=1))
     assert site.wire.starts()[-1].lease_seconds == pytest.approx(350.0 + FleetSettings().lease_slack_seconds)

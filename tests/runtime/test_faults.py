@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
-from gavel.runtime.book import Book
-from gavel.runtime.journal import Journal, sqlite_url
 from virtual_fleet import SETTINGS, VirtualFleet
 
 from gavel.core.codec import encode_command
 from gavel.core.throughputs import builtin_table
 from gavel.estimator.learned import LearnedTable
+from gavel.runtime.book import Book
 from gavel.runtime.engine import Recovered, replay
+from gavel.runtime.journal import Journal, sqlite_url
 from gavel.runtime.server import fresh_scheduler
 from gavel.wire import gavel_pb2 as pb
 

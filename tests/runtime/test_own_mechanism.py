@@ -11,8 +11,8 @@ import pytest
 from virtual_fleet import VirtualFleet
 
 from gavel.core.errors import InputError
+from gavel.runtime.jobs import JobState
 from gavel.runtime.views import cluster_view
-from gavel.wire import gavel_pb2 as pb
 
 MODULE = """
 from pathlib import Path
@@ -41,7 +41,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
     worlds: list[VirtualFleet] = []
 
     def build(mechanism: str) -> VirtualFleet:
-        world = VirtualFleet(tmp_path, 0, events_between_states=20)
+        world = VirtualFleet(tmp_path, 0, facts_between_states=20)
         world.settings = replace(world.settings, mechanism=mechanism)
         worlds.append(world)
         world.boot()
@@ -51,11 +51,11 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Build]:
 
     yield build
     for world in worlds:
-        world.close()
+        world.finish()
 
 
 def completed(world: VirtualFleet) -> bool:
-    return all(record.state == pb.COMPLETED for record in world.records())
+    return all(record.state is JobState.COMPLETED for record in world.records())
 
 
 def test_jobs_complete_although_the_scheduler_dies(fleet: Build) -> None:
@@ -78,24 +78,28 @@ def test_a_fault_keeps_what_runs_and_is_told_until_a_plan_succeeds(fleet: Build,
     assert world.engine is not None
     [first, second] = world.records()
     assert (first.attempts, second.attempts) == (1, 0)
-    trouble = cluster_view(world.engine, 0.0).trouble
+    trouble = cluster_view(world.engine, world.fleet).trouble
     assert trouble.startswith("mechanism theirs.Theirs failed: RuntimeError: no plan today (theirs.py, line 8)")
     (tmp_path / "broken").unlink()
     world.submit(steps=40.0)
     world.run_until_over()
     assert completed(world)
-    assert not cluster_view(world.engine, 0.0).trouble
+    assert not cluster_view(world.engine, world.fleet).trouble
 
 
-def test_a_folder_goes_on_with_its_own_mechanism_only(fleet: Build) -> None:
+def test_a_folder_can_be_taken_up_with_another_mechanism(fleet: Build) -> None:
     world = fleet("theirs.Theirs")
-    for _ in range(30):
-        world.submit(steps=10.0)
+    for _ in range(6):
+        world.submit(steps=100.0)
     world.run(10.0)
+    running = {record.id: record.attempts for record in world.records() if record.state is JobState.RUNNING}
     world.close()
-    world.settings = replace(world.settings, mechanism="plain")
-    with pytest.raises(InputError, match=r"was planned by theirs\.Theirs, and --policy and --mechanism now ask"):
-        world.boot()
+    world.with_settings(mechanism="plain")
+    world.boot()
+    assert running
+    assert {job: world.record(job).attempts for job in running} == running
+    world.run_until_over()
+    assert completed(world)
 
 
 def test_one_whose_state_cannot_be_written_down_is_refused(fleet: Build) -> None:

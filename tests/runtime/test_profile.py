@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from gavel.runtime.journal import Journal, sqlite_url
 from live_cluster import GAVEL, LiveCluster
 
 from gavel.cli.app import run as gavel
@@ -20,8 +19,11 @@ from gavel.core.throughputs import Condition, builtin_table, read_table, write_t
 from gavel.estimator.fingerprint import profiling_plan
 from gavel.estimator.learned import LearnedTable
 from gavel.estimator.references import References
+from gavel.journal.database import sqlite_url
+from gavel.journal.store import Journal
+from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.profiling import Found, TrialTable
-from gavel.runtime.server import ServeSettings, build_engine
+from gavel.runtime.server import ServeSettings, build_engine, fleet_for
 
 SCALE = 4.0
 TRAINING = """
@@ -135,20 +137,20 @@ def test_a_scheduler_begins_with_what_was_profiled_and_keeps_it(tmp_path: Path) 
     base = builtin_table().only(set(builtin_table().templates) - {"A3C"})
     write_table(base, tmp_path / "base.json")
     settings = ServeSettings(throughputs=str(tmp_path / "base.json"), profiled=(str(tmp_path / "mine.json"),))
-    with Journal(sqlite_url(tmp_path / "journal")) as journal:
+    with Journal.open(sqlite_url(tmp_path / "journal"), holder="test") as journal:
         table = build_engine(settings, journal).scheduler.table
         assert isinstance(table, LearnedTable)
         truth = builtin_table().together(("A3C", 1), (PARTNER, 1), "v100")[0]
         assert table.believed(Condition("A3C", 1, "v100", beside=PARTNER)) == pytest.approx(truth)
         engine = build_engine(settings, journal)
         engine.keep_state()
-    with Journal(sqlite_url(tmp_path / "journal")) as journal:
+    with Journal.open(sqlite_url(tmp_path / "journal"), holder="test") as journal:
         again = build_engine(settings, journal).scheduler.table
         assert isinstance(again, LearnedTable)
         assert again.document() == table.document()
 
 
-class Nobody:
+class Idle:
     """A world in which no time passes."""
 
     def ask(self, solve: Solve) -> None:
@@ -167,19 +169,19 @@ def test_estimates_and_confidence_are_in_the_journal_and_survive_a_restart(tmp_p
     base = truth.only(set(truth.templates) - {new})
     write_table(base, tmp_path / "base.json")
     settings = ServeSettings(throughputs=str(tmp_path / "base.json"), space_sharing=True)
-    with Journal(sqlite_url(tmp_path / "journal")) as journal:
+    with Journal.open(sqlite_url(tmp_path / "journal"), holder="test") as journal:
         engine = build_engine(settings, journal)
-        engine.begin(Nobody())
+        engine.begin(Idle(), fleet_for(engine, FleetSettings()))
         for kind in truth.types:
-            engine.post(RatesProfiled(1.0, new, kind, float(truth.rates([(new, 1)], [kind])[0, 0, 0])), {})
+            engine.post(RatesProfiled(1.0, new, kind, float(truth.rates([(new, 1)], [kind])[0, 0, 0])))
         for partner, kind in profiling_plan(References.of(base)):
             mine, its = truth.together((new, 1), (partner, 1), kind)
-            engine.post(RatesProfiled(2.0, new, kind, mine, partner, its), {})
+            engine.post(RatesProfiled(2.0, new, kind, mine, partner, its))
         engine.take_in()
         before = engine.scheduler.table
         if keeps_state:
             engine.keep_state()
-    with Journal(sqlite_url(tmp_path / "journal")) as journal:
+    with Journal.open(sqlite_url(tmp_path / "journal"), holder="test") as journal:
         after = build_engine(settings, journal).scheduler.table
     assert after.document() == before.document()
     assert after.document()["resembles"][new]["confidence"] > 0.5
