@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from datetime import datetime
 from typing import Annotated, Any
@@ -19,7 +18,6 @@ from gavel.errors import InputError
 from gavel.journal import (
     CheckReport,
     Entry,
-    Fold,
     Reader,
     Retention,
     journal_url,
@@ -27,6 +25,7 @@ from gavel.journal import (
     salvage,
     state_at,
 )
+from gavel.runtime.timeline import sentence
 
 app = typer.Typer(help="Check, read, compact and salvage a journal.", no_args_is_help=True)
 
@@ -41,18 +40,6 @@ Place = Annotated[
 DEFAULT = "gavel-state"
 RETENTION = Retention()
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
-
-FOLD: Fold | None = None
-"""Applies facts to a state document, for `show --at`; without it only facts are shown."""
-
-
-def describe(entry: Entry) -> str:
-    """A fact in words; what a runtime knows better it may set as `DESCRIBE`."""
-    rest = {name: value for name, value in entry.document.items() if name not in {"kind", "time", "job", "server"}}
-    return " ".join(f"{name}={_brief(value)}" for name, value in rest.items())
-
-
-DESCRIBE: Callable[[Entry], str] = describe
 
 
 @app.command("check")
@@ -139,26 +126,71 @@ def show_command(
         number = None if at is None else _number(reader, at)
         found = reader.facts(until=number, since=start, job=job, server=server, newest_first=True, limit=limit or None)
         entries = list(found)[::-1]
-        state = state_at(reader, number, FOLD) if number is not None and FOLD is not None else None
+        state = None if number is None else state_at(reader, number, _summary)
     if as_json:
         print_json({"at": number, "state": state, "facts": [asdict(entry) for entry in entries]})
         return
     out = console()
-    out.print(table(["fact", "time", "what", "job", "server", ""], map(_row, entries), left=6))
+    out.print(table(["fact", "time", "job", "server", "what"], map(_row, entries), left=5))
     if len(entries) == limit:
         out.print(f"the newest {limit}; --limit 0 prints all", style="dim")
     if state is not None:
-        out.print_json(json.dumps(state, allow_nan=False))
+        _print_state(state)
 
 
 def _row(entry: Entry) -> list[str]:
-    job, server = (str(entry.document.get(name, "")) for name in ("job", "server"))
-    return [str(entry.number), _moment(entry.time), entry.kind, job, server, DESCRIBE(entry)]
+    jobs = entry.document.get("jobs", ())
+    job = f"{', '.join(jobs[:3])}{' …' if len(jobs) > 3 else ''}"
+    what = sentence(entry.kind, entry.document["fact"])
+    return [str(entry.number), _moment(entry.time), job, str(entry.document.get("server", "")), what]
 
 
-def _brief(value: Any) -> str:
-    text = json.dumps(value, ensure_ascii=False) if not isinstance(value, str) else value
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def _summary(document: Mapping[str, Any] | None, entries: Iterator[Entry]) -> dict[str, Any]:
+    """The state after these facts, as far as people ask for it: facts are applied, nothing is decided."""
+    from gavel.runtime.configuration import Configurator, Scheduling  # noqa: PLC0415 - the solvers take long to load
+    from gavel.runtime.recovery import apply  # noqa: PLC0415
+    from gavel.runtime.state import ClusterState  # noqa: PLC0415
+
+    configurator = Configurator(Scheduling())
+    state = ClusterState(configurator) if document is None else ClusterState.of(document, configurator)
+    for entry in entries:
+        apply(state, entry.document)
+    return {
+        "time": state.time,
+        "settings": dict(state.settings),
+        "jobs": [
+            {
+                "id": record.id,
+                "name": record.request.name,
+                "state": str(record.state),
+                "since": record.changed,
+                "reason": record.history[-1].reason,
+                "attempts": record.attempts,
+                "steps_done": record.steps_done,
+                "places": dict(record.places),
+            }
+            for record in state.jobs.records.values()
+        ],
+        "agents": [
+            {"name": agent.name, "lost": agent.lost, "draining": agent.draining, "since": agent.since}
+            for agent in state.agents
+        ],
+    }
+
+
+def _print_state(state: Mapping[str, Any]) -> None:
+    out = console()
+    out.print(f"\nat {_moment(state['time'])}:")
+    jobs = [
+        [job["id"], job["name"], job["state"], str(job["attempts"]), f"{job['steps_done']:g}", job["reason"]]
+        for job in state["jobs"]
+    ]
+    out.print(table(["job", "name", "state", "attempts", "steps", "why"], jobs, left=6))
+    agents = [
+        [agent["name"], "lost" if agent["lost"] else "draining" if agent["draining"] else "present"]
+        for agent in state["agents"]
+    ]
+    out.print(table(["agent", "state"], agents, left=2))
 
 
 def _number(reader: Reader, text: str) -> int:
