@@ -15,6 +15,7 @@ from gavel.estimator.learned import LearnedTable
 from gavel.policies.mechanisms import DEFAULT, mechanism_for, starts_mid_round
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
+from gavel.runtime.housekeeping import Keep
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.patience import Patience
@@ -67,6 +68,7 @@ class ServeSettings:
     profiled: tuple[str, ...] = ()
     entities: Mapping[str, Entity] = field(default_factory=dict)
     log_megabytes: float = 16.0
+    keep: Keep = field(default_factory=Keep)
     fleet: FleetSettings = field(default_factory=FleetSettings)
 
     @property

@@ -106,6 +106,18 @@ class Logs:
         segments = self._segments(job, rank)
         return segments[-1].end if segments else 0
 
+    def prune(self, before: float) -> int:
+        """Remove the logs of jobs that have printed nothing since that time; returns of how many jobs."""
+        removed = 0
+        for folder in list(self._folder.iterdir()):
+            files = list(folder.glob("*.log")) if folder.is_dir() and folder.name.isdecimal() else []
+            if files and all(file.stat().st_mtime < before for file in files):
+                for file in files:
+                    file.unlink(missing_ok=True)
+                folder.rmdir()
+                removed += 1
+        return removed
+
     def _forget(self, segments: list[_Segment]) -> None:
         """Remove the oldest files while enough is left."""
         kept = sum(segment.size for segment in segments)

@@ -31,6 +31,7 @@ from gavel.runtime.driver import Driver, Solver
 from gavel.runtime.engine import Clock, Engine
 from gavel.runtime.events import Began, SettingsGiven
 from gavel.runtime.fleet import Fleet, FleetSettings, Identity
+from gavel.runtime.housekeeping import keep_house
 from gavel.runtime.keeper import Keeper
 from gavel.runtime.logs import Logs
 from gavel.runtime.recovery import last_kept, recover
@@ -136,10 +137,12 @@ async def serving(
         stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
         address = _bind(server, settings.listen)
         work = asyncio.create_task(driver.run())
+        house = asyncio.create_task(keep_house(settings.keep, journal, logs, engine.clock))
         await server.start()
         try:
             yield Running(engine, fleet, address, work)
         finally:
+            house.cancel()
             await server.stop(grace=0.2)
             driver.stop()
             with contextlib.suppress(asyncio.CancelledError, GavelError):
