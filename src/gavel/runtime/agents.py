@@ -14,6 +14,11 @@ ITSELF = "agent"
 """Who asks for a drain when an agent leaves by itself; one that comes back after that takes work again."""
 
 
+def identity_of(name: str) -> str:
+    """What an agent of an earlier version is known by: it had no identity but its name."""
+    return f"name:{name}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRecord:
     """One agent: its identity, its servers, and what became of it."""

@@ -18,6 +18,7 @@ from gavel.journal.facts import Entry
 from gavel.journal.finished import FinishedQuery
 from gavel.policies.policy import Policy
 from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent, unpack_request
+from gavel.runtime.agents import identity_of
 from gavel.runtime.api_wire import pack_cluster, pack_detail, unpack_states
 from gavel.runtime.driver import Driver
 from gavel.runtime.event_lines import Wanted, names_of
@@ -279,6 +280,7 @@ class Service(stubs.GavelServicer):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of an agent is its hello")
             return
         hello, stream = first.message, Stream(self._fleet.identity.term)
+        hello = hello if hello.agent else replace(hello, agent=identity_of(hello.name))
         stream.heard = first.number
         try:
             self._fleet.attach(hello, stream)

@@ -16,6 +16,7 @@ from gavel.core.events import JobFailed, JobSubmitted, Launch, ServerJoined, Ser
 from gavel.core.jobs import JobRequest
 from gavel.core.plain import plain_record
 from gavel.journal.upgrade import OldJob, OldJournal, Upgraded
+from gavel.runtime.agents import identity_of
 from gavel.runtime.configuration import Configurator, Scheduling, settings_document
 from gavel.runtime.events import AgentAttached, AgentGone, Event, SettingsGiven
 from gavel.runtime.fleet import agent_name
@@ -84,19 +85,14 @@ def _events(state: ClusterState, event: Any, note: Mapping[str, Any]) -> list[Ev
             ]
         case ServerJoined():
             name = agent_name(event.server.name)
-            known = state.agents.get(identity(name))
+            known = state.agents.get(identity_of(name))
             servers = (*(known.servers if known is not None else ()), event.server)
-            return [AgentAttached(time=event.time, agent=identity(name), name=name, servers=servers)]
+            return [AgentAttached(time=event.time, agent=identity_of(name), name=name, servers=servers)]
         case ServerLost():
             name = agent_name(event.server)
-            return [AgentGone(event.time, identity(name), f"server {event.server} is gone", note.get("fences", {}))]
+            return [AgentGone(event.time, identity_of(name), f"server {event.server} is gone", note.get("fences", {}))]
         case _:
             return [event]
-
-
-def identity(name: str) -> str:
-    """Stands for the identity of an agent of an earlier version, which had none but its name."""
-    return f"name:{name}"
 
 
 def _document(old: Mapping[str, Any], settings: Scheduling) -> dict[str, Any]:
@@ -115,14 +111,14 @@ def _document(old: Mapping[str, Any], settings: Scheduling) -> dict[str, Any]:
         "agents": {
             "records": [
                 {
-                    "agent": identity(name),
+                    "agent": identity_of(name),
                     "name": name,
                     "servers": [plain_record(server) for server in own],
                     "since": old["time"],
                 }
                 for name, own in servers.items()
             ],
-            "fences": [[job, identity(agent), until] for job, agent, until in old.get("fences", ())],
+            "fences": [[job, identity_of(agent), until] for job, agent, until in old.get("fences", ())],
         },
         "attempts": _attempts(old),
         "renewed_until": old["renewed_until"],
