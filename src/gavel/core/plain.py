@@ -11,6 +11,7 @@ import math
 import reprlib
 import types
 from collections.abc import Callable, Collection, Mapping, Sequence
+from enum import StrEnum
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -126,12 +127,14 @@ def from_plain(kind: type[Value], document: Any, **known: Any) -> Value:
 
 
 @cache
-def _reader(hint: Any) -> Reader:  # noqa: PLR0911 - one answer for each kind of type
+def _reader(hint: Any) -> Reader:  # noqa: C901, PLR0911 - one answer for each kind of type
     """How to read a value of an annotated type."""
     if hint in _SIMPLE:
         return _SIMPLE[hint]
     if dataclasses.is_dataclass(hint):
         return lambda document: _record(cast("type", hint), document, {})
+    if isinstance(hint, type) and issubclass(hint, StrEnum):
+        return lambda document: hint(_one_of(tuple(hint), document))
     origin, parts = get_origin(hint), get_args(hint)
     if origin in {Union, types.UnionType} and len(parts) == 2 and parts[1] is types.NoneType:
         present = _reader(parts[0])
