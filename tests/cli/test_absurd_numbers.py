@@ -12,8 +12,9 @@ from gavel.client.requests import FieldError, JobRequest
 from gavel.core.errors import InputError
 from gavel.limits import LONGEST_SECONDS
 from gavel.policies.registry import find_policy
+from gavel.runtime.agent_wire import unpack_request
+from gavel.runtime.requests import checked
 from gavel.runtime.server import read_entities
-from gavel.runtime.service import checked
 from gavel.wire import gavel_pb2 as pb
 
 MANY_DIGITS = "1" + "0" * 400
@@ -325,7 +326,7 @@ def test_a_scheduler_refuses_absurd_numbers_of_any_client(field: str, value: flo
     request = pb.JobRequest(command=["train"])
     setattr(request, field, value)
     with pytest.raises(InputError, match=f"{field} is .*; it must be a positive number, at most "):
-        checked(request, find_policy("max_min_fairness"), None)
+        checked(unpack_request(request), find_policy("max_min_fairness"), None)
 
 
 @pytest.mark.parametrize("number", [10**400, 10**5000, -(10**400)], ids=["large", "larger", "negative"])

@@ -6,6 +6,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -68,4 +69,29 @@ def test_a_way_of_logging_that_does_not_exist_is_refused(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["serve", *arguments]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["log-level", "log_level"])
+def test_keys_of_a_configuration_have_dashes_or_underscores(
+    key: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "serve.toml"
+    config.write_text(f'{key} = "loud"')
+    assert run(["serve", "--config", str(config)]) == 2
+    assert "--log-level 'loud'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("log-level = 'info'\nlog_level = 'debug'", "log-level is given twice, with - and with _; keep one"),
+        ("round-second = 3", "there is no option 'round-second'; did you mean 'round-seconds'"),
+    ],
+)
+def test_a_wrong_key_of_a_configuration_is_one_sentence(
+    text: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "serve.toml").write_text(text)
+    assert run(["serve", "--config", str(tmp_path / "serve.toml")]) == 2
     assert said in capsys.readouterr().err
