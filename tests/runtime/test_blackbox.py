@@ -36,7 +36,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 
 def queued(number: int) -> JobQueued:
-    return JobQueued(1.0, JobSpec(id=str(number), template="A3C", workers=1, steps=None))
+    return JobQueued(1.0, JobSpec(id=str(number), template="A3C", workers=1, steps=100.0))
 
 
 def test_jobs_that_are_submitted_together_are_one_record(engine: Engine, logged: pytest.LogCaptureFixture) -> None:
