@@ -38,6 +38,13 @@ class FakeScheduler(stubs.GavelServicer):
         """Whether streams are left without any answer."""
         self.streams = 0
         """Streams opened so far."""
+        self.lists: list[int] = []
+        """How many jobs each answer to List had."""
+        self.at_once = False
+        """Whether watchers are told many jobs in one message."""
+        self.happened: list[pb.EventLine] = []
+        """With numbers from 1 on."""
+        self.asked_events: list[pb.EventsRequest] = []
         self.changed = threading.Condition()
         self._server: grpc.Server | None = None
         self.port = 0
@@ -85,6 +92,13 @@ class FakeScheduler(stubs.GavelServicer):
             self.log[job, rank] = self.log.get((job, rank), b"") + text
             self.changed.notify_all()
 
+    def happens(self, text: str, kind: str = "job_ended", document: str = "{}") -> None:
+        with self.changed:
+            number = len(self.happened) + 1
+            line = pb.EventLine(number=number, time=START + number, kind=kind, text=text, document=document)
+            self.happened.append(line)
+            self.changed.notify_all()
+
     def await_streams(self, count: int) -> None:
         """Wait until so many streams have been opened."""
         with self.changed:
@@ -121,7 +135,14 @@ class FakeScheduler(stubs.GavelServicer):
 
     def List(self, request: pb.JobQuery, context: grpc.ServicerContext) -> pb.JobList:
         self._check(request.ids, context)
-        return pb.JobList(jobs=self._matching(request))
+        found = self._matching(request)
+        reply = pb.JobList(jobs=found)
+        if request.without_unfinished and request.limit:  # newest first, a page at a time
+            rest = [job for job in found[::-1] if not request.after or int(job.id) < int(request.after)]
+            page = rest[: request.limit]
+            reply = pb.JobList(jobs=page, next=page[-1].id if len(rest) > len(page) else "")
+        self.lists.append(len(reply.jobs))
+        return reply
 
     def Describe(self, request: pb.DescribeRequest, context: grpc.ServicerContext) -> pb.JobDetail:
         self._check([request.id], context)
@@ -149,9 +170,11 @@ class FakeScheduler(stubs.GavelServicer):
                 if not news and caught_up:
                     self.changed.wait(timeout=0.2)
                 copies = [pb.JobView.FromString(job.SerializeToString()) for job in news]
-            for job in copies:
-                told[job.id] = job.SerializeToString()
-                yield pb.JobUpdate(job=job)
+            told |= {job.id: job.SerializeToString() for job in copies}
+            if self.at_once and copies:
+                yield pb.JobUpdate(jobs=copies)
+            else:
+                yield from (pb.JobUpdate(job=job) for job in copies)
             if not caught_up:
                 caught_up = True
                 yield pb.JobUpdate(caught_up=True)
@@ -180,9 +203,46 @@ class FakeScheduler(stubs.GavelServicer):
         return self.view
 
     def Drain(self, request: pb.DrainRequest, context: grpc.ServicerContext) -> pb.DrainReply:
-        if request.agent not in {server.agent for server in self.view.servers}:
-            context.abort(grpc.StatusCode.NOT_FOUND, f"there is no agent {request.agent!r}")
-        return pb.DrainReply(jobs=[job for server in self.view.servers for job in server.jobs])
+        servers = self._servers(request.agent, context)
+        jobs = [job for server in servers for job in server.jobs]
+        for server in servers:
+            server.state = server.state if server.state == "lost" else "draining" if jobs else "drained"
+        return pb.DrainReply(jobs=jobs, state=servers[0].state)
+
+    def Undrain(self, request: pb.DrainRequest, context: grpc.ServicerContext) -> pb.DrainReply:
+        servers = self._servers(request.agent, context)
+        for server in servers:
+            server.state = server.state if server.state == "lost" else "connected"
+        return pb.DrainReply(state=servers[0].state)
+
+    def RemoveServer(self, request: pb.DrainRequest, context: grpc.ServicerContext) -> pb.DrainReply:
+        servers = self._servers(request.agent, context)
+        if servers[0].state not in ("lost", "drained"):
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"agent {request.agent!r} is neither lost nor drained")
+        for server in servers:
+            self.view.servers.remove(server)
+        return pb.DrainReply(state="removed")
+
+    def _servers(self, agent: str, context: grpc.ServicerContext) -> list[pb.ServerView]:
+        found = [server for server in self.view.servers if server.agent == agent]
+        if not found:
+            context.abort(grpc.StatusCode.NOT_FOUND, f"there is no agent {agent!r}")
+        return found
+
+    def Events(self, request: pb.EventsRequest, context: grpc.ServicerContext) -> Iterator[pb.EventLine]:
+        self._take_up(context)
+        self.asked_events.append(pb.EventsRequest.FromString(request.SerializeToString()))
+        server = self._opened()
+        past = [line for line in self.happened if line.number > request.after]
+        yield from past[-request.limit :] if request.limit else past
+        last = self.happened[-1].number if self.happened else 0
+        while request.follow and context.is_active() and self._server is server is not None:
+            with self.changed:
+                fresh = [line for line in self.happened if line.number > last]
+                if not fresh:
+                    self.changed.wait(timeout=0.2)
+            yield from fresh
+            last = max([last, *(line.number for line in fresh)])
 
     def _opened(self) -> grpc.Server | None:
         with self.changed:
@@ -196,9 +256,12 @@ class FakeScheduler(stubs.GavelServicer):
             for job in self.jobs.values()
             if (not query.ids or job.id in query.ids)
             and (not query.states or job.state in query.states)
+            and (not query.names or job.request.name in query.names)
             and not 0 < job.ended < query.ended_after
+            and not (query.without_finished and job.state in OVER)
+            and not (query.without_unfinished and job.state not in OVER)
         ]
-        return jobs[-query.limit :] if query.limit else jobs
+        return jobs[-query.limit :] if query.limit and not query.without_unfinished else jobs
 
     def _check(self, ids: Iterable[str], context: grpc.ServicerContext) -> None:
         for job in ids:

@@ -270,7 +270,6 @@ def test_jobs_that_ended_long_ago_are_left_out_unless_asked_for(
 def test_tables_fit_their_terminal(
     width: int, fake: FakeScheduler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gavel.cli.render.NARROWEST", width)
     monkeypatch.setenv("COLUMNS", str(width))
     for number in range(12):
         name = add(fake, pb.RUNNING, "on v100", name=f"実験-{number} with a long name", template="T" * 40, steps=1e9)
@@ -388,10 +387,190 @@ def test_cluster_shows_servers_types_policy_and_round(fake: FakeScheduler, capsy
     text = printed(capsys, "cluster")
     for part in (
         *("max_min_fairness", "0.7273", "3 jobs running, 12 waiting", "rounds of 360 s", "in 1m30s", "up for 1h00m"),
-        *("gpu1", "3/4", "1 2", "away, heard 1m10s ago", "0.4364", "2.0 h", "no solver agrees"),
+        *("gpu1", "3/4", "1 2", "away", "last heard 1m10s ago", "0.4364", "2.0 h", "no solver agrees"),
     ):
         assert part in text
     assert document(capsys, "cluster")["servers"][0]["jobs"] == ["1", "2"]
+
+
+def test_cluster_shows_alarms_first_and_servers_that_take_no_work(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = fake.view
+    view.cluster, view.term = "c0ffee", 7
+    view.alarms.append("the journal cannot be written, trying again: disk full")
+    for name, state, reason in (
+        ("gpu1", "drained", "drained by operator"),
+        ("gpu2", "lost", "not heard of"),
+        ("gpu3", "draining", "\x1b[2J"),
+    ):
+        busy = ["5"] if state == "draining" else []
+        view.servers.add(
+            name=name,
+            agent=name,
+            type="v100",
+            accelerators=2,
+            free=2 - len(busy),
+            state=state,
+            since=START - 60,
+            reason=reason,
+            jobs=busy,
+        )
+    lines = printed(capsys, "cluster").splitlines()
+    assert lines[0] == "ALARM: the journal cannot be written, trying again: disk full"
+    assert "cluster c0ffee, term 7" in lines[3]
+    rows = [line.split() for line in lines[-3:]]
+    assert rows[0] == ["gpu1", "v100", "0/2", "drained", "1m00s", "drained", "by", "operator"]
+    assert rows[1][:5] == ["gpu2", "v100", "?/2", "lost", "1m00s"]
+    assert rows[2] == ["gpu3", "v100", "1/2", "draining", "1m00s", "5;", "?[2J"]
+    told = document(capsys, "cluster")
+    assert (told["cluster"], told["term"], told["alarms"]) == ("c0ffee", 7, list(view.alarms))
+    assert told["servers"][1] == {
+        "name": "gpu2",
+        "agent": "gpu2",
+        "type": "v100",
+        "accelerators": 2,
+        "free": 2,
+        "state": "lost",
+        "jobs": [],
+        "last_heard": 0.0,
+        "since": START - 60,
+        "reason": "not heard of",
+    }
+
+
+def test_draining_says_what_happens_to_which_jobs_and_when(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.view.round_ends = START + 42
+    fake.view.servers.add(name="gpu1", agent="gpu1", type="v100", accelerators=2, state="connected", jobs=["3", "5"])
+    fake.view.servers.add(name="gpu2", agent="gpu2", type="v100", accelerators=2, state="connected")
+    fake.view.servers.add(name="gpu3", agent="gpu3", type="v100", accelerators=2, state="lost")
+    said = printed(capsys, "worker", "drain", "gpu1")
+    assert "jobs 3, 5 run until the round ends in 42s, then save, leave and wait for room elsewhere" in said
+    assert "jobs 3, 5 are asked to save and leave now" in printed(capsys, "worker", "drain", "gpu1", "--now")
+    assert document(capsys, "worker", "drain", "gpu1") == {
+        "agent": "gpu1",
+        "state": "draining",
+        "jobs": ["3", "5"],
+        "now": False,
+        "seconds_left": 42.0,
+    }
+    assert "none is left there: it is drained" in printed(capsys, "worker", "drain", "gpu2")
+    assert "gpu3 is lost" in printed(capsys, "worker", "drain", "gpu3")
+    assert printed(capsys, "worker", "undrain", "gpu2") == "gpu2 takes work again\n"
+    assert "when it comes back; it is lost" in printed(capsys, "worker", "undrain", "gpu3")
+    assert "neither lost nor drained" in refusal(capsys, "worker", "remove", "gpu2")
+    assert "gpu3 is removed" in printed(capsys, "worker", "remove", "gpu3")
+    for verb in ("drain", "undrain", "remove"):
+        assert "there is no agent 'gpu3'" in refusal(capsys, "worker", verb, "gpu3")
+
+
+def test_jobs_transfers_only_what_it_prints(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2500):
+        fake.jobs[add(fake, pb.COMPLETED)].ended = time.time()
+    add(fake, pb.QUEUED, name="mine")
+    found = document(capsys, "jobs")
+    assert fake.lists == [1, 201]
+    assert len(found["jobs"]) == 201
+    assert found["more"]
+    assert "only the 200 that finished last are shown" in printed(capsys, "jobs")
+    fake.lists.clear()
+    assert [job["id"] for job in document(capsys, "jobs", "--name", "mine")["jobs"]] == ["2501"]
+    assert fake.lists == [1, 0]
+    fake.lists.clear()
+    assert len(document(capsys, "jobs", "--limit", "7")["jobs"]) == 7
+    assert fake.lists == [1, 7]
+    fake.lists.clear()
+    assert len(document(capsys, "jobs", "--all")["jobs"]) == 2501
+    assert fake.lists == [1, 1000, 1000, 500]
+
+
+def test_a_table_is_whole_where_the_output_is_no_terminal(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    reason = "a reason that continues " * 20
+    add(fake, pb.FAILED, reason, template="T")
+    assert reason.strip() in printed(capsys, "jobs", "--all")
+
+
+def test_a_type_that_no_server_has_is_warned_of_and_the_job_is_submitted(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["submit", "--types", "v10", "--", "x"]) == 0
+    assert capsys.readouterr().err == "gavel: no server has accelerators of type 'v10', nor any other yet\n"
+    fake.view.servers.add(name="gpu1", agent="gpu1", type="v100", accelerators=2, state="lost")
+    assert run(["submit", "--types", "v10,v100", "--json", "--", "x"]) == 0
+    captured = capsys.readouterr()
+    assert captured.err == "gavel: no server has accelerators of type 'v10'; did you mean 'v100'?\n"
+    assert json.loads(captured.out) == {"ids": ["2"]}
+    assert printed(capsys, "submit", "--types", "v100", "--", "x") == "submitted job 3\n"
+
+
+# ---- events ----
+
+
+def test_events_are_a_timeline_for_people_and_a_document_for_machines(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake.happens("job 1 was submitted", "job_queued", '{"kind": "job_queued", "jobs": ["1"], "fact": {"key": "k"}}')
+    fake.happens("agent gpu1 was lost: \x1b[2J", "agent_lost", '{"server": "gpu1", "fact": {}}')
+    first, second = printed(capsys, "events").splitlines()
+    assert first.endswith("  job 1 was submitted")
+    assert second.endswith("agent gpu1 was lost: ?[2J")
+    one, two = document(capsys, "events")["events"]
+    assert one == {
+        "number": 1,
+        "time": START + 1,
+        "kind": "job_queued",
+        "text": "job 1 was submitted",
+        "jobs": ["1"],
+        "server": "",
+        "fact": {"key": "k"},
+    }
+    assert two["server"] == "gpu1"
+    fake.asked_events.clear()
+    printed(capsys, "events", "--job", "1", "--server", "gpu1", "--since", "2023-11-14T22:13:20+00:00", "--all")
+    assert fake.asked_events == [pb.EventsRequest(job="1", server="gpu1", since=START, routine=True)]
+
+
+def test_what_is_not_shown_of_a_long_history_is_said(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
+    for number in range(150):
+        fake.happens(f"event {number}")
+    assert run(["events"]) == 0
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == 100
+    assert captured.out.splitlines()[-1].endswith("event 149")
+    assert captured.err == "only the newest 100 are shown; --limit 0 prints all\n"
+    assert len(printed(capsys, "events", "--limit", "0").splitlines()) == 150
+
+
+@pytest.mark.parametrize("when", ["yesterday", "10x", "-3m", "1e9h", "25:00", "2026-13-01"])
+def test_a_time_that_nobody_can_read_is_one_sentence(
+    when: str, fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert f"--since {when}: write how long ago" in refusal(capsys, "events", f"--since={when}")
+    assert not fake.asked_events
+
+
+def test_followed_events_neither_repeat_nor_miss_one_when_the_connection_breaks(fake: FakeScheduler) -> None:
+    for number in range(3):
+        fake.happens(f"event {number}")
+    with gavel("events", "-f", "--json", "--limit", "2", fake=fake, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        seen = [json.loads(process.stdout.readline())["number"] for _ in range(2)]
+        fake.stop()
+        for number in range(3, 6):
+            fake.happens(f"event {number}")
+        fake.start()
+        seen += [json.loads(process.stdout.readline())["number"] for _ in range(3)]
+        fake.happens("event 6")
+        seen.append(json.loads(process.stdout.readline())["number"])
+        assert seen == [2, 3, 4, 5, 6, 7]
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == b""
+        assert process.wait() == 0
 
 
 # ---- watching ----

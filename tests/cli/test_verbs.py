@@ -41,6 +41,15 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in shown for name in VERBS)
 
 
+@pytest.mark.parametrize("arguments", [[], ["trace"], ["bench"]])
+def test_a_command_of_commands_alone_prints_its_help(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(arguments) == 0
+    alone = capsys.readouterr()
+    assert run([*arguments, "--help"]) == 0
+    assert alone == capsys.readouterr()
+    assert len(alone.out.splitlines()) > 10
+
+
 def test_a_misspelt_verb_is_guessed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["simulat", "--jobs", "3"]) == 2
     assert "'simulate'" in capsys.readouterr().err

@@ -375,10 +375,62 @@ def test_the_cluster_as_a_record(fake: FakeScheduler, client: Client) -> None:
     view = client.cluster()
     assert (view.policy, view.servers[0].jobs, view.types[0].busy) == ("max_min_fairness", ("1",), 3)
     assert view.document()["types"][0]["price"] is None, "JSON has no infinity"
-    assert client.drain("gpu1") == ["1"]
+    assert client.drain("gpu1").jobs == ("1",)
     with pytest.raises(Refused, match="no agent 'gpu2'") as refusal:
         client.drain("gpu2")
     assert not isinstance(refusal.value, NoSuchJob)
+
+
+def test_an_agent_is_drained_undrained_and_removed(fake: FakeScheduler, client: Client) -> None:
+    fake.view.servers.add(name="gpu1", agent="gpu1", type="v100", accelerators=4, state="connected")
+    assert client.drain("gpu1", now=True).state == "drained"
+    assert client.undrain("gpu1").state == "connected"
+    with pytest.raises(Refused, match="neither lost nor drained"):
+        client.remove_server("gpu1")
+    client.drain("gpu1")
+    assert client.remove_server("gpu1").document() == {"agent": "gpu1", "state": "removed", "jobs": []}
+    for ask in (client.drain, client.undrain, client.remove_server):
+        with pytest.raises(Refused, match="no agent 'gpu1'"):
+            ask("gpu1")
+
+
+def test_finished_jobs_come_in_pages_and_all_of_them_come(fake: FakeScheduler, client: Client) -> None:
+    ids = client.submit([TRAIN] * 2300)
+    for job in ids[:-2]:
+        fake.move(job, pb.COMPLETED)
+    assert [job.id for job in client.jobs()] == ids
+    assert fake.lists == [2, 1000, 1000, 298]
+    assert [job.id for job in client.jobs(finished=True, limit=1500)] == ids[798:-2]
+    assert fake.lists[4:] == [1000, 500]
+    assert [job.id for job in client.jobs(finished=False)] == ids[-2:]
+
+
+def test_a_watcher_takes_jobs_one_by_one_and_many_at_a_time_alike(fake: FakeScheduler, client: Client) -> None:
+    ids = client.submit([TRAIN] * 3)
+    fake.move("2", pb.COMPLETED)
+    seen = []
+    for fake.at_once in (False, True):
+        updates = client.watch(ended_after=START + 1000)
+        seen.append([next(updates) for _ in range(3)])
+        updates.close()  # type: ignore[attr-defined] # a generator
+    assert seen[0] == seen[1]
+    assert [update.job.id if update.job else "" for update in seen[0]] == [ids[0], ids[2], ""]
+    assert seen[0][-1].caught_up
+    fake.move("1", pb.COMPLETED)
+    fake.move("3", pb.FAILED)
+    assert [job.state for job in client.wait(ids)] == [JobState.COMPLETED, JobState.COMPLETED, JobState.FAILED]
+
+
+def test_events_continue_after_a_restart_where_they_were(fake: FakeScheduler, client: Client) -> None:
+    for number in range(5):
+        fake.happens(f"event {number}", document='{"jobs": ["7"], "fact": {"x": 1}}')
+    followed = client.events(follow=True, limit=3)
+    assert [next(followed).number for _ in range(2)] == [3, 4]
+    fake.restart()
+    fake.happens("event 5")
+    assert [next(followed).text for _ in range(2)] == ["event 4", "event 5"]
+    newest = list(client.events(limit=2))
+    assert (newest[0].jobs, newest[0].fact) == (("7",), {"x": 1})
 
 
 @pytest.mark.parametrize(

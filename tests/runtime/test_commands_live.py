@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import grpc
@@ -23,6 +24,7 @@ from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
 
 LINES = 40
+SLEEPER = JobRequest([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(99)"], name="sleeper")
 
 
 @pytest.fixture
@@ -45,6 +47,7 @@ def test_a_job_file_is_run_to_its_end_and_everything_about_it_is_told(
     live: LiveCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     live.start_agent("gpu1", "v100=1,k80=1", time_scale=8.0)
+    eventually(lambda: len(states(live)) == 2, "its types are known")
     counting = live.counting("trail", steps=60)
     jobs = [
         {"name": "shell", "command": 'echo "in $PWD with $GREETING"', "environment": {"GREETING": "hello"}},
@@ -133,9 +136,7 @@ def test_many_jobs_are_submitted_listed_and_cancelled(live: LiveCluster, capsys:
 def test_cancelling_a_running_job_ends_its_process(live: LiveCluster, capsys: pytest.CaptureFixture[str]) -> None:
     live.start_agent("gpu1", "v100=1")
     with live.client() as client:
-        (job,) = client.submit(
-            JobRequest([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(99)"])
-        )
+        (job,) = client.submit(SLEEPER)
         assert next(client.logs(job, follow=True)) == b"up\n"
         assert printed(capsys, "cancel", job) == f"job {job} is cancelled\n"
         assert state_of(client, job) == "cancelled"
@@ -154,5 +155,156 @@ def test_what_the_real_scheduler_refuses_is_said_in_its_words(
             list(client.logs("nine"))
         with pytest.raises(Refused, match="no agent 'gpu7'"):
             client.drain("gpu7")
-    assert run(["cancel", "9"]) == 2
-    assert "there is no job '9'" in capsys.readouterr().err
+        client.submit(SLEEPER)
+    for arguments, said in (
+        (["cancel", "9"], "there is no job '9'"),
+        (["job", "9" * 30], f"there is no job '{'9' * 30}'"),
+        (["cancel", "9" * 30], f"there is no job '{'9' * 30}'"),
+        (["logs", "1", "--rank", "3"], "job 1 has one worker, rank 0; there is no rank 3"),
+        (["worker", "undrain", "gpu7"], "there is no agent 'gpu7'; known: none"),
+    ):
+        assert run(arguments) == 2
+        assert said in capsys.readouterr().err
+
+
+def states(live: LiveCluster) -> dict[str, str]:
+    with live.client() as client:
+        return {server.name: server.state for server in client.cluster().servers}
+
+
+def test_a_drain_is_kept_through_a_restart_until_it_is_undone(
+    live: LiveCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    live.start_agent("gpu1", "v100=1")
+    with live.client() as client:
+        (job,) = client.submit(SLEEPER)
+        assert next(client.logs(job, follow=True)) == b"up\n"
+        assert f"job {job} " in printed(capsys, "worker", "drain", "gpu1")
+        eventually(lambda: states(live) == {"gpu1": "drained"}, "it is empty")
+        live.kill_scheduler()
+        live.start_scheduler()
+        eventually(lambda: client.cluster().term == 2, "the new one answers")
+        assert states(live) == {"gpu1": "drained"}
+        shown = printed(capsys, "cluster")
+        assert "0/1" in shown
+        assert "drained by operator" in shown
+        assert printed(capsys, "worker", "undrain", "gpu1").startswith("gpu1 takes work again")
+        eventually(lambda: state_of(client, job) == "running", "the job is back")
+        assert "neither lost nor drained" in refused(capsys, "worker", "remove", "gpu1")
+        live.agents["gpu1"].kill()
+        eventually(lambda: states(live) == {"gpu1": "lost"}, "the loss is noticed")
+        assert "?/1" in printed(capsys, "cluster")
+        printed(capsys, "worker", "remove", "gpu1")
+        assert states(live) == {}
+    text = printed(capsys, "events", "--server", "gpu1")
+    for part in ("joined with 1 v100", "takes no new work", "takes work again", "was lost", "removed from the list"):
+        assert part in text
+    assert f"job {job} (sleeper) was submitted" not in text
+    told = json.loads(printed(capsys, "events", "--job", job, "--json"))["events"]
+    assert told[0]["kind"] == "job_queued"
+    assert {job} == {each for event in told for each in event["jobs"]}
+    assert "the scheduler will look again" not in printed(capsys, "events", "--limit", "0")
+    log = (live.folder / "scheduler.log").read_text()
+    for part in ("agent gpu1 joined", f"job {job} was submitted", "a round begins: 1 started", "agent gpu1 was lost"):
+        assert part in log
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert run(list(arguments)) == 2
+    return capsys.readouterr().err
+
+
+def test_followed_events_live_through_a_kill_of_the_scheduler(live: LiveCluster) -> None:
+    with (
+        live.client() as client,
+        command("events", "-f", "--json", "--all", scheduler=live.address) as follower,
+    ):
+        assert follower.stdout is not None
+        numbers = [json.loads(follower.stdout.readline())["number"]]
+        client.submit(SLEEPER)
+        live.kill_scheduler()
+        live.start_scheduler()
+        (last,) = client.submit(SLEEPER)
+        kinds, jobs = set(), []
+        while last not in jobs:
+            event = json.loads(follower.stdout.readline())
+            numbers.append(event["number"])
+            kinds.add(event["kind"])
+            jobs += event["jobs"]
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert kinds >= {"scheduler_started", "job_queued"}
+
+
+def test_pages_of_finished_jobs_come_from_the_journal_and_from_memory_alike(live: LiveCluster) -> None:
+    with live.client() as client:
+        ids = client.submit([SLEEPER] * 30)
+        client.cancel(ids[:10])
+        assert live.scheduler is not None
+        live.scheduler.terminate()  # it keeps its state, and with it what has finished
+        live.scheduler.wait(60)
+        live.start_scheduler()
+        client.cancel(ids[10:20])
+        pages, after = [], ""
+        with grpc.insecure_channel(live.address) as channel:
+            stub = GavelStub(channel)  # type: ignore[no-untyped-call]
+            while True:
+                query = pb.JobQuery(limit=7, without_unfinished=True, after=after)
+                reply = stub.List(query, wait_for_ready=True)
+                pages.append([job.id for job in reply.jobs])
+                if not (after := reply.next):
+                    break
+        assert sorted((job for page in pages for job in page), key=int) == ids[:20]
+        assert [len(page) for page in pages] == [7, 7, 6]
+        assert [job.id for job in client.jobs(states=["cancelled"])] == ids[:20]
+        assert [job.id for job in client.jobs()] == ids
+
+
+def test_a_second_scheduler_waits_and_takes_over(live: LiveCluster) -> None:
+    arguments = ["serve", "--folder", str(live.folder / "state"), "--listen", "127.0.0.1:0"]
+    refusal = subprocess.run([*GAVEL, *arguments], capture_output=True, check=False, timeout=60)
+    assert refusal.returncode == 1
+    assert b"another scheduler is using the journal" in refusal.stderr
+    assert b"--wait SECONDS" in refusal.stderr
+    with subprocess.Popen([*GAVEL, *arguments, "--wait", "60"], stderr=subprocess.PIPE) as second:
+        assert second.stderr is not None
+        assert b"waiting for it to end, 60 s at most" in second.stderr.readline()
+        live.kill_scheduler()
+        assert b"jobs from the journal are not over" in second.stderr.readline()
+        second.terminate()
+        assert second.wait(60) == 0
+
+
+def test_a_scheduler_that_another_one_has_replaced_says_so_and_ends(live: LiveCluster) -> None:
+    with closing(sqlite3.connect(live.folder / "state" / "journal.sqlite")) as journal, journal:
+        journal.execute("update leader set term = term + 1, holder = 'head2 (process 7)'")
+    with live.client() as client, grpc.insecure_channel(live.address) as channel:
+        assert client.cluster().alarms == ()
+        stub = GavelStub(channel)  # type: ignore[no-untyped-call]
+        with pytest.raises(grpc.RpcError):
+            stub.Submit(pb.SubmitRequest(jobs=[pb.JobRequest(command=["true"], workers=1)]), timeout=60)
+    assert live.scheduler is not None
+    assert live.scheduler.wait(60) == 1
+    log = (live.folder / "scheduler.log").read_text()
+    assert log.splitlines()[-1].startswith("gavel: another scheduler took over the journal")
+    assert "head2 (process 7) leads in term 2" in log
+
+
+def test_a_port_that_is_taken_is_one_sentence(live: LiveCluster) -> None:
+    arguments = ["serve", "--folder", str(live.folder / "other"), "--listen", live.address]
+    done = subprocess.run([*GAVEL, *arguments], capture_output=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert done.stderr.decode() == f"gavel: --listen {live.address}: the port is taken or not ours to use\n"
+
+
+def test_the_log_is_one_json_object_in_each_line(live: LiveCluster) -> None:
+    live.kill_scheduler()
+    (live.folder / "scheduler.log").write_text("")
+    live.options = {"log-format": "json", "log-level": "debug"}
+    live.start_scheduler()
+    with live.client() as client:
+        client.submit([SLEEPER] * 3)
+        eventually(lambda: client.cluster().queued == 3, "they are queued")
+    records = [json.loads(line) for line in (live.folder / "scheduler.log").read_text().splitlines()]
+    assert all({"time", "level", "logger", "message"} <= record.keys() for record in records)
+    (submitted,) = [record for record in records if record.get("kind") == "job_queued"]
+    assert (submitted["level"], submitted["count"], submitted["message"]) == ("info", 3, "3 jobs submitted: 1 to 3")

@@ -44,7 +44,10 @@ def events_command(
     patience: PatienceOption = PATIENCE,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; with -f one in each line.")] = False,
 ) -> None:
-    """Print what happened, as a timeline: jobs, servers, rounds, settings, oldest first."""
+    """Print what happened, as a timeline.
+
+    Jobs, servers, rounds and settings, oldest first.
+    """
     began = 0.0 if since is None else parse_time(since, time.time())
     most = limit if limit is not None else 0 if since is not None else SHOWN
     with connect(scheduler, patience) as client:

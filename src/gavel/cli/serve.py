@@ -45,10 +45,14 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
         raise InputError(f"--config {path}: {error}") from error
     except ValueError:  # Python refuses to read such integers
         raise InputError(f"--config {path}: it has a number of thousands of digits; give {at_most(LARGEST)}") from None
-    known = {parameter.name for parameter in context.command.params} - {"config"}
+    known = {str(parameter.name) for parameter in context.command.params} - {"config"}
     options = {name.replace("-", "_"): value for name, value in document.items()}
-    if unknown := sorted(set(options) - known):
-        raise InputError(f"--config {path}: there is no option {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    if unknown := sorted(name for name in document if name.replace("-", "_") not in known):
+        names = sorted(name.replace("_", "-") for name in known)
+        raise InputError(f"--config {path}: there is no option {unknown[0]!r}; {nearest(unknown[0], names)}")
+    if len(options) < len(document):
+        twice = next(name for name in document if "_" in name and name.replace("_", "-") in document)
+        raise InputError(f"--config {path}: {twice.replace('_', '-')} is given twice, with - and with _; keep one")
     for name, value in options.items():
         if isinstance(value, int | float) and not abs(as_float(value)) <= LARGEST:
             raise InputError(f"--config {path}: {name} must be finite and {at_most(LARGEST)}, not {shortened(value)}")

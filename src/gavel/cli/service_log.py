@@ -20,6 +20,7 @@ def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("gavel").setLevel(level.upper())
+    logging.getLogger("grpc").setLevel(logging.CRITICAL)  # it calls a client that hangs up an error
 
 
 def _moment(record: logging.LogRecord) -> datetime:
