@@ -40,6 +40,13 @@ class Scenario:
 
     def play(self, world: VirtualFleet) -> None:
         """Let it happen, then wait until everything has finished."""
+        try:
+            self._play(world)
+        except BaseException:
+            world.finish()
+            raise
+
+    def _play(self, world: VirtualFleet) -> None:
         start = world.now
         world.boot()
         for name, kind, count in self.agents:
