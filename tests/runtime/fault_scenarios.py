@@ -251,10 +251,11 @@ SCENARIOS: dict[str, Scenario] = {
     "scheduler away for longer than leases last": Scenario((*LONG, (3.0, restarts(12.0))), world=LONG_LEASES),
     "orders that arrive late": Scenario(
         (
-            *TWO,
-            (0.5, lambda world: setattr(world, "late_orders", 2.25)),
-            (6.0, lambda world: setattr(world, "late_orders", 0.0)),
-        )
+            *LONG,
+            (0.5, to("a", lambda agent: setattr(agent, "late_orders", 3.0))),
+            (2.0, lambda world: world.operator_drains("a", now=True)),
+            (6.0, to("a", lambda agent: setattr(agent, "late_orders", 0.0))),
+        ),
     ),
     "slow writes and slow messages": Scenario(
         (*TWO, (3.0, fails("y")), (4.0, cancels("x"))),

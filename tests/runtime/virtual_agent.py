@@ -87,7 +87,7 @@ class Connection:
         if self.open:
             frame = ToAgentFrame(message, self.leader.term, self.heard)
             for _ in range(world.copies(message)):
-                self.to_agent.append((world.arrival(self.to_agent, world.late_orders), frame))
+                self.to_agent.append((world.arrival(self.to_agent, self.agent.late_orders), frame))
 
     def close(self) -> None:
         """End the connection, from the leader's side."""
@@ -123,6 +123,8 @@ class Agent:
         self.number = 0
         self.away_until = self.hung_until = self.heartbeat_at = 0.0
         self.draining = self.gone = False
+        self.late_orders = 0.0
+        """What the scheduler says takes this much longer to arrive."""
         self.refusals = 0
 
     # ---- what happens to it ----

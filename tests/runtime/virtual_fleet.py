@@ -283,8 +283,6 @@ class VirtualFleet:
     """How long it stays away after that."""
     delays: float = 0.0
     """Messages take up to this long."""
-    late_orders: float = 0.0
-    """What the scheduler says takes this much longer."""
     writes: float = 0.0
     """A transaction takes up to this long; agents are heard meanwhile."""
     doubles: float = 0.0

@@ -97,6 +97,8 @@ class Member:
     """By type."""
     heard_at: float
     link: Link | None
+    since: float = 0.0
+    """When it attached."""
 
 
 @dataclass(slots=True)
@@ -144,7 +146,7 @@ class Fleet:
         if member is not None and member.incarnation not in ("", hello.incarnation):
             self._ended_with(member.agent, "its agent was restarted")
         now = self.clock()
-        self._seat(Member(hello.agent, hello.name, hello.incarnation, servers, now, link))
+        self._seat(Member(hello.agent, hello.name, hello.incarnation, servers, now, link, now))
         self.expected.pop(hello.agent, None)
         offered = tuple(servers.values())
         self.post(AgentAttached(time=now, agent=hello.agent, name=hello.name, servers=offered, draining=hello.draining))
@@ -250,8 +252,15 @@ class Fleet:
             part = attempt.part_at(agent)
             if part is None or part.over or part.sent_at is None or (attempt.job, attempt.number) in listed:
                 continue
-            if now - part.sent_at > patience:
+            if now - part.sent_at <= patience:
+                continue
+            if part.sent_at < member.since:
                 self._lose(attempt, part, f"{member.name} lost it")
+            elif member.link is not None:
+                # Nothing is lost within a connection: the order is late, and could still be followed. The next
+                # connection begins with a list of all that runs there.
+                member.link.close()
+                member.link = None
 
     def _hear(self, attempt: Attempt, status: TaskStatus) -> None:
         """Take in how far an attempt is; its first steps show what the restart before them cost."""

@@ -296,7 +296,7 @@ class ClusterState:
             self.trouble = ""
 
     def _wake_up(self, asleep: float) -> None:
-        """Leases and fences last as if no time had passed since the last fact: the machine's clock may have been set."""
+        """Leases and fences last as if no time had passed since the last fact: the clock may have been set."""
         self.renewed_until += asleep
         self.agents.postpone(asleep)
 
