@@ -123,6 +123,8 @@ class Agent:
         self.number = 0
         self.away_until = self.hung_until = self.heartbeat_at = 0.0
         self.draining = self.gone = False
+        self.leaves_at: float | None = None
+        """When it ends after it asked its jobs to leave; it comes back then."""
         self.late_orders = 0.0
         """What the scheduler says takes this much longer to arrive."""
         self.refusals = 0
@@ -183,6 +185,9 @@ class Agent:
     def step(self) -> None:
         if self.gone:
             return
+        if self.leaves_at is not None and self.world.now >= self.leaves_at:
+            self.leaves_at = None
+            self.die()
         for task in list(self.tasks.values()):
             self.work(task)
         if self.hung:

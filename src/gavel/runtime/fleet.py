@@ -347,9 +347,11 @@ class Fleet:
         self._send_start(attempt, attempt.parts[0])
 
     def _never_began(self, launch: Launch) -> None:
-        """An attempt had no processes and will have none."""
-        outcome = AttemptOutcome.LEFT
-        self.post(AttemptEnded(time=self.clock(), job=launch.job, attempt=launch.attempt, outcome=outcome))
+        """An attempt had no processes and will have none; the next one waits until that is in the journal, too."""
+        job, outcome = launch.job, AttemptOutcome.LEFT
+        self.unsettled[job] = self.unsettled.get(job, 0) + 1
+        ended = AttemptEnded(time=self.clock(), job=job, attempt=launch.attempt, outcome=outcome)
+        self.post(ended, lambda _: self._settled(job))
 
     def _withdraw(self, job: str) -> bool:
         launch = self.waiting.pop(job, None)
@@ -496,16 +498,15 @@ class Fleet:
             hopeless=attempt.hopeless,
             steps=attempt.kept_steps(),
         )
-        self.post(ended, lambda _: self._settled(attempt))
+        self.post(ended, lambda _: self._settled(job, attempt.acknowledge))
 
-    def _settled(self, attempt: Attempt) -> None:
+    def _settled(self, job: str, acknowledge: Iterable[Callable[[], None]] = ()) -> None:
         """The end of an attempt is in the journal: agents may forget it, and the next attempt may start."""
-        job = attempt.job
         self.unsettled[job] -= 1
         if not self.unsettled[job]:
             del self.unsettled[job]
-        for acknowledge in attempt.acknowledge:
-            acknowledge()
+        for tell in acknowledge:
+            tell()
         self._start_waiting(job)
 
     def _start_waiting(self, job: str) -> None:
