@@ -11,9 +11,12 @@ from typing import Any
 
 import pytest
 
-from gavel.cli import journal as command
 from gavel.cli.app import run
+from gavel.core.events import JobCancelled
+from gavel.core.jobs import JobRequest
 from gavel.journal import Journal, sqlite_url
+from gavel.runtime.events import JobsSubmitted
+from gavel.runtime.server import ServeSettings, build_engine, fleet_for, open_journal
 
 START = 1_700_000_000.0
 
@@ -83,33 +86,59 @@ def test_salvage_writes_a_journal_that_is_whole(capsys: pytest.CaptureFixture[st
     assert "already" in refusal(capsys, "salvage", str(folder), "--to", str(new))
 
 
-def test_show_prints_the_facts_of_a_job(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    said = printed(capsys, "show", str(folder), "--job", "1")
-    assert [line.split()[0] for line in said.splitlines()[1:]] == ["1", "4"]
-    assert "job_queued" in said
-    assert "x=4" in said
-    facts = answer(capsys, "show", str(folder), "--job", "1", "--limit", "1")["facts"]
-    assert [(fact["number"], fact["document"]["x"]) for fact in facts] == [(4, 4)]
+class Idle:
+    """A world in which no time passes."""
+
+    def ask(self, solve: object) -> None:
+        pass
+
+    def wake(self, at: float) -> None:
+        pass
+
+    def hurry(self) -> None:
+        pass
 
 
-def test_show_stops_at_a_number_or_a_time(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(START + 3))
-    for at in ("3", moment):
-        found = answer(capsys, "show", str(folder), "--at", at)
-        assert [fact["number"] for fact in found["facts"]] == [1, 2, 3]
-        assert (found["at"], found["state"]) == (3, None)
-    assert [fact["number"] for fact in answer(capsys, "show", str(folder), "--since", moment)["facts"]] == [3, 4, 5, 6]
-    assert answer(capsys, "show", str(folder), "--since", "1h")["facts"] == []
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    """The folder of a scheduler with two jobs, of which the first was cancelled."""
+    settings = ServeSettings(folder=tmp_path)
+    now = [START]
+    with open_journal(settings) as journal:
+        engine = build_engine(settings, journal, clock=lambda: now[0])
+        engine.begin(Idle(), fleet_for(engine, settings.fleet))
+        requests = tuple(JobRequest(command=("train",), name=name, template="mine") for name in ("one", "two"))
+        for event in (JobsSubmitted(START, requests, "key"), JobCancelled(START, "1")):
+            now[0] += 10.0
+            engine.post(event)
+            engine.take_in()
+    return tmp_path
 
 
-def test_show_prints_the_state_where_facts_can_be_applied(
-    capsys: pytest.CaptureFixture[str], folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        command, "FOLD", lambda state, facts: {"facts": (state or {"facts": 0})["facts"] + len(list(facts))}
-    )
-    for number in (2, 4, 5):
-        assert answer(capsys, "show", str(folder), "--at", str(number))["state"] == {"facts": number}
+def test_show_prints_the_facts_of_a_job(capsys: pytest.CaptureFixture[str], lab: Path) -> None:
+    said = printed(capsys, "show", str(lab), "--job", "1")
+    assert "job 1 (one) was submitted: mine" in said
+    assert "job 1 cancelled: cancelled" in said
+    assert "job 2" not in said
+    facts = answer(capsys, "show", str(lab), "--job", "1", "--limit", "1")["facts"]
+    assert [fact["document"]["fact"]["outcome"] for fact in facts] == ["cancelled"]
+
+
+def test_show_stops_at_a_number_or_a_time(capsys: pytest.CaptureFixture[str], lab: Path) -> None:
+    moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(START + 15))
+    for at in ("4", moment):
+        found = answer(capsys, "show", str(lab), "--at", at)
+        assert [fact["number"] for fact in found["facts"]] == [1, 2, 3, 4]
+        assert found["at"] == 4
+    assert [fact["kind"] for fact in answer(capsys, "show", str(lab), "--since", moment)["facts"]] == ["job_ended"]
+    assert answer(capsys, "show", str(lab), "--since", "1h")["facts"] == []
+
+
+def test_show_prints_the_state_at_a_time(capsys: pytest.CaptureFixture[str], lab: Path) -> None:
+    before, after = (answer(capsys, "show", str(lab), "--at", number)["state"]["jobs"] for number in ("4", "5"))
+    assert [(job["id"], job["state"]) for job in before] == [("1", "queued"), ("2", "queued")]
+    assert [(job["id"], job["state"]) for job in after] == [("1", "cancelled"), ("2", "queued")]
+    assert "queued" in printed(capsys, "show", str(lab), "--at", "4")
 
 
 def test_compact_removes_what_is_old(capsys: pytest.CaptureFixture[str], folder: Path) -> None:

@@ -135,6 +135,12 @@ class Journal(Reader):
             return Head(number, leads.base_checksum, kept or 0.0)
         raise ValueError(f"no state can be kept after fact {number}; there are {leads.base + 1} to {leads.last}")
 
+    def check_lead(self) -> None:
+        """Raise LeadershipLostError if another scheduler leads; may run in any thread."""
+        with self.reading() as connection:
+            if integrity.leader(connection).term != self.term:
+                raise self._writer.lost(connection)
+
     def keep_learned(self, documents: Mapping[str, Document]) -> None:
         """Write down what was learned about templates, in place of what is there for the same keys."""
         with self._writer.led() as connection:

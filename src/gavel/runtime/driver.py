@@ -26,6 +26,8 @@ STANDSTILL_SECONDS = 1.0
 """A scheduler that comes this much too late to a tick stood still itself, and heard no agent meanwhile."""
 GIVING_UP_SECONDS = 1.0
 """How long after its time limit a policy may still come to an end by itself."""
+LEAD_SECONDS = 5.0
+"""How often an idle scheduler makes sure that it still leads."""
 RETRY_SECONDS = (0.1, 2.0)
 """Pauses before a write is tried again: the first, and the longest."""
 
@@ -48,21 +50,23 @@ class Driver:
         self._stopping = False
         self._timer: asyncio.TimerHandle | None = None
         self._asked: set[asyncio.Future[None]] = set()
+        self._waiting: set[asyncio.Future[None]] = set()
+        """Of callers that wait for something to be written."""
 
     async def run(self) -> None:
         """Work until `stop`; ends with an error if the journal can never be written again."""
         self.engine.begin(self, self.executor)
-        ticker = asyncio.create_task(self._tick())
         work = asyncio.create_task(self._work())
+        tasks = {work, asyncio.create_task(self._tick()), asyncio.create_task(self._watch_lead())}
         try:
-            await asyncio.wait({ticker, work}, return_when=asyncio.FIRST_COMPLETED)
-            for task in (work, ticker):
-                if task.done():
-                    task.result()
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
         finally:
-            for task in (work, ticker):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(work, ticker, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._give_up_waiting()
             if self._timer is not None:
                 self._timer.cancel()
             self._policy.shutdown(wait=False, cancel_futures=True)
@@ -128,12 +132,32 @@ class Driver:
                     logger.warning("the journal is written again")
                 return result
 
+    async def _watch_lead(self) -> None:
+        """Notice that another scheduler took over, also while there is nothing to write."""
+        journal = self.engine.journal
+        while True:
+            await asyncio.sleep(LEAD_SECONDS)
+            try:
+                await asyncio.to_thread(journal.check_lead)
+            except TemporaryJournalError:
+                continue  # the next write tells, and raises the alarm
+
+    def _give_up_waiting(self) -> None:
+        """Calls that wait for something to be written will not see it any more."""
+        for future in self._waiting:
+            if not future.done():
+                future.set_exception(InputError("the scheduler ended before this was written; ask again"))
+
     async def post(self, *events: Event) -> None:
         """Have events taken in, and wait until they have taken effect; InputError if one is refused."""
         futures = [asyncio.get_running_loop().create_future() for _ in events]
+        self._waiting.update(futures)
         for event, future in zip(events, futures, strict=True):
             self.engine.post(event, _resolving(future))
-        await asyncio.gather(*futures)
+        try:
+            await asyncio.gather(*futures)
+        finally:
+            self._waiting.difference_update(futures)
 
     def hurry(self) -> None:
         self._something.set()

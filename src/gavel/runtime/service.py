@@ -227,6 +227,11 @@ class Service(stubs.GavelServicer):
         return await self._operate(UndrainAsked(self._engine.clock(), request.agent, OPERATOR), request.agent, context)
 
     async def RemoveServer(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
+        record = self._engine.state.agents.named(request.agent)
+        member = None if record is None else self._fleet.members.get(record.agent)
+        if member is not None and member.link is not None:
+            told = f"agent {request.agent!r} is still connected; stop it first"
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, told)
         return await self._operate(ForgetAsked(self._engine.clock(), request.agent, OPERATOR), request.agent, context)
 
     async def _operate(self, event: Event, agent: str, context: Context) -> pb.DrainReply:
