@@ -14,6 +14,13 @@ from journal_places import Place, server_place
 PATIENT: dict[str, object] = {"lease-slack-seconds": 40.0, "agent-timeout-seconds": 20.0}
 
 
+END_OLD_SESSIONS = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE pid <> pg_backend_pid() AND datname = current_database() AND backend_start < now() - interval '1 second'
+"""
+"""A scheduler that waits for the lead makes a new session for each attempt; that of the leader is old."""
+
+
 @pytest.fixture
 def server(postgres: str) -> Place:
     return server_place(postgres)
@@ -64,8 +71,7 @@ def test_a_leader_whose_session_ends_is_superseded_and_stops(tmp_path: Path, ser
 
             def superseded() -> bool:
                 with engine.connect() as connection:
-                    end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
-                    connection.execute(sql.text(f"{end} AND datname = current_database()"))
+                    connection.execute(sql.text(END_OLD_SESSIONS))
                 return scheduler.poll() is not None
 
             eventually(superseded, "the first one ends")
