@@ -684,3 +684,16 @@ def test_interrupting_a_wait_leaves_the_jobs_and_says_so(fake: FakeScheduler, te
         assert process.stdout.read() == b"submitted job 1\n"
         assert process.wait() == 130
     assert fake.jobs["1"].state == pb.QUEUED
+
+
+def test_retention_is_a_table_of_the_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "gavel.toml"
+    config.write_text("[retention]\njournal-days = 0\n")
+    assert run(["serve", "--config", str(config)]) == 2
+    assert "keep-journal-days" in capsys.readouterr().err
+    config.write_text("retention = 30\n")
+    assert run(["serve", "--config", str(config)]) == 2
+    assert "retention must be a table" in capsys.readouterr().err
+    config.write_text("[retention]\nlog-days = 3\n")
+    assert run(["serve", "--config", str(config)]) == 2
+    assert "keep-log-days" in capsys.readouterr().err

@@ -28,6 +28,7 @@ from gavel.limits import LARGEST, as_float, at_most, check_options
 from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
+from gavel.runtime.housekeeping import Keep
 from gavel.runtime.server import Running, ServeSettings, read_entities, serving
 from gavel.version import __version__
 from gavel.wire import DEFAULT_ADDRESS
@@ -45,6 +46,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
         raise InputError(f"--config {path}: {error}") from error
     except ValueError:  # Python refuses to read such integers
         raise InputError(f"--config {path}: it has a number of thousands of digits; give {at_most(LARGEST)}") from None
+    document = _with_retention(path, document)
     known = {str(parameter.name) for parameter in context.command.params} - {"config"}
     options = {name.replace("-", "_"): value for name, value in document.items()}
     if unknown := sorted(name for name in document if name.replace("-", "_") not in known):
@@ -58,6 +60,14 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
             raise InputError(f"--config {path}: {name} must be finite and {at_most(LARGEST)}, not {shortened(value)}")
     context.default_map = {**(context.default_map or {}), **options}
     return path
+
+
+def _with_retention(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+    """The table [retention], with journal-days, finished-days and logs-days, as the options that it stands for."""
+    table = document.pop("retention", {})
+    if not isinstance(table, dict):
+        raise InputError(f"--config {path}: retention must be a table, such as [retention] with journal-days = 30")
+    return {**document, **{f"keep-{name.replace('_', '-')}": value for name, value in table.items()}}
 
 
 Config = Annotated[
@@ -123,6 +133,15 @@ def serve_command(
         Path | None, typer.Option(help="A JSON file with the teams' weights and policies.", metavar="FILE")
     ] = None,
     log_megabytes: Annotated[float, typer.Option(help="How much of each job's output is kept.", min=0.01)] = 16.0,
+    keep_journal_days: Annotated[
+        float, typer.Option(help="Facts are kept in the journal for this long.", min=0.01)
+    ] = 30.0,
+    keep_finished_days: Annotated[
+        float, typer.Option(help="Finished jobs are listed for this long.", min=0.01)
+    ] = 365.0,
+    keep_logs_days: Annotated[
+        float, typer.Option(help="The output of jobs that print nothing any more is kept for this long.", min=0.01)
+    ] = 90.0,
     heartbeat_seconds: Annotated[float, typer.Option(help="How often agents are heard of.", min=0.05)] = 2.0,
     agent_timeout_seconds: Annotated[float, typer.Option(help="A silent agent is lost after this.", min=0.1)] = 15.0,
     lease_slack_seconds: Annotated[
@@ -154,6 +173,7 @@ def serve_command(
         profiled=tuple(profiled or ()),
         entities=read_entities(entities) if entities else {},
         log_megabytes=log_megabytes,
+        keep=Keep(journal_days=keep_journal_days, finished_days=keep_finished_days, logs_days=keep_logs_days),
         fleet=FleetSettings(
             heartbeat_seconds=heartbeat_seconds,
             agent_timeout_seconds=agent_timeout_seconds,
@@ -226,8 +246,9 @@ def _log(line: str) -> None:
 
 def _flat(settings: ServeSettings) -> dict[str, Any]:
     own = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    fleet = own.pop("fleet")
-    return {**own, **{field.name: getattr(fleet, field.name) for field in fields(fleet)}}
+    fleet, keep = own.pop("fleet"), own.pop("keep")
+    kept = {f"keep_{field.name}": getattr(keep, field.name) for field in fields(keep)}
+    return {**own, **kept, **{field.name: getattr(fleet, field.name) for field in fields(fleet)}}
 
 
 def say(line: str) -> None:
