@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from heapq import merge
 from operator import itemgetter
 from typing import TypeVar
 
 import numpy as np
 
-from gavel.core.problem import Bools, Floats
+from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.ledger import Ledger, RunColumns, in_groups
 from gavel.scheduler.patience import Patience
@@ -60,6 +61,22 @@ class Overlay(MutableMapping[Key, Value]):
         return len(self._base) - len(self._gone) + len(self._set)
 
 
+@dataclass(slots=True, eq=False)
+class RunGroup:
+    """Runs on one type that pay for the same entry, or a run that pays for none."""
+
+    entry: int
+    rows: Ints
+    """Their positions among all runs."""
+    _all: list[Run]
+    runs: deque[Run] | None = None
+    """Those that may yield; None if that has not been found out."""
+
+    @property
+    def first(self) -> Run:
+        return self._all[int(self.rows[0])]
+
+
 PlaceInQueue = tuple[int, float, int]
 """What decides who is next, the greatest first: whether a job has never run, how far it is behind, minus its slot."""
 
@@ -85,7 +102,8 @@ class Draft:
     """These, and those that it has stopped and started again: none of them yields before the next plan."""
     stopped: dict[tuple[Members, int], Run] = field(default_factory=dict)
     """Runs that this plan stops, by their jobs and type."""
-    _ranked: dict[int, list[tuple[float, deque[Run]]]] = field(default_factory=dict)
+    _ranked: dict[int, list[tuple[float, RunGroup]]] = field(default_factory=dict)
+    _excess: dict[float, Floats] = field(default_factory=dict)
     _returned: dict[int, list[PlaceInQueue]] = field(default_factory=dict)
     """By class: jobs that this plan has stopped, in the order of the queues."""
     _left: dict[int, Floats] = field(default_factory=dict)
@@ -148,8 +166,9 @@ class Draft:
     def standing_of(self, run: Run) -> float:
         """The same for a run; one that pays for no entry is owed nothing and has had its time since it started."""
         entry = self.entry_of[run]
-        if entry != GUEST:
-            return self.standing(entry)
+        return self.standing(entry) if entry != GUEST else self._standing_of_guest(run)
+
+    def _standing_of_guest(self, run: Run) -> float:
         return float(self.given.launched[run.members[0]]) - self.given.time - self.given.round_seconds
 
     @cached_property
@@ -161,12 +180,18 @@ class Draft:
     @property
     def columns(self) -> RunColumns:
         """Everything that runs."""
-        return RunColumns.of(self.entry_of) if self.begun or self.stopped else self._at_first
+        started = {run: self.entry_of[run] for run in self.fresh}
+        return self.ledger.columns(self.stopped.values(), started)
 
-    @cached_property
+    @property
     def _at_first(self) -> RunColumns:
         """Everything that ran before this plan."""
-        return RunColumns.of(self.ledger.entry_of)
+        return self.ledger.columns()
+
+    @cached_property
+    def _runs_at_first(self) -> list[Run]:
+        """The same as runs."""
+        return list(self.ledger.entry_of)
 
     # What changes the plan
 
@@ -278,35 +303,74 @@ class Draft:
 
     # Who may yield
 
-    def ranked(self, kind: int) -> list[tuple[float, deque[Run]]]:
+    def ranked(self, kind: int) -> Iterator[tuple[float, RunGroup]]:
         """Runs on a type that have had their turn, by what they stand at, the lowest first."""
         if kind not in self._ranked:
-            runs = self._by_entry[kind]
-            standings = [(self.standing(entry), found) for entry, found in runs.items() if entry != GUEST]
-            guests = [run for run in runs.get(GUEST, ()) if run in self.entry_of]
-            standings += [(self.standing_of(run), deque([run])) for run in guests]
+            standings = [(self.standing(group.entry), group) for group in self._groups[kind] if group.entry != GUEST]
             self._ranked[kind] = sorted(standings, key=itemgetter(0))
-        return self._ranked[kind]
+        if not self._guests[kind]:
+            return iter(self._ranked[kind])
+        guests = (guest for guest in self._guests[kind] if guest[1].first in self.entry_of)
+        return merge(self._ranked[kind], guests, key=itemgetter(0))
 
     @cached_property
-    def _by_entry(self) -> list[dict[int, deque[Run]]]:
-        """By type and entry: runs that have had their turn."""
-        columns, runs = self._at_first, list(self.ledger.entry_of)
+    def _groups(self) -> list[list[RunGroup]]:
+        """By type: runs that have had their turn, those that pay for the same entry together."""
+        columns = self._at_first
         ready = (self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
-        entries, kinds = columns.entry[ready].tolist(), columns.kind[ready].tolist()
-        found: list[dict[int, deque[Run]]] = [{} for _ in self.free]
-        for at, entry, kind in zip(ready.tolist(), entries, kinds, strict=True):
-            groups = found[kind]
-            if entry not in groups:
-                groups[entry] = deque()
-            groups[entry].append(runs[at])
+        found: list[list[RunGroup]] = [[] for _ in self.free]
+        if len(ready):
+            code = columns.entry[ready] * len(found) + columns.kind[ready]
+            ready = ready[code.argsort(kind="stable")]
+            code = columns.entry[ready] * len(found) + columns.kind[ready]
+            parts = np.split(ready, (code[1:] != code[:-1]).nonzero()[0] + 1)
+            for rows in sorted(parts, key=itemgetter(0)):
+                entry, kind = int(columns.entry[rows[0]]), int(columns.kind[rows[0]])
+                found[kind].append(RunGroup(entry, rows, self._runs_at_first))
         return found
+
+    @cached_property
+    def _guests(self) -> list[list[tuple[float, RunGroup]]]:
+        """By type: runs that pay for no entry, each for itself, the one that started first at the front."""
+        found: list[list[tuple[float, RunGroup]]] = []
+        for groups in self._groups:
+            rows = [row for group in groups if group.entry == GUEST for row in group.rows.tolist()]
+            guests = [RunGroup(GUEST, np.array([row]), self._runs_at_first) for row in rows]
+            found.append(sorted(((self._standing_of_guest(guest.first), guest) for guest in guests), key=itemgetter(0)))
+        return found
+
+    def lasting(self, group: RunGroup, times: float) -> deque[Run]:
+        """Those runs of a group that still run, without those that end within so many times the least patience."""
+        if group.runs is None:
+            columns, rows = self._at_first, group.rows
+            left = self._seconds_left(int(columns.kind[rows[0]]))
+            shortest = np.minimum(left[columns.first[rows]], left[columns.last[rows]])
+            lasting = rows[shortest > times * self._least_patience]
+            group.runs = deque(self._runs_at_first[row] for row in lasting.tolist())
+        while group.runs and not self.still_runs(group.runs[0]):
+            group.runs.popleft()
+        return group.runs
+
+    @cached_property
+    def _least_patience(self) -> float:
+        return float(self.patience.min(initial=np.inf))
+
+    def excess_lag(self, times: float) -> Floats:
+        """By class, the last for "no class": by how much a job is behind by more than so many patiences; or -inf."""
+        if times not in self._excess:
+            ledger, slots = self.ledger, self.ledger.present
+            most = np.full(len(ledger.members) + 1, -np.inf)
+            np.maximum.at(most, ledger.class_of[slots], ledger.lag[slots] - times * self.patience[slots])
+            self._excess[times] = most
+        return self._excess[times]
 
     def movable(self, number: int, times: float) -> list[deque[int]]:
         """Jobs of a class that run, had their turn and are behind by more than so many times their patience.
 
         Those on the same type that pay for the same entry are together, the one that was launched first at the front.
         """
+        if not self.excess_lag(times)[number] > 0:
+            return []
         if (number, times) not in self._movable:
             members = np.array(self.ledger.members[number], dtype=np.intp)
             members = members[self._had_turn[members] & (self.ledger.lag[members] > times * self.patience[members])]
@@ -358,10 +422,11 @@ class Draft:
     def longest_left(self, kind: int) -> deque[Run]:
         """Runs on a type that have had their turn, the one that will take longest first."""
         if kind not in self._longest:
-            runs = [run for run in self.ledger.entry_of if run.type_index == kind and self.has_had_its_turn(run)]
-            left = self._seconds_left(kind)
-            shortest = np.minimum(left[[run.members[0] for run in runs]], left[[run.members[-1] for run in runs]])
-            self._longest[kind] = deque(runs[at] for at in np.argsort(-shortest, kind="stable").tolist())
+            columns, left = self._at_first, self._seconds_left(kind)
+            rows = ((columns.kind == kind) & self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
+            shortest = np.minimum(left[columns.first[rows]], left[columns.last[rows]])
+            rows = rows[np.argsort(-shortest, kind="stable")]
+            self._longest[kind] = deque(self._runs_at_first[row] for row in rows.tolist())
         longest = self._longest[kind]
         while longest and not self.still_runs(longest[0]):
             longest.popleft()

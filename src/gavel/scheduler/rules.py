@@ -71,6 +71,9 @@ def draw_up(ledger: Ledger, given: RoundInput, rules: Rules, prices: Floats | No
 
 # First turns
 
+TOGETHER = 256
+"""So many jobs are looked at before those of classes without a place are left out."""
+
 
 def give_first_turns(draft: Draft, rules: Rules) -> None:
     """Start jobs that have never run, in order of arrival, whatever their class has received before."""
@@ -80,10 +83,22 @@ def give_first_turns(draft: Draft, rules: Rules) -> None:
     room = _room_for_first_turns(draft, rules)
     left = new[np.argsort(draft.given.arrival[new], kind="stable")]
     while len(left) and (any(draft.free) or max(room) > 0):
-        failed = next((at for at, slot in enumerate(left.tolist()) if not _begins(slot, room, draft)), len(left))
-        hopeless = draft.class_of(int(left[failed])) if failed < len(left) else NOBODY
-        left = left[failed + 1 :]
-        left = left[draft.ledger.class_of[left] != hopeless]  # they would not find a place, either
+        hopeless = _first_turns_of(left[:TOGETHER].tolist(), room, draft)
+        left = left[TOGETHER:]
+        if hopeless:
+            left = left[~np.isin(draft.ledger.class_of[left], list(hopeless))]
+
+
+def _first_turns_of(slots: Iterable[int], room: list[int], draft: Draft) -> set[int]:
+    """Start these jobs; returns the classes of those for which there is no place, nor for others of their class."""
+    hopeless: set[int] = set()
+    for slot in slots:
+        number = draft.class_of(slot)
+        if number not in hopeless and not _begins(slot, room, draft):
+            hopeless.add(number)
+            if not any(draft.free) and max(room) <= 0:
+                break
+    return hopeless
 
 
 def never_run(ledger: Ledger, given: RoundInput) -> Ints:
@@ -204,7 +219,7 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
     has_jobs = waits[entries.first] & (alone | waits[entries.second])
     room = np.asarray(draft.free)[entries.kind] > 0
     if not draft.given.mid_round:
-        behind = (excess_lag(draft, rules) > 0)[entries.first]
+        behind = (draft.excess_lag(rules.behind) > 0)[entries.first]
         hopeful &= has_jobs | behind | ~alone
         if not hopeful.any():
             return []
@@ -245,15 +260,6 @@ def classes_that_wait(draft: Draft) -> Bools:
     return waits
 
 
-def excess_lag(draft: Draft, rules: Rules) -> Floats:
-    """By class, the last for "no class": by how much a job of it is further behind than it takes to move; or -inf."""
-    ledger = draft.ledger
-    most = np.full(len(ledger.members) + 1, -np.inf)
-    slots = np.flatnonzero(ledger.class_of != NOBODY)
-    np.maximum.at(most, ledger.class_of[slots], ledger.lag[slots] - rules.behind * draft.patience[slots])
-    return most
-
-
 def weakest_on_type(draft: Draft) -> Floats:
     """By type: the least that a run there stands at which has had its turn; infinite where there is none."""
     return np.array([next((standing for standing, _ in draft.ranked(kind)), np.inf) for kind in range(len(draft.free))])
@@ -263,7 +269,7 @@ def least_patience(draft: Draft) -> Floats:
     """By entry: the least patience of a job that could run for it."""
     ledger, entries = draft.ledger, draft.ledger.entries
     least = np.full(len(ledger.members) + 1, np.inf)
-    slots = np.flatnonzero(ledger.class_of != NOBODY)
+    slots = ledger.present
     np.minimum.at(least, ledger.class_of[slots], draft.patience[slots])
     return np.asarray(np.minimum(least[entries.first], least[entries.second]))
 
@@ -332,12 +338,10 @@ def yielding(kind: int, needed: int, owed: float, members: Members, draft: Draft
         return None
     patience = min(float(draft.patience[slot]) for slot in members)
     able: list[Run] = []
-    for standing, runs in draft.ranked(kind):
+    for standing, group in draft.ranked(kind):
         if owed - standing <= patience:
             break
-        while runs and not draft.still_runs(runs[0]):
-            runs.popleft()
-        for run in runs:
+        for run in draft.lasting(group, rules.ending):
             if _may_yield(run, members, draft) and draft.seconds_left(run) > rules.ending * patience:
                 if run.workers == needed:
                     return [run]  # no fewer would do, and none before it fits as well

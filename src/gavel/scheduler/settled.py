@@ -15,7 +15,7 @@ from gavel.core.problem import Floats, Ints
 from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.rounds import RoundInput, Run
-from gavel.scheduler.rules import Rules, classes_that_wait, excess_lag, least_patience, never_run, standings
+from gavel.scheduler.rules import Rules, classes_that_wait, least_patience, never_run, standings
 
 SURE = 1.0 - 1e-6
 """Leaves room for rounding where a time is worked out."""
@@ -135,9 +135,9 @@ def _until_above(owed: Floats, drift: Floats, lowest: Floats, margin: Floats) ->
 
 def _until_behind(draft: Draft, rules: Rules) -> Floats:
     """By class: seconds until a job of it may be so far behind that it moves."""
-    ledger, excess = draft.ledger, excess_lag(draft, rules)
+    ledger, excess = draft.ledger, draft.excess_lag(rules.behind)
     fastest = np.full(len(excess), -np.inf)
-    slots = np.flatnonzero(ledger.class_of != NOBODY)
+    slots = ledger.present
     np.maximum.at(fastest, ledger.class_of[slots], ledger.drift.pace[slots])
     with np.errstate(divide="ignore", invalid="ignore"):
         until = np.where(fastest > 0, -excess / fastest, np.inf)
