@@ -199,7 +199,7 @@ def _take(members: Members, kind: int, victims: Iterable[Run] | None, draft: Dra
 
 def serve(draft: Draft, rules: Rules) -> int:
     """Start what is owed, the most urgent first; returns how many runs were started."""
-    if draft.given.mid_round and not draft.waiting:
+    if draft.given.mid_round and not (any(draft.free) and draft.waiting):
         return 0
     began = len(draft.begun)
     for entry in challengers(draft, rules):
@@ -418,7 +418,10 @@ def _sooner_on(kind: int, draft: Draft, rules: Rules, prices: Floats | None) -> 
     """Jobs that run and would end much sooner alone on what is idle of a type, and by how many seconds."""
     given = draft.given
     rates, here = given.rates[:, kind], given.rate_here
-    slots = ((rates >= rules.faster * here) & (here > 0) & (given.workers <= draft.free[kind])).nonzero()[0]
+    faster = rates >= rules.faster * here
+    faster &= here > 0
+    slots = faster.nonzero()[0]
+    slots = slots[given.workers[slots] <= draft.free[kind]]
     rates, here = rates[slots], here[slots]
     left = _steps_left(slots, here, draft)
     sooner = left / here - left / rates
