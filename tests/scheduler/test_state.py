@@ -110,6 +110,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
         "class_of",
         "_classes",
         "_present",
+        "_meant",
         "_by_class",
         "_rows",
         "_drift",

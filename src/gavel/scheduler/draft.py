@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
@@ -77,6 +77,9 @@ class RunGroup:
         return self._all[int(self.rows[0])]
 
 
+Rank = tuple[float, int, RunGroup]
+"""What runs stand at, and a number that decides between equals."""
+
 PlaceInQueue = tuple[int, float, int]
 """What decides who is next, the greatest first: whether a job has never run, how far it is behind, minus its slot."""
 
@@ -102,7 +105,11 @@ class Draft:
     """These, and those that it has stopped and started again: none of them yields before the next plan."""
     stopped: dict[tuple[Members, int], Run] = field(default_factory=dict)
     """Runs that this plan stops, by their jobs and type."""
-    _ranked: dict[int, list[tuple[float, RunGroup]]] = field(default_factory=dict)
+    _ranks: dict[int, list[Rank]] = field(default_factory=dict)
+    _rank_of: dict[int, Rank] = field(default_factory=dict)
+    """By entry: where it stands in the ranks of its type."""
+    _outdated: set[int] = field(default_factory=set)
+    """Entries that have other runs than when they were ranked."""
     _excess: dict[float, Floats] = field(default_factory=dict)
     _returned: dict[int, list[PlaceInQueue]] = field(default_factory=dict)
     """By class: jobs that this plan has stopped, in the order of the queues."""
@@ -146,6 +153,13 @@ class Draft:
     def served(self) -> Floats:
         """By slot: seconds received so far."""
         return self.given.served()
+
+    @cached_property
+    def never_run(self) -> Ints:
+        """Slots of jobs that waited before, have never run and are allocated time."""
+        waiting = self.given.waiting
+        new = waiting[self.given.started[waiting] == 0]
+        return np.asarray(new[self.ledger.meant[self.ledger.class_of[new]]])
 
     @property
     def waiting(self) -> int:
@@ -197,11 +211,11 @@ class Draft:
 
     def stop(self, run: Run) -> None:
         """Take a run off its accelerators, and let its jobs wait in line with the others of their class."""
-        self._ranked.clear()
         entry = self.entry_of.pop(run)
         self.free[run.type_index] += run.workers
         if entry != GUEST:
             self.paid[entry] -= 1
+            self._outdated.add(entry)
         for slot in run.members:
             del self.run_of[slot]
             if (number := self.class_of(slot)) != NOBODY:
@@ -215,15 +229,12 @@ class Draft:
             run = Run(members, kind, int(self.given.workers[members[0]]))
             self.fresh[run] = None
         self.begun.add(run)
-        self._ranked.clear()
-        self._seat(run)
-
-    def _seat(self, run: Run) -> None:
         entry = self.entry_of[run] = self.ledger.entry(run)
-        self.free[run.type_index] -= run.workers
+        self.free[kind] -= run.workers
         if entry != GUEST:
             self.paid[entry] += 1
-        for slot in run.members:
+            self._outdated.add(entry)
+        for slot in members:
             self.run_of[slot] = run
 
     # Who waits
@@ -305,13 +316,25 @@ class Draft:
 
     def ranked(self, kind: int) -> Iterator[tuple[float, RunGroup]]:
         """Runs on a type that have had their turn, by what they stand at, the lowest first."""
-        if kind not in self._ranked:
-            standings = [(self.standing(group.entry), group) for group in self._groups[kind] if group.entry != GUEST]
-            self._ranked[kind] = sorted(standings, key=itemgetter(0))
+        if kind not in self._ranks:
+            groups = enumerate(group for group in self._groups[kind] if group.entry != GUEST)
+            ranks = [(self.standing(group.entry), number, group) for number, group in groups]
+            self._rank_of |= {rank[2].entry: rank for rank in ranks}
+            self._ranks[kind] = sorted(ranks, key=itemgetter(0))
+        for entry in self._outdated & self._rank_of.keys():
+            self._rank_again(entry)
+        self._outdated.clear()
         if not self._guests[kind]:
-            return iter(self._ranked[kind])
-        guests = (guest for guest in self._guests[kind] if guest[1].first in self.entry_of)
-        return merge(self._ranked[kind], guests, key=itemgetter(0))
+            return ((standing, group) for standing, _, group in self._ranks[kind])
+        guests = (guest for guest in self._guests[kind] if guest[2].first in self.entry_of)
+        return ((standing, group) for standing, _, group in merge(self._ranks[kind], guests, key=itemgetter(0)))
+
+    def _rank_again(self, entry: int) -> None:
+        _, number, group = old = self._rank_of[entry]
+        ranks = self._ranks[self.ledger.entries.keys[entry][2]]
+        del ranks[bisect_left(ranks, old[:2], key=itemgetter(0, 1))]
+        new = self._rank_of[entry] = self.standing(entry), number, group
+        insort(ranks, new, key=itemgetter(0, 1))
 
     @cached_property
     def _groups(self) -> list[list[RunGroup]]:
@@ -330,13 +353,14 @@ class Draft:
         return found
 
     @cached_property
-    def _guests(self) -> list[list[tuple[float, RunGroup]]]:
+    def _guests(self) -> list[list[Rank]]:
         """By type: runs that pay for no entry, each for itself, the one that started first at the front."""
-        found: list[list[tuple[float, RunGroup]]] = []
+        found: list[list[Rank]] = []
         for groups in self._groups:
             rows = [row for group in groups if group.entry == GUEST for row in group.rows.tolist()]
             guests = [RunGroup(GUEST, np.array([row]), self._runs_at_first) for row in rows]
-            found.append(sorted(((self._standing_of_guest(guest.first), guest) for guest in guests), key=itemgetter(0)))
+            ranks = [(self._standing_of_guest(guest.first), 0, guest) for guest in guests]
+            found.append(sorted(ranks, key=itemgetter(0)))
         return found
 
     def lasting(self, group: RunGroup, times: float) -> deque[Run]:

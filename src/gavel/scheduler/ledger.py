@@ -40,6 +40,7 @@ class Ledger:
     """By slot; NOBODY for slots that are not part of the allocation."""
     _rows: RunRows | None = None
     _present: Ints | None = None
+    _meant: Bools | None = None
     _classes: list[int] | None = None
     _by_class: list[list[int]] | None = None
     _drift: Drift | None = None
@@ -47,7 +48,7 @@ class Ledger:
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         """Take up an allocation: what a class was owed it is still owed."""
-        self._drift = self._by_class = self._classes = self._present = None
+        self._drift = self._by_class = self._classes = self._present = self._meant = None
         self.cover(int(slots.max(initial=-1)) + 1)
         here = slots >= 0
         slots, classes = slots[here], allocation.classes.of_job[here]
@@ -116,6 +117,13 @@ class Ledger:
         if slot >= len(classes) or classes[slot] == NOBODY:
             return GUEST
         return self.entries.index.get((classes[slot], NOBODY, run.type_index), GUEST)
+
+    @property
+    def meant(self) -> Bools:
+        """By class, the last for "no class": whether the allocation gives its jobs any throughput."""
+        if self._meant is None:
+            self._meant = np.append(self.class_rate > 0, False)
+        return self._meant
 
     @property
     def present(self) -> Ints:
@@ -191,7 +199,7 @@ class Ledger:
         return self.entry_of.pop(run)
 
     def _work_out(self) -> Drift:
-        pace = np.append(self.class_rate > 0, False)[self.class_of].astype(float)
+        pace = self.meant[self.class_of].astype(float)
         self._drift = Drift(np.zeros(len(self.entries.keys)), pace)
         columns = self.columns()
         self._drift.begin_alone(self, columns)
@@ -383,9 +391,8 @@ class Drift:
             return
         columns = RunColumns.of(ended)
         np.subtract.at(self.paid, columns.entry[columns.entry != GUEST], 1.0)
-        meant = np.append(ledger.class_rate > 0, False)
-        self.pace[columns.first] = meant[ledger.class_of[columns.first]]
-        self.pace[columns.last] = meant[ledger.class_of[columns.last]]
+        self.pace[columns.first] = ledger.meant[ledger.class_of[columns.first]]
+        self.pace[columns.last] = ledger.meant[ledger.class_of[columns.last]]
 
     def begin_alone(self, ledger: Ledger, columns: RunColumns) -> None:
         """The same for all runs of one job each."""

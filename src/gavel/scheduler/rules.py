@@ -77,7 +77,7 @@ TOGETHER = 256
 
 def give_first_turns(draft: Draft, rules: Rules) -> None:
     """Start jobs that have never run, in order of arrival, whatever their class has received before."""
-    new = never_run(draft.ledger, draft.given)
+    new = draft.never_run
     if not len(new):
         return
     room = _room_for_first_turns(draft, rules)
@@ -99,13 +99,6 @@ def _first_turns_of(slots: Iterable[int], room: list[int], draft: Draft) -> set[
             if not any(draft.free) and max(room) <= 0:
                 break
     return hopeless
-
-
-def never_run(ledger: Ledger, given: RoundInput) -> Ints:
-    """Slots of waiting jobs that have never run and are allocated time."""
-    waiting = given.waiting
-    new = waiting[given.started[waiting] == 0]
-    return np.asarray(new[np.append(ledger.class_rate > 0, False)[ledger.class_of[new]]])
 
 
 def _room_for_first_turns(draft: Draft, rules: Rules) -> list[int]:
@@ -173,7 +166,7 @@ def hold_for_gangs(draft: Draft) -> dict[int, int]:
     held: dict[int, int] = {}
     if not any(draft.free):
         return held
-    new = never_run(draft.ledger, draft.given)
+    new = draft.never_run
     for slot in new[draft.given.workers[new] > 1].tolist():
         if slot not in draft.run_of:
             workers = draft.given.workers[slot]
@@ -238,7 +231,8 @@ def standings(draft: Draft, owed: Floats) -> tuple[RunColumns, Floats]:
     """Everything that runs, and what it stands at."""
     given, columns = draft.given, draft.columns
     since_launch = given.launched[columns.first] - given.time - given.round_seconds
-    standing = np.where(columns.entry == GUEST, since_launch, np.append(owed, 0.0)[columns.entry])
+    paying = owed[columns.entry] if len(owed) else since_launch  # what a guest finds there is not looked at
+    standing = np.where(columns.entry == GUEST, since_launch, paying)
     return columns, standing
 
 

@@ -15,7 +15,7 @@ from gavel.core.problem import Floats, Ints
 from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.rounds import RoundInput, Run
-from gavel.scheduler.rules import Rules, classes_that_wait, least_patience, never_run, standings
+from gavel.scheduler.rules import Rules, classes_that_wait, least_patience, standings
 
 SURE = 1.0 - 1e-6
 """Leaves room for rounding where a time is worked out."""
@@ -56,7 +56,7 @@ class Settled:
 
 def _quiet_seconds(draft: Draft, rules: Rules) -> float:
     """For how long no rule fires, at least."""
-    if len(never_run(draft.ledger, draft.given)) or _grows_with_time(draft, rules):
+    if len(draft.never_run) or _grows_with_time(draft, rules):
         return 0.0
     return min(_until_served(draft, rules), _until_trade(draft, rules))
 
