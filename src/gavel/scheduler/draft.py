@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from heapq import merge
+from itertools import pairwise
 from operator import itemgetter
 from typing import TypeVar
 
@@ -346,7 +347,8 @@ class Draft:
             code = columns.entry[ready] * len(found) + columns.kind[ready]
             ready = ready[code.argsort(kind="stable")]
             code = columns.entry[ready] * len(found) + columns.kind[ready]
-            parts = np.split(ready, (code[1:] != code[:-1]).nonzero()[0] + 1)
+            ends = ((code[1:] != code[:-1]).nonzero()[0] + 1).tolist()
+            parts = [ready[begin:end] for begin, end in pairwise([0, *ends, len(ready)])]
             for rows in sorted(parts, key=itemgetter(0)):
                 entry, kind = int(columns.entry[rows[0]]), int(columns.kind[rows[0]])
                 found[kind].append(RunGroup(entry, rows, self._runs_at_first))
@@ -369,15 +371,24 @@ class Draft:
             columns, rows = self._at_first, group.rows
             left = self._seconds_left(int(columns.kind[rows[0]]))
             shortest = np.minimum(left[columns.first[rows]], left[columns.last[rows]])
-            lasting = rows[shortest > times * self._least_patience]
+            lasting = rows[shortest > times * self._least_of_all]
             group.runs = deque(self._runs_at_first[row] for row in lasting.tolist())
         while group.runs and not self.still_runs(group.runs[0]):
             group.runs.popleft()
         return group.runs
 
     @cached_property
-    def _least_patience(self) -> float:
+    def _least_of_all(self) -> float:
+        """The least patience of any job."""
         return float(self.patience.min(initial=np.inf))
+
+    @cached_property
+    def least_patience(self) -> Floats:
+        """By entry: the least patience of a job that could run for it."""
+        ledger, entries, slots = self.ledger, self.ledger.entries, self.ledger.present
+        least = np.full(len(ledger.members) + 1, np.inf)
+        np.minimum.at(least, ledger.class_of[slots], self.patience[slots])
+        return np.asarray(np.minimum(least[entries.first], least[entries.second]))
 
     def excess_lag(self, times: float) -> Floats:
         """By class, the last for "no class": by how much a job is behind by more than so many patiences; or -inf."""

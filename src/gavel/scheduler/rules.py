@@ -216,7 +216,7 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
         hopeful &= has_jobs | behind | ~alone
         if not hopeful.any():
             return []
-        patience = least_patience(draft)
+        patience = draft.least_patience
         room |= owed - weakest_on_type(draft)[entries.kind] > patience
         lowest = lowest_of_class(draft, owed)
         moves = behind & (owed - lowest[entries.first] > patience)
@@ -257,15 +257,6 @@ def classes_that_wait(draft: Draft) -> Bools:
 def weakest_on_type(draft: Draft) -> Floats:
     """By type: the least that a run there stands at which has had its turn; infinite where there is none."""
     return np.array([next((standing for standing, _ in draft.ranked(kind)), np.inf) for kind in range(len(draft.free))])
-
-
-def least_patience(draft: Draft) -> Floats:
-    """By entry: the least patience of a job that could run for it."""
-    ledger, entries = draft.ledger, draft.ledger.entries
-    least = np.full(len(ledger.members) + 1, np.inf)
-    slots = ledger.present
-    np.minimum.at(least, ledger.class_of[slots], draft.patience[slots])
-    return np.asarray(np.minimum(least[entries.first], least[entries.second]))
 
 
 def advance(entry: int, draft: Draft, rules: Rules) -> bool:
@@ -387,7 +378,7 @@ def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
 
 def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     """Move runs onto idle accelerators where they end much sooner, the largest gain first."""
-    while (best := _best_upgrade(draft, rules, prices)) is not None:
+    while any(draft.free) and (best := _best_upgrade(draft, rules, prices)) is not None:
         run, kind = best
         draft.stop(run)
         draft.start(run.members, kind)
@@ -395,34 +386,30 @@ def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
 
 def _best_upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Run, int] | None:
     """The run that gains most by moving to an idle type, and that type; None if none gains enough."""
-    kinds = [kind for kind, free in enumerate(draft.free) if free]
-    found = [_sooner_on(kind, draft, rules, prices) for kind in kinds]
-    if not any(len(slots) for slots, _ in found):
-        return None
-    slots, sooner = map(np.concatenate, zip(*found, strict=True))
-    where = np.repeat(kinds, [len(slots) for slots, _ in found])
+    slots, kinds, sooner = _sooner_elsewhere(draft, rules, prices)
     for at in np.argsort(-sooner, kind="stable"):
-        run, kind = draft.run_of.get(int(slots[at])), int(where[at])
+        run, kind = draft.run_of.get(int(slots[at])), int(kinds[at])
         if run is not None and run not in draft.begun and len(run.members) == 1 and not _overtakes(run, kind, draft):
             return run, kind
     return None
 
 
-def _sooner_on(kind: int, draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Floats]:
-    """Jobs that run and would end much sooner alone on what is idle of a type, and by how many seconds."""
-    given = draft.given
-    rates, here = given.rates[:, kind], given.rate_here
-    faster = rates >= rules.faster * here
-    faster &= here > 0
-    slots = faster.nonzero()[0]
-    slots = slots[given.workers[slots] <= draft.free[kind]]
-    rates, here = rates[slots], here[slots]
+def _sooner_elsewhere(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Ints, Floats]:
+    """Jobs that run and would end much sooner alone on an idle type: their slots, that type, and seconds gained."""
+    given, free = draft.given, np.asarray(draft.free)
+    faster = rules.faster * given.rate_here <= given.rates.T
+    faster &= given.rate_here > 0
+    faster &= (free > 0)[:, None]
+    kinds, slots = faster.nonzero()
+    if not len(slots):
+        return slots, kinds, np.empty(0)
+    here = given.rate_here[slots]
     left = _steps_left(slots, here, draft)
-    sooner = left / here - left / rates
-    good = sooner > rules.upgrading * draft.restart_seconds[slots]
+    sooner = left / here - left / given.rates[slots, kinds]
+    good = (sooner > rules.upgrading * draft.restart_seconds[slots]) & (given.workers[slots] <= free[kinds])
     if prices is not None:
-        good &= cheapest_types(given.rates[slots], prices)[:, kind]
-    return slots[good], sooner[good]
+        good &= cheapest_types(given.rates[slots], prices)[np.arange(len(slots)), kinds]
+    return slots[good], kinds[good], sooner[good]
 
 
 def _steps_left(slots: Ints, here: Floats, draft: Draft) -> Floats:

@@ -15,7 +15,7 @@ from gavel.core.problem import Floats, Ints
 from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.rounds import RoundInput, Run
-from gavel.scheduler.rules import Rules, classes_that_wait, least_patience, standings
+from gavel.scheduler.rules import Rules, classes_that_wait, standings
 
 SURE = 1.0 - 1e-6
 """Leaves room for rounding where a time is worked out."""
@@ -83,7 +83,7 @@ def _until_served(draft: Draft, rules: Rules) -> float:
     owed = entries.standing(paid, seconds)
     lowest = _Lowest.of(draft, owed, drift)
     kind, first, second = entries.kind[meant], entries.first[meant], entries.second[meant]
-    owed, drift, patience = owed[meant], drift[meant], least_patience(draft)[meant]
+    owed, drift, patience = owed[meant], drift[meant], draft.least_patience[meant]
     on_type = _until_above(owed, drift, lowest.on_type[:, kind], patience)
     of_class = np.minimum(
         _until_above(owed, drift, lowest.of_class[:, first], patience),
