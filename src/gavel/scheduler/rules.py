@@ -32,8 +32,13 @@ class Rules:
     """What the rules can be set to; each can be switched off, which shows what it contributes."""
 
     patience: Patience = field(default_factory=Patience)
-    first_turns: float = 0.25
+    first_turns: float = 0.5
     """The share of a type's accelerators that others give up for first turns; 0: none."""
+    first_wait: float = 1.0
+    """Others give up accelerators for a first turn once a job has waited this many times as long as it takes alone.
+
+    That is at most its patience, and at once where it is not known how long the job takes.
+    """
     holding: bool = True
     """Whether accelerators are kept idle, until the end of a round, for a gang that waits for its first turn."""
     behind: float = 1.0
@@ -82,20 +87,28 @@ def give_first_turns(draft: Draft, rules: Rules) -> None:
         return
     room = _room_for_first_turns(draft, rules)
     left = new[np.argsort(draft.given.arrival[new], kind="stable")]
+    kinds = 2 * draft.ledger.class_of[left] + _has_waited(left, draft, rules)
     while len(left) and (any(draft.free) or max(room) > 0):
-        hopeless = _first_turns_of(left[:TOGETHER].tolist(), room, draft)
-        left = left[TOGETHER:]
-        if hopeless:
-            left = left[~np.isin(draft.ledger.class_of[left], list(hopeless))]
+        hopeless = _first_turns_of(left[:TOGETHER].tolist(), kinds[:TOGETHER].tolist(), room, draft)
+        keep = ~np.isin(kinds[TOGETHER:], list(hopeless))
+        left, kinds = left[TOGETHER:][keep], kinds[TOGETHER:][keep]
 
 
-def _first_turns_of(slots: Iterable[int], room: list[int], draft: Draft) -> set[int]:
-    """Start these jobs; returns the classes of those for which there is no place, nor for others of their class."""
+def _has_waited(slots: Ints, draft: Draft, rules: Rules) -> Bools:
+    """Whether jobs that never ran have waited long enough for others to give up accelerators."""
+    given = draft.given
+    alone = given.steps[slots] / np.maximum(given.rates[slots].max(axis=1), 1e-300)
+    wait = np.minimum(np.where(np.isnan(alone), 0.0, rules.first_wait * alone), draft.patience[slots])
+    return np.asarray(given.time - given.arrival[slots] >= wait)
+
+
+def _first_turns_of(slots: Iterable[int], kinds: Iterable[int], room: list[int], draft: Draft) -> set[int]:
+    """Start these jobs; returns the kinds of job, of class and whether they have waited, that find no place."""
     hopeless: set[int] = set()
-    for slot in slots:
-        number = draft.class_of(slot)
-        if number not in hopeless and not _begins(slot, room, draft):
-            hopeless.add(number)
+    for slot, kind in zip(slots, kinds, strict=True):
+        has_waited = bool(kind % 2)
+        if kind not in hopeless and not _begins(slot, has_waited, room, draft):
+            hopeless |= {kind, kind - has_waited}
             if not any(draft.free) and max(room) <= 0:
                 break
     return hopeless
@@ -113,18 +126,18 @@ def _room_for_first_turns(draft: Draft, rules: Rules) -> list[int]:
     return rooms
 
 
-def _begins(slot: int, room: list[int], draft: Draft) -> bool:
+def _begins(slot: int, has_waited: bool, room: list[int], draft: Draft) -> bool:
     """Whether a job runs now, as another's partner or because it gets its first turn."""
-    return slot in draft.run_of or _first_turn(slot, room, draft)
+    return slot in draft.run_of or _first_turn(slot, has_waited, room, draft)
 
 
-def _first_turn(slot: int, room: list[int], draft: Draft) -> bool:
+def _first_turn(slot: int, has_waited: bool, room: list[int], draft: Draft) -> bool:
     """Start a job on the type where its class is owed most of those that have room for it."""
     workers = int(draft.given.workers[slot])
     for entry in sorted(draft.ledger.entries_of(draft.class_of(slot)), key=draft.standing, reverse=True):
         kind = draft.ledger.entries.keys[entry][2]
         needed = workers - draft.free[kind]
-        if needed > 0 and room[kind] <= 0:
+        if needed > 0 and (room[kind] <= 0 or not has_waited):
             continue
         members = _with_partner(slot, entry, draft)
         if members is not None and _take(members, kind, _yielding_to_first_turn(slot, kind, needed, draft), draft):
