@@ -238,7 +238,7 @@ class Scheduler:
     def _restart_costs(self) -> Floats:
         """By slot."""
         if not self._restarts_in_use:
-            return np.full(len(self.roster.workers), self.settings.restart_seconds)
+            return np.broadcast_to(self.settings.restart_seconds, len(self.roster.workers))
         costs = np.array([self.restart_seconds(template) for template in self.templates])
         return np.asarray(costs[self.roster.profile])
 
@@ -671,16 +671,17 @@ class Scheduler:
             launched=roster.launched,
             arrival=roster.arrival,
             restart=self._restart_costs(),
-            team=self._teams[roster.entity],
+            team=self._teams_of_jobs(),
             round_seconds=self.settings.round_seconds,
             mid_round=mid_round,
         )
 
-    @property
-    def _teams(self) -> Ints:
-        """By entity, the last for jobs without one: its number if its jobs are served in order, else NO_TEAM."""
+    def _teams_of_jobs(self) -> Ints:
+        """By slot: the number of its entity if that serves its jobs in order, else NO_TEAM."""
         ordered = [number if entity.policy == "fifo" else NO_TEAM for number, entity in enumerate(self._tree.values())]
-        return np.array([*ordered, NO_TEAM], dtype=np.intp)
+        if all(number == NO_TEAM for number in ordered):
+            return np.broadcast_to(np.intp(NO_TEAM), len(self.roster.entity))
+        return np.array([*ordered, NO_TEAM], dtype=np.intp)[self.roster.entity]
 
     @property
     def _ready(self) -> Ints:
