@@ -16,7 +16,7 @@ import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.entries import GUEST, NOBODY
-from gavel.scheduler.ledger import Ledger, RunColumns, in_groups
+from gavel.scheduler.ledger import Ledger, RunColumns
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import NO_TEAM, Members, Plan, RoundInput, Run
 
@@ -112,6 +112,8 @@ class Draft:
     _outdated: set[int] = field(default_factory=set)
     """Entries that have other runs than when they were ranked."""
     _excess: dict[float, Floats] = field(default_factory=dict)
+    _classes_that_move: dict[float, list[bool]] = field(default_factory=dict)
+    _queues: dict[int, list[int]] = field(default_factory=dict)
     _returned: dict[int, list[PlaceInQueue]] = field(default_factory=dict)
     """By class: jobs that this plan has stopped, in the order of the queues."""
     _left: dict[int, Floats] = field(default_factory=dict)
@@ -167,10 +169,12 @@ class Draft:
         """How many jobs do not run."""
         return len(self.ledger.run_of) + len(self.given.waiting) - len(self.run_of)
 
-    def idle_jobs(self) -> list[int]:
+    def idle_jobs(self) -> Ints:
         """The slots of those jobs."""
-        jobs = [*self.given.waiting.tolist(), *(slot for run in self.stopped.values() for slot in run.members)]
-        return [slot for slot in jobs if slot not in self.run_of]
+        stopped = [slot for run in self.stopped.values() for slot in run.members]
+        jobs = np.append(self.given.waiting, np.array(stopped, dtype=np.intp)) if stopped else self.given.waiting
+        begun = [slot for run in self.begun for slot in run.members]
+        return jobs[~np.isin(jobs, begun)] if begun else jobs
 
     def standing(self, entry: int) -> float:
         """Seconds for which an entry's missing runs will have been missing at the end of the coming round."""
@@ -246,18 +250,31 @@ class Draft:
     def _place_in_queue(self, slot: int) -> PlaceInQueue:
         return -int(self.given.started[slot]), float(self.ledger.lag[slot]), -slot
 
+    def _queue(self, number: int) -> list[int]:
+        """The jobs of a class that waited before: the one furthest behind is last, then those that never ran."""
+        if number not in self._queues:
+            slots = self.given.waiting[self._class_of_waiting == number]
+            if len(slots) > 1:
+                slots = slots[np.lexsort((-slots, self.ledger.lag[slots], -self.given.started[slots]))]
+            self._queues[number] = slots.tolist()
+        return self._queues[number]
+
     @cached_property
-    def queues(self) -> list[list[int]]:
-        """By class, the jobs that waited before: the one furthest behind is last, and after it those that never ran."""
-        slots, class_of, lag = self.given.waiting, self.ledger.class_of, self.ledger.lag
-        slots = slots[class_of[slots] != NOBODY]
-        if len(slots) > 1:
-            slots = slots[np.lexsort((-slots, lag[slots], -self.given.started[slots]))]
-        return in_groups(slots, class_of[slots], len(self.ledger.members))
+    def _class_of_waiting(self) -> Ints:
+        return self.ledger.class_of[self.given.waiting]
+
+    def classes_that_wait(self) -> Bools:
+        """By class, the last for "no class": whether a job of it waited before and still does."""
+        waits = np.zeros(len(self.ledger.members) + 1, dtype=bool)
+        waits[self._class_of_waiting] = True
+        waits[NOBODY] = False
+        for number in {self.class_of(slot) for run in self.begun for slot in run.members} - {NOBODY}:
+            waits[number] = any(slot not in self.run_of for slot in reversed(self._queue(number)))
+        return waits
 
     def next_in_queue(self, number: int, taken: Sequence[int] = ()) -> int | None:
         """The job of a class that starts next."""
-        queue, run_of = self.queues[number], self.run_of
+        queue, run_of = self._queue(number), self.run_of
         while queue and queue[-1] in run_of:
             queue.pop()
         first = next((slot for slot in reversed(queue) if slot not in taken and slot not in run_of), None)
@@ -404,7 +421,7 @@ class Draft:
 
         Those on the same type that pay for the same entry are together, the one that was launched first at the front.
         """
-        if not self.excess_lag(times)[number] > 0:
+        if not self._has_movable(times)[number]:
             return []
         if (number, times) not in self._movable:
             members = np.array(self.ledger.members[number], dtype=np.intp)
@@ -419,6 +436,17 @@ class Draft:
             while group and not self._still_runs_at(group[0]):
                 group.popleft()
         return self._movable[number, times]
+
+    def _has_movable(self, times: float) -> list[bool]:
+        """By class: whether a job may be movable; false only where none is."""
+        if times not in self._classes_that_move:
+            behind = self.ledger.lag > times * self.patience
+            behind &= self._had_turn
+            behind[self.given.waiting] = False
+            found = np.zeros(len(self.ledger.members) + 1, dtype=bool)
+            found[self.ledger.class_of[behind]] = True
+            self._classes_that_move[times] = found.tolist()
+        return self._classes_that_move[times]
 
     def _still_runs_at(self, slot: int) -> bool:
         return slot in self.run_of and self.still_runs(self.run_of[slot])

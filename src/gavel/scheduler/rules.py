@@ -221,7 +221,7 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
     hopeful = (owed > 0) & (entries.target > 0)
     if not hopeful.any():
         return []
-    waits, alone = classes_that_wait(draft), entries.second == NOBODY
+    waits, alone = draft.classes_that_wait(), entries.second == NOBODY
     has_jobs = waits[entries.first] & (alone | waits[entries.second])
     room = np.asarray(draft.free)[entries.kind] > 0
     if not draft.given.mid_round:
@@ -257,14 +257,6 @@ def lowest_of_class(draft: Draft, owed: Floats) -> Floats:
     np.minimum.at(lowest, class_of[columns.last], standing)
     lowest[NOBODY] = np.inf
     return lowest
-
-
-def classes_that_wait(draft: Draft) -> Bools:
-    """By class, the last for "no class": whether a job of it waits."""
-    waits = np.array([*map(bool, draft.queues), False])
-    for number in waits.nonzero()[0].tolist():
-        waits[number] = draft.next_in_queue(number) is not None
-    return waits
 
 
 def weakest_on_type(draft: Draft) -> Floats:
@@ -387,6 +379,8 @@ def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
             fits = slot not in draft.run_of and int(draft.given.workers[slot]) <= draft.free[kind]
             if fits and _take((slot,), kind, (), draft):
                 again = draft.has_teams  # a job that had to let an earlier one pass may start now
+                if not any(draft.free):
+                    return
 
 
 def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:

@@ -15,7 +15,7 @@ from gavel.core.problem import Floats, Ints
 from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.rounds import RoundInput, Run
-from gavel.scheduler.rules import Rules, classes_that_wait, standings
+from gavel.scheduler.rules import Rules, standings
 
 SURE = 1.0 - 1e-6
 """Leaves room for rounding where a time is worked out."""
@@ -91,7 +91,7 @@ def _until_served(draft: Draft, rules: Rules) -> float:
     )
     at_all = _until_above(owed, drift, np.zeros((2, len(owed))), np.zeros(len(owed)))
     free = np.asarray(draft.free)[kind] > 0
-    waits = classes_that_wait(draft)
+    waits = draft.classes_that_wait()
     waiting = waits[first] | waits[second]
     of_class = np.where(second == NOBODY, np.maximum(of_class, behind[first]), of_class)
     until = np.where(free, np.where(waiting, at_all, of_class), np.maximum(on_type, np.where(waiting, 0.0, of_class)))
