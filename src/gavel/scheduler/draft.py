@@ -114,6 +114,8 @@ class Draft:
     _excess: dict[float, Floats] = field(default_factory=dict)
     _classes_that_move: dict[float, list[bool]] = field(default_factory=dict)
     _queues: dict[int, list[int]] = field(default_factory=dict)
+    _starting: set[int] = field(default_factory=set)
+    """Classes of jobs that this plan starts."""
     _returned: dict[int, list[PlaceInQueue]] = field(default_factory=dict)
     """By class: jobs that this plan has stopped, in the order of the queues."""
     _left: dict[int, Floats] = field(default_factory=dict)
@@ -241,6 +243,7 @@ class Draft:
             self._outdated.add(entry)
         for slot in members:
             self.run_of[slot] = run
+            self._starting.add(self.class_of(slot))
 
     # Who waits
 
@@ -268,7 +271,7 @@ class Draft:
         waits = np.zeros(len(self.ledger.members) + 1, dtype=bool)
         waits[self._class_of_waiting] = True
         waits[NOBODY] = False
-        for number in {self.class_of(slot) for run in self.begun for slot in run.members} - {NOBODY}:
+        for number in self._starting - {NOBODY}:
             waits[number] = any(slot not in self.run_of for slot in reversed(self._queue(number)))
         return waits
 

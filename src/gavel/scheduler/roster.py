@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import numpy as np
 
@@ -93,8 +93,7 @@ class Roster:
 
     def names(self, slots: Ints) -> Sequence[str]:
         """The ids of jobs by slot."""
-        ids = self.ids
-        return tuple(ids[slot] or "" for slot in slots.tolist())
+        return tuple(map(cast("list[str]", self.ids).__getitem__, slots.tolist()))  # slots in use have an id
 
     def add(self, job: JobSpec, time: float, profile: int, entity: int, rates: Floats) -> int:
         """Take in a job and return its slot."""
