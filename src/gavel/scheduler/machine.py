@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import repeat
 
 import numpy as np
@@ -238,7 +239,7 @@ class Scheduler:
     def _restart_costs(self) -> Floats:
         """By slot."""
         if not self._restarts_in_use:
-            return np.broadcast_to(self.settings.restart_seconds, len(self.roster.workers))
+            return _alike(self.settings.restart_seconds, len(self.roster.workers))
         costs = np.array([self.restart_seconds(template) for template in self.templates])
         return np.asarray(costs[self.roster.profile])
 
@@ -680,7 +681,7 @@ class Scheduler:
         """By slot: the number of its entity if that serves its jobs in order, else NO_TEAM."""
         ordered = [number if entity.policy == "fifo" else NO_TEAM for number, entity in enumerate(self._tree.values())]
         if all(number == NO_TEAM for number in ordered):
-            return np.broadcast_to(np.intp(NO_TEAM), len(self.roster.entity))
+            return _nobody(len(self.roster.entity))
         return np.array([*ordered, NO_TEAM], dtype=np.intp)[self.roster.entity]
 
     @property
@@ -767,6 +768,22 @@ class Scheduler:
         rate = problem.isolated_rates[problem.jobs.profile]
         self.roster.isolated_age[slots] += np.divide(done, rate, out=np.zeros(len(slots)), where=rate > 0)
         self.roster.counted[slots] = self.roster.steps[slots]
+
+
+@lru_cache(maxsize=8)
+def _alike(value: float, size: int) -> Floats:
+    """The same value by slot; nothing may be written there."""
+    values = np.full(size, value)
+    values.flags.writeable = False
+    return values
+
+
+@lru_cache(maxsize=8)
+def _nobody(size: int) -> Ints:
+    """NO_TEAM by slot; nothing may be written there."""
+    teams = np.full(size, NO_TEAM, dtype=np.intp)
+    teams.flags.writeable = False
+    return teams
 
 
 def check_invariants(scheduler: Scheduler) -> None:
