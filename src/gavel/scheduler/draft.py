@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from heapq import merge
 from itertools import pairwise
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -22,6 +21,21 @@ from gavel.scheduler.rounds import NO_TEAM, Members, Plan, RoundInput, Run
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+
+
+class once(Generic[Value]):  # noqa: N801 - read like `property`
+    """A property that is worked out when first asked for; unlike functools.cached_property it takes no lock."""
+
+    def __init__(self, work: Callable[[Any], Value]) -> None:
+        self._work = work
+        self.__doc__ = work.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Value:
+        value = instance.__dict__[self._name] = self._work(instance)
+        return value
 
 
 class Overlay(MutableMapping[Key, Value]):
@@ -139,27 +153,27 @@ class Draft:
         """What the draft has come to."""
         return Plan(list(self.stopped.values()), list(self.fresh))
 
-    @cached_property
+    @once
     def restart_seconds(self) -> Floats:
         """By slot: what a restart costs."""
         return self.rule.restart_seconds(self.given)
 
-    @cached_property
+    @once
     def patience(self) -> Floats:
         """By slot."""
         return self.rule.of(self.given)
 
-    @cached_property
+    @once
     def turns(self) -> Floats:
         """By slot."""
         return self.rule.turns(self.given)
 
-    @cached_property
+    @once
     def served(self) -> Floats:
         """By slot: seconds received so far."""
         return self.given.served()
 
-    @cached_property
+    @once
     def never_run(self) -> Ints:
         """Slots of jobs that waited before, have never run and are allocated time."""
         waiting = self.given.waiting
@@ -192,7 +206,7 @@ class Draft:
     def _standing_of_guest(self, run: Run) -> float:
         return float(self.given.launched[run.members[0]]) - self.given.time - self.given.round_seconds
 
-    @cached_property
+    @once
     def _owed(self) -> list[tuple[float, float]]:
         """By entry: credit and target."""
         entries = self.ledger.entries
@@ -209,7 +223,7 @@ class Draft:
         """Everything that ran before this plan."""
         return self.ledger.columns()
 
-    @cached_property
+    @once
     def _runs_at_first(self) -> list[Run]:
         """The same as runs."""
         return list(self.ledger.entry_of)
@@ -262,7 +276,7 @@ class Draft:
             self._queues[number] = slots.tolist()
         return self._queues[number]
 
-    @cached_property
+    @once
     def _class_of_waiting(self) -> Ints:
         return self.ledger.class_of[self.given.waiting]
 
@@ -291,7 +305,7 @@ class Draft:
 
     # Teams that are served in order
 
-    @cached_property
+    @once
     def _teams(self) -> dict[int, list[int]]:
         """By team: its jobs in order."""
         given = self.given
@@ -357,7 +371,7 @@ class Draft:
         new = self._rank_of[entry] = self.standing(entry), number, group
         insort(ranks, new, key=itemgetter(0, 1))
 
-    @cached_property
+    @once
     def _groups(self) -> list[list[RunGroup]]:
         """By type: runs that have had their turn, those that pay for the same entry together."""
         columns = self._at_first
@@ -374,7 +388,7 @@ class Draft:
                 found[kind].append(RunGroup(entry, rows, self._runs_at_first))
         return found
 
-    @cached_property
+    @once
     def _guests(self) -> list[list[Rank]]:
         """By type: runs that pay for no entry, each for itself, the one that started first at the front."""
         found: list[list[Rank]] = []
@@ -397,12 +411,12 @@ class Draft:
             group.runs.popleft()
         return group.runs
 
-    @cached_property
+    @once
     def _least_of_all(self) -> float:
         """The least patience of any job."""
         return float(self.patience.min(initial=np.inf))
 
-    @cached_property
+    @once
     def least_patience(self) -> Floats:
         """By entry: the least patience of a job that could run for it."""
         ledger, entries, slots = self.ledger, self.ledger.entries, self.ledger.present
@@ -463,12 +477,12 @@ class Draft:
         had = self._had_turn_list
         return had[run.members[0]] and had[run.members[-1]]
 
-    @cached_property
+    @once
     def _had_turn(self) -> Bools:
         """By slot."""
         return np.asarray(self.given.time - self.given.launched >= self.turns)
 
-    @cached_property
+    @once
     def _had_turn_list(self) -> list[bool]:
         """The same, for looking up one at a time."""
         had: list[bool] = self._had_turn.tolist()
