@@ -46,6 +46,7 @@ RULES: dict[str, str | Rules] = {
     "nothing: all rules": "credits",
     "starts during a round": "at rounds",
     "first turns that displace": Rules(first_turns=0.0),
+    "waiting before first turns displace": Rules(first_wait=0.0),
     "moves to idle types": Rules(upgrading=0.0),
     "leaving runs alone that are about to end": Rules(ending=0.0),
     "holding accelerators for gangs": Rules(holding=False),

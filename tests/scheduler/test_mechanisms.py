@@ -233,19 +233,19 @@ def test_a_new_job_gets_its_first_turn_however_much_its_class_has_overdrawn() ->
     assert 8 in {run.members[0] for run in decided(mechanism, later)}
 
 
-def test_first_turns_displace_a_quarter_of_a_type_at_once() -> None:
+def test_first_turns_displace_half_of_a_type_at_once() -> None:
     mechanism = adopted(equals(40, accelerators=8))
     given = round_input(np.ones((40, 1)), capacity=[8])
     for _ in range(3):
         runs = decided(mechanism, given)
         stopped = [run for run in given.running if run not in runs]
-        assert len(stopped) == (2 if given.running else 0)
+        assert len(stopped) == (4 if given.running else 0)
         account(mechanism, runs, ROUND_SECONDS)
         given = next_input(given, runs)
 
 
 def test_first_turns_displace_the_runs_that_will_take_longest_and_none_about_to_end() -> None:
-    steps = np.array([9e4, 50.0, 8e4, 1e5])
+    steps = np.array([9e4, 50.0, 8e4, np.nan])
     for left, expected in ((steps, 0), (np.where(steps > 100, 90.0, steps), None)):
         mechanism = adopted(equals(4, accelerators=3))
         given = round_input(np.ones((4, 1)), capacity=[3], waiting=np.arange(3), steps=left)
@@ -254,6 +254,21 @@ def test_first_turns_displace_the_runs_that_will_take_longest_and_none_about_to_
         later = replace(next_input(given, runs), waiting=np.array([3]))
         stopped = {run.members[0] for run in runs}.difference(run.members[0] for run in decided(mechanism, later))
         assert stopped == (set() if expected is None else {expected})
+
+
+@pytest.mark.parametrize(("alone", "rounds"), [(300.0, 1), (1000.0, 3), (1e9, 7)])
+def test_a_first_turn_displaces_once_a_job_has_waited_as_long_as_it_takes_alone(alone: float, rounds: int) -> None:
+    """The wait is the job's patience at most: 2,459 s, which is less than seven rounds."""
+    mechanism = adopted(equals(2))
+    mechanism.ledger.entries.credit[:] = -1e6
+    given = round_input(np.ones((2, 1)), capacity=[1], waiting=np.array([0]), steps=np.array([1e9, alone]))
+    waited = 0
+    while not any(run.members == (1,) for run in given.running):
+        runs = decided(mechanism, given)
+        account(mechanism, runs, ROUND_SECONDS)
+        waited += bool(given.running) and runs[0].members == (0,)
+        given = replace(next_input(given, runs), waiting=np.array([1 - runs[0].members[0]]))
+    assert waited + 1 == rounds
 
 
 def test_accelerators_are_held_for_a_gang_that_waits_for_its_first_turn() -> None:

@@ -143,7 +143,15 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     assert vars(Scheduler(TABLE, Credits(), Settings())).keys() == brought | own | COUNTERS.keys() | between_events
     assert vars(Credits()).keys() == {"ledger", "_prices"} | {"rules", "thrifty", "_settled"}
     ledger = {"entries", "lag", "members", "class_rate", "alone", "entry_of", "run_of"}
-    assert {each.name for each in fields(Ledger)} == ledger | {"class_of", "_classes", "_by_class", "_drift"}
+    assert {each.name for each in fields(Ledger)} == ledger | {
+        "class_of",
+        "_classes",
+        "_present",
+        "_meant",
+        "_by_class",
+        "_rows",
+        "_drift",
+    }
     plain = {"_combos", "_target", "_declined", "_seconds", "_prices"}
     assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty", "_steady", "_index"}
     assert vars(Floor()).keys() == {"_size", "_with_free", "_free", "_closed"} | {"capacity", "free"}

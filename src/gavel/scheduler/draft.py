@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from bisect import insort
+from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from heapq import merge
+from itertools import pairwise
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from gavel.core.problem import Bools, Floats
+from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.entries import GUEST, NOBODY
-from gavel.scheduler.ledger import Ledger, RunColumns, in_groups
+from gavel.scheduler.ledger import Ledger, RunColumns
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import NO_TEAM, Members, Plan, RoundInput, Run
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
+
+
+class once(Generic[Value]):  # noqa: N801 - read like `property`
+    """A property that is worked out when first asked for; unlike functools.cached_property it takes no lock."""
+
+    def __init__(self, work: Callable[[Any], Value]) -> None:
+        self._work = work
+        self.__doc__ = work.__doc__
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> Value:
+        value = instance.__dict__[self._name] = self._work(instance)
+        return value
 
 
 class Overlay(MutableMapping[Key, Value]):
@@ -60,6 +76,25 @@ class Overlay(MutableMapping[Key, Value]):
         return len(self._base) - len(self._gone) + len(self._set)
 
 
+@dataclass(slots=True, eq=False)
+class RunGroup:
+    """Runs on one type that pay for the same entry, or a run that pays for none."""
+
+    entry: int
+    rows: Ints
+    """Their positions among all runs."""
+    _all: list[Run]
+    runs: deque[Run] | None = None
+    """Those that may yield; None if that has not been found out."""
+
+    @property
+    def first(self) -> Run:
+        return self._all[int(self.rows[0])]
+
+
+Rank = tuple[float, int, RunGroup]
+"""What runs stand at, and a number that decides between equals."""
+
 PlaceInQueue = tuple[int, float, int]
 """What decides who is next, the greatest first: whether a job has never run, how far it is behind, minus its slot."""
 
@@ -85,7 +120,16 @@ class Draft:
     """These, and those that it has stopped and started again: none of them yields before the next plan."""
     stopped: dict[tuple[Members, int], Run] = field(default_factory=dict)
     """Runs that this plan stops, by their jobs and type."""
-    _ranked: dict[int, list[tuple[float, deque[Run]]]] = field(default_factory=dict)
+    _ranks: dict[int, list[Rank]] = field(default_factory=dict)
+    _rank_of: dict[int, Rank] = field(default_factory=dict)
+    """By entry: where it stands in the ranks of its type."""
+    _outdated: set[int] = field(default_factory=set)
+    """Entries that have other runs than when they were ranked."""
+    _excess: dict[float, Floats] = field(default_factory=dict)
+    _classes_that_move: dict[float, list[bool]] = field(default_factory=dict)
+    _queues: dict[int, list[int]] = field(default_factory=dict)
+    _starting: set[int] = field(default_factory=set)
+    """Classes of jobs that this plan starts."""
     _returned: dict[int, list[PlaceInQueue]] = field(default_factory=dict)
     """By class: jobs that this plan has stopped, in the order of the queues."""
     _left: dict[int, Floats] = field(default_factory=dict)
@@ -109,35 +153,44 @@ class Draft:
         """What the draft has come to."""
         return Plan(list(self.stopped.values()), list(self.fresh))
 
-    @cached_property
+    @once
     def restart_seconds(self) -> Floats:
         """By slot: what a restart costs."""
         return self.rule.restart_seconds(self.given)
 
-    @cached_property
+    @once
     def patience(self) -> Floats:
         """By slot."""
         return self.rule.of(self.given)
 
-    @cached_property
+    @once
     def turns(self) -> Floats:
         """By slot."""
         return self.rule.turns(self.given)
 
-    @cached_property
+    @once
     def served(self) -> Floats:
         """By slot: seconds received so far."""
         return self.given.served()
+
+    @once
+    def never_run(self) -> Ints:
+        """Slots of jobs that waited before, have never run and are allocated time."""
+        waiting = self.given.waiting
+        new = waiting[self.given.started[waiting] == 0]
+        return np.asarray(new[self.ledger.meant[self.ledger.class_of[new]]])
 
     @property
     def waiting(self) -> int:
         """How many jobs do not run."""
         return len(self.ledger.run_of) + len(self.given.waiting) - len(self.run_of)
 
-    def idle_jobs(self) -> list[int]:
+    def idle_jobs(self) -> Ints:
         """The slots of those jobs."""
-        jobs = [*self.given.waiting.tolist(), *(slot for run in self.stopped.values() for slot in run.members)]
-        return [slot for slot in jobs if slot not in self.run_of]
+        stopped = [slot for run in self.stopped.values() for slot in run.members]
+        jobs = np.append(self.given.waiting, np.array(stopped, dtype=np.intp)) if stopped else self.given.waiting
+        begun = [slot for run in self.begun for slot in run.members]
+        return jobs[~np.isin(jobs, begun)] if begun else jobs
 
     def standing(self, entry: int) -> float:
         """Seconds for which an entry's missing runs will have been missing at the end of the coming round."""
@@ -148,11 +201,12 @@ class Draft:
     def standing_of(self, run: Run) -> float:
         """The same for a run; one that pays for no entry is owed nothing and has had its time since it started."""
         entry = self.entry_of[run]
-        if entry != GUEST:
-            return self.standing(entry)
+        return self.standing(entry) if entry != GUEST else self._standing_of_guest(run)
+
+    def _standing_of_guest(self, run: Run) -> float:
         return float(self.given.launched[run.members[0]]) - self.given.time - self.given.round_seconds
 
-    @cached_property
+    @once
     def _owed(self) -> list[tuple[float, float]]:
         """By entry: credit and target."""
         entries = self.ledger.entries
@@ -161,22 +215,28 @@ class Draft:
     @property
     def columns(self) -> RunColumns:
         """Everything that runs."""
-        return RunColumns.of(self.entry_of) if self.begun or self.stopped else self._at_first
+        started = {run: self.entry_of[run] for run in self.fresh}
+        return self.ledger.columns(self.stopped.values(), started)
 
-    @cached_property
+    @property
     def _at_first(self) -> RunColumns:
         """Everything that ran before this plan."""
-        return RunColumns.of(self.ledger.entry_of)
+        return self.ledger.columns()
+
+    @once
+    def _runs_at_first(self) -> list[Run]:
+        """The same as runs."""
+        return list(self.ledger.entry_of)
 
     # What changes the plan
 
     def stop(self, run: Run) -> None:
         """Take a run off its accelerators, and let its jobs wait in line with the others of their class."""
-        self._ranked.clear()
         entry = self.entry_of.pop(run)
         self.free[run.type_index] += run.workers
         if entry != GUEST:
             self.paid[entry] -= 1
+            self._outdated.add(entry)
         for slot in run.members:
             del self.run_of[slot]
             if (number := self.class_of(slot)) != NOBODY:
@@ -190,16 +250,14 @@ class Draft:
             run = Run(members, kind, int(self.given.workers[members[0]]))
             self.fresh[run] = None
         self.begun.add(run)
-        self._ranked.clear()
-        self._seat(run)
-
-    def _seat(self, run: Run) -> None:
         entry = self.entry_of[run] = self.ledger.entry(run)
-        self.free[run.type_index] -= run.workers
+        self.free[kind] -= run.workers
         if entry != GUEST:
             self.paid[entry] += 1
-        for slot in run.members:
+            self._outdated.add(entry)
+        for slot in members:
             self.run_of[slot] = run
+            self._starting.add(self.class_of(slot))
 
     # Who waits
 
@@ -209,18 +267,31 @@ class Draft:
     def _place_in_queue(self, slot: int) -> PlaceInQueue:
         return -int(self.given.started[slot]), float(self.ledger.lag[slot]), -slot
 
-    @cached_property
-    def queues(self) -> list[list[int]]:
-        """By class, the jobs that waited before: the one furthest behind is last, and after it those that never ran."""
-        slots, class_of, lag = self.given.waiting, self.ledger.class_of, self.ledger.lag
-        slots = slots[class_of[slots] != NOBODY]
-        if len(slots) > 1:
-            slots = slots[np.lexsort((-slots, lag[slots], -self.given.started[slots]))]
-        return in_groups(slots, class_of[slots], len(self.ledger.members))
+    def _queue(self, number: int) -> list[int]:
+        """The jobs of a class that waited before: the one furthest behind is last, then those that never ran."""
+        if number not in self._queues:
+            slots = self.given.waiting[self._class_of_waiting == number]
+            if len(slots) > 1:
+                slots = slots[np.lexsort((-slots, self.ledger.lag[slots], -self.given.started[slots]))]
+            self._queues[number] = slots.tolist()
+        return self._queues[number]
+
+    @once
+    def _class_of_waiting(self) -> Ints:
+        return self.ledger.class_of[self.given.waiting]
+
+    def classes_that_wait(self) -> Bools:
+        """By class, the last for "no class": whether a job of it waited before and still does."""
+        waits = np.zeros(len(self.ledger.members) + 1, dtype=bool)
+        waits[self._class_of_waiting] = True
+        waits[NOBODY] = False
+        for number in self._starting - {NOBODY}:
+            waits[number] = any(slot not in self.run_of for slot in reversed(self._queue(number)))
+        return waits
 
     def next_in_queue(self, number: int, taken: Sequence[int] = ()) -> int | None:
         """The job of a class that starts next."""
-        queue, run_of = self.queues[number], self.run_of
+        queue, run_of = self._queue(number), self.run_of
         while queue and queue[-1] in run_of:
             queue.pop()
         first = next((slot for slot in reversed(queue) if slot not in taken and slot not in run_of), None)
@@ -234,7 +305,7 @@ class Draft:
 
     # Teams that are served in order
 
-    @cached_property
+    @once
     def _teams(self) -> dict[int, list[int]]:
         """By team: its jobs in order."""
         given = self.given
@@ -278,35 +349,97 @@ class Draft:
 
     # Who may yield
 
-    def ranked(self, kind: int) -> list[tuple[float, deque[Run]]]:
+    def ranked(self, kind: int) -> Iterator[tuple[float, RunGroup]]:
         """Runs on a type that have had their turn, by what they stand at, the lowest first."""
-        if kind not in self._ranked:
-            runs = self._by_entry[kind]
-            standings = [(self.standing(entry), found) for entry, found in runs.items() if entry != GUEST]
-            guests = [run for run in runs.get(GUEST, ()) if run in self.entry_of]
-            standings += [(self.standing_of(run), deque([run])) for run in guests]
-            self._ranked[kind] = sorted(standings, key=itemgetter(0))
-        return self._ranked[kind]
+        if kind not in self._ranks:
+            groups = enumerate(group for group in self._groups[kind] if group.entry != GUEST)
+            ranks = [(self.standing(group.entry), number, group) for number, group in groups]
+            self._rank_of |= {rank[2].entry: rank for rank in ranks}
+            self._ranks[kind] = sorted(ranks, key=itemgetter(0))
+        for entry in self._outdated & self._rank_of.keys():
+            self._rank_again(entry)
+        self._outdated.clear()
+        if not self._guests[kind]:
+            return ((standing, group) for standing, _, group in self._ranks[kind])
+        guests = (guest for guest in self._guests[kind] if guest[2].first in self.entry_of)
+        return ((standing, group) for standing, _, group in merge(self._ranks[kind], guests, key=itemgetter(0)))
 
-    @cached_property
-    def _by_entry(self) -> list[dict[int, deque[Run]]]:
-        """By type and entry: runs that have had their turn."""
-        columns, runs = self._at_first, list(self.ledger.entry_of)
+    def _rank_again(self, entry: int) -> None:
+        _, number, group = old = self._rank_of[entry]
+        ranks = self._ranks[self.ledger.entries.keys[entry][2]]
+        del ranks[bisect_left(ranks, old[:2], key=itemgetter(0, 1))]
+        new = self._rank_of[entry] = self.standing(entry), number, group
+        insort(ranks, new, key=itemgetter(0, 1))
+
+    @once
+    def _groups(self) -> list[list[RunGroup]]:
+        """By type: runs that have had their turn, those that pay for the same entry together."""
+        columns = self._at_first
         ready = (self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
-        entries, kinds = columns.entry[ready].tolist(), columns.kind[ready].tolist()
-        found: list[dict[int, deque[Run]]] = [{} for _ in self.free]
-        for at, entry, kind in zip(ready.tolist(), entries, kinds, strict=True):
-            groups = found[kind]
-            if entry not in groups:
-                groups[entry] = deque()
-            groups[entry].append(runs[at])
+        found: list[list[RunGroup]] = [[] for _ in self.free]
+        if len(ready):
+            code = columns.entry[ready] * len(found) + columns.kind[ready]
+            ready = ready[code.argsort(kind="stable")]
+            code = columns.entry[ready] * len(found) + columns.kind[ready]
+            ends = ((code[1:] != code[:-1]).nonzero()[0] + 1).tolist()
+            parts = [ready[begin:end] for begin, end in pairwise([0, *ends, len(ready)])]
+            for rows in sorted(parts, key=itemgetter(0)):
+                entry, kind = int(columns.entry[rows[0]]), int(columns.kind[rows[0]])
+                found[kind].append(RunGroup(entry, rows, self._runs_at_first))
         return found
+
+    @once
+    def _guests(self) -> list[list[Rank]]:
+        """By type: runs that pay for no entry, each for itself, the one that started first at the front."""
+        found: list[list[Rank]] = []
+        for groups in self._groups:
+            rows = [row for group in groups if group.entry == GUEST for row in group.rows.tolist()]
+            guests = [RunGroup(GUEST, np.array([row]), self._runs_at_first) for row in rows]
+            ranks = [(self._standing_of_guest(guest.first), 0, guest) for guest in guests]
+            found.append(sorted(ranks, key=itemgetter(0)))
+        return found
+
+    def lasting(self, group: RunGroup, times: float) -> deque[Run]:
+        """Those runs of a group that still run, without those that end within so many times the least patience."""
+        if group.runs is None:
+            columns, rows = self._at_first, group.rows
+            left = self._seconds_left(int(columns.kind[rows[0]]))
+            shortest = np.minimum(left[columns.first[rows]], left[columns.last[rows]])
+            lasting = rows[shortest > times * self._least_of_all]
+            group.runs = deque(self._runs_at_first[row] for row in lasting.tolist())
+        while group.runs and not self.still_runs(group.runs[0]):
+            group.runs.popleft()
+        return group.runs
+
+    @once
+    def _least_of_all(self) -> float:
+        """The least patience of any job."""
+        return float(self.patience.min(initial=np.inf))
+
+    @once
+    def least_patience(self) -> Floats:
+        """By entry: the least patience of a job that could run for it."""
+        ledger, entries, slots = self.ledger, self.ledger.entries, self.ledger.present
+        least = np.full(len(ledger.members) + 1, np.inf)
+        np.minimum.at(least, ledger.class_of[slots], self.patience[slots])
+        return np.asarray(np.minimum(least[entries.first], least[entries.second]))
+
+    def excess_lag(self, times: float) -> Floats:
+        """By class, the last for "no class": by how much a job is behind by more than so many patiences; or -inf."""
+        if times not in self._excess:
+            ledger, slots = self.ledger, self.ledger.present
+            most = np.full(len(ledger.members) + 1, -np.inf)
+            np.maximum.at(most, ledger.class_of[slots], ledger.lag[slots] - times * self.patience[slots])
+            self._excess[times] = most
+        return self._excess[times]
 
     def movable(self, number: int, times: float) -> list[deque[int]]:
         """Jobs of a class that run, had their turn and are behind by more than so many times their patience.
 
         Those on the same type that pay for the same entry are together, the one that was launched first at the front.
         """
+        if not self._has_movable(times)[number]:
+            return []
         if (number, times) not in self._movable:
             members = np.array(self.ledger.members[number], dtype=np.intp)
             members = members[self._had_turn[members] & (self.ledger.lag[members] > times * self.patience[members])]
@@ -321,6 +454,17 @@ class Draft:
                 group.popleft()
         return self._movable[number, times]
 
+    def _has_movable(self, times: float) -> list[bool]:
+        """By class: whether a job may be movable; false only where none is."""
+        if times not in self._classes_that_move:
+            behind = self.ledger.lag > times * self.patience
+            behind &= self._had_turn
+            behind[self.given.waiting] = False
+            found = np.zeros(len(self.ledger.members) + 1, dtype=bool)
+            found[self.ledger.class_of[behind]] = True
+            self._classes_that_move[times] = found.tolist()
+        return self._classes_that_move[times]
+
     def _still_runs_at(self, slot: int) -> bool:
         return slot in self.run_of and self.still_runs(self.run_of[slot])
 
@@ -333,12 +477,12 @@ class Draft:
         had = self._had_turn_list
         return had[run.members[0]] and had[run.members[-1]]
 
-    @cached_property
+    @once
     def _had_turn(self) -> Bools:
         """By slot."""
         return np.asarray(self.given.time - self.given.launched >= self.turns)
 
-    @cached_property
+    @once
     def _had_turn_list(self) -> list[bool]:
         """The same, for looking up one at a time."""
         had: list[bool] = self._had_turn.tolist()
@@ -358,10 +502,11 @@ class Draft:
     def longest_left(self, kind: int) -> deque[Run]:
         """Runs on a type that have had their turn, the one that will take longest first."""
         if kind not in self._longest:
-            runs = [run for run in self.ledger.entry_of if run.type_index == kind and self.has_had_its_turn(run)]
-            left = self._seconds_left(kind)
-            shortest = np.minimum(left[[run.members[0] for run in runs]], left[[run.members[-1] for run in runs]])
-            self._longest[kind] = deque(runs[at] for at in np.argsort(-shortest, kind="stable").tolist())
+            columns, left = self._at_first, self._seconds_left(kind)
+            rows = ((columns.kind == kind) & self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
+            shortest = np.minimum(left[columns.first[rows]], left[columns.last[rows]])
+            rows = rows[np.argsort(-shortest, kind="stable")]
+            self._longest[kind] = deque(self._runs_at_first[row] for row in rows.tolist())
         longest = self._longest[kind]
         while longest and not self.still_runs(longest[0]):
             longest.popleft()

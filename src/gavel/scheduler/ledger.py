@@ -7,14 +7,14 @@ seconds: an entry earns its target number of runs for every second, and pays one
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.problem import Floats, Ints
+from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.entries import GUEST, NOBODY, Entries, EntryKey
 from gavel.scheduler.rounds import Elapsed, Run
 
@@ -38,6 +38,9 @@ class Ledger:
     """The same runs by slot."""
     class_of: Ints = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     """By slot; NOBODY for slots that are not part of the allocation."""
+    _rows: RunRows | None = None
+    _present: Ints | None = None
+    _meant: Bools | None = None
     _classes: list[int] | None = None
     _by_class: list[list[int]] | None = None
     _drift: Drift | None = None
@@ -45,7 +48,7 @@ class Ledger:
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         """Take up an allocation: what a class was owed it is still owed."""
-        self._drift = self._by_class = self._classes = None
+        self._drift = self._by_class = self._classes = self._present = self._meant = None
         self.cover(int(slots.max(initial=-1)) + 1)
         here = slots >= 0
         slots, classes = slots[here], allocation.classes.of_job[here]
@@ -56,13 +59,15 @@ class Ledger:
         self.class_rate = allocation.class_throughput
         problem = allocation.problem
         self.alone = problem.type_rates[problem.jobs.profile[allocation.classes.first]]
-        columns = RunColumns.of(self.entry_of)
+        columns = self.columns()
         keys, which = columns.keys(self.class_of)
         paying = [keys[at] for at in np.unique(which[columns.entry != GUEST]).tolist()]
         self.entries = Entries.of(allocation, [key for key in paying if key is not None])
         self._carry_over(old, _first_in_groups(before[slots], classes, len(allocation.classes)))
         found = np.array([self.entries.find(key) for key in keys], dtype=np.intp)
-        self.entry_of = dict(zip(self.entry_of, found[which].tolist(), strict=True))
+        entry = found[which]
+        self.entry_of = dict(zip(self.entry_of, entry.tolist(), strict=True))
+        self._run_rows.pay_for(entry)
 
     def cover(self, size: int) -> None:
         """Make room for slots that are new."""
@@ -70,7 +75,7 @@ class Ledger:
         if more > 0:
             self.lag = np.concatenate([self.lag, np.zeros(more)])
             self.class_of = np.concatenate([self.class_of, np.full(more, NOBODY)])
-            self._drift = self._classes = None
+            self._drift = self._classes = self._present = None
 
     def _carry_over(self, old: Entries, was: list[int]) -> None:
         """Entries keep their credit; `was` is each class's number before.
@@ -106,13 +111,46 @@ class Ledger:
         return self._classes
 
     def _lookup(self, run: Run) -> int:
-        return self.entries.find(_key(run, self.classes))
+        if len(run.members) > 1:
+            return self.entries.find(_key(run, self.classes))
+        slot, classes = run.members[0], self.classes
+        if slot >= len(classes) or classes[slot] == NOBODY:
+            return GUEST
+        return self.entries.index.get((classes[slot], NOBODY, run.type_index), GUEST)
+
+    @property
+    def meant(self) -> Bools:
+        """By class, the last for "no class": whether the allocation gives its jobs any throughput."""
+        if self._meant is None:
+            self._meant = np.append(self.class_rate > 0, False)
+        return self._meant
+
+    @property
+    def present(self) -> Ints:
+        """The slots that are part of the allocation."""
+        if self._present is None:
+            self._present = np.flatnonzero(self.class_of != NOBODY)
+        return self._present
+
+    @property
+    def _run_rows(self) -> RunRows:
+        if self._rows is None:
+            self._rows = RunRows.of(self.entry_of)
+        return self._rows
+
+    def columns(self, stopped: Iterable[Run] = (), started: Mapping[Run, int] | None = None) -> RunColumns:
+        """The runs of `entry_of` in its order; without those that are stopped, and then those that are started."""
+        rows = self._run_rows
+        if not stopped and not started:
+            return rows.columns()
+        return rows.columns_without(stopped).followed_by(RunColumns.of(started or {}))
 
     def leave(self, slot: int) -> None:
         """Forget a job."""
         if slot < len(self.class_of) and self.class_of[slot] != NOBODY:
             self.members[self.class_of[slot]].remove(slot)
             self.class_of[slot] = NOBODY
+            self._present = None
             self.lag[slot] = 0.0
             self.classes[slot] = NOBODY
             if self._drift is not None:
@@ -122,34 +160,48 @@ class Ledger:
 
     def account(self, elapsed: Elapsed) -> None:
         """Let time pass for what runs."""
-        for run in elapsed.ended:
-            if run in self.entry_of:  # else one of its jobs has left
-                self._end(run)
-        for run in elapsed.begun:
-            if run not in self.entry_of:
-                self._begin(run)
+        if elapsed.ended:
+            self._end_all([run for run in elapsed.ended if run in self.entry_of])  # of others one job has left
+        if elapsed.begun:
+            self._begin_all([run for run in elapsed.begun if run not in self.entry_of])
         drift = self._drift or self._work_out()
         self.entries.credit[:] += (self.entries.target - drift.paid) * elapsed.seconds
         self.lag += drift.pace * elapsed.seconds
 
-    def _begin(self, run: Run) -> None:
-        self.cover(max(run.members) + 1)
-        self.entry_of[run] = self._lookup(run)
-        self.run_of.update(dict.fromkeys(run.members, run))
+    def _begin_all(self, runs: Sequence[Run]) -> None:
+        self.cover(max((slot for run in runs for slot in run.members), default=-1) + 1)
+        begun = {run: self._lookup(run) for run in runs}
+        self.entry_of |= begun
+        for run, entry in begun.items():
+            for slot in run.members:
+                self.run_of[slot] = run
+            if self._rows is not None:
+                self._rows.begin(run, entry)
         if self._drift is not None:
-            self._drift.begin(self, run)
+            self._drift.begin_all(self, begun)
+
+    def _end_all(self, runs: Sequence[Run]) -> None:
+        ended = {run: self._remove(run) for run in runs}
+        if self._drift is not None:
+            self._drift.end_all(self, ended)
 
     def _end(self, run: Run) -> None:
-        entry = self.entry_of.pop(run)
-        for slot in run.members:
-            del self.run_of[slot]
+        entry = self._remove(run)
         if self._drift is not None:
             self._drift.end(self, run, entry)
 
+    def _remove(self, run: Run) -> int:
+        """Forget a run, and return the entry that it paid for."""
+        for slot in run.members:
+            del self.run_of[slot]
+        if self._rows is not None:
+            self._rows.end(run)
+        return self.entry_of.pop(run)
+
     def _work_out(self) -> Drift:
-        pace = np.append(self.class_rate > 0, False)[self.class_of].astype(float)
+        pace = self.meant[self.class_of].astype(float)
         self._drift = Drift(np.zeros(len(self.entries.keys)), pace)
-        columns = RunColumns.of(self.entry_of)
+        columns = self.columns()
         self._drift.begin_alone(self, columns)
         runs = list(self.entry_of)
         for at in (columns.first != columns.last).nonzero()[0].tolist():
@@ -170,7 +222,7 @@ class Ledger:
 
     def spread(self, values: Floats) -> Floats:
         """By class: the largest less the smallest of its jobs' values; -inf where it has no jobs."""
-        slots = np.flatnonzero(self.class_of != NOBODY)
+        slots = self.present
         most, least = np.full(len(self.members), -np.inf), np.full(len(self.members), np.inf)
         np.maximum.at(most, self.class_of[slots], values[slots])
         np.minimum.at(least, self.class_of[slots], values[slots])
@@ -203,6 +255,21 @@ class RunColumns:
         ]
         return cls(*(np.fromiter(column, dtype=np.intp, count=len(members)) for column in columns))
 
+    def where(self, chosen: Bools) -> RunColumns:
+        """Some of the runs."""
+        return RunColumns(self.entry[chosen], self.first[chosen], self.last[chosen], self.kind[chosen])
+
+    def followed_by(self, others: RunColumns) -> RunColumns:
+        """These runs and then others."""
+        if not len(others.entry):
+            return self
+        return RunColumns(
+            np.concatenate([self.entry, others.entry]),
+            np.concatenate([self.first, others.first]),
+            np.concatenate([self.last, others.last]),
+            np.concatenate([self.kind, others.kind]),
+        )
+
     def keys(self, class_of: Ints) -> tuple[list[EntryKey | None], Ints]:
         """The classes of jobs and the types that occur, and which of these each run has; None for jobs of no class."""
         one, other = class_of[self.first], class_of[self.last]
@@ -215,6 +282,81 @@ class RunColumns:
         pairs, kinds = codes // types, codes % types
         found = zip((pairs // classes).tolist(), (pairs % classes - 1).tolist(), kinds.tolist(), strict=True)
         return [None if code < 0 else key for code, key in zip(codes.tolist(), found, strict=True)], which
+
+
+@dataclass(slots=True, eq=False)
+class RunRows:
+    """The columns of runs that come and go, in the order in which they began.
+
+    Rows of runs that have ended stay until there are many, so that what began or ended since costs little.
+    """
+
+    _row: dict[Run, int]
+    """Of every run that has a row and has not ended, in the order of rows."""
+    _all: RunColumns
+    _alive: Bools
+    """By row: whether its run has not ended."""
+    _dead: int = 0
+    _begun: dict[Run, int] = field(default_factory=dict)
+    """Runs without a row yet, with their entries."""
+    _now: RunColumns | None = None
+
+    @classmethod
+    def of(cls, entry_of: Mapping[Run, int]) -> RunRows:
+        rows = {run: number for number, run in enumerate(entry_of)}
+        return cls(rows, RunColumns.of(entry_of), np.ones(len(rows), dtype=bool))
+
+    def begin(self, run: Run, entry: int) -> None:
+        self._begun[run] = entry
+        self._now = None
+
+    def end(self, run: Run) -> None:
+        self._now = None
+        if self._begun.pop(run, None) is None:
+            self._alive[self._row.pop(run)] = False
+            self._dead += 1
+
+    def pay_for(self, entry: Ints) -> None:
+        """The runs pay for other entries from now on."""
+        now = self.columns()
+        entries = self._all.entry.copy()
+        entries[self._alive] = entry
+        self._all, self._now = replace(self._all, entry=entries), replace(now, entry=entry)
+
+    def columns(self) -> RunColumns:
+        """All that run now."""
+        if self._now is None:
+            self._take_in()
+            if 2 * self._dead > len(self._alive):
+                self._drop_rows()
+            self._now = self._all.where(self._alive) if self._dead else self._all
+        return self._now
+
+    def columns_without(self, runs: Iterable[Run]) -> RunColumns:
+        """All that run now but these."""
+        self.columns()
+        alive = self._alive.copy()
+        alive[[self._row[run] for run in runs]] = False
+        return self._all.where(alive)
+
+    def _take_in(self) -> None:
+        """Give rows to runs that have begun."""
+        if self._begun:
+            size = len(self._alive)
+            self._row |= zip(self._begun, range(size, size + len(self._begun)), strict=True)
+            self._all = self._all.followed_by(RunColumns.of(self._begun))
+            self._alive = np.concatenate([self._alive, np.ones(len(self._begun), dtype=bool)])
+            self._begun.clear()
+
+    def _drop_rows(self) -> None:
+        """Drop the rows of runs that have ended."""
+        self._all = self._all.where(self._alive)
+        self._row = {run: number for number, run in enumerate(self._row)}
+        self._alive, self._dead = np.ones(len(self._row), dtype=bool), 0
+
+
+MANY_RUNS = 8
+"""So many runs are accounted for faster together than one by one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,6 +376,23 @@ class Drift:
             if ledger.is_meant(slot):
                 meant = ledger.class_rate[ledger.class_of[slot]]
                 self.pace[slot] = 1.0 - ledger.speed(run, position, entry) / meant
+
+    def begin_all(self, ledger: Ledger, begun: Mapping[Run, int]) -> None:
+        if len(begun) < MANY_RUNS or any(len(run.members) > 1 for run in begun):
+            for run in begun:
+                self.begin(ledger, run)
+        else:
+            self.begin_alone(ledger, RunColumns.of(begun))
+
+    def end_all(self, ledger: Ledger, ended: Mapping[Run, int]) -> None:
+        if len(ended) < MANY_RUNS:
+            for run, entry in ended.items():
+                self.end(ledger, run, entry)
+            return
+        columns = RunColumns.of(ended)
+        np.subtract.at(self.paid, columns.entry[columns.entry != GUEST], 1.0)
+        self.pace[columns.first] = ledger.meant[ledger.class_of[columns.first]]
+        self.pace[columns.last] = ledger.meant[ledger.class_of[columns.last]]
 
     def begin_alone(self, ledger: Ledger, columns: RunColumns) -> None:
         """The same for all runs of one job each."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import repeat
 from typing import Any
 
@@ -303,7 +304,7 @@ class Scheduler:
     def _restart_costs(self) -> Floats:
         """By slot."""
         if not self._restarts_in_use:
-            return np.full(len(self.roster.workers), self.settings.restart_seconds)
+            return _alike(self.settings.restart_seconds, len(self.roster.workers))
         costs = np.array([self.restart_seconds(template) for template in self.templates])
         return np.asarray(costs[self.roster.profile])
 
@@ -839,16 +840,17 @@ class Scheduler:
             launched=roster.launched,
             arrival=roster.arrival,
             restart=self._restart_costs(),
-            team=self._teams[roster.entity],
+            team=self._teams_of_jobs(),
             round_seconds=self.settings.round_seconds,
             mid_round=mid_round,
         )
 
-    @property
-    def _teams(self) -> Ints:
-        """By entity, the last for jobs without one: its number if its jobs are served in order, else NO_TEAM."""
+    def _teams_of_jobs(self) -> Ints:
+        """By slot: the number of its entity if that serves its jobs in order, else NO_TEAM."""
         ordered = [number if entity.policy == "fifo" else NO_TEAM for number, entity in enumerate(self._tree.values())]
-        return np.array([*ordered, NO_TEAM], dtype=np.intp)
+        if all(number == NO_TEAM for number in ordered):
+            return _nobody(len(self.roster.entity))
+        return np.array([*ordered, NO_TEAM], dtype=np.intp)[self.roster.entity]
 
     @property
     def _ready(self) -> Ints:
@@ -957,6 +959,22 @@ _EFFECTS: dict[type, Callable[[Scheduler, Any], None]] = {
     Slept: Scheduler._slept,  # noqa: SLF001
 }
 """What each kind of fact changes."""
+
+
+@lru_cache(maxsize=8)
+def _alike(value: float, size: int) -> Floats:
+    """The same value by slot; nothing may be written there."""
+    values = np.full(size, value)
+    values.flags.writeable = False
+    return values
+
+
+@lru_cache(maxsize=8)
+def _nobody(size: int) -> Ints:
+    """NO_TEAM by slot; nothing may be written there."""
+    teams = np.full(size, NO_TEAM, dtype=np.intp)
+    teams.flags.writeable = False
+    return teams
 
 
 def check_invariants(scheduler: Scheduler) -> None:

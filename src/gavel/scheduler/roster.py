@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any, cast, get_type_hints
 
 import numpy as np
 
@@ -51,8 +51,10 @@ class Roster:
     """Seconds by slot and type."""
     _active: Ints | None = None
     _rate_here: Floats | None = None
-    _receiving: Ints | None = None
-    """Where `received` grows while nobody starts or stops."""
+    _receiving: Floats | None = None
+    """By slot and type: 1 where `received` grows, else 0."""
+    _scratch: Floats | None = None
+    """As large as `received`; its contents mean nothing."""
 
     def __len__(self) -> int:
         return len(self.slot_of)
@@ -83,14 +85,15 @@ class Roster:
 
     def steps_at(self, time: float) -> Floats:
         """By slot: steps left at a time since which no job may have said anything, if they are as fast as believed."""
-        made = np.maximum(time - self.heard, 0.0)
+        made = time - self.heard
+        np.maximum(made, 0.0, out=made)
         made *= self.rate_here
-        return np.maximum(self.steps - made, 0.0)
+        np.subtract(self.steps, made, out=made)
+        return np.maximum(made, 0.0, out=made)
 
     def names(self, slots: Ints) -> Sequence[str]:
         """The ids of jobs by slot."""
-        ids = self.ids
-        return tuple(ids[slot] or "" for slot in slots.tolist())
+        return tuple(map(cast("list[str]", self.ids).__getitem__, slots.tolist()))  # slots in use have an id
 
     def add(self, job: JobSpec, time: float, profile: int, entity: int, rates: Floats) -> int:
         """Take in a job and return its slot."""
@@ -113,32 +116,36 @@ class Roster:
 
     def starts(self, slots: Iterable[int], kind: int) -> None:
         """These jobs run on a type from now on."""
-        rate_here = self.rate_here
+        rate_here, receiving = self.rate_here, self._receiving
         for slot in slots:
             self.running_on[slot] = kind + 1
             rate_here[slot] = self.rates[slot, kind]
-        self._receiving = None
+            if receiving is not None:
+                receiving[slot, kind] = 1.0
 
     def stops(self, slots: Iterable[int]) -> None:
         """These jobs no longer run."""
-        rate_here = self.rate_here
+        rate_here, receiving = self.rate_here, self._receiving
         for slot in slots:
             self.running_on[slot] = 0
             rate_here[slot] = 0.0
-        self._receiving = None
+            if receiving is not None:
+                receiving[slot] = 0.0
 
     def receive(self, seconds: float) -> None:
         """Everyone who runs has received so much more."""
-        if self._receiving is None:
+        if self._receiving is None or self._scratch is None:
             slots = self.running_on.nonzero()[0]
-            self._receiving = slots * self.types + self.running_on[slots] - 1
-        self.received.reshape(-1)[self._receiving] += seconds
+            self._scratch, self._receiving = np.empty_like(self.received), np.zeros_like(self.received)
+            self._receiving[slots, self.running_on[slots] - 1] = 1.0
+        np.multiply(self._receiving, seconds, out=self._scratch)
+        self.received += self._scratch
 
     def add_type(self) -> None:
         """One more type, on which nobody has been yet."""
         before, empty = (len(self.ids), self.types), np.zeros((len(self.ids), 1))
-        self.rates = np.hstack([self.rates.reshape(before), empty])
-        self.received = np.hstack([self.received.reshape(before), empty])
+        self.rates = np.asfortranarray(np.hstack([self.rates.reshape(before), empty]))
+        self.received = np.asfortranarray(np.hstack([self.received.reshape(before), empty]))
         self.types += 1
         self._receiving = None
 
@@ -166,22 +173,23 @@ class Roster:
         for job, slot in state.slots.items():
             roster.ids[slot] = job
         for name, values in read_items(_columns(), state.columns, "a roster").items():
-            column = np.zeros((state.size, *values.shape[1:]), dtype=values.dtype)
+            column = np.zeros((state.size, *values.shape[1:]), dtype=values.dtype, order="F")
             column[slots] = values
             setattr(roster, name, column)
         return roster
 
     def _grow(self) -> None:
         size = len(self.ids)
-        more = max(size, 64)
+        more = max(size // 4, 64)
         self.ids += [None] * more
         self.spare += range(size + more - 1, size - 1, -1)
         for name in _columns():
             old = getattr(self, name)
-            new = np.zeros((size + more, self.types) if old.ndim == 2 else size + more, dtype=old.dtype)
+            shape = (size + more, self.types) if old.ndim == 2 else size + more
+            new = np.zeros(shape, dtype=old.dtype, order="F")  # rules look at all jobs on one type
             new[:size] = old.reshape(new[:size].shape)
             setattr(self, name, new)
-        self._rate_here = None
+        self._rate_here = self._receiving = None
 
 
 @dataclass(frozen=True, slots=True)

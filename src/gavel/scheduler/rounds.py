@@ -208,7 +208,7 @@ def cheapest_types(rates: Floats, prices: Floats) -> Bools:
 def offers(
     given: RoundInput,
     free: Sequence[int],
-    jobs: Iterable[int],
+    jobs: Iterable[int] | Ints,
     prices: Floats | None = None,
     *,
     by_speed: bool = True,
@@ -221,7 +221,7 @@ def offers(
     open_types = [kind for kind, count in enumerate(free) if count > 0]
     if not open_types:
         return []
-    slots = np.fromiter(jobs, dtype=np.intp)
+    slots = jobs if isinstance(jobs, np.ndarray) else np.fromiter(jobs, dtype=np.intp)
     if not len(slots):
         return []
     rates = given.rates[slots]
@@ -232,4 +232,4 @@ def offers(
         fitting &= cheapest_types(rates, prices)
     job, kind = np.nonzero(fitting)
     order = np.lexsort((slots[job], -(relative[job, kind] if by_speed else np.asarray(free)[kind])))
-    return [(int(slots[job[at]]), int(kind[at])) for at in order]
+    return list(zip(slots[job[order]].tolist(), kind[order].tolist(), strict=True))

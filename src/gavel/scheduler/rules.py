@@ -32,8 +32,13 @@ class Rules:
     """What the rules can be set to; each can be switched off, which shows what it contributes."""
 
     patience: Patience = field(default_factory=Patience)
-    first_turns: float = 0.25
+    first_turns: float = 0.5
     """The share of a type's accelerators that others give up for first turns; 0: none."""
+    first_wait: float = 1.0
+    """Others give up accelerators for a first turn once a job has waited this many times as long as it takes alone.
+
+    That is at most its patience, and at once where it is not known how long the job takes.
+    """
     holding: bool = True
     """Whether accelerators are kept idle, until the end of a round, for a gang that waits for its first turn."""
     behind: float = 1.0
@@ -71,26 +76,42 @@ def draw_up(ledger: Ledger, given: RoundInput, rules: Rules, prices: Floats | No
 
 # First turns
 
+TOGETHER = 256
+"""So many jobs are looked at before those of classes without a place are left out."""
+
 
 def give_first_turns(draft: Draft, rules: Rules) -> None:
     """Start jobs that have never run, in order of arrival, whatever their class has received before."""
-    new = never_run(draft.ledger, draft.given)
+    new = draft.never_run
     if not len(new):
         return
     room = _room_for_first_turns(draft, rules)
     left = new[np.argsort(draft.given.arrival[new], kind="stable")]
+    kinds = 2 * draft.ledger.class_of[left] + _has_waited(left, draft, rules)
     while len(left) and (any(draft.free) or max(room) > 0):
-        failed = next((at for at, slot in enumerate(left.tolist()) if not _begins(slot, room, draft)), len(left))
-        hopeless = draft.class_of(int(left[failed])) if failed < len(left) else NOBODY
-        left = left[failed + 1 :]
-        left = left[draft.ledger.class_of[left] != hopeless]  # they would not find a place, either
+        hopeless = _first_turns_of(left[:TOGETHER].tolist(), kinds[:TOGETHER].tolist(), room, draft)
+        keep = ~np.isin(kinds[TOGETHER:], list(hopeless))
+        left, kinds = left[TOGETHER:][keep], kinds[TOGETHER:][keep]
 
 
-def never_run(ledger: Ledger, given: RoundInput) -> Ints:
-    """Slots of waiting jobs that have never run and are allocated time."""
-    waiting = given.waiting
-    new = waiting[given.started[waiting] == 0]
-    return np.asarray(new[np.append(ledger.class_rate > 0, False)[ledger.class_of[new]]])
+def _has_waited(slots: Ints, draft: Draft, rules: Rules) -> Bools:
+    """Whether jobs that never ran have waited long enough for others to give up accelerators."""
+    given = draft.given
+    alone = given.steps[slots] / np.maximum(given.rates[slots].max(axis=1), 1e-300)
+    wait = np.minimum(np.where(np.isnan(alone), 0.0, rules.first_wait * alone), draft.patience[slots])
+    return np.asarray(given.time - given.arrival[slots] >= wait)
+
+
+def _first_turns_of(slots: Iterable[int], kinds: Iterable[int], room: list[int], draft: Draft) -> set[int]:
+    """Start these jobs; returns the kinds of job, of class and whether they have waited, that find no place."""
+    hopeless: set[int] = set()
+    for slot, kind in zip(slots, kinds, strict=True):
+        has_waited = bool(kind % 2)
+        if kind not in hopeless and not _begins(slot, has_waited, room, draft):
+            hopeless |= {kind, kind - has_waited}
+            if not any(draft.free) and max(room) <= 0:
+                break
+    return hopeless
 
 
 def _room_for_first_turns(draft: Draft, rules: Rules) -> list[int]:
@@ -105,18 +126,18 @@ def _room_for_first_turns(draft: Draft, rules: Rules) -> list[int]:
     return rooms
 
 
-def _begins(slot: int, room: list[int], draft: Draft) -> bool:
+def _begins(slot: int, has_waited: bool, room: list[int], draft: Draft) -> bool:
     """Whether a job runs now, as another's partner or because it gets its first turn."""
-    return slot in draft.run_of or _first_turn(slot, room, draft)
+    return slot in draft.run_of or _first_turn(slot, has_waited, room, draft)
 
 
-def _first_turn(slot: int, room: list[int], draft: Draft) -> bool:
+def _first_turn(slot: int, has_waited: bool, room: list[int], draft: Draft) -> bool:
     """Start a job on the type where its class is owed most of those that have room for it."""
     workers = int(draft.given.workers[slot])
     for entry in sorted(draft.ledger.entries_of(draft.class_of(slot)), key=draft.standing, reverse=True):
         kind = draft.ledger.entries.keys[entry][2]
         needed = workers - draft.free[kind]
-        if needed > 0 and room[kind] <= 0:
+        if needed > 0 and (room[kind] <= 0 or not has_waited):
             continue
         members = _with_partner(slot, entry, draft)
         if members is not None and _take(members, kind, _yielding_to_first_turn(slot, kind, needed, draft), draft):
@@ -158,7 +179,7 @@ def hold_for_gangs(draft: Draft) -> dict[int, int]:
     held: dict[int, int] = {}
     if not any(draft.free):
         return held
-    new = never_run(draft.ledger, draft.given)
+    new = draft.never_run
     for slot in new[draft.given.workers[new] > 1].tolist():
         if slot not in draft.run_of:
             workers = draft.given.workers[slot]
@@ -184,7 +205,7 @@ def _take(members: Members, kind: int, victims: Iterable[Run] | None, draft: Dra
 
 def serve(draft: Draft, rules: Rules) -> int:
     """Start what is owed, the most urgent first; returns how many runs were started."""
-    if draft.given.mid_round and not draft.waiting:
+    if draft.given.mid_round and not (any(draft.free) and draft.waiting):
         return 0
     began = len(draft.begun)
     for entry in challengers(draft, rules):
@@ -200,15 +221,15 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
     hopeful = (owed > 0) & (entries.target > 0)
     if not hopeful.any():
         return []
-    waits, alone = classes_that_wait(draft), entries.second == NOBODY
+    waits, alone = draft.classes_that_wait(), entries.second == NOBODY
     has_jobs = waits[entries.first] & (alone | waits[entries.second])
     room = np.asarray(draft.free)[entries.kind] > 0
     if not draft.given.mid_round:
-        behind = (excess_lag(draft, rules) > 0)[entries.first]
+        behind = (draft.excess_lag(rules.behind) > 0)[entries.first]
         hopeful &= has_jobs | behind | ~alone
         if not hopeful.any():
             return []
-        patience = least_patience(draft)
+        patience = draft.least_patience
         room |= owed - weakest_on_type(draft)[entries.kind] > patience
         lowest = lowest_of_class(draft, owed)
         moves = behind & (owed - lowest[entries.first] > patience)
@@ -223,7 +244,8 @@ def standings(draft: Draft, owed: Floats) -> tuple[RunColumns, Floats]:
     """Everything that runs, and what it stands at."""
     given, columns = draft.given, draft.columns
     since_launch = given.launched[columns.first] - given.time - given.round_seconds
-    standing = np.where(columns.entry == GUEST, since_launch, np.append(owed, 0.0)[columns.entry])
+    paying = owed[columns.entry] if len(owed) else since_launch  # what a guest finds there is not looked at
+    standing = np.where(columns.entry == GUEST, since_launch, paying)
     return columns, standing
 
 
@@ -237,35 +259,9 @@ def lowest_of_class(draft: Draft, owed: Floats) -> Floats:
     return lowest
 
 
-def classes_that_wait(draft: Draft) -> Bools:
-    """By class, the last for "no class": whether a job of it waits."""
-    waits = np.array([*map(bool, draft.queues), False])
-    for number in waits.nonzero()[0].tolist():
-        waits[number] = draft.next_in_queue(number) is not None
-    return waits
-
-
-def excess_lag(draft: Draft, rules: Rules) -> Floats:
-    """By class, the last for "no class": by how much a job of it is further behind than it takes to move; or -inf."""
-    ledger = draft.ledger
-    most = np.full(len(ledger.members) + 1, -np.inf)
-    slots = np.flatnonzero(ledger.class_of != NOBODY)
-    np.maximum.at(most, ledger.class_of[slots], ledger.lag[slots] - rules.behind * draft.patience[slots])
-    return most
-
-
 def weakest_on_type(draft: Draft) -> Floats:
     """By type: the least that a run there stands at which has had its turn; infinite where there is none."""
     return np.array([next((standing for standing, _ in draft.ranked(kind)), np.inf) for kind in range(len(draft.free))])
-
-
-def least_patience(draft: Draft) -> Floats:
-    """By entry: the least patience of a job that could run for it."""
-    ledger, entries = draft.ledger, draft.ledger.entries
-    least = np.full(len(ledger.members) + 1, np.inf)
-    slots = np.flatnonzero(ledger.class_of != NOBODY)
-    np.minimum.at(least, ledger.class_of[slots], draft.patience[slots])
-    return np.asarray(np.minimum(least[entries.first], least[entries.second]))
 
 
 def advance(entry: int, draft: Draft, rules: Rules) -> bool:
@@ -332,12 +328,10 @@ def yielding(kind: int, needed: int, owed: float, members: Members, draft: Draft
         return None
     patience = min(float(draft.patience[slot]) for slot in members)
     able: list[Run] = []
-    for standing, runs in draft.ranked(kind):
+    for standing, group in draft.ranked(kind):
         if owed - standing <= patience:
             break
-        while runs and not draft.still_runs(runs[0]):
-            runs.popleft()
-        for run in runs:
+        for run in draft.lasting(group, rules.ending):
             if _may_yield(run, members, draft) and draft.seconds_left(run) > rules.ending * patience:
                 if run.workers == needed:
                     return [run]  # no fewer would do, and none before it fits as well
@@ -385,11 +379,13 @@ def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
             fits = slot not in draft.run_of and int(draft.given.workers[slot]) <= draft.free[kind]
             if fits and _take((slot,), kind, (), draft):
                 again = draft.has_teams  # a job that had to let an earlier one pass may start now
+                if not any(draft.free):
+                    return
 
 
 def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     """Move runs onto idle accelerators where they end much sooner, the largest gain first."""
-    while (best := _best_upgrade(draft, rules, prices)) is not None:
+    while any(draft.free) and (best := _best_upgrade(draft, rules, prices)) is not None:
         run, kind = best
         draft.stop(run)
         draft.start(run.members, kind)
@@ -397,31 +393,30 @@ def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
 
 def _best_upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Run, int] | None:
     """The run that gains most by moving to an idle type, and that type; None if none gains enough."""
-    kinds = [kind for kind, free in enumerate(draft.free) if free]
-    found = [_sooner_on(kind, draft, rules, prices) for kind in kinds]
-    if not any(len(slots) for slots, _ in found):
-        return None
-    slots, sooner = map(np.concatenate, zip(*found, strict=True))
-    where = np.repeat(kinds, [len(slots) for slots, _ in found])
+    slots, kinds, sooner = _sooner_elsewhere(draft, rules, prices)
     for at in np.argsort(-sooner, kind="stable"):
-        run, kind = draft.run_of.get(int(slots[at])), int(where[at])
+        run, kind = draft.run_of.get(int(slots[at])), int(kinds[at])
         if run is not None and run not in draft.begun and len(run.members) == 1 and not _overtakes(run, kind, draft):
             return run, kind
     return None
 
 
-def _sooner_on(kind: int, draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Floats]:
-    """Jobs that run and would end much sooner alone on what is idle of a type, and by how many seconds."""
-    given = draft.given
-    rates, here = given.rates[:, kind], given.rate_here
-    slots = ((rates >= rules.faster * here) & (here > 0) & (given.workers <= draft.free[kind])).nonzero()[0]
-    rates, here = rates[slots], here[slots]
+def _sooner_elsewhere(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Ints, Floats]:
+    """Jobs that run and would end much sooner alone on an idle type: their slots, that type, and seconds gained."""
+    given, free = draft.given, np.asarray(draft.free)
+    faster = rules.faster * given.rate_here <= given.rates.T
+    faster &= given.rate_here > 0
+    faster &= (free > 0)[:, None]
+    kinds, slots = faster.nonzero()
+    if not len(slots):
+        return slots, kinds, np.empty(0)
+    here = given.rate_here[slots]
     left = _steps_left(slots, here, draft)
-    sooner = left / here - left / rates
-    good = sooner > rules.upgrading * draft.restart_seconds[slots]
+    sooner = left / here - left / given.rates[slots, kinds]
+    good = (sooner > rules.upgrading * draft.restart_seconds[slots]) & (given.workers[slots] <= free[kinds])
     if prices is not None:
-        good &= cheapest_types(given.rates[slots], prices)[:, kind]
-    return slots[good], sooner[good]
+        good &= cheapest_types(given.rates[slots], prices)[np.arange(len(slots)), kinds]
+    return slots[good], kinds[good], sooner[good]
 
 
 def _steps_left(slots: Ints, here: Floats, draft: Draft) -> Floats:

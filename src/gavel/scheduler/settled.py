@@ -15,7 +15,7 @@ from gavel.core.problem import Floats, Ints
 from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.rounds import RoundInput, Run
-from gavel.scheduler.rules import Rules, classes_that_wait, excess_lag, least_patience, never_run, standings
+from gavel.scheduler.rules import Rules, standings
 
 SURE = 1.0 - 1e-6
 """Leaves room for rounding where a time is worked out."""
@@ -56,7 +56,7 @@ class Settled:
 
 def _quiet_seconds(draft: Draft, rules: Rules) -> float:
     """For how long no rule fires, at least."""
-    if len(never_run(draft.ledger, draft.given)) or _grows_with_time(draft, rules):
+    if len(draft.never_run) or _grows_with_time(draft, rules):
         return 0.0
     return min(_until_served(draft, rules), _until_trade(draft, rules))
 
@@ -83,7 +83,7 @@ def _until_served(draft: Draft, rules: Rules) -> float:
     owed = entries.standing(paid, seconds)
     lowest = _Lowest.of(draft, owed, drift)
     kind, first, second = entries.kind[meant], entries.first[meant], entries.second[meant]
-    owed, drift, patience = owed[meant], drift[meant], least_patience(draft)[meant]
+    owed, drift, patience = owed[meant], drift[meant], draft.least_patience[meant]
     on_type = _until_above(owed, drift, lowest.on_type[:, kind], patience)
     of_class = np.minimum(
         _until_above(owed, drift, lowest.of_class[:, first], patience),
@@ -91,7 +91,7 @@ def _until_served(draft: Draft, rules: Rules) -> float:
     )
     at_all = _until_above(owed, drift, np.zeros((2, len(owed))), np.zeros(len(owed)))
     free = np.asarray(draft.free)[kind] > 0
-    waits = classes_that_wait(draft)
+    waits = draft.classes_that_wait()
     waiting = waits[first] | waits[second]
     of_class = np.where(second == NOBODY, np.maximum(of_class, behind[first]), of_class)
     until = np.where(free, np.where(waiting, at_all, of_class), np.maximum(on_type, np.where(waiting, 0.0, of_class)))
@@ -135,9 +135,9 @@ def _until_above(owed: Floats, drift: Floats, lowest: Floats, margin: Floats) ->
 
 def _until_behind(draft: Draft, rules: Rules) -> Floats:
     """By class: seconds until a job of it may be so far behind that it moves."""
-    ledger, excess = draft.ledger, excess_lag(draft, rules)
+    ledger, excess = draft.ledger, draft.excess_lag(rules.behind)
     fastest = np.full(len(excess), -np.inf)
-    slots = np.flatnonzero(ledger.class_of != NOBODY)
+    slots = ledger.present
     np.maximum.at(fastest, ledger.class_of[slots], ledger.drift.pace[slots])
     with np.errstate(divide="ignore", invalid="ignore"):
         until = np.where(fastest > 0, -excess / fastest, np.inf)
