@@ -13,7 +13,6 @@ from gavel.runtime.fleet import FleetSettings
 
 Action = Callable[[VirtualFleet], None]
 Script = tuple[tuple[float, Action], ...]
-RESNET = "ResNet-18 (batch size 32)"
 
 
 @dataclass(frozen=True)
@@ -220,8 +219,8 @@ SCENARIOS: dict[str, Scenario] = {
     "gang of which a rank crashes": Scenario(((0.0, submits("x", 60.0, workers=2)), (3.0, fails("x")))),
     "pair": Scenario(
         (
-            (0.0, submits("x", 40.0, template="A3C (bs=4)")),
-            (0.0, submits("y", 60.0, template="A3C (bs=4)")),
+            (0.0, submits("x", 40.0, template="ResNet-18 (batch size 16)")),
+            (0.0, submits("y", 60.0, template="ResNet-18 (batch size 16)")),
             (4.0, fails("y")),
         ),
         agents=(("a", "v100", 1),),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from safety import Checker
-from virtual_agent import Agent, Connection
+from virtual_agent import Agent, Connection, Process, Task
 
 from gavel.core.errors import InputError
 from gavel.core.events import AllocationReady, JobCancelled, Solve
@@ -264,7 +264,7 @@ class Leader:
                 fleet.draining(agent)
 
     def acknowledge(self, connection: Connection, number: int, ended: TaskEnded) -> None:
-        self.world.checker.acknowledges(ended)
+        self.world.checker.acknowledges(connection.agent, ended)
         connection.send(Ack(number))
 
 
@@ -303,6 +303,8 @@ class VirtualFleet:
         self.checker = Checker(self)
         self.disk: dict[str, float] = {}
         """What is saved of each job."""
+        self.gangs: dict[tuple[str, int], float] = {}
+        """By job and attempt: how far the first rank is."""
         self.agents: dict[str, Agent] = {}
         self.leader: Leader | None = None
         self.former: list[Leader] = []
@@ -328,6 +330,11 @@ class VirtualFleet:
     @property
     def engine(self) -> Engine | None:
         return None if self.leader is None else self.leader.engine
+
+    @property
+    def leaders(self) -> list[Leader]:
+        """The present scheduler, and those that were replaced."""
+        return [*([self.leader] if self.leader else []), *self.former]
 
     @property
     def fleet(self) -> Fleet:
@@ -375,6 +382,17 @@ class VirtualFleet:
     def rate(kind: str) -> float:
         return RATES[kind]
 
+    def gang_steps(self, task: Task, process: Process) -> float:
+        """The steps of a rank a moment later: the first rank advances while all are there, and takes the others along."""
+        start = task.start
+        if process.rank:
+            return max(self.gangs.get(task.key, 0.0), process.steps)
+        there = (agent.tasks.get(task.key) for agent in self.agents.values())
+        if start.workers == 1 or sum(len(part.processes) for part in there if part) == start.workers:
+            process.steps += self.step_seconds * self.rate(start.type) * (0.7 if start.beside else 1.0)
+        self.gangs[task.key] = process.steps
+        return process.steps
+
     def save(self, job: str, steps: float) -> None:
         self.disk[job] = steps
         self.checker.saved(job)
@@ -415,9 +433,7 @@ class VirtualFleet:
         old.frozen = True
         old.journal._writer.lock.release()  # noqa: SLF001 - as a database does with a session that it lost
         for connection in old.connections:
-            agent = connection.agent
-            agent.connection = None
-            agent.stale.append(connection)
+            connection.cut()
         self.former.append(old)
         self.leader, self.back_at, self.thaw_at = None, self.now + back_after, self.now + seconds
 
@@ -450,7 +466,7 @@ class VirtualFleet:
             self.boot()
         for agent in list(self.agents.values()):
             agent.step()
-        for leader in [*self.former, *([self.leader] if self.leader else [])]:
+        for leader in self.leaders:
             if leader.frozen and self.now >= self.thaw_at:
                 leader.frozen = False
             if not leader.frozen and not leader.dead:
