@@ -30,7 +30,7 @@ class Campaign:
     """One seed."""
 
     def __init__(self, folder: Path, seed: int) -> None:
-        self.random = rng = random.Random(seed)  # noqa: S311 - no secret
+        self.random = rng = random.Random(seed)
         self.world = world = VirtualFleet(
             folder,
             seed,
@@ -84,7 +84,9 @@ class Campaign:
         self.world.stand_still(self.random.uniform(1.0, 8.0))
 
     def fail_journal(self) -> None:
-        self.world.journal_fails += [self.random.choice(["before", "after", ""]) for _ in range(self.random.randint(1, 12))]
+        self.world.journal_fails += [
+            self.random.choice(["before", "after", ""]) for _ in range(self.random.randint(1, 12))
+        ]
 
     def break_connection(self) -> None:
         self.agent().lose_connection(self.random.choice([0.0, 1.0, 4.0, 12.0]))

@@ -140,9 +140,7 @@ SCENARIOS: dict[str, Scenario] = {
     "more jobs than accelerators": Scenario(
         (*TWO, (0.5, submits("z", 40.0))), agents=(("a", "v100", 1), ("b", "k80", 1))
     ),
-    "cancel a queued job": Scenario(
-        (*TWO, (0.0, submits("z", 10.0)), (2.0, cancels("z"))), outcomes={"z": EITHER}
-    ),
+    "cancel a queued job": Scenario((*TWO, (0.0, submits("z", 10.0)), (2.0, cancels("z"))), outcomes={"z": EITHER}),
     "cancel a running job": Scenario((*TWO, (3.0, cancels("y"))), outcomes={"y": EITHER}),
     "cancel that crosses a crash": Scenario(
         (*TWO, (3.0, fails("y")), (3.0, cancels("y"))), outcomes={"y": {"cancelled"}}
@@ -176,7 +174,8 @@ SCENARIOS: dict[str, Scenario] = {
         (*TWO, (2.0, to("b", lambda agent: agent.drain())), (5.0, to("b", lambda agent: agent.die())))
     ),
     "clock an hour forward": Scenario(
-        (*LONG, (3.0, restarts(clock=3600.0, round_seconds=1.0)), (3.0, beneath("x", lambda agent: agent.hang(16.0)))), world=LONG_LEASES
+        (*LONG, (3.0, restarts(clock=3600.0, round_seconds=1.0)), (3.0, beneath("x", lambda agent: agent.hang(16.0)))),
+        world=LONG_LEASES,
     ),
     "clock an hour back": Scenario(
         (*LONG, (3.0, restarts(clock=-3600.0)), (3.0, beneath("x", lambda agent: agent.hang(16.0)))), world=LONG_LEASES
@@ -244,9 +243,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "scheduler that stands still": Scenario((*TWO, (2.0, lambda world: world.stand_still(5.0)))),
     "kept states in between": Scenario((*TWO, (2.0, restarts())), world={"facts_between_states": 4}),
-    "agents that join later": Scenario(
-        (*TWO, (4.0, lambda world: void(world.add_agent("a", "v100", 1)))), agents=()
-    ),
+    "agents that join later": Scenario((*TWO, (4.0, lambda world: void(world.add_agent("a", "v100", 1)))), agents=()),
     "scheduler away for longer than leases last": Scenario((*LONG, (3.0, restarts(12.0))), world=LONG_LEASES),
     "orders that arrive late": Scenario(
         (

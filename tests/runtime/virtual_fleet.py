@@ -21,7 +21,8 @@ from virtual_agent import Agent, Connection, Process, Task
 from gavel.core.errors import InputError
 from gavel.core.events import AllocationReady, JobCancelled, Solve
 from gavel.core.jobs import JobRequest
-from gavel.journal import leader, queries
+from gavel.journal import leader as leading
+from gavel.journal import queries
 from gavel.journal.database import sqlite_url
 from gavel.journal.errors import LeadershipLostError, TemporaryJournalError
 from gavel.journal.store import Journal
@@ -62,14 +63,14 @@ WALL = 1_000_000.0
 """What the wall clock shows when virtual time is 0."""
 
 
-class Crash(BaseException):  # noqa: N818 - no error: the end of a process
+class Crash(BaseException):
     """The scheduler's process ends here."""
 
 
 @contextmanager
 def shared_connections() -> Iterator[None]:
     """Have journals in one place use the same SQLAlchemy engines, which remember the statements that they compiled."""
-    places = [(leader, "writer_engine"), (queries, "reader_engine")]
+    places = [(leading, "writer_engine"), (queries, "reader_engine")]
     before = [getattr(module, name) for module, name in places]
     for (module, name), make in zip(places, before, strict=True):
         setattr(module, name, cache(make))
@@ -145,7 +146,7 @@ class Leader:
         world = self.world
         wall, monotonic = lambda: WALL + world.now + world.wall_offset, lambda: 77.0 + world.now
         clock = SteadyClock(not_before=self.journal.last_time, wall=wall, monotonic=monotonic)
-        world.checker.head_before = self.journal._head  # noqa: SLF001 - to put it back
+        world.checker.head_before = self.journal._head
         self.engine = build_engine(
             world.settings, self.journal, clock=clock, facts_between_states=world.facts_between_states
         )
@@ -179,13 +180,13 @@ class Leader:
 
     def step(self) -> None:
         world = self.world
-        for connection in list(self.connections):
-            self.listen(connection)
         if world.now - self.ticked_at > 1.0 + world.step_seconds:
             self.fleet.excuse(world.now - self.ticked_at - world.step_seconds)
         self.ticked_at = world.now
         world.point("tick")
         self.fleet.tick()
+        for connection in list(self.connections):
+            self.listen(connection)
         if self.wake_at is not None and self.wake_at <= self.engine.clock():
             self.wake_at = None
             world.point("round due")
@@ -220,7 +221,8 @@ class Leader:
                 self.write_at = self.world.now + RETRY_SECONDS
                 return False
         self.batch = None
-        self.world.checker.decided(self.engine)
+        if self is self.world.leader:
+            self.world.checker.decided(self.engine)
         self.engine.perform(batch)
         self.world.point("performed")
         if self.engine.state_due:
@@ -298,7 +300,7 @@ class VirtualFleet:
     wall_offset: float = 0.0
 
     def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)  # noqa: S311 - no secret
+        self.random = random.Random(self.seed)
         self.settings = ServeSettings(folder=self.folder, round_seconds=self.round_seconds, fleet=SETTINGS)
         self.checker = Checker(self)
         self.disk: dict[str, float] = {}
@@ -383,7 +385,7 @@ class VirtualFleet:
         return RATES[kind]
 
     def gang_steps(self, task: Task, process: Process) -> float:
-        """The steps of a rank a moment later: the first rank advances while all are there, and takes the others along."""
+        """The steps of a rank a moment later: the first advances while all are there, and takes the others along."""
         start = task.start
         if process.rank:
             return max(self.gangs.get(task.key, 0.0), process.steps)
@@ -431,7 +433,7 @@ class VirtualFleet:
         if old is None or old.frozen:
             return
         old.frozen = True
-        old.journal._writer.lock.release()  # noqa: SLF001 - as a database does with a session that it lost
+        old.journal._writer.lock.release()
         for connection in old.connections:
             connection.cut()
         self.former.append(old)
