@@ -212,8 +212,8 @@ def play(folder: Path, seed: int) -> Counter[str]:
     """Play one seed in an empty folder."""
     try:
         return Campaign(folder, seed).play()
-    except AssertionError as error:
-        raise AssertionError(f"seed {seed}: {error}") from error
+    except Exception as error:
+        raise AssertionError(f"seed {seed}: {error!r}") from error
 
 
 def main() -> None:

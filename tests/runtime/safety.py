@@ -1,8 +1,8 @@
-"""The safety properties of the live system, checked from outside while it runs: what is in the journal is the measure.
+"""The safety properties of the live system, checked from outside while it runs, by what is in the journal.
 
-1 no two attempts of a job with processes at once; 2 no accelerator held by two combos; 3 nothing acknowledged or started
-before it is in the journal; 4 a finished job stays finished; 5 steps go back only to a checkpoint; 6 recovery from any
-prefix gives the state that existed then.
+1 no two attempts of a job have processes at once; 2 no accelerator is held by two combos; 3 nothing is acknowledged or
+started before it is in the journal; 4 a finished job stays finished; 5 steps go back only to a checkpoint; 6 recovery
+from any prefix gives the state that existed then.
 """
 
 from __future__ import annotations

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from fault_campaign import Campaign, play
-from fault_fixtures import Folders, fresh_folder
+from fault_fixtures import Folders
 from hypothesis import settings as hypothesis_settings
 from virtual_fleet import VirtualFleet
 
 from gavel.runtime.facts import AgentLost
-
-assert fresh_folder
 
 BROAD_FAULTS = 10_000
 """Survived in the broad profile, doubled messages aside."""
@@ -31,7 +30,7 @@ def test_everything_stays_safe_and_completes_whatever_happens_together(seed: int
 
 @pytest.mark.skipif("not broad()", reason="a campaign: pytest --hypothesis-profile=broad")
 def test_ten_thousand_faults_break_no_safety_property(
-    fresh_folder: Folders, record_property: pytest.RecordProperty
+    fresh_folder: Folders, record_property: Callable[[str, object], None]
 ) -> None:
     faults: Counter[str] = Counter()
     seed = FIRST_BROAD_SEED

@@ -128,7 +128,9 @@ class Leader:
 
     def __init__(self, world: VirtualFleet) -> None:
         self.world = world
-        self.journal = WatchedJournal.open(sqlite_url(world.settings.folder / "journal.sqlite"), holder="virtual")
+        journal = WatchedJournal.open(sqlite_url(world.settings.folder / "journal.sqlite"), holder="virtual")
+        assert isinstance(journal, WatchedJournal)
+        self.journal = journal
         self.journal.world = world
         self.term = self.journal.term
         self.connections: list[Connection] = []
