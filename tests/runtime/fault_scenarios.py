@@ -216,6 +216,12 @@ SCENARIOS: dict[str, Scenario] = {
         ((0.0, submits("x", 60.0, workers=2)), (3.0, to("b", lambda agent: agent.hang(6.0)))), world=LONG_LEASES
     ),
     "gang of which a rank crashes": Scenario(((0.0, submits("x", 60.0, workers=2)), (3.0, fails("x")))),
+    "gang of which a rank leaves unasked": Scenario(
+        (
+            (0.0, submits("x", 60.0, workers=2)),
+            (3.0, to("b", lambda agent: [agent.ask_to_leave(task, at_once=False) for task in agent.tasks.values()])),
+        )
+    ),
     "pair": Scenario(
         (
             (0.0, submits("x", 40.0, template="ResNet-18 (batch size 16)")),
