@@ -180,6 +180,15 @@ SCENARIOS: dict[str, Scenario] = {
     "clock an hour back": Scenario(
         (*LONG, (3.0, restarts(clock=-3600.0)), (3.0, beneath("x", lambda agent: agent.hang(16.0)))), world=LONG_LEASES
     ),
+    "clock set while the scheduler runs": Scenario(
+        (
+            *LONG,
+            (3.0, beneath("x", lambda agent: agent.hang(16.0))),
+            (4.0, lambda world: setattr(world, "wall_offset", 3600.0)),
+            (9.0, lambda world: setattr(world, "wall_offset", -3600.0)),
+        ),
+        world=LONG_LEASES,
+    ),
     "agent restarted": Scenario((*TWO, (2.0, to("b", lambda agent: agent.die(1.0))))),
     "agent away for a moment": Scenario((*TWO, (2.0, to("b", lambda agent: agent.lose_connection(1.0))))),
     "agent switched off": Scenario((*TWO, (2.0, to("b", lambda agent: agent.vanish())))),
