@@ -435,7 +435,7 @@ class VirtualFleet:
         if old is None or old.frozen:
             return
         old.frozen = True
-        old.journal._writer.lock.release()
+        old.journal._writer.lock.release(None)
         for connection in old.connections:
             connection.cut()
         self.former.append(old)
