@@ -6,7 +6,8 @@ import asyncio
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import groupby
 from pathlib import Path
 
 import grpc
@@ -21,6 +22,7 @@ from gavel.policies.mechanisms import mechanism_for
 from gavel.policies.registry import allocate, find_policy
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
+from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.jobs import JobState
 from gavel.runtime.local import EMULATED_PROGRAM, local_cluster
@@ -29,6 +31,7 @@ from gavel.runtime.views import JobView, job_view
 from gavel.scheduler.machine import Settings
 from gavel.scheduler.patience import Patience
 from gavel.sim.simulate import simulate
+from gavel.sim.starts import StartCosts, measured_starts
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
 from gavel.workload.trace import Trace, TraceJob
@@ -37,8 +40,8 @@ CLUSTER = {"v100": 2, "p100": 4, "k80": 6}
 """A quarter of the paper's 8, 16 and 24: more processes would wait for each other's start on a small machine."""
 ROUND_SECONDS = 360.0
 """Of the trace."""
-START_SECONDS = 0.5
-"""What it takes to stop a process at a checkpoint and to start another one here, as the simulator is told."""
+START_SECONDS = 0.3
+"""What it takes to stop a process at a checkpoint and to start another one here, until that is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +103,23 @@ STATIC = Trial(
 
 
 @dataclass(frozen=True, slots=True)
+class Live:
+    """What a live run measured, in seconds of the trace."""
+
+    seconds: list[float]
+    """Completion times."""
+    starts: StartCosts
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """Completion times by contender, live and simulated."""
 
     trial: Trial
     live: list[list[float]]
     simulated: list[list[float]]
+    starts: list[StartCosts] = field(default_factory=list)
+    """By contender: what starts cost live, and so in simulation."""
 
     @property
     def hours(self) -> list[tuple[float, float]]:
@@ -156,7 +170,13 @@ def measure(study: Study, scope: Scope) -> Measured:
 def _run(trial: Trial, plan: Plan) -> Outcome:
     trace = _trace(builtin_table(), plan, static=trial.static)
     live = asyncio.run(_side_by_side(trial, trace, plan))
-    return Outcome(trial, live, [_simulated(trace, plan, contender) for contender in trial.contenders])
+    sides = zip(trial.contenders, live, strict=True)
+    return Outcome(
+        trial,
+        live=[each.seconds for each in live],
+        simulated=[_simulated(trace, plan, contender, each.starts) for contender, each in sides],
+        starts=[each.starts for each in live],
+    )
 
 
 def _trace(table: ThroughputTable, plan: Plan, *, static: bool) -> Trace:
@@ -170,25 +190,26 @@ def _trace(table: ThroughputTable, plan: Plan, *, static: bool) -> Trace:
         rate = float(table.rates([(template, 1)], ["v100"])[0, 0, 0])
         seconds = 1800.0 * 4.0 ** float(rng.uniform())
         arrival = 0.0 if static else float(arrivals[number] - arrivals[0])
-        jobs.append(TraceJob(f"job{number}", template, 1, max(round(seconds * rate), 1), arrival=arrival))
+        name = str(number + 1)  # as the live system will call it: Gandiva's random pairs depend on names
+        jobs.append(TraceJob(name, template, 1, max(round(seconds * rate), 1), arrival=arrival))
     return Trace.of(jobs)
 
 
-async def _side_by_side(trial: Trial, trace: Trace, plan: Plan) -> list[list[float]]:
+async def _side_by_side(trial: Trial, trace: Trace, plan: Plan) -> list[Live]:
     """Both contenders, on a cluster each: most of the time everyone waits.
 
     Processes start where rounds begin; half a round apart, those of one do not keep the others waiting.
     """
 
-    async def later(number: int, contender: Contender) -> list[float]:
+    async def later(number: int, contender: Contender) -> Live:
         await asyncio.sleep(number / len(trial.contenders) * ROUND_SECONDS / plan.time_scale)
         return await _live(trace, plan, contender)
 
     return await asyncio.gather(*(later(number, contender) for number, contender in enumerate(trial.contenders)))
 
 
-async def _live(trace: Trace, plan: Plan, contender: Contender) -> list[float]:
-    """Completion times in seconds of the trace."""
+async def _live(trace: Trace, plan: Plan, contender: Contender) -> Live:
+    facts: list[Fact] = []
     settings = ServeSettings(
         policy=contender.policy,
         agnostic=contender.agnostic,
@@ -203,9 +224,11 @@ async def _live(trace: Trace, plan: Plan, contender: Contender) -> list[float]:
         program = Path(name) / "program.py"
         program.write_text(EMULATED_PROGRAM)
         async with local_cluster(settings, servers, Path(name), time_scale=plan.time_scale) as running:
+            running.engine.witnesses.append(facts.extend)
             ids = await _submit(running, trace, plan, program)
             views = await _all_over(running, ids, plan)
-    return [(view.record.changed - view.record.submitted) * plan.time_scale for view in views]
+    starts = measured_starts(facts, builtin_table().faster(plan.time_scale)).times(plan.time_scale)
+    return Live([(view.record.changed - view.record.submitted) * plan.time_scale for view in views], starts)
 
 
 def _compressed(patience: Patience, time_scale: float) -> Patience:
@@ -215,17 +238,20 @@ def _compressed(patience: Patience, time_scale: float) -> Patience:
 
 
 async def _submit(running: Running, trace: Trace, plan: Plan, program: Path) -> list[str]:
-    """Every job at its time."""
+    """Every job at its time, and those of one moment in one call: a round would begin with the first of them."""
     clock = asyncio.get_running_loop()
     began = clock.time()
     ids: list[str] = []
     async with grpc.aio.insecure_channel(running.address) as channel:
         submit = GavelStub(channel).Submit  # type: ignore[no-untyped-call]
-        for job in trace.jobs:
-            await asyncio.sleep(max(began + job.arrival / plan.time_scale - clock.time(), 0.0))
+        for arrival, jobs in groupby(trace.jobs, key=lambda job: job.arrival):
+            await asyncio.sleep(max(began + arrival / plan.time_scale - clock.time(), 0.0))
             command = [sys.executable, str(program)]
-            request = pb.JobRequest(name=job.id, template=job.template, command=command, steps=job.steps, retries=2)
-            ids += (await submit(pb.SubmitRequest(jobs=[request]))).ids
+            requests = [
+                pb.JobRequest(name=job.id, template=job.template, command=command, steps=job.steps, retries=2)
+                for job in jobs
+            ]
+            ids += (await submit(pb.SubmitRequest(jobs=requests))).ids
     return ids
 
 
@@ -243,16 +269,17 @@ async def _all_over(running: Running, ids: list[str], plan: Plan) -> list[JobVie
     return views
 
 
-def _simulated(trace: Trace, plan: Plan, contender: Contender) -> list[float]:
-    cost = START_SECONDS * plan.time_scale
+def _simulated(trace: Trace, plan: Plan, contender: Contender, starts: StartCosts) -> list[float]:
+    """Completion times in seconds, with starts as expensive as they were live."""
+    policy, believed = find_policy(contender.policy), START_SECONDS * plan.time_scale
     outcome = simulate(
         trace,
         parse_cluster(",".join(f"{kind}={count}" for kind, count in CLUSTER.items())),
         builtin_table(),
         lambda problem: allocate(problem, contender.policy, heterogeneity_agnostic=contender.agnostic),
-        mechanism_for(find_policy(contender.policy), agnostic=contender.agnostic),
-        Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing, restart_seconds=cost),
-        restart_seconds=cost,
+        mechanism_for(policy, agnostic=contender.agnostic),
+        Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing, restart_seconds=believed),
+        starts=starts,
     )
     return [outcome.jobs[job.id].seconds for job in trace.jobs]
 
