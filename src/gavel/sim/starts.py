@@ -48,7 +48,8 @@ def measured_starts(facts: Iterable[object], table: ThroughputTable) -> StartCos
     """What starts cost a live system, from its facts and the true rates of its jobs.
 
     Restarts are measured one by one. First starts follow from jobs that ran alone on one type without a restart: they
-    held it for their steps, their start and their end. Templates without a measurement get the mean of all.
+    held it for their steps, their start and their end; where there were none, they are taken to cost what restarts do.
+    Templates without a measurement get the mean of all.
     """
     jobs: dict[str, JobSpec] = {}
     shared: set[str] = set()
@@ -69,7 +70,7 @@ def measured_starts(facts: Iterable[object], table: ThroughputTable) -> StartCos
             case _:
                 pass
     return StartCosts(
-        first_seconds=_mean(first),
+        first_seconds=_mean(first or restart),
         restart_seconds=_mean(restart),
         first_of={template: fmean(costs) for template, costs in first.items()},
         restart_of={template: fmean(costs) for template, costs in restart.items()},
