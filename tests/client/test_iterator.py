@@ -204,6 +204,16 @@ def test_a_renewed_lease_lets_it_go_on(job: FakeAgent, training: Training) -> No
     assert not steps.done
 
 
+def test_the_first_steps_are_reported_before_the_usual_time(
+    job: FakeAgent, training: Training, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gavel.client.link.PROGRESS_SECONDS", 100 * PATIENCE)
+    batches = iter(training(itertools.count()))
+    for _ in range(4):
+        next(batches)
+    assert job.expect("progress")["measured_steps"] > 0
+
+
 def test_the_lease_of_the_environment_holds_until_another_comes(
     training: Training, monkeypatch: pytest.MonkeyPatch, job: FakeAgent
 ) -> None:

@@ -494,6 +494,15 @@ def test_a_cost_that_differs_by_much_makes_the_next_round_ask_for_an_allocation(
     assert isinstance(machine.handle(RoundDue(360.0))[0], Solve) is asks
 
 
+def test_a_mechanism_that_does_not_weigh_restarts_keeps_its_accounts_when_they_cost_other_than_believed() -> None:
+    machine = Scheduler(builtin_table(), Priorities(), Settings(weigh_restarts=False))
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 1)))
+    machine.handle(JobSubmitted(0.0, job("j0")))
+    settle(machine, RoundDue(0.0))
+    machine.handle(RestartMeasured(10.0, "j0", 40.0))
+    assert machine.handle(RoundDue(360.0)) == [Renew(720.0), WakeAt(720.0)]
+
+
 def test_a_restart_that_cannot_be_or_of_a_job_that_is_gone_is_ignored() -> None:
     machine = busy(1, 0)
     for name, seconds in (("nobody", 40.0), ("j0", -1.0), ("j0", float("nan")), ("j0", float("inf"))):

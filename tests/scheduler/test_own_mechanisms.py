@@ -12,7 +12,14 @@ import numpy as np
 import pytest
 
 from gavel.core.errors import GavelError, InputError
-from gavel.policies.mechanisms import check_mechanism, kind_of, mechanism_for, starts_mid_round, trouble_of
+from gavel.policies.mechanisms import (
+    check_mechanism,
+    kind_of,
+    mechanism_for,
+    starts_mid_round,
+    trouble_of,
+    weighs_restarts,
+)
 from gavel.policies.registry import find_policy
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.own import fault, load
@@ -244,6 +251,10 @@ def test_every_name_has_its_mechanism() -> None:
         "priorities": True,
         "plain": False,
         "theirs.Theirs": True,
+    }
+    assert {name for name in ("credits", "priorities", "plain", "theirs.Theirs") if weighs_restarts(fair, name)} == {
+        "credits",
+        "theirs.Theirs",
     }
     with pytest.raises(
         InputError, match="there is no mechanism 'plian'; the mechanisms are: credits, priorities, plain"

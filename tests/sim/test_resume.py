@@ -175,7 +175,7 @@ def test_every_attribute_of_a_world_is_written_down_or_known_from_outside() -> N
     """Whoever adds state to the world has to say here what becomes of it in a dump."""
     written = {"now", "left", "running", "progress", "_come", "_ahead", "_serial", "_wake", "_ran", "_unmeasured"}
     written.add("_leased_until")
-    brought = {"table", "solver", "restart_seconds", "measures", "_outside"}
+    brought = {"table", "solver", "restart_seconds", "starts", "measures", "_outside"}
     assert {field.name for field in fields(World)} == written | brought | {"_specs", "_rates", "_orderly"}
 
 

@@ -14,16 +14,17 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from gavel.cli.demo_jobs import DemoJob, as_trace, demo_jobs
+from gavel.cli.demo_jobs import DemoJob, as_trace, demo_jobs, demo_table, emulated_ids
 from gavel.cli.options import AsJson
 from gavel.cli.render import console, print_json, table
 from gavel.core.cluster import parse_cluster
 from gavel.core.errors import GavelError
-from gavel.core.throughputs import builtin_table
+from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.limits import check_options
-from gavel.policies.mechanisms import mechanism_for
+from gavel.policies.mechanisms import mechanism_for, weighs_restarts
 from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.api_wire import pack_job
+from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.jobs import JobRecord, JobState
 from gavel.runtime.local import local_cluster
@@ -31,6 +32,7 @@ from gavel.runtime.server import Running, ServeSettings
 from gavel.runtime.views import job_view
 from gavel.scheduler.machine import Settings
 from gavel.sim.simulate import simulate
+from gavel.sim.starts import StartCosts, measured_starts
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
 from gavel.workload.trace import Trace
@@ -102,10 +104,15 @@ async def _run(jobs: list[DemoJob], folder: Path, *, quiet: bool) -> DemoResult:
     )
     servers = {f"{kind}-server": f"{kind}={count}" for kind, count in CLUSTER.items()}
     async with local_cluster(settings, servers, folder, time_scale=TIME_SCALE) as running:
+        facts: list[Fact] = []
+        running.engine.witnesses.append(facts.extend)
         ids = await _submit(running.address, jobs, folder)
         await _look_on(running, ids, quiet=quiet)
         views = [_view(running, running.engine.records[job]) for job in ids]
-        return DemoResult(views, simulated(jobs, agnostic=False), simulated(jobs, agnostic=True))
+        table = demo_table(builtin_table(), jobs, [sum(view.received.values()) for view in views], TIME_SCALE)
+        starts = measured_starts(facts, table.faster(TIME_SCALE)).times(TIME_SCALE)
+        aware, agnostic = (simulated(jobs, table, starts, agnostic=blind) for blind in (False, True))
+        return DemoResult(views, aware, agnostic)
 
 
 async def _submit(address: str, jobs: list[DemoJob], folder: Path) -> list[str]:
@@ -178,19 +185,22 @@ def _progress(view: pb.JobView) -> float:
     return min(view.steps_done / view.request.steps, 1.0) if view.request.steps else 0.0
 
 
-def simulated(jobs: list[DemoJob], *, agnostic: bool) -> float:
-    """Seconds of the demo that the emulated jobs would take on average, with restarts as long as they take here."""
+def simulated(jobs: list[DemoJob], table: ThroughputTable, starts: StartCosts, *, agnostic: bool) -> float:
+    """Seconds of the demo that the emulated jobs would take on average, with starts as expensive as they were here."""
     counts = ",".join(f"{kind}={count}" for kind, count in CLUSTER.items())
+    policy = find_policy(POLICY)
     outcome = simulate(
         Trace.of(as_trace(jobs)),
         parse_cluster(counts),
-        builtin_table(),
+        table,
         lambda problem: allocate(problem, POLICY, heterogeneity_agnostic=agnostic),
-        mechanism_for(find_policy(POLICY), MECHANISM, agnostic=agnostic),
-        Settings(round_seconds=ROUND_SECONDS * TIME_SCALE),
-        restart_seconds=TIME_SCALE,
+        mechanism_for(policy, MECHANISM, agnostic=agnostic),
+        Settings(round_seconds=ROUND_SECONDS * TIME_SCALE, weigh_restarts=weighs_restarts(policy, MECHANISM)),
+        known=builtin_table(),
+        starts=starts,
     )
-    return sum(job.seconds for job in outcome.jobs.values()) / max(len(outcome.jobs), 1) / TIME_SCALE
+    emulated = [outcome.jobs[job].seconds for job in emulated_ids(jobs)]
+    return sum(emulated) / max(len(emulated), 1) / TIME_SCALE
 
 
 def _document(view: pb.JobView) -> dict[str, Any]:

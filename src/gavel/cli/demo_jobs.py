@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
@@ -93,9 +94,23 @@ def short(template: str) -> str:
 
 
 def as_trace(jobs: list[DemoJob]) -> list[TraceJob]:
-    """The emulated jobs as a simulation knows them."""
+    """The jobs as a simulation knows them, by the numbers that the live system gives them."""
     return [
         TraceJob(id=str(number), template=job.template, workers=job.workers, steps=float(job.steps), arrival=0.0)
-        for number, job in enumerate(jobs)
-        if job.template != REAL_TEMPLATE
+        for number, job in enumerate(jobs, start=1)
     ]
+
+
+def emulated_ids(jobs: list[DemoJob]) -> list[str]:
+    """The numbers of the jobs that are emulated."""
+    return [job.id for job in as_trace(jobs) if job.template != REAL_TEMPLATE]
+
+
+def demo_table(
+    table: ThroughputTable, jobs: list[DemoJob], seconds: Sequence[float], time_scale: float
+) -> ThroughputTable:
+    """The table with the real training in it, as fast on every type as it was in this many seconds here."""
+    for job, took in zip(jobs, seconds, strict=True):
+        if job.template == REAL_TEMPLATE:
+            return table.with_template(REAL_TEMPLATE, job.steps / max(took, 1e-3) / time_scale)
+    return table

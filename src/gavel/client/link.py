@@ -19,6 +19,8 @@ from typing import Any, ClassVar
 
 PROTOCOL = 1
 PROGRESS_SECONDS = 0.5
+FIRST_PROGRESS_SECONDS = 0.05
+"""The same until the first steps are reported: they show what starting cost."""
 SEND_SECONDS = 5.0
 """How long a message that must arrive may wait for an agent that does not read."""
 GREETING_SECONDS = 2.0
@@ -235,7 +237,7 @@ class Link:
             self._wire.release()
 
     def _hear_and_tell(self) -> None:
-        next_progress = time.monotonic() + PROGRESS_SECONDS
+        next_progress = time.monotonic() + self._pause
         while self._wire.open:
             asking = self._orders.ask_at
             self._hear(self._wire.receive(max(0.0, min(next_progress, asking) - time.monotonic())))
@@ -245,7 +247,12 @@ class Link:
                 self._wire.send({"op": "renew"}, patience=SEND_SECONDS)
             if now >= next_progress:
                 self.progress()
-                next_progress = now + PROGRESS_SECONDS
+                next_progress = now + self._pause
+
+    @property
+    def _pause(self) -> float:
+        """Seconds until the next report."""
+        return PROGRESS_SECONDS if self._told["measured_steps"] else FIRST_PROGRESS_SECONDS
 
 
 def _ready(connection: socket.socket, event: int, seconds: float) -> bool:

@@ -38,7 +38,7 @@ def mechanism_for(
         return load(name, forgiving=forgiving)
     _check_ours(name)
     knows_speeds = policy.knows_speeds and not agnostic
-    if name == "credits" and not policy.punctual:
+    if weighs_restarts(policy, name):
         rules = None if patience is None else Rules(patience=patience)
         return Credits(rules, knows_speeds=knows_speeds, thrifty=policy.thrifty)
     return Priorities(knows_speeds=knows_speeds, thrifty=policy.thrifty)
@@ -47,6 +47,11 @@ def mechanism_for(
 def starts_mid_round(name: str) -> bool:
     """Whether jobs start during a round on idle accelerators; in the paper they start with a round."""
     return name != "plain"
+
+
+def weighs_restarts(policy: Policy, name: str) -> bool:
+    """Whether the mechanism of that name for a policy decides by what restarts cost; priorities do not."""
+    return is_own(name) or (name == "credits" and not policy.punctual)
 
 
 def check_mechanism(name: str, *, resumed_by: str | None = None) -> None:

@@ -12,7 +12,7 @@ from gavel.core.jobs import Entity
 from gavel.core.plain import from_plain, to_plain
 from gavel.core.throughputs import Throughputs, ThroughputTable, find_table
 from gavel.estimator.learned import LearnedTable
-from gavel.policies.mechanisms import DEFAULT, mechanism_for, starts_mid_round
+from gavel.policies.mechanisms import DEFAULT, mechanism_for, starts_mid_round, weighs_restarts
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.housekeeping import Keep
@@ -155,5 +155,6 @@ def rounds(settings: Scheduling) -> Settings:
         start_mid_round=starts_mid_round(settings.mechanism),
         solve_patience_seconds=min(1.0, settings.round_seconds / 4),
         restart_seconds=settings.restart_seconds,
+        weigh_restarts=weighs_restarts(find_policy(settings.policy), settings.mechanism),
         open_entities=not settings.entities,
     )

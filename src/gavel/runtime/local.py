@@ -8,6 +8,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from gavel.core.throughputs import builtin_table
+from gavel.estimator.learned import LearnedTable
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.server import Running, ServeSettings, serving
 
@@ -38,13 +40,16 @@ async def local_cluster(
 ) -> AsyncIterator[Running]:
     """A scheduler and emulated servers, by name and as in "v100=2,k80=2"; everything is gone at the end.
 
-    It begins when all servers are there: the first job should not go to whichever comes first.
+    It begins when all servers are there: the first job should not go to whichever comes first. The scheduler's table
+    is that of the emulated hardware, in its time. One in uncompressed time would make every template look slow by the
+    time scale until it has run, and every first measurement ask for a new allocation.
     """
     async with AsyncExitStack() as stack:
         here = replace(settings, listen="127.0.0.1:0", folder=folder / "scheduler")
-        running = await stack.enter_async_context(serving(here))
+        hardware = builtin_table().faster(time_scale)
+        running = await stack.enter_async_context(serving(here, table=LearnedTable(hardware)))
         for name, accelerators in servers.items():
-            indices, emulation = emulated(accelerators, time_scale=time_scale)
+            indices, emulation = emulated(accelerators, table=hardware)
             agent = Agent(
                 AgentSettings(
                     accelerators=indices,

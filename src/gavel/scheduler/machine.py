@@ -81,6 +81,11 @@ class Settings:
     """Start jobs on accelerators that are idle during a round, instead of when the next one begins."""
     restart_seconds: float = 10.0
     """What a restart costs a job, saving and loading a checkpoint together, where it has not been measured."""
+    weigh_restarts: bool = True
+    """Ask for a new allocation when measured restarts cost much more or less than believed.
+
+    Needless where the mechanism does not look at the cost, and harmful where each allocation starts its accounts again.
+    """
     open_entities: bool = False
     """Take in jobs of entities that nobody described: they get the defaults."""
 
@@ -295,7 +300,7 @@ class Scheduler:
             before = self._restarts.get(template, event.seconds)
             now = self._restarts[template] = before + RESTART_WEIGHT * (event.seconds - before)
             low, high = sorted((now, self.restart_seconds(template)))
-            self._changed = self._changed or high > low * RESTART_MATTERS
+            self._changed = self._changed or (self.settings.weigh_restarts and high > low * RESTART_MATTERS)
 
     def restart_seconds(self, template: str) -> float:
         """What a restart of a template is taken to cost."""

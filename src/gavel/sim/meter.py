@@ -37,11 +37,11 @@ class Meter:
     """Hears every event before the scheduler does, and every command after."""
 
     restart_seconds: float = 0.0
-    """What a restart costs."""
+    """What a restart costs where `see` is not told."""
     offered: float = 0.0
     """Accelerator-seconds of the servers that were there, until `now`."""
     restarting: float = 0.0
-    """Accelerator-seconds in which nobody on them made steps because of a restart; of who runs now, not yet counted."""
+    """Accelerator-seconds in which nobody on them made steps because of a start; of who runs now, not yet counted."""
     now: float = 0.0
     _servers: dict[str, int] = field(default_factory=dict)
     _seats: dict[str, _Seat] = field(default_factory=dict)
@@ -73,11 +73,13 @@ class Meter:
             case _:
                 pass
 
-    def see(self, command: Command, time: float) -> None:
-        """Take note of who starts and who is stopped."""
+    def see(self, command: Command, time: float, start_seconds: float | None = None) -> None:
+        """Take note of who starts, which takes `start_seconds`, and who is stopped."""
         match command:
             case Launch():
-                cost = self.restart_seconds if command.job in self._ran else 0.0
+                cost = start_seconds
+                if cost is None:
+                    cost = self.restart_seconds if command.job in self._ran else 0.0
                 self.start(command.job, time)
                 workers = sum(command.accelerators.values())
                 self._seats[command.job] = _Seat(workers, time, time + cost, command.beside)

@@ -16,7 +16,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import Cluster
 from gavel.core.errors import InputError
-from gavel.core.events import Command, Event, JobFinished, JobSubmitted, Renew, ServerJoined, Solve
+from gavel.core.events import Command, Event, JobFinished, JobSubmitted, Launch, Renew, ServerJoined, Solve
 from gavel.core.jobs import Entity
 from gavel.core.plain import from_plain, to_plain
 from gavel.core.problem import Problem
@@ -27,6 +27,7 @@ from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.rounds import Mechanism
 from gavel.sim.meter import Meter
 from gavel.sim.outcome import Outcome, measure, measure_unfinished
+from gavel.sim.starts import StartCosts
 from gavel.sim.world import Solver, World
 from gavel.workload.trace import Trace, TraceJob
 
@@ -92,6 +93,7 @@ def simulate(
     *,
     known: ThroughputTable | None = None,
     restart_seconds: float = 0.0,
+    starts: StartCosts | None = None,
     entities: Mapping[str, Entity] | None = None,
     prices: Mapping[str, float] | None = None,
     window: tuple[int, int] | None = None,
@@ -103,11 +105,12 @@ def simulate(
 ) -> Outcome:
     """Run a trace to its end, or until the jobs of the window (by order of arrival) are done.
 
-    The table is true. If `known` is given, the scheduler begins with that and learns the rest as jobs run.
+    The table is true. If `known` is given, the scheduler begins with that and learns the rest as jobs run. If `starts`
+    is given, starts cost that instead of `restart_seconds`, and the scheduler hears of each restart what it cost.
     With a `start`, which an attendant has written down, go on from there; all else must be as it was.
     """
     stopwatch = Stopwatch(solver)
-    world = World(table, stopwatch.solve, restart_seconds, measures=known is not None)
+    world = World(table, stopwatch.solve, restart_seconds, starts, measures=known is not None)
     for server in cluster.servers:
         world.expect(ServerJoined(0.0, server))
     for event in disturbances:
@@ -215,7 +218,8 @@ class _Simulation:
         for command in self.scheduler.handle(event):
             outcome.solves += isinstance(command, Solve)
             outcome.rounds += isinstance(command, Renew)
-            self.meter.see(command, event.time)
+            cost = self.world.start_seconds(command.job) if isinstance(command, Launch) else None
+            self.meter.see(command, event.time, cost)
             for observer in self.command_observers:
                 observer.see(command, event.time)
             self.world.perform(command)

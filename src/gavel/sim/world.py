@@ -26,6 +26,7 @@ from gavel.core.events import (
     Launch,
     RateMeasured,
     Renew,
+    RestartMeasured,
     RoundDue,
     Solve,
     SolveFailed,
@@ -37,6 +38,7 @@ from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Problem
 from gavel.core.throughputs import ThroughputTable
 from gavel.sim.progress import Progress, ProgressState
+from gavel.sim.starts import StartCosts
 
 Solver = Callable[[Problem], Allocation]
 
@@ -77,6 +79,8 @@ class World:
     table: ThroughputTable
     solver: Solver
     restart_seconds: float
+    starts: StartCosts | None = None
+    """What starts cost by template, instead of `restart_seconds`; then jobs also tell what their restarts cost."""
     measures: bool = False
     """Whether jobs say how fast they are, once for every place where they run at the end of a round."""
     now: float = 0.0
@@ -146,6 +150,8 @@ class World:
             if entry is None or entry.version != version:
                 return None
         self.now = time
+        if isinstance(event, RestartMeasured) and event.job not in self.running:
+            return None  # it was stopped before it made a step
         if event is None:
             event = JobFinished(time, job)
             self._end(job, time)
@@ -250,10 +256,19 @@ class World:
             answer = SolveFailed(self.now, command.number, str(error))
         self._push(self.now, answer)
 
+    def start_seconds(self, job: str) -> float:
+        """How long a job that is launched now makes no steps."""
+        restart = job in self._ran
+        if self.starts is None:
+            return self.restart_seconds if restart else 0.0
+        return self.starts.of(self._specs[job].template, restart=restart)
+
     def _launch(self, command: Launch) -> None:
         spec = self._specs[command.job]
         rate = self._rate(spec, command.type, command.consolidated, command.beside)
-        cost = self.restart_seconds if command.job in self._ran else 0.0
+        cost = self.start_seconds(command.job)
+        if self.starts is not None and command.job in self._ran:
+            self._push(self.now + cost, RestartMeasured(self.now + cost, command.job, cost))
         self._ran.add(command.job)
         self.running[command.job] = _Running(spec, command.type, self._serial, command.consolidated, command.beside)
         self.progress.begin(command.job, self.now + cost, rate, self.left[command.job])

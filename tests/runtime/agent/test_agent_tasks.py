@@ -8,7 +8,24 @@ import signal
 from pathlib import Path
 
 import pytest
-from agent_stage import LEAVES_WHEN_ASKED, LINK, Session, attached, lease, play, python, runs, shell, start, stop, until
+from agent_stage import (
+    LEAVES_WHEN_ASKED,
+    LINK,
+    LONGEST,
+    Scheduler,
+    Session,
+    attached,
+    lease,
+    play,
+    python,
+    running,
+    runs,
+    settings_for,
+    shell,
+    start,
+    stop,
+    until,
+)
 
 from gavel.wire import gavel_pb2 as pb
 
@@ -44,6 +61,21 @@ def test_a_job_that_is_asked_saves_and_leaves(tmp_path: Path) -> None:
             end = await end_of(session, LEAVES_WHEN_ASKED, asked=True)
             assert (end.how, end.reason) == (LEFT, "preempted")
             assert (end.status.counts, end.status.steps, end.status.saved_steps) == (True, 7, 7)
+
+    play(scene())
+
+
+def test_the_first_steps_of_a_job_are_reported_without_waiting_for_the_next_heartbeat(tmp_path: Path) -> None:
+    progress = 'tell("progress", steps=5, saved=0, measured_steps=4, measured_seconds=2.0)\n'
+
+    async def scene() -> None:
+        async with Scheduler() as scheduler:
+            scheduler.welcome.heartbeat_seconds = 10 * LONGEST
+            async with running(settings_for(scheduler, tmp_path)):
+                session = await scheduler.session()
+                session.send(start("1", python(LINK + progress + WAITS)))
+                status = await session.status("1", lambda status: status.measured_steps > 0)
+                assert (status.steps, status.measured_steps, status.measured_seconds) == (5, 4, 2.0)
 
     play(scene())
 

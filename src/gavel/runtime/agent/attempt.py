@@ -131,6 +131,10 @@ class Attempt:
         """Let the scheduler hear at once of a process whose lease is nearly over."""
         self.site.post.hurry()
 
+    def makes_steps(self) -> None:
+        """Let the scheduler hear at once of the first steps: the time until it hears counts as part of the start."""
+        self.site.post.hurry()
+
     # ---- how it goes ----
 
     def _lease(self) -> Mapping[str, Any]:

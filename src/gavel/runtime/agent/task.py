@@ -75,6 +75,10 @@ class Voice(Protocol):
         """Hear that its lease is nearly over."""
         ...
 
+    def makes_steps(self) -> None:
+        """Hear that it has made its first steps."""
+        ...
+
 
 @dataclass
 class Task:
@@ -95,6 +99,7 @@ class Task:
     over: bool = False
     heard_stop: bool = False
     """The order to leave was written to its link while it was there."""
+    _makes_steps: bool = False
     _guarded: Guarded | None = None
     _leave: asyncio.Event = field(default_factory=asyncio.Event)
     _now: asyncio.Event = field(default_factory=asyncio.Event)
@@ -175,7 +180,7 @@ class Task:
             case "progress":
                 self.progress.reach(figure(message, "steps"))
                 self.progress.save(figure(message, "saved"))
-                self.progress.measure(figure(message, "measured_steps"), figure(message, "measured_seconds"))
+                self._measure(figure(message, "measured_steps"), figure(message, "measured_seconds"))
             case "saved":
                 self._saved(message)
             case "stopped":
@@ -189,6 +194,12 @@ class Task:
                 self.words.blameless = message.get("blameless") is True
             case "renew":
                 self.voice.wants_more()
+
+    def _measure(self, steps: float | None, seconds: float | None) -> None:
+        self.progress.measure(steps, seconds)
+        if steps and not self._makes_steps:
+            self._makes_steps = True
+            self.voice.makes_steps()
 
     def _saved(self, message: Mapping[str, Any]) -> None:
         steps = figure(message, "steps")
