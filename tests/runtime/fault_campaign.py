@@ -194,8 +194,11 @@ class Campaign:
         return faults
 
     def calm(self) -> None:
-        """The end of all faults: one machine of each name is left, and takes work."""
+        """The end of all faults: one machine of each name is left and takes work, and rounds outlast restarts."""
         world = self.world
+        world.with_settings(round_seconds=12.0, min_seconds_between_allocations=0.0)
+        if world.leader is not None and not world.leader.frozen:
+            world.kill_scheduler(1.0)
         world.journal_fails.clear()
         world.crash_at, world.crash_rate = 0, 0.0
         names: set[str] = set()

@@ -124,7 +124,7 @@ def void(_: object) -> None:
 
 EITHER = {"completed", "cancelled"}
 TWO: Script = ((0.0, submits("x", 30.0)), (0.0, submits("y", 50.0)))
-LONG: Script = ((0.0, submits("x", 120.0)),)
+LONG: Script = ((0.0, submits("x", 160.0)),)
 LONG_LEASES = {"round_seconds": 10.0, "slow_to_leave": True}
 PATIENT = FleetSettings(
     heartbeat_seconds=0.5,
@@ -260,6 +260,15 @@ SCENARIOS: dict[str, Scenario] = {
     "kept states in between": Scenario((*TWO, (2.0, restarts())), world={"facts_between_states": 4}),
     "agents that join later": Scenario((*TWO, (4.0, lambda world: void(world.add_agent("a", "v100", 1)))), agents=()),
     "scheduler away for longer than leases last": Scenario((*LONG, (3.0, restarts(12.0))), world=LONG_LEASES),
+    "relaunch while the end of the attempt before is being written": Scenario(
+        (
+            *LONG,
+            (2.0, lambda world: world.operator_drains("a", now=True)),
+            (2.25, lambda world: world.operator_undrains("a")),
+        ),
+        agents=(("a", "v100", 1),),
+        world={"writes": 1.0, "seed": 3},
+    ),
     "orders that arrive late": Scenario(
         (
             *LONG,

@@ -83,6 +83,18 @@ def test_a_scheduler_that_stood_still_does_not_lose_its_agents(cluster: VirtualF
     cluster.finish()
 
 
+def test_a_crash_takes_a_job_back_to_its_checkpoint(cluster: VirtualFleet) -> None:
+    cluster.checkpoint_seconds = 2.0
+    job = cluster.submit(steps=200.0)
+    cluster.run(7.5)
+    saved = cluster.disk[job]
+    assert any(agent.crash_task(job) for agent in cluster.agents.values())
+    while cluster.record(job).state == "running":
+        cluster.step()
+    assert cluster.record(job).steps_done == cluster.disk[job] == saved
+    cluster.finish()
+
+
 def test_a_job_that_always_fails_is_given_up_with_a_reason_and_disturbs_no_other(cluster: VirtualFleet) -> None:
     good = [cluster.submit(steps=40.0) for _ in range(2)]
     bad = cluster.submit(steps=1e9, retries=2)

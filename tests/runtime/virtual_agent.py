@@ -396,7 +396,8 @@ class Agent:
             self.note_end(ended)
         if not task.processes:
             self.tasks.pop(task.key, None)
-            self.world.last_rank_ended(task.start, ending)
+        if ending is Ending.DONE:
+            self.world.done_jobs.add(task.start.job)
 
     def note_end(self, ended: TaskEnded) -> None:
         self.number += 1

@@ -36,12 +36,10 @@ from gavel.runtime.jobs import JobRecord
 from gavel.runtime.messages import (
     Ack,
     Draining,
-    Ending,
     FromAgentFrame,
     Heartbeat,
     Hello,
     Refused,
-    Start,
     TaskEnded,
     TaskStarted,
 )
@@ -401,10 +399,6 @@ class VirtualFleet:
         self.disk[job] = steps
         self.checker.saved(job)
 
-    def last_rank_ended(self, start: Start, ending: Ending) -> None:
-        if ending is Ending.DONE:
-            self.done_jobs.add(start.job)
-
     # ---- the scheduler's life ----
 
     def boot(self) -> None:
@@ -571,7 +565,12 @@ class VirtualFleet:
         assert self.engine is not None
         number = str(self.engine.state.jobs.next_number)
         request = job_request(steps, workers=workers, retries=retries)
-        self.engine.post(JobsSubmitted(self.now, (request,), f"key {number}"))
+        key = f"key {number}"
+
+        def answered(_: InputError | None) -> None:
+            assert key in self.checker.keys, f"job {number} was acknowledged before it was in the journal"
+
+        self.engine.post(JobsSubmitted(self.now, (request,), key), answered)
         self.engine.take_in()
         return number
 
