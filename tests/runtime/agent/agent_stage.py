@@ -203,8 +203,6 @@ class Scheduler(GavelServicer):
         self.refusals = 0
         self.acknowledges = True
         self.term = 0
-        self.drains: dict[str, list[str]] = {}
-        """Agents that can be drained, and what runs there."""
         self.port = 0
         self._server: grpc.aio.Server | None = None
         self._sessions: asyncio.Queue[Session] = asyncio.Queue()
@@ -257,12 +255,6 @@ class Scheduler(GavelServicer):
                 yield message
         finally:
             listening.cancel()
-
-    async def Drain(self, request: pb.DrainRequest, context: grpc.aio.ServicerContext[Any, Any]) -> pb.DrainReply:
-        """Answer `gavel worker drain`."""
-        if request.agent not in self.drains:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no agent {request.agent!r}")
-        return pb.DrainReply(jobs=self.drains[request.agent])
 
 
 async def _listen(requests: AsyncIterator[pb.FromAgent], session: Session) -> None:

@@ -259,32 +259,6 @@ def test_a_refused_worker_ends_with_2_and_one_sentence(tmp_path: Path) -> None:
     play(scene())
 
 
-async def drain(*arguments: str) -> tuple[int | None, str]:
-    """Run `gavel worker drain`: its exit code and what it printed."""
-    pipes = {"stdout": asyncio.subprocess.PIPE, "stderr": asyncio.subprocess.STDOUT}
-    process = await asyncio.create_subprocess_exec(*GAVEL, "worker", "drain", *arguments, **pipes)  # type: ignore[arg-type]
-    printed, _ = await process.communicate()
-    return process.returncode, printed.decode()
-
-
-def test_drain_asks_the_scheduler_and_says_what_still_runs_there() -> None:
-    async def scene() -> None:
-        async with Scheduler() as scheduler:
-            where = ["--scheduler", scheduler.address]
-            scheduler.drains = {"here": ["3", "5"], "empty": []}
-            told = await asyncio.gather(*(drain(name, *where) for name in ("here", "empty", "nobody")))
-            assert told == [
-                (0, "here gets no new work; still there: 3, 5\n"),
-                (0, "empty gets no new work, and has none\n"),
-                (2, "gavel: there is no agent 'nobody'\n"),
-            ]
-            await scheduler.vanish()
-            code, said = await drain("here", *where)
-            assert (code, said.startswith("gavel: no scheduler answers")) == (1, True)
-
-    play(scene())
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
