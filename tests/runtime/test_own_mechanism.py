@@ -78,13 +78,13 @@ def test_a_fault_keeps_what_runs_and_is_told_until_a_plan_succeeds(fleet: Build,
     assert world.engine is not None
     [first, second] = world.records()
     assert (first.attempts, second.attempts) == (1, 0)
-    trouble = cluster_view(world.engine, world.fleet).trouble
+    trouble = cluster_view(world.engine).trouble
     assert trouble.startswith("mechanism theirs.Theirs failed: RuntimeError: no plan today (theirs.py, line 8)")
     (tmp_path / "broken").unlink()
     world.submit(steps=40.0)
     world.run_until_over()
     assert completed(world)
-    assert not cluster_view(world.engine, world.fleet).trouble
+    assert not cluster_view(world.engine).trouble
 
 
 def test_a_folder_can_be_taken_up_with_another_mechanism(fleet: Build) -> None:

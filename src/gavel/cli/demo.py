@@ -164,7 +164,7 @@ def _line(records: list[JobRecord]) -> str:
 
 
 def _view(running: Running, record: JobRecord) -> pb.JobView:
-    return pack_job(job_view(running.engine, running.fleet, record))
+    return pack_job(job_view(running.engine, record))
 
 
 def _picture(running: Running, records: list[JobRecord]) -> Group:

@@ -62,6 +62,10 @@ class Throughputs(Protocol):
     def ignore(self, sentence: str) -> None:
         """Remember that something was reported and is not believed, and why."""
 
+    @property
+    def ignored(self) -> Sequence[str]:
+        """What was not believed lately, and why."""
+
     def document(self) -> dict[str, Any]:
         """Everything that was learned, as plain data."""
 
@@ -210,6 +214,11 @@ class ThroughputTable:
 
     def ignore(self, sentence: str) -> None:
         """It believes nothing that is reported anyway."""
+
+    @property
+    def ignored(self) -> Sequence[str]:
+        """Nothing is reported to it."""
+        return ()
 
     def document(self) -> dict[str, Any]:
         """Nothing was learned."""

@@ -108,6 +108,11 @@ class LearnedTable:
         """Remember a report that is not believed, and why."""
         self.measurements.ignored.append(sentence)
 
+    @property
+    def ignored(self) -> Sequence[str]:
+        """What was not believed lately, and why."""
+        return tuple(self.measurements.ignored)
+
     def _forget(self, condition: Condition) -> None:
         """Work out anew what follows from a condition."""
         if condition.beside is None:

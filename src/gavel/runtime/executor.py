@@ -31,11 +31,20 @@ class AttemptStatus:
 
     job: str
     attempt: int
-    servers: tuple[str, ...]
+    accelerators: Mapping[str, int]
+    """How many on which server."""
     stopping: bool
     lease_until: float
     steps: float | None
     """Done in the job's life, as last heard; None if it does not count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Presence:
+    """Whether an agent can be told anything now, and when it was last heard."""
+
+    attached: bool
+    heard_at: float
 
 
 class Executor(Protocol):
@@ -74,6 +83,18 @@ class Executor(Protocol):
     def excuse(self, seconds: float) -> None:
         """The scheduler stood still this long: silence meanwhile is not held against anyone."""
 
-    def running(self) -> Mapping[str, AttemptStatus]:
-        """What may be running, by job."""
+    def running(self) -> Iterable[str]:
+        """The jobs that may have processes."""
+        ...
+
+    def attempt(self, job: str) -> AttemptStatus | None:
+        """The attempt of a job that may have processes."""
+        ...
+
+    def at(self, agent: str) -> Iterable[AttemptStatus]:
+        """The attempts that may have processes at an agent."""
+        ...
+
+    def presence(self, agent: str) -> Presence | None:
+        """Whether an agent is there; None if it is not counted on."""
         ...

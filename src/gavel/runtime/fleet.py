@@ -17,7 +17,7 @@ from gavel.core.jobs import Cause
 from gavel.runtime.agents import ITSELF, AgentRecord
 from gavel.runtime.attempts import Attempt, Part, parts_of
 from gavel.runtime.events import AgentAttached, AgentGone, AttemptEnded, AttemptOutcome, DrainAsked, StepsCounted
-from gavel.runtime.executor import AttemptStatus, Post
+from gavel.runtime.executor import AttemptStatus, Post, Presence
 from gavel.runtime.jobs import JobRecord, JobState
 from gavel.runtime.messages import (
     Ending,
@@ -598,8 +598,19 @@ class Fleet:
         for job, strays in list(self.strays.items()):
             self._forget_strays(job, {stray for stray in strays if stray[0] == agent})
 
-    def running(self) -> Mapping[str, AttemptStatus]:
-        return {job: _status(attempt) for job, attempt in self.attempts.items()}
+    def running(self) -> Iterable[str]:
+        return self.attempts.keys()
+
+    def attempt(self, job: str) -> AttemptStatus | None:
+        found = self.attempts.get(job)
+        return None if found is None else _status(found)
+
+    def at(self, agent: str) -> Iterable[AttemptStatus]:
+        return [_status(attempt) for attempt in self._at(agent)]
+
+    def presence(self, agent: str) -> Presence | None:
+        member = self.members.get(agent)
+        return None if member is None else Presence(member.link is not None, member.heard_at)
 
     # ---- after a restart of the scheduler ----
 
@@ -651,7 +662,7 @@ def _status(attempt: Attempt) -> AttemptStatus:
     return AttemptStatus(
         attempt.job,
         attempt.number,
-        tuple(attempt.launch.accelerators),
+        attempt.launch.accelerators,
         attempt.stopping,
         attempt.lease_until,
         attempt.steps,

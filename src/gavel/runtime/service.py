@@ -92,7 +92,7 @@ class Service(stubs.GavelServicer):
         self._logs = logs
         self._policy = policy
         self._started = engine.clock()
-        self._watching = Watching(engine, fleet, self._listed)
+        self._watching = Watching(engine, self._listed)
 
     # ---- jobs ----
 
@@ -126,7 +126,7 @@ class Service(stubs.GavelServicer):
         return reply
 
     async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.JobDetail:  # noqa: N802
-        return pack_detail(job_detail(self._engine, self._fleet, await self._find(request.id, context)))
+        return pack_detail(job_detail(self._engine, await self._find(request.id, context)))
 
     def _view(self, record: JobRecord) -> pb.JobView:
         return self._watching.view(record)
@@ -216,7 +216,7 @@ class Service(stubs.GavelServicer):
 
     async def Cluster(self, request: pb.ClusterRequest, context: Context) -> pb.ClusterView:  # noqa: ARG002, N802
         identity = self._fleet.identity
-        view = cluster_view(self._engine, self._fleet)
+        view = cluster_view(self._engine)
         return pack_cluster(view, started=self._started, cluster=identity.cluster, term=identity.term)
 
     async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
@@ -228,8 +228,8 @@ class Service(stubs.GavelServicer):
 
     async def RemoveServer(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
         record = self._engine.state.agents.named(request.agent)
-        member = None if record is None else self._fleet.members.get(record.agent)
-        if member is not None and member.link is not None:
+        presence = None if record is None else self._fleet.presence(record.agent)
+        if presence is not None and presence.attached:
             told = f"agent {request.agent!r} is still connected; stop it first"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, told)
         return await self._operate(ForgetAsked(self._engine.clock(), request.agent, OPERATOR), request.agent, context)
@@ -241,7 +241,7 @@ class Service(stubs.GavelServicer):
         except InputError as error:
             code = grpc.StatusCode.FAILED_PRECONDITION if known else grpc.StatusCode.NOT_FOUND
             await context.abort(code, str(error))
-        servers = [server for server in cluster_view(self._engine, self._fleet).servers if server.agent == agent]
+        servers = [server for server in cluster_view(self._engine).servers if server.agent == agent]
         jobs = {job: None for server in servers for job in server.jobs}
         return pb.DrainReply(jobs=list(jobs), state=servers[0].state if servers else "removed")
 

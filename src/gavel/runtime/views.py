@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from gavel.policies.mechanisms import trouble_of
 from gavel.runtime.agents import AgentRecord
 from gavel.runtime.engine import Engine
-from gavel.runtime.fleet import Fleet
+from gavel.runtime.executor import Executor
 from gavel.runtime.jobs import JobRecord, JobState
 from gavel.scheduler import snapshot
 from gavel.scheduler.machine import Scheduler
@@ -77,7 +77,7 @@ class ClusterView:
     ignored: tuple[str, ...]
 
 
-def job_view(engine: Engine, fleet: Fleet, record: JobRecord) -> JobView:
+def job_view(engine: Engine, record: JobRecord) -> JobView:
     """A job as its owner sees it."""
     scheduler = engine.scheduler
     received, restarts = record.received, record.restarts
@@ -86,13 +86,13 @@ def job_view(engine: Engine, fleet: Fleet, record: JobRecord) -> JobView:
         seconds = scheduler.received_until(slot, engine.clock()).tolist()
         received = {kind: part for kind, part in zip(scheduler.types, seconds, strict=True) if part}
         restarts = int(scheduler.roster.restarts[slot])
-    return JobView(record, reason_of(engine, record), steps_done(fleet, record), restarts, received)
+    return JobView(record, reason_of(engine, record), steps_done(engine, record), restarts, received)
 
 
-def steps_done(fleet: Fleet, record: JobRecord) -> float:
+def steps_done(engine: Engine, record: JobRecord) -> float:
     """As last heard: while a job runs, its agent knows more than the journal."""
-    attempt = fleet.attempts.get(record.id)
-    return record.steps_done if record.finished or attempt is None or attempt.steps is None else attempt.steps
+    attempt = None if record.finished else engine.executor.attempt(record.id)
+    return record.steps_done if attempt is None or attempt.steps is None else attempt.steps
 
 
 def reason_of(engine: Engine, record: JobRecord) -> str:
@@ -116,22 +116,22 @@ def _largest(scheduler: Scheduler, allowed: set[str]) -> int:
     return max((floor.capacity for kind, floor in kinds if not allowed or kind in allowed), default=0)
 
 
-def job_detail(engine: Engine, fleet: Fleet, record: JobRecord) -> JobDetail:
+def job_detail(engine: Engine, record: JobRecord) -> JobDetail:
     """Everything about a job."""
-    view = job_view(engine, fleet, record)
+    view = job_view(engine, record)
     if record.finished or record.id not in engine.scheduler.roster:
         return JobDetail(view)
     shares, limit = snapshot.meant_for(engine.scheduler, record.id)
     return JobDetail(view, engine.scheduler.rates_of(record.id), shares or {}, limit or "")
 
 
-def cluster_view(engine: Engine, fleet: Fleet) -> ClusterView:
+def cluster_view(engine: Engine) -> ClusterView:
     """Servers, types and what is going on."""
     scheduler, now = engine.scheduler, engine.clock()
     allocation = snapshot.allocation_view(scheduler)
     running = sum(len(run.members) for run in scheduler.placed)
     return ClusterView(
-        servers=_servers(engine, fleet),
+        servers=_servers(engine),
         types=tuple(kind for kind in snapshot.type_views(scheduler, now) if kind.accelerators),
         policy=allocation.policy if allocation else str(engine.state.settings.get("policy", "max_min_fairness")),
         objective=allocation.objective if allocation else 0.0,
@@ -143,27 +143,27 @@ def cluster_view(engine: Engine, fleet: Fleet) -> ClusterView:
         version=__version__,
         trouble=engine.state.trouble or trouble_of(scheduler.mechanism),
         alarms=tuple(engine.alarms.values()),
-        ignored=tuple(scheduler.table.document().get("ignored", ())),
+        ignored=tuple(scheduler.table.ignored),
     )
 
 
-def _servers(engine: Engine, fleet: Fleet) -> tuple[ServerView, ...]:
+def _servers(engine: Engine) -> tuple[ServerView, ...]:
     """Those of every agent that is known, also of agents whose servers take no work."""
     at_work = {server.name: server for server in snapshot.server_views(engine.scheduler)}
     return tuple(
-        _server(fleet, record, at_work.get(server.name), server.name, server.type, server.accelerators)
+        _server(engine.executor, record, at_work.get(server.name), server.name, server.type, server.accelerators)
         for record in engine.state.agents
         for server in record.servers
     )
 
 
 def _server(
-    fleet: Fleet, record: AgentRecord, here: snapshot.ServerView | None, name: str, kind: str, size: int
+    executor: Executor, record: AgentRecord, here: snapshot.ServerView | None, name: str, kind: str, size: int
 ) -> ServerView:
-    member = fleet.members.get(record.agent)
-    attempts = fleet.by_agent.get(record.agent, {}).values()
-    running = {attempt.job for attempt in attempts if name in attempt.launch.accelerators}
-    used = sum(attempt.launch.accelerators[name] for attempt in attempts if name in attempt.launch.accelerators)
+    presence = executor.presence(record.agent)
+    attempts = [attempt for attempt in executor.at(record.agent) if name in attempt.accelerators]
+    running = {attempt.job for attempt in attempts}
+    used = sum(attempt.accelerators[name] for attempt in attempts)
     jobs = here.jobs if here else tuple(sorted(running, key=int))
     return ServerView(
         name=name,
@@ -171,11 +171,11 @@ def _server(
         type=kind,
         accelerators=size,
         free=here.free if here and not record.draining else max(size - used, 0),
-        state=_state(record, attached=member is not None and member.link is not None, empty=not jobs and not running),
+        state=_state(record, attached=presence is not None and presence.attached, empty=not jobs and not running),
         since=record.since,
         reason=record.reason,
         jobs=jobs,
-        last_heard=member.heard_at if member else record.since,
+        last_heard=presence.heard_at if presence else record.since,
     )
 
 

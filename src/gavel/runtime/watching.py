@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 
 from gavel.runtime.api_wire import pack_job, unpack_states
 from gavel.runtime.engine import Engine
-from gavel.runtime.fleet import Fleet
 from gavel.runtime.jobs import JobRecord
 from gavel.runtime.views import job_view, reason_of, steps_done
 from gavel.wire import gavel_pb2 as pb
@@ -27,9 +26,8 @@ Matching = Callable[[pb.JobQuery], Awaitable[Sequence[JobRecord]]]
 class Watching:
     """Everyone who watches jobs."""
 
-    def __init__(self, engine: Engine, fleet: Fleet, matching: Matching) -> None:
+    def __init__(self, engine: Engine, matching: Matching) -> None:
         self._engine = engine
-        self._fleet = fleet
         self._matching = matching
         self._packed: dict[str, tuple[JobRecord, pb.JobView]] = {}
         """Of jobs that do not run: their views change only with their records."""
@@ -40,10 +38,10 @@ class Watching:
 
     def view(self, record: JobRecord) -> pb.JobView:
         """A job as clients see it."""
-        running = record.id in self._fleet.attempts
+        running = self._engine.executor.attempt(record.id) is not None
         if not running and (known := self._known(record)) is not None:
             return known
-        packed = pack_job(job_view(self._engine, self._fleet, record))
+        packed = pack_job(job_view(self._engine, record))
         if not running:
             self._packed[record.id] = record, packed
         return packed
@@ -132,7 +130,8 @@ class Watching:
         while self._engine.listeners:
             await asyncio.sleep(REFRESH_SECONDS)
             records = self._engine.records
-            now = {job: steps_done(self._fleet, records[job]) for job in self._fleet.attempts if job in records}
+            running = self._engine.executor.running()
+            now = {job: steps_done(self._engine, records[job]) for job in running if job in records}
             moved = {job for job, steps in now.items() if self._steps.get(job) != steps}
             self._steps = now
             if moved:

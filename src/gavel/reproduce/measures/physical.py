@@ -312,7 +312,7 @@ async def _all_over(running: Running, ids: list[str], plan: Plan) -> list[JobVie
                 await asyncio.sleep(0.1)
     except TimeoutError:
         raise GavelError(f"the live run was not over after {plan.limit_seconds:g} s") from None
-    views = [job_view(engine, running.fleet, record) for record in map(engine.record, ids) if record is not None]
+    views = [job_view(engine, record) for record in map(engine.record, ids) if record is not None]
     if len(views) < len(ids) or any(view.record.state is not JobState.COMPLETED for view in views):
         raise GavelError("some jobs of the live run did not complete")
     return views
