@@ -41,7 +41,7 @@ def test_the_better_policy_is_better_in_simulation(trial: Trial) -> None:
     outcome = Outcome(
         trial,
         live=[[1.0], [1.0]],
-        simulated=[_simulations(trial, trace, plan, contender, starts) for contender in trial.contenders],
+        simulated=[_simulations(trace, plan, contender, starts) for contender in trial.contenders],
     )
     (_, better), (_, worse) = outcome.hours
     assert better < worse

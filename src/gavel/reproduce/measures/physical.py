@@ -81,13 +81,6 @@ class Trial:
     full: Plan
     static: bool = False
     """Whether all jobs are there at the start, and the last of them counts; otherwise they arrive, and all do."""
-    longest: float = 4.0
-    """How many times as long as the shortest job the longest one is."""
-    slowest: float = np.inf
-    """Models that are more than this many times slower on a K80 are left out: one of them, left there, would decide
-    the makespan alone."""
-    patience: Patience = field(default_factory=Patience)
-    """How long jobs wait for each other, in the time of the trace."""
 
     def hours(self, seconds: Sequence[float]) -> float:
         """The figure, from the completion times."""
@@ -109,15 +102,10 @@ STATIC = Trial(
         Contender("makespan", "makespan", ("17.7", "17.9")),
         Contender("Gandiva's packing", "gandiva", ("21.3", "21.9"), space_sharing=True),
     ),
-    Plan(60, 120.0),
+    Plan(60, 400.0),
     Plan(100, 150.0, 3600.0),
     static=True,
-    longest=2.0,
-    slowest=4.0,
-    patience=Patience(horizon_seconds=7200.0),
 )
-"""Its jobs share the cluster for hours, not for a week: with the usual patience a handful of moves, each of them hours
-apart, would decide which job is the last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,31 +205,25 @@ def _run(trial: Trial, plan: Plan) -> Outcome:
     return Outcome(
         trial,
         live=[each.seconds for each in live],
-        simulated=[_simulations(trial, trace, plan, contender, each.starts) for contender, each in sides],
+        simulated=[_simulations(trace, plan, contender, each.starts) for contender, each in sides],
         starts=[each.starts for each in live],
     )
 
 
 def _trace(table: ThroughputTable, plan: Plan, trial: Trial) -> Trace:
-    """Single workers that arrive over some hours, or at once, and last half an hour or a few times that on a V100."""
+    """Single workers that arrive over some hours, or at once, and last between half an hour and two on a V100."""
     rng = np.random.default_rng(0)
     arrivals = np.cumsum(rng.exponential(150.0, size=plan.jobs))
-    names = [name for name in table.templates if _slowdown(table, name) <= trial.slowest]
+    names = [name for name in table.templates if (table.rates([(name, 1)], table.types)[0, :, 0] > 0).all()]
     jobs = []
     for number in range(plan.jobs):
         template = names[int(rng.integers(len(names)))]
         rate = float(table.rates([(template, 1)], ["v100"])[0, 0, 0])
-        seconds = 1800.0 * trial.longest ** float(rng.uniform())
+        seconds = 1800.0 * 4.0 ** float(rng.uniform())
         arrival = 0.0 if trial.static else float(arrivals[number] - arrivals[0])
         name = str(number + 1)  # as the live system will call it: Gandiva's random pairs depend on names
         jobs.append(TraceJob(name, template, 1, max(round(seconds * rate), 1), arrival=arrival))
     return Trace.of(jobs)
-
-
-def _slowdown(table: ThroughputTable, template: str) -> float:
-    """How many times slower than on a V100 a model is on the type that suits it least; infinite if it does not run."""
-    rates = table.rates([(template, 1)], ["v100", *CLUSTER])[0, :, 0]
-    return float(rates[0] / rates.min()) if rates.min() > 0 else np.inf
 
 
 async def _side_by_side(trial: Trial, trace: Trace, plan: Plan) -> list[Live]:
@@ -252,12 +234,12 @@ async def _side_by_side(trial: Trial, trace: Trace, plan: Plan) -> list[Live]:
 
     async def later(number: int, contender: Contender) -> Live:
         await asyncio.sleep(number / len(trial.contenders) * ROUND_SECONDS / plan.time_scale)
-        return await _live(trial, trace, plan, contender)
+        return await _live(trace, plan, contender)
 
     return await asyncio.gather(*(later(number, contender) for number, contender in enumerate(trial.contenders)))
 
 
-async def _live(trial: Trial, trace: Trace, plan: Plan, contender: Contender) -> Live:
+async def _live(trace: Trace, plan: Plan, contender: Contender) -> Live:
     facts: list[Fact] = []
     settings = ServeSettings(
         policy=contender.policy,
@@ -265,7 +247,7 @@ async def _live(trial: Trial, trace: Trace, plan: Plan, contender: Contender) ->
         space_sharing=contender.space_sharing,
         round_seconds=ROUND_SECONDS / plan.time_scale,
         restart_seconds=START_SECONDS,
-        patience=_compressed(trial.patience, plan.time_scale),
+        patience=_compressed(Patience(), plan.time_scale),
         fleet=FleetSettings(heartbeat_seconds=0.5, checkpoint_grace_seconds=10.0, terminate_grace_seconds=2.0),
     )
     servers = {f"{kind}-server": f"{kind}={count}" for kind, count in CLUSTER.items()}
@@ -318,12 +300,12 @@ async def _all_over(running: Running, ids: list[str], plan: Plan) -> list[JobVie
     return views
 
 
-def _simulations(trial: Trial, trace: Trace, plan: Plan, contender: Contender, starts: StartCosts) -> list[list[float]]:
+def _simulations(trace: Trace, plan: Plan, contender: Contender, starts: StartCosts) -> list[list[float]]:
     """Completion times of every simulation, with starts about as expensive as they were live."""
-    return [_simulated(trial, trace, plan, contender, starts.times(factor)) for factor in COST_FACTORS]
+    return [_simulated(trace, plan, contender, starts.times(factor)) for factor in COST_FACTORS]
 
 
-def _simulated(trial: Trial, trace: Trace, plan: Plan, contender: Contender, starts: StartCosts) -> list[float]:
+def _simulated(trace: Trace, plan: Plan, contender: Contender, starts: StartCosts) -> list[float]:
     """Completion times in seconds, with starts as expensive as these."""
     policy, believed = find_policy(contender.policy), START_SECONDS * plan.time_scale
     outcome = simulate(
@@ -331,7 +313,7 @@ def _simulated(trial: Trial, trace: Trace, plan: Plan, contender: Contender, sta
         parse_cluster(",".join(f"{kind}={count}" for kind, count in CLUSTER.items())),
         builtin_table(),
         lambda problem: allocate(problem, contender.policy, heterogeneity_agnostic=contender.agnostic),
-        mechanism_for(policy, agnostic=contender.agnostic, patience=trial.patience),
+        mechanism_for(policy, agnostic=contender.agnostic),
         Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing, restart_seconds=believed),
         starts=starts,
     )
