@@ -632,8 +632,11 @@ class Scheduler:
             self._changed = True
 
     def _sleep(self, time: float) -> None:
-        """Nothing can run: only a change can help, or the end of a pause."""
-        self._note(Slept(time, min(self._held.values(), default=None)))
+        """Nothing can run: only a change can help, or the end of a pause. One that the policy has not seen is tried."""
+        ends = list(self._held.values())
+        if self._changed and len(self.roster) > len(self._held) and any(floor.capacity for floor in self.floors):
+            ends.append(time + self.settings.round_seconds)
+        self._note(Slept(time, min(ends, default=None)))
 
     def _slept(self, fact: Slept) -> None:
         self._awaiting = None

@@ -1,4 +1,4 @@
-"""A server that is drained while the policy is being asked takes nothing in the round that the answer begins."""
+"""Servers that come and go while the policy is being asked: the answer does not know them."""
 
 from __future__ import annotations
 
@@ -42,3 +42,24 @@ def test_a_server_drained_during_a_solve_is_empty_in_the_next_round(mechanism: s
         if number >= 3:
             assert drained not in {server.name for server in scheduler.servers()}
             assert not [c for c in commands if isinstance(c, Launch) and drained in c.accelerators]
+
+
+@pytest.mark.parametrize("mechanism", ["plain", "credits"])
+def test_a_job_starts_on_a_server_that_joined_while_the_policy_was_asked(mechanism: str) -> None:
+    made = mechanism_for(find_policy("max_min_fairness"), mechanism, agnostic=False, forgiving=True)
+    scheduler = Scheduler(builtin_table(), made, Settings(round_seconds=10.0))
+    scheduler.handle(ServerJoined(0.0, Server("slow", "k80", 1)))
+    scheduler.handle(JobSubmitted(0.0, JobSpec("gang", TEMPLATE, 2, 1e6)))
+    (solve, *_) = [command for command in scheduler.handle(RoundDue(0.0)) if isinstance(command, Solve)]
+    scheduler.handle(ServerJoined(0.5, Server("fast", "v100", 2)))
+    launched: list[Launch] = []
+    commands, now = scheduler.handle(AllocationReady(0.5, solve.number, allocate(solve.problem))), 0.5
+    while not launched:
+        assert scheduler.wake is not None, "it sleeps although the job could run"
+        now = max(scheduler.wake, now)
+        assert now <= 20.5
+        commands = scheduler.handle(RoundDue(now))
+        for solve in [command for command in commands if isinstance(command, Solve)]:
+            commands += scheduler.handle(AllocationReady(now, solve.number, allocate(solve.problem)))
+        launched = [command for command in commands if isinstance(command, Launch)]
+    assert launched[0].accelerators == {"fast": 2}
