@@ -52,14 +52,12 @@ def test_a_job_starts_on_a_server_that_joined_while_the_policy_was_asked(mechani
     scheduler.handle(JobSubmitted(0.0, JobSpec("gang", TEMPLATE, 2, 1e6)))
     (solve, *_) = [command for command in scheduler.handle(RoundDue(0.0)) if isinstance(command, Solve)]
     scheduler.handle(ServerJoined(0.5, Server("fast", "v100", 2)))
-    launched: list[Launch] = []
     commands, now = scheduler.handle(AllocationReady(0.5, solve.number, allocate(solve.problem))), 0.5
-    while not launched:
+    while not (launched := [command for command in commands if isinstance(command, Launch)]):
         assert scheduler.wake is not None, "it sleeps although the job could run"
         now = max(scheduler.wake, now)
         assert now <= 20.5
         commands = scheduler.handle(RoundDue(now))
         for solve in [command for command in commands if isinstance(command, Solve)]:
             commands += scheduler.handle(AllocationReady(now, solve.number, allocate(solve.problem)))
-        launched = [command for command in commands if isinstance(command, Launch)]
     assert launched[0].accelerators == {"fast": 2}
