@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -42,6 +42,7 @@ from gavel.runtime.messages import (
     Refused,
     TaskEnded,
     TaskStarted,
+    TaskStatus,
 )
 from gavel.runtime.server import ServeSettings, build_engine, fleet_for
 
@@ -257,15 +258,25 @@ class Leader:
             return
         match message:
             case Heartbeat():
-                self.world.checker.heard(message.tasks)
+                self.world.checker.heard(self.counted(agent, message.tasks))
                 fleet.heartbeat(agent, message)
             case TaskStarted():
                 fleet.started(agent, message)
             case TaskEnded():
-                self.world.checker.heard((message.status,))
+                self.world.checker.heard(self.counted(agent, (message.status,)))
                 fleet.ended(agent, message, lambda: self.acknowledge(connection, frame.number, message))
             case Draining():
                 fleet.draining(agent)
+
+    def counted(self, agent: str, statuses: Iterable[TaskStatus]) -> list[TaskStatus]:
+        """Those of attempts that still count."""
+        attempts = self.fleet.attempts
+        known = [status for status in statuses if status.job in attempts]
+        return [
+            status
+            for status in known
+            if attempts[status.job].number == status.attempt and attempts[status.job].part_at(agent) is not None
+        ]
 
     def acknowledge(self, connection: Connection, number: int, ended: TaskEnded) -> None:
         self.world.checker.acknowledges(connection.agent, ended)

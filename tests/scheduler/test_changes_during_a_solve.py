@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from gavel.core.cluster import Server
-from gavel.core.events import AllocationReady, JobSubmitted, Launch, RoundDue, ServerJoined, ServerLeaving, Solve
+from gavel.core.events import (
+    AllocationReady,
+    Command,
+    JobFinished,
+    JobSubmitted,
+    Launch,
+    RoundDue,
+    ServerJoined,
+    ServerLeaving,
+    Solve,
+    SolveFailed,
+)
 from gavel.core.jobs import JobSpec
 from gavel.core.throughputs import builtin_table
 from gavel.policies.mechanisms import mechanism_for
@@ -61,3 +72,34 @@ def test_a_job_starts_on_a_server_that_joined_while_the_policy_was_asked(mechani
         for solve in [command for command in commands if isinstance(command, Solve)]:
             commands += scheduler.handle(AllocationReady(now, solve.number, allocate(solve.problem)))
     assert launched[0].accelerators == {"fast": 2}
+
+
+@pytest.mark.parametrize("mechanism", ["plain", "credits"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_answer_that_comes_too_late_for_its_round_wakes_a_scheduler_that_sleeps(
+    mechanism: str, *, fails: bool
+) -> None:
+    made = mechanism_for(find_policy("max_min_fairness"), mechanism, agnostic=False, forgiving=True)
+    scheduler = Scheduler(builtin_table(), made, Settings(round_seconds=10.0, solve_patience_seconds=1.0))
+    scheduler.handle(ServerJoined(0.0, Server("slow", "k80", 1)))
+    scheduler.handle(JobSubmitted(0.0, JobSpec("first", TEMPLATE, 1, 10.0)))
+    scheduler.handle(JobSubmitted(0.0, JobSpec("gang", TEMPLATE, 2, 10.0)))
+    play(scheduler, 0.0)
+    scheduler.handle(JobFinished(1.0, "first"))
+    scheduler.handle(ServerJoined(1.0, Server("fast", "v100", 2)))
+    (solve, *_) = [command for command in scheduler.handle(RoundDue(2.0)) if isinstance(command, Solve)]
+    commands = scheduler.handle(RoundDue(3.0))  # patience has ended; nothing can run by the old answer
+    answer = AllocationReady(4.0, solve.number, allocate(solve.problem))
+    commands += scheduler.handle(SolveFailed(4.0, solve.number, "no time") if fails else answer)
+    while not any(isinstance(command, Launch) for command in commands):
+        assert scheduler.wake is not None, "it sleeps although the job could run"
+        assert scheduler.wake <= 20.0
+        commands = play(scheduler, max(scheduler.wake, 4.0))
+
+
+def play(scheduler: Scheduler, now: float) -> list[Command]:
+    """A round with the policy's answer at once."""
+    commands = scheduler.handle(RoundDue(now))
+    for solve in [command for command in commands if isinstance(command, Solve)]:
+        commands += scheduler.handle(AllocationReady(now, solve.number, allocate(solve.problem)))
+    return commands

@@ -656,6 +656,10 @@ class Scheduler:
         self._note(fact)
         if awaited:
             self._plan(time)
+        elif not self.placed and isinstance(fact, AllocationAdopted):
+            self._look_for_work(time)  # the round did without it, and nothing could run
+        elif not self.placed and self._round_ends is None:
+            self._sleep(time)
 
     def _adopted(self, fact: AllocationAdopted) -> None:
         self.unanswered = None
