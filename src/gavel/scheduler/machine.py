@@ -657,8 +657,11 @@ class Scheduler:
             self._changed = True
 
     def _sleep(self, time: float) -> None:
-        """Nothing can run: only a change can help, or the end of a pause."""
-        self._note(Slept(time, min(self._held.values(), default=None)))
+        """Nothing can run: only a change can help, or the end of a pause. One that the policy has not seen is tried."""
+        ends = list(self._held.values())
+        if self._changed and len(self.roster) > len(self._held) and any(floor.capacity for floor in self.floors):
+            ends.append(time + self.settings.round_seconds)
+        self._note(Slept(time, min(ends, default=None)))
 
     def _slept(self, fact: Slept) -> None:
         self._awaiting = None
@@ -678,6 +681,10 @@ class Scheduler:
         self._note(fact)
         if awaited:
             self._plan(time)
+        elif not self.placed and isinstance(fact, AllocationAdopted):
+            self._look_for_work(time)  # the round did without it, and nothing could run
+        elif not self.placed and self._round_ends is None:
+            self._sleep(time)
 
     def _adopted(self, fact: AllocationAdopted) -> None:
         self.unanswered = None
