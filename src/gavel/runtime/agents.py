@@ -96,6 +96,10 @@ class Agents:
     def _drop_fences(self, time: float) -> None:
         self.fences = {key: until for key, until in self.fences.items() if until > time}
 
+    def postpone(self, seconds: float) -> None:
+        """Have all fences last longer."""
+        self.fences = {key: until + seconds for key, until in self.fences.items()}
+
     def _change(self, agent: str, **changes: Any) -> None:
         self.records[agent] = replace(self.records[agent], **changes)
 

@@ -107,10 +107,7 @@ class Engine:
         """Continue where the journal ends: agents are expected back, an unanswered question is asked again."""
         self._world, self._executor = world, executor
         state = self.state
-        # As if no time had passed since the last fact: the machine's clock may have been set meanwhile.
-        asleep = max(self.clock() - state.time, 0.0)
-        fences = {key: until + asleep for key, until in state.agents.fences.items()}
-        executor.begin(list(state.agents), list(state.attempts), fences, state.renewed_until + asleep)
+        executor.begin(list(state.agents), list(state.attempts), state.agents.fences, state.renewed_until)
         if state.scheduler.unanswered is not None:
             world.ask(state.scheduler.unanswered)
         if state.scheduler.wake is not None:

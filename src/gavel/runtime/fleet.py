@@ -97,6 +97,8 @@ class Member:
     """By type."""
     heard_at: float
     link: Link | None
+    since: float = 0.0
+    """When it attached."""
 
 
 @dataclass(slots=True)
@@ -144,7 +146,7 @@ class Fleet:
         if member is not None and member.incarnation not in ("", hello.incarnation):
             self._ended_with(member.agent, "its agent was restarted")
         now = self.clock()
-        self._seat(Member(hello.agent, hello.name, hello.incarnation, servers, now, link))
+        self._seat(Member(hello.agent, hello.name, hello.incarnation, servers, now, link, now))
         self.expected.pop(hello.agent, None)
         offered = tuple(servers.values())
         self.post(AgentAttached(time=now, agent=hello.agent, name=hello.name, servers=offered, draining=hello.draining))
@@ -250,8 +252,15 @@ class Fleet:
             part = attempt.part_at(agent)
             if part is None or part.over or part.sent_at is None or (attempt.job, attempt.number) in listed:
                 continue
-            if now - part.sent_at > patience:
+            if now - part.sent_at <= patience:
+                continue
+            if part.sent_at < member.since:
                 self._lose(attempt, part, f"{member.name} lost it")
+            elif member.link is not None:
+                # Nothing is lost within a connection: the order is late, and could still be followed. The next
+                # connection begins with a list of all that runs there.
+                member.link.close()
+                member.link = None
 
     def _hear(self, attempt: Attempt, status: TaskStatus) -> None:
         """Take in how far an attempt is; its first steps show what the restart before them cost."""
@@ -338,9 +347,11 @@ class Fleet:
         self._send_start(attempt, attempt.parts[0])
 
     def _never_began(self, launch: Launch) -> None:
-        """An attempt had no processes and will have none."""
-        outcome = AttemptOutcome.LEFT
-        self.post(AttemptEnded(time=self.clock(), job=launch.job, attempt=launch.attempt, outcome=outcome))
+        """An attempt had no processes and will have none; the next one waits until that is in the journal, too."""
+        job, outcome = launch.job, AttemptOutcome.LEFT
+        self.unsettled[job] = self.unsettled.get(job, 0) + 1
+        ended = AttemptEnded(time=self.clock(), job=job, attempt=launch.attempt, outcome=outcome)
+        self.post(ended, lambda _: self._settled(job))
 
     def _withdraw(self, job: str) -> bool:
         launch = self.waiting.pop(job, None)
@@ -487,16 +498,15 @@ class Fleet:
             hopeless=attempt.hopeless,
             steps=attempt.kept_steps(),
         )
-        self.post(ended, lambda _: self._settled(attempt))
+        self.post(ended, lambda _: self._settled(job, attempt.acknowledge))
 
-    def _settled(self, attempt: Attempt) -> None:
+    def _settled(self, job: str, acknowledge: Iterable[Callable[[], None]] = ()) -> None:
         """The end of an attempt is in the journal: agents may forget it, and the next attempt may start."""
-        job = attempt.job
         self.unsettled[job] -= 1
         if not self.unsettled[job]:
             del self.unsettled[job]
-        for acknowledge in attempt.acknowledge:
-            acknowledge()
+        for tell in acknowledge:
+            tell()
         self._start_waiting(job)
 
     def _start_waiting(self, job: str) -> None:

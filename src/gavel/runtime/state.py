@@ -293,16 +293,23 @@ class ClusterState:
 
     def _evolve_rest(self, fact: Fact) -> None:
         """The effect on everything but the scheduler."""
+        if isinstance(fact, SchedulerStarted):
+            self._wake_up(fact.time - self.time)
         self.time = fact.time
         self.changed |= self.jobs.evolve(fact)
         self.agents.evolve(fact)
         self.attempts.evolve(fact)
         if isinstance(fact, core_facts.RoundPlanned) and not fact.mid_round:
-            self.renewed_until = fact.until
+            self.renewed_until = max(self.renewed_until, fact.until)  # no agent makes a lease shorter
         if isinstance(fact, core.SolveFailed):
             self.trouble = fact.reason
         elif isinstance(fact, core_facts.AllocationAdopted):
             self.trouble = ""
+
+    def _wake_up(self, asleep: float) -> None:
+        """Leases and fences last as if no time had passed since the last fact: the clock may have been set."""
+        self.renewed_until += asleep
+        self.agents.postpone(asleep)
 
     def _reconfigure(self, fact: SettingsChanged) -> None:
         self.settings = fact.after
