@@ -13,7 +13,6 @@ from gavel.runtime.fleet import FleetSettings
 
 Action = Callable[[VirtualFleet], None]
 Script = tuple[tuple[float, Action], ...]
-RESNET = "ResNet-18 (batch size 32)"
 
 
 @dataclass(frozen=True)
@@ -141,9 +140,7 @@ SCENARIOS: dict[str, Scenario] = {
     "more jobs than accelerators": Scenario(
         (*TWO, (0.5, submits("z", 40.0))), agents=(("a", "v100", 1), ("b", "k80", 1))
     ),
-    "cancel a queued job": Scenario(
-        (*TWO, (0.0, submits("z", 10.0)), (2.0, cancels("z"))), outcomes={"z": EITHER}
-    ),
+    "cancel a queued job": Scenario((*TWO, (0.0, submits("z", 10.0)), (2.0, cancels("z"))), outcomes={"z": EITHER}),
     "cancel a running job": Scenario((*TWO, (3.0, cancels("y"))), outcomes={"y": EITHER}),
     "cancel that crosses a crash": Scenario(
         (*TWO, (3.0, fails("y")), (3.0, cancels("y"))), outcomes={"y": {"cancelled"}}
@@ -177,10 +174,20 @@ SCENARIOS: dict[str, Scenario] = {
         (*TWO, (2.0, to("b", lambda agent: agent.drain())), (5.0, to("b", lambda agent: agent.die())))
     ),
     "clock an hour forward": Scenario(
-        (*LONG, (3.0, restarts(clock=3600.0, round_seconds=1.0)), (3.0, beneath("x", lambda agent: agent.hang(16.0)))), world=LONG_LEASES
+        (*LONG, (3.0, restarts(clock=3600.0, round_seconds=1.0)), (3.0, beneath("x", lambda agent: agent.hang(16.0)))),
+        world=LONG_LEASES,
     ),
     "clock an hour back": Scenario(
         (*LONG, (3.0, restarts(clock=-3600.0)), (3.0, beneath("x", lambda agent: agent.hang(16.0)))), world=LONG_LEASES
+    ),
+    "clock set while the scheduler runs": Scenario(
+        (
+            *LONG,
+            (3.0, beneath("x", lambda agent: agent.hang(16.0))),
+            (4.0, lambda world: setattr(world, "wall_offset", 3600.0)),
+            (9.0, lambda world: setattr(world, "wall_offset", -3600.0)),
+        ),
+        world=LONG_LEASES,
     ),
     "agent restarted": Scenario((*TWO, (2.0, to("b", lambda agent: agent.die(1.0))))),
     "agent away for a moment": Scenario((*TWO, (2.0, to("b", lambda agent: agent.lose_connection(1.0))))),
@@ -218,10 +225,16 @@ SCENARIOS: dict[str, Scenario] = {
         ((0.0, submits("x", 60.0, workers=2)), (3.0, to("b", lambda agent: agent.hang(6.0)))), world=LONG_LEASES
     ),
     "gang of which a rank crashes": Scenario(((0.0, submits("x", 60.0, workers=2)), (3.0, fails("x")))),
+    "gang of which a rank leaves unasked": Scenario(
+        (
+            (0.0, submits("x", 60.0, workers=2)),
+            (3.0, to("b", lambda agent: [agent.ask_to_leave(task, at_once=False) for task in agent.tasks.values()])),
+        )
+    ),
     "pair": Scenario(
         (
-            (0.0, submits("x", 40.0, template="A3C (bs=4)")),
-            (0.0, submits("y", 60.0, template="A3C (bs=4)")),
+            (0.0, submits("x", 40.0, template="ResNet-18 (batch size 16)")),
+            (0.0, submits("y", 60.0, template="ResNet-18 (batch size 16)")),
             (4.0, fails("y")),
         ),
         agents=(("a", "v100", 1),),
@@ -245,9 +258,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "scheduler that stands still": Scenario((*TWO, (2.0, lambda world: world.stand_still(5.0)))),
     "kept states in between": Scenario((*TWO, (2.0, restarts())), world={"facts_between_states": 4}),
-    "agents that join later": Scenario(
-        (*TWO, (4.0, lambda world: void(world.add_agent("a", "v100", 1)))), agents=()
-    ),
+    "agents that join later": Scenario((*TWO, (4.0, lambda world: void(world.add_agent("a", "v100", 1)))), agents=()),
     "scheduler away for longer than leases last": Scenario((*LONG, (3.0, restarts(12.0))), world=LONG_LEASES),
     "orders that arrive late": Scenario(
         (

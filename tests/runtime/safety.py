@@ -1,8 +1,8 @@
-"""The safety properties of the live system, checked from outside while it runs: what is in the journal is the measure.
+"""The safety properties of the live system, checked from outside while it runs, by what is in the journal.
 
-1 no two attempts of a job with processes at once; 2 no accelerator held by two combos; 3 nothing acknowledged or started
-before it is in the journal; 4 a finished job stays finished; 5 steps go back only to a checkpoint; 6 recovery from any
-prefix gives the state that existed then.
+1 no two attempts of a job have processes at once; 2 no accelerator is held by two combos; 3 nothing is acknowledged or
+started before it is in the journal; 4 a finished job stays finished; 5 steps go back only to a checkpoint; 6 recovery
+from any prefix gives the state that existed then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gavel.journal.facts import Head
 from gavel.runtime.configuration import Configurator, settings_document
 from gavel.runtime.engine import Engine
 from gavel.runtime.events import SettingsGiven
-from gavel.runtime.facts import AgentDraining, AgentJoined, AgentUndrained, AttemptClosed
+from gavel.runtime.facts import AgentDraining, AgentJoined, AgentLost, AgentUndrained, AttemptClosed
 from gavel.runtime.messages import Start, TaskEnded, TaskStatus
 from gavel.runtime.recovery import recover
 from gavel.scheduler.machine import check_invariants
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 QUEUED, ENDED, PLANNED, CLOSED = (kind_of(fact) for fact in (JobQueued, JobEnded, RoundPlanned, AttemptClosed))
 PROGRESSED = kind_of(JobsProgressed)
-JOINED, DRAINING, UNDRAINED = (kind_of(fact) for fact in (AgentJoined, AgentDraining, AgentUndrained))
+JOINED, LOST = kind_of(AgentJoined), kind_of(AgentLost)
+DRAINING, UNDRAINED = kind_of(AgentDraining), kind_of(AgentUndrained)
 
 
 class Checker:
@@ -51,6 +52,8 @@ class Checker:
         self.drained: set[tuple[str, bool]] = set()
         """Names of agents that were drained (True) and undrained (False)."""
         self._names: dict[str, str] = {}
+        self._given_up: set[tuple[str, str, int]] = set()
+        """By agent, job and attempt: what was open when the agent was lost."""
         self._written = 0
         self.states: dict[int, str] | None = None
         """The live state after each batch, by the number of its last fact; None: not kept."""
@@ -119,15 +122,20 @@ class Checker:
     def _agent(self, kind: str, fact: Mapping[str, Any]) -> None:
         if kind == JOINED:
             self._names[fact["agent"]] = fact["name"]
+        elif kind == LOST:
+            for job, numbers in self.launched.items():
+                open_ = numbers - self.closed.get(job, set())
+                self._given_up |= {(fact["agent"], job, attempt) for attempt in open_}
         elif kind in (DRAINING, UNDRAINED):
             self.drained.add((self._names[fact["agent"]], kind == DRAINING))
 
     # ---- what is said ----
 
-    def acknowledges(self, ended: TaskEnded) -> None:
-        """An agent is about to be told that it may forget an end."""
+    def acknowledges(self, agent: Agent, ended: TaskEnded) -> None:
+        """An agent is about to be told that it may forget an end: it is written, or was taken for lost there."""
         job, attempt = ended.status.job, ended.status.attempt
-        assert attempt in self.closed.get(job, ()), f"the end of attempt {attempt} of job {job} is not in the journal"
+        written = attempt in self.closed.get(job, ()) or (agent.identity, job, attempt) in self._given_up
+        assert written, f"the end of attempt {attempt} of job {job} is not in the journal"
 
     def sends(self, agent: Agent, message: Any) -> None:
         """A message is about to be sent to an agent."""
@@ -151,7 +159,8 @@ class Checker:
         assert not refusals, refusals
         check_invariants(engine.scheduler)
         for record in engine.state.jobs.records.values():
-            assert abs(record.steps_done - self.steps.get(record.id, 0.0)) < 1e-6, f"steps of job {record.id} are lost"
+            told = self.steps.get(record.id, 0.0)
+            assert abs(record.steps_done - told) < 1e-6, f"job {record.id} has {record.steps_done} steps, not {told}"
         if self.states is not None:
             self.states[engine.journal.last] = text_of(engine.state)
 
@@ -166,7 +175,7 @@ class Checker:
     def heard(self, statuses: Iterable[TaskStatus]) -> None:
         """The scheduler hears how far jobs are."""
         for status in statuses:
-            if status.counts:
+            if status.counts and not status.rank:
                 known = self._known_saved.get(status.job, 0.0)
                 self._known_saved[status.job] = max(known, status.saved_steps)
 
@@ -200,8 +209,7 @@ class Checker:
             assert self.world.record(job).state == outcome
         for job in self.queued:
             record = self.world.record(job)
-            if record.state == "completed" and record.request.steps is not None:
-                assert abs(record.steps_done - record.request.steps) < 1e-6, f"job {job} completed too early"
+            assert record.state != "completed" or job in self.world.done_jobs, f"job {job} completed too early"
 
     def check_prefixes(self) -> None:
         """Recovery from the journal, cut after any fact, gives the state that existed then."""

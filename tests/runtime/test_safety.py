@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-from fault_fixtures import Folders, fresh_folder
-from fault_scenarios import SCENARIOS, base, crashed
+from collections.abc import Callable
 
-assert fresh_folder
+import pytest
+from fault_fixtures import Folders
+from fault_scenarios import SCENARIOS, base, crashed
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
@@ -21,7 +21,7 @@ def test_recovery_from_any_prefix_gives_the_state_that_existed_then(name: str, f
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_everything_stays_safe_and_completes_wherever_the_scheduler_ends(
-    name: str, fresh_folder: Folders, record_property: pytest.RecordProperty
+    name: str, fresh_folder: Folders, record_property: Callable[[str, object], None]
 ) -> None:
     scenario = SCENARIOS[name]
     world = base(scenario, fresh_folder())

@@ -82,7 +82,8 @@ class Connection:
     def send(self, message: ToAgent) -> None:
         """Put a message on its way to the agent."""
         world = self.agent.world
-        world.checker.sends(self.agent, message)
+        if self.leader is world.leader:  # an agent obeys no other
+            world.checker.sends(self.agent, message)
         world.point(f"send {type(message).__name__}")
         if self.open:
             frame = ToAgentFrame(message, self.leader.term, self.heard)
@@ -113,8 +114,6 @@ class Agent:
         self.incarnation = 1
         self.cluster, self.term = "", 0
         self.connection: Connection | None = None
-        self.stale: list[Connection] = []
-        """Connections to schedulers that have been replaced: they may still speak."""
         self.tasks: dict[Key, Task] = {}
         self.endings: dict[int, TaskEnded] = {}
         """Ends that are not acknowledged, by number."""
@@ -151,7 +150,6 @@ class Agent:
         self.tasks.clear()
         self.endings.clear()
         self.unsaid.clear()
-        self.stale.clear()
         self.incarnation += 1
         self.draining = False
         self.hung_until = 0.0
@@ -195,8 +193,8 @@ class Agent:
         for ended in self.unsaid:
             self.note_end(ended)
         self.unsaid.clear()
-        for connection in [*self.stale, *([self.connection] if self.connection else [])]:
-            self.read(connection)
+        if self.connection is not None:
+            self.read(self.connection)
         for task in list(self.tasks.values()):
             self.watch(task)
         if self.connection is None:
@@ -206,9 +204,10 @@ class Agent:
             self.say(Heartbeat(self.statuses()))
 
     def dial(self) -> None:
-        leader = self.world.leader
-        if leader is None or leader.frozen or self.world.now < self.away_until:
+        there = [leader for leader in self.world.leaders if not leader.frozen and not leader.dead]
+        if not there or self.world.now < self.away_until:
             return
+        leader = there[0] if len(there) == 1 else self.world.random.choice(there)
         self.connection = Connection(self, leader)
         leader.connections.append(self.connection)
         self.say(
@@ -241,7 +240,8 @@ class Agent:
             _, frame = connection.to_agent.pop(0)
             if frame.term < self.term:
                 self.world.count("lower term refused")
-                continue
+                connection.cut()
+                return
             self.term = frame.term
             self.receive(frame, connection)
 
@@ -361,8 +361,7 @@ class Agent:
             self.end(task, process, Ending.LEFT, "left")
             return
         total = task.start.request.steps or 0.0
-        shared = 0.7 if task.start.beside else 1.0
-        process.steps = min(process.steps + world.step_seconds * world.rate(task.start.type) * shared, total)
+        process.steps = min(world.gang_steps(task, process), total)
         process.measured += world.step_seconds
         if process.rank == 0 and world.now - process.saved_at >= world.checkpoint_seconds:
             self.save(job, process)

@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from safety import Checker
-from virtual_agent import Agent, Connection
+from virtual_agent import Agent, Connection, Process, Task
 
 from gavel.core.errors import InputError
 from gavel.core.events import AllocationReady, JobCancelled, Solve
 from gavel.core.jobs import JobRequest
-from gavel.journal import leader, queries
+from gavel.journal import leader as leading
+from gavel.journal import queries
 from gavel.journal.database import sqlite_url
 from gavel.journal.errors import LeadershipLostError, TemporaryJournalError
 from gavel.journal.store import Journal
@@ -62,14 +63,14 @@ WALL = 1_000_000.0
 """What the wall clock shows when virtual time is 0."""
 
 
-class Crash(BaseException):  # noqa: N818 - no error: the end of a process
+class Crash(BaseException):
     """The scheduler's process ends here."""
 
 
 @contextmanager
 def shared_connections() -> Iterator[None]:
     """Have journals in one place use the same SQLAlchemy engines, which remember the statements that they compiled."""
-    places = [(leader, "writer_engine"), (queries, "reader_engine")]
+    places = [(leading, "writer_engine"), (queries, "reader_engine")]
     before = [getattr(module, name) for module, name in places]
     for (module, name), make in zip(places, before, strict=True):
         setattr(module, name, cache(make))
@@ -127,7 +128,9 @@ class Leader:
 
     def __init__(self, world: VirtualFleet) -> None:
         self.world = world
-        self.journal = WatchedJournal.open(sqlite_url(world.settings.folder / "journal.sqlite"), holder="virtual")
+        journal = WatchedJournal.open(sqlite_url(world.settings.folder / "journal.sqlite"), holder="virtual")
+        assert isinstance(journal, WatchedJournal)
+        self.journal = journal
         self.journal.world = world
         self.term = self.journal.term
         self.connections: list[Connection] = []
@@ -145,7 +148,7 @@ class Leader:
         world = self.world
         wall, monotonic = lambda: WALL + world.now + world.wall_offset, lambda: 77.0 + world.now
         clock = SteadyClock(not_before=self.journal.last_time, wall=wall, monotonic=monotonic)
-        world.checker.head_before = self.journal._head  # noqa: SLF001 - to put it back
+        world.checker.head_before = self.journal._head
         self.engine = build_engine(
             world.settings, self.journal, clock=clock, facts_between_states=world.facts_between_states
         )
@@ -179,13 +182,13 @@ class Leader:
 
     def step(self) -> None:
         world = self.world
-        for connection in list(self.connections):
-            self.listen(connection)
         if world.now - self.ticked_at > 1.0 + world.step_seconds:
             self.fleet.excuse(world.now - self.ticked_at - world.step_seconds)
         self.ticked_at = world.now
         world.point("tick")
         self.fleet.tick()
+        for connection in list(self.connections):
+            self.listen(connection)
         if self.wake_at is not None and self.wake_at <= self.engine.clock():
             self.wake_at = None
             world.point("round due")
@@ -220,7 +223,8 @@ class Leader:
                 self.write_at = self.world.now + RETRY_SECONDS
                 return False
         self.batch = None
-        self.world.checker.decided(self.engine)
+        if self is self.world.leader:
+            self.world.checker.decided(self.engine)
         self.engine.perform(batch)
         self.world.point("performed")
         if self.engine.state_due:
@@ -264,7 +268,7 @@ class Leader:
                 fleet.draining(agent)
 
     def acknowledge(self, connection: Connection, number: int, ended: TaskEnded) -> None:
-        self.world.checker.acknowledges(ended)
+        self.world.checker.acknowledges(connection.agent, ended)
         connection.send(Ack(number))
 
 
@@ -298,11 +302,13 @@ class VirtualFleet:
     wall_offset: float = 0.0
 
     def __post_init__(self) -> None:
-        self.random = random.Random(self.seed)  # noqa: S311 - no secret
+        self.random = random.Random(self.seed)
         self.settings = ServeSettings(folder=self.folder, round_seconds=self.round_seconds, fleet=SETTINGS)
         self.checker = Checker(self)
         self.disk: dict[str, float] = {}
         """What is saved of each job."""
+        self.gangs: dict[tuple[str, int], float] = {}
+        """By job and attempt: how far the first rank is."""
         self.agents: dict[str, Agent] = {}
         self.leader: Leader | None = None
         self.former: list[Leader] = []
@@ -328,6 +334,11 @@ class VirtualFleet:
     @property
     def engine(self) -> Engine | None:
         return None if self.leader is None else self.leader.engine
+
+    @property
+    def leaders(self) -> list[Leader]:
+        """The present scheduler, and those that were replaced."""
+        return [*([self.leader] if self.leader else []), *self.former]
 
     @property
     def fleet(self) -> Fleet:
@@ -375,6 +386,17 @@ class VirtualFleet:
     def rate(kind: str) -> float:
         return RATES[kind]
 
+    def gang_steps(self, task: Task, process: Process) -> float:
+        """The steps of a rank a moment later: the first advances while all are there, and takes the others along."""
+        start = task.start
+        if process.rank:
+            return max(self.gangs.get(task.key, 0.0), process.steps)
+        there = (agent.tasks.get(task.key) for agent in self.agents.values())
+        if start.workers == 1 or sum(len(part.processes) for part in there if part) == start.workers:
+            process.steps += self.step_seconds * self.rate(start.type) * (0.7 if start.beside else 1.0)
+        self.gangs[task.key] = process.steps
+        return process.steps
+
     def save(self, job: str, steps: float) -> None:
         self.disk[job] = steps
         self.checker.saved(job)
@@ -413,11 +435,9 @@ class VirtualFleet:
         if old is None or old.frozen:
             return
         old.frozen = True
-        old.journal._writer.lock.release()  # noqa: SLF001 - as a database does with a session that it lost
+        old.journal._writer.lock.release(None)
         for connection in old.connections:
-            agent = connection.agent
-            agent.connection = None
-            agent.stale.append(connection)
+            connection.cut()
         self.former.append(old)
         self.leader, self.back_at, self.thaw_at = None, self.now + back_after, self.now + seconds
 
@@ -450,7 +470,7 @@ class VirtualFleet:
             self.boot()
         for agent in list(self.agents.values()):
             agent.step()
-        for leader in [*self.former, *([self.leader] if self.leader else [])]:
+        for leader in self.leaders:
             if leader.frozen and self.now >= self.thaw_at:
                 leader.frozen = False
             if not leader.frozen and not leader.dead:

@@ -20,6 +20,7 @@ from gavel.runtime.events import AgentAttached, AgentGone, AttemptEnded, Attempt
 from gavel.runtime.executor import AttemptStatus, Post
 from gavel.runtime.jobs import JobRecord, JobState
 from gavel.runtime.messages import (
+    Ending,
     Heartbeat,
     Hello,
     Lease,
@@ -300,6 +301,8 @@ class Fleet:
         attempt.acknowledge.append(acknowledge)
         if attempt.crash is not None and not attempt.stopping:
             self._stop(attempt, at_once=True)  # a gang is whole or not at all
+        elif message.ending is Ending.LEFT and not attempt.over:
+            self._break_off(attempt, "one of its ranks left", at_once=False)  # unless it was asked to
         self._settle(attempt)
 
     def _ended_before(self, status: TaskStatus, acknowledge: Callable[[], None]) -> None:
@@ -470,10 +473,13 @@ class Fleet:
     def _lose(self, attempt: Attempt, part: Part, reason: str) -> None:
         """A part is gone through no fault of its job."""
         part.give_up()
+        self._break_off(attempt, reason, at_once=True)
+        self._settle(attempt)
+
+    def _break_off(self, attempt: Attempt, reason: str, *, at_once: bool) -> None:
         if attempt.crash is None and not attempt.stopping:
             attempt.crash, attempt.crashed = reason, AttemptOutcome.LOST
-            self._stop(attempt, at_once=True)
-        self._settle(attempt)
+            self._stop(attempt, at_once=at_once)
 
     def _settle(self, attempt: Attempt) -> None:
         """Once every rank has ended: report what became of the attempt, and start what waits for that."""

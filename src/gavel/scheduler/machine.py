@@ -515,6 +515,11 @@ class Scheduler:
             jobs = tuple(self._name(slot) for run in runs for slot in run.members)
             self._note(ServerRemoved(time, name, cause, jobs))
 
+    def _remove_closed(self, time: float) -> None:
+        """A round begins without the servers that are drained, also those drained while the policy was asked."""
+        for name in sorted(name for floor in self.floors for name in floor.closed):
+            self._remove_server(time, name, DRAINED)
+
     def _removed(self, fact: ServerRemoved) -> None:
         self.account(fact.time)
         for job in fact.stopped:
@@ -608,8 +613,7 @@ class Scheduler:
         if mid_round:
             self._plan(time, mid_round=True)
             return
-        for name in sorted(name for floor in self.floors for name in floor.closed):
-            self._remove_server(time, name, DRAINED)
+        self._remove_closed(time)
         if len(self.roster) == len(self._held) and not self.placed:
             self._sleep(time)
         elif not late and self._wants_allocation(time):
@@ -685,6 +689,8 @@ class Scheduler:
 
     def _plan(self, time: float, *, mid_round: bool = False) -> None:
         """Decide what runs until the round ends, and where."""
+        if not mid_round:
+            self._remove_closed(time)
         plan = self.mechanism.decide(self.round_input(time, mid_round=mid_round))
         if not plan.started and not self.placed:
             self._sleep(time)
