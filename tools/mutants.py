@@ -55,6 +55,7 @@ ROUND = "tests/runtime/test_during_a_round.py"
 MEASURES = "tests/runtime/test_fleet_measures.py"
 MACHINE = "tests/scheduler/test_machine.py"
 STATE = "tests/scheduler/test_state.py"
+ORDER = "tests/scheduler/test_order_and_places.py"
 
 ENGINE_MUTANTS = _in(
     RUNTIME,
@@ -411,7 +412,7 @@ OTHER_RUNTIME_MUTANTS = [
     *_in(
         RUNTIME,
         "service",
-        PROMISES,
+        "tests/runtime/test_service_promises.py",
         a_submission_is_acknowledged_before_it_is_written=(
             "            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key)))",
             "            self._posting = asyncio.ensure_future(\n"
@@ -459,7 +460,7 @@ SCHEDULER_MUTANTS = [
         a_job_that_leaves_during_a_solve_asks_for_no_new_one=(
             "        self._changed = self._changed or bool((slots < 0).any())  # a job left while the solver worked",
             "",
-            (MACHINE, "tests/scheduler/test_promises.py"),
+            (MACHINE, ORDER),
         ),
         a_pause_is_released_one_tick_late=(
             "for slot, until in self._held.items() if until <= time]",
@@ -468,7 +469,7 @@ SCHEDULER_MUTANTS = [
         a_late_answer_to_an_earlier_question_is_adopted=(
             "if fact.number != self._solve_number or self.unanswered is None:",
             "if self.unanswered is None:",
-            (MACHINE, "tests/scheduler/test_promises.py"),
+            (MACHINE, ORDER),
         ),
         accelerators_of_a_pair_are_free_when_one_leaves=(
             "            self._seat(Run(rest, run.type_index, run.workers), where)",
@@ -489,7 +490,7 @@ SCHEDULER_MUTANTS = [
             "        for run, moved in zip(runs, fact.moved, strict=True):\n",
             "        for run, moved in zip(runs, fact.moved, strict=True):\n"
             "            self.floors[run.type_index].give_back(self.placed[run])\n",
-            (MACHINE, "tests/scheduler/test_promises.py"),
+            (MACHINE, ORDER),
         ),
         a_stopped_run_keeps_its_accelerators=(
             "            self.floors[run.type_index].give_back(self._clear(run))",
@@ -500,8 +501,9 @@ SCHEDULER_MUTANTS = [
             "        return active",
         ),
         a_drained_server_keeps_its_jobs=(
-            "            self._remove_server(time, name, DRAINED)\n        if len",
-            "            pass\n        if len",
+            "        for name in sorted(name for floor in self.floors for name in floor.closed):\n"
+            "            self._remove_server(time, name, DRAINED)\n",
+            "        pass\n",
             ("tests/scheduler/test_closed_servers.py", *_scenario("drain")),
         ),
     ),
@@ -512,12 +514,12 @@ SCHEDULER_MUTANTS = [
         a_gang_that_cannot_be_gathered_gives_its_places_away=(
             "            floor.give_back(gathered)\n            floor.take_exactly(where)",
             "            floor.give_back(gathered)",
-            (MACHINE, "tests/scheduler/test_promises.py"),
+            (MACHINE, ORDER),
         ),
         runs_that_stop_are_moved=(
             "other.workers < run.workers and other not in self._stopped:",
             "other.workers < run.workers:",
-            (MACHINE, "tests/scheduler/test_promises.py"),
+            (MACHINE, ORDER),
         ),
         room_is_made_without_giving_places_back=(
             "            floor.give_back(self._where(other))\n",
@@ -531,7 +533,7 @@ SCHEDULER_MUTANTS = [
         emptiest_server_first=(
             "for count in range(workers, max(self._with_free, default=0) + 1):",
             "for count in range(max(self._with_free, default=0), workers - 1, -1):",
-            (MACHINE, "tests/scheduler/test_promises.py"),
+            (MACHINE, ORDER),
         ),
         trying_changes_the_floor=("floor._free = dict(self._free)", "floor._free = self._free"),
         closed_servers_take_work=(

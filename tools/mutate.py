@@ -69,14 +69,22 @@ class Copy:
             else:
                 shutil.copy2(source, folder / name)
 
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def is_used(self) -> bool:
+        """Whether this interpreter imports the copy, and not the checkout that it was installed from."""
+        command = [sys.executable, "-c", "import gavel; print(gavel.__file__)"]
+        found = subprocess.run(command, env=self.environment(), capture_output=True, text=True, check=True)  # noqa: S603
+        return Path(found.stdout.strip()).is_relative_to(self.folder)
+
     def run(self, tests: Iterable[str], limit: float) -> tuple[int | None, str]:
         """Run tests up to the first failure; the exit code, None if time ran out, and the end of what was printed."""
         command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *tests]
-        environment = os.environ | {"PYTHONPATH": str(self.folder / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         with subprocess.Popen(  # noqa: S603 - our own tests
             command,
             cwd=self.folder,
-            env=environment,
+            env=self.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -111,7 +119,10 @@ def tried(mutants: list[Mutant], folder: Path, jobs: int, limit: float) -> list[
     """Try all of them, in as many copies as there are jobs."""
     free: SimpleQueue[Copy] = SimpleQueue()
     for number in range(jobs):
-        free.put(Copy(folder / f"copy-{number}"))
+        copied = Copy(folder / f"copy-{number}")
+        if not copied.is_used():
+            raise SystemExit(f"{sys.executable} imports gavel from elsewhere than PYTHONPATH; use another environment")
+        free.put(copied)
 
     def one(mutant: Mutant) -> Result:
         copy = free.get()
