@@ -256,7 +256,9 @@ class Campaign:
         if not name:
             return ""
         length = self.random.choice(["short", "long"])
-        self._freeze(name, lambda: [found.pid for found in self.cluster.processes() if found.agent == name], LENGTHS[length])
+        self._freeze(
+            name, lambda: [found.pid for found in self.cluster.processes() if found.agent == name], LENGTHS[length]
+        )
         return f"host paused ({length})"
 
     def _freeze(self, name: str, pids: Callable[[], list[int]], seconds: tuple[float, float]) -> None:
@@ -288,13 +290,11 @@ class Campaign:
         return "drain without an answer"
 
     def _undrain(self, name: str) -> None:
-        try:
-            if not self.cluster.answers():
-                raise GavelError("no scheduler answers")
-            with self._client() as client:
+        with contextlib.suppress(GavelError), self._client() as client:
+            if self.cluster.answers():
                 client.undrain(name)
-            self.drained.discard(name)
-        except GavelError:
+                self.drained.discard(name)
+        if name in self.drained:
             self._later(1.0, lambda: self._undrain(name))
 
     def cancel(self) -> str:
@@ -328,7 +328,10 @@ class Campaign:
         import sqlalchemy as sql  # noqa: PLC0415 - only with a database
 
         engine = sql.create_engine(self.cluster.journal)
-        others = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        others = (
+            "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity"
+            " WHERE pid <> pg_backend_pid() AND datname = current_database()"
+        )
         with engine.begin() as connection:
             cut = connection.execute(sql.text(others)).scalar()
         engine.dispose()
@@ -373,7 +376,9 @@ def judge(campaign: Campaign, views: list[JobView]) -> tuple[list[str], evidence
 
 def _submissions(submitted: Submitted, views: list[JobView]) -> Iterator[str]:
     names = Counter(view.request.name for view in views)
-    yield from (f"job {name} was submitted once and is there {count} times" for name, count in names.items() if count > 1)
+    yield from (
+        f"job {name} was submitted once and is there {count} times" for name, count in names.items() if count > 1
+    )
     there = {view.request.name: view.id for view in views}
     for name, job in submitted.ids.items():
         if there.get(name) != job:
@@ -417,7 +422,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=120.0, help="end after this long, with fewer kills")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between hits, on average")
     parser.add_argument("--space-sharing", action="store_true", help="let pairs of jobs share accelerators")
-    parser.add_argument("--journal", metavar="URL", help="a database instead of SQLite; `wheel`: PostgreSQL from a wheel")
+    parser.add_argument(
+        "--journal", metavar="URL", help="a database instead of SQLite; `wheel`: PostgreSQL from a wheel"
+    )
     parser.add_argument("--folder", type=Path, help="where to keep everything; default: a new one")
     return parser.parse_args()
 

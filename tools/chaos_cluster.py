@@ -165,7 +165,7 @@ class Cluster:
     def end(self, *, patience: float = 40.0) -> list[str]:
         """Ask agents and then the scheduler to end; says which did not."""
         stubborn = []
-        for name, process in [*self.agents.items(), ("scheduler", self.scheduler)]:
+        for process in [*self.agents.values(), self.scheduler]:
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGCONT)
                 process.terminate()

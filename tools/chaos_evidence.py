@@ -1,4 +1,4 @@
-"""What a campaign of `tools/chaos.py` has left behind, compared with what was promised. Returns sentences, one a finding."""
+"""What a campaign of `tools/chaos.py` has left behind, compared with what was promised: findings as sentences."""
 
 from __future__ import annotations
 

@@ -25,9 +25,7 @@ class Evidence:
     def __init__(self, folder: Path, name: str) -> None:
         self.folder, self.name = folder, name
         self.job, self.attempt, self.rank = (os.environ[f"GAVEL_{what}"] for what in ("JOB_ID", "ATTEMPT", "RANK"))
-        self.device = "-".join(
-            os.environ[what] for what in ("CHAOS_AGENT", "GAVEL_ACCELERATOR_TYPE", "GAVEL_DEVICES")
-        )
+        self.device = "-".join(os.environ[what] for what in ("CHAOS_AGENT", "GAVEL_ACCELERATOR_TYPE", "GAVEL_DEVICES"))
         self._ledger = self._appending(folder / "ledgers" / f"{name}.{self.rank}")
         self._held: list[int] = []
 
@@ -62,7 +60,9 @@ class Evidence:
         return True
 
     def _me(self) -> str:
-        return f"job {self.job} ({self.name}) attempt {self.attempt} rank {self.rank} pid {os.getpid()} at {self.device}"
+        return (
+            f"job {self.job} ({self.name}) attempt {self.attempt} rank {self.rank} pid {os.getpid()} at {self.device}"
+        )
 
     def _complain(self, what: str) -> None:
         holders = (path for path in (self.folder / "locks").glob("*") if path.name.endswith((self.name, self.device)))

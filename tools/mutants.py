@@ -3,6 +3,8 @@
 `old` occurs exactly once in its file; a test holds that, so that the table follows the code.
 """
 
+# ruff: noqa: E501, ISC004 - code is quoted as it is
+
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -26,7 +28,9 @@ class Mutant:
     tests: tuple[str, ...]
 
 
-def _in(folder: str, module: str, *tests: str, **mutants: tuple[str, str] | tuple[str, str, tuple[str, ...]]) -> list[Mutant]:
+def _in(
+    folder: str, module: str, *tests: str, **mutants: tuple[str, str] | tuple[str, str, tuple[str, ...]]
+) -> list[Mutant]:
     """Mutants of one module, noticed by the same tests unless they name their own."""
     made = []
     for name, (old, new, *own) in mutants.items():
@@ -181,7 +185,11 @@ JOBS_MUTANTS = _in(
         "    (JobState.RUNNING, Turn.MOVED): JobState.RUNNING,\n    (JobState.COMPLETED, Turn.LAUNCHED): JobState.RUNNING,",
     ),
     ids_are_given_again=("max(self.next_number, int(job) + 1)", "max(self.next_number, int(job))"),
-    ids_are_given_again_after_a_restart=('jobs.next_number = document["next_number"]', "jobs.next_number = 1", (JOBS, PROMISES)),
+    ids_are_given_again_after_a_restart=(
+        'jobs.next_number = document["next_number"]',
+        "jobs.next_number = 1",
+        (JOBS, PROMISES),
+    ),
     calls_are_forgotten_after_a_restart=(
         'jobs.keys = {key: tuple(ids) for key, ids in document["keys"].items()}',
         "jobs.keys = {}",
@@ -406,7 +414,11 @@ OTHER_RUNTIME_MUTANTS = [
         RUNTIME,
         "keeper",
         *_scenario("kept states in between"),
-        facts_are_taken_in_twice=("            self._number = entry.number\n", "", (PROMISES, *_scenario("kept states in between"))),
+        facts_are_taken_in_twice=(
+            "            self._number = entry.number\n",
+            "",
+            (PROMISES, *_scenario("kept states in between")),
+        ),
         finished_jobs_are_dropped=("finished_jobs(kept.finished))", "[])", (PROMISES,)),
     ),
     *_in(
@@ -609,7 +621,10 @@ JOURNAL_MUTANTS = [
             "LEADER.update().where(LEADER.c.term == self.term).values(term=self.term)",
             "LEADER.update().values(term=self.term)",
         ),
-        two_schedulers_at_once=("            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)", "            pass"),
+        two_schedulers_at_once=(
+            "            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+            "            pass",
+        ),
         terms_do_not_rise=("values(term=LEADER.c.term + 1, holder", "values(term=LEADER.c.term, holder"),
     ),
     *_in(
@@ -618,7 +633,11 @@ JOURNAL_MUTANTS = [
         DAMAGE,
         *SQLITE,
         changed_facts_are_believed=("        if bytes(row.checksum) != previous:", "        if False:"),
-        missing_facts_are_not_missed=("        if row.number != expected:", "        if False:", (DAMAGE, APPEND, *SQLITE)),
+        missing_facts_are_not_missed=(
+            "        if row.number != expected:",
+            "        if False:",
+            (DAMAGE, APPEND, *SQLITE),
+        ),
         a_missing_end_is_not_missed=(
             "    if head.number != leads.last:\n        raise CorruptJournalError",
             "    if False:\n        raise CorruptJournalError",
@@ -639,19 +658,27 @@ JOURNAL_MUTANTS = [
     ),
 ]
 
-PARTS, STREAM, PROCESS, TASKS = (f"tests/runtime/agent/test_agent_{name}.py" for name in ("parts", "stream", "process", "tasks"))
+PARTS, STREAM, PROCESS, TASKS = (
+    f"tests/runtime/agent/test_agent_{name}.py" for name in ("parts", "stream", "process", "tasks")
+)
 AGENT_MUTANTS = [
     *_in(
         AGENT,
         "ending",
         PARTS,
         one_that_was_made_to_leave_is_done=("    if words.stopped or reached:", "    if words.stopped:"),
-        a_failure_that_was_told_is_no_failure=("    if words.failed is not None:\n        return", "    if False:\n        return"),
+        a_failure_that_was_told_is_no_failure=(
+            "    if words.failed is not None:\n        return",
+            "    if False:\n        return",
+        ),
         one_that_says_done_has_left=(
             '    if words.done:\n        return Verdict(Ending.DONE, "it has done all of its steps")\n',
             "",
         ),
-        a_crash_is_done=("    if code == 0:\n        return Verdict(Ending.DONE", "    if True:\n        return Verdict(Ending.DONE"),
+        a_crash_is_done=(
+            "    if code == 0:\n        return Verdict(Ending.DONE",
+            "    if True:\n        return Verdict(Ending.DONE",
+        ),
     ),
     *_in(
         AGENT,

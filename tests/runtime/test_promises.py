@@ -11,7 +11,7 @@ import pytest
 from virtual_fleet import job_request
 
 from gavel.core.cluster import Server
-from gavel.core.events import JobCancelled, Launch, RoundDue, Solve
+from gavel.core.events import AllocationReady, JobCancelled, Launch, RoundDue
 from gavel.core.facts import JobEnded, JobRequeued, RoundPlanned, Started
 from gavel.core.jobs import Cause
 from gavel.journal import Journal, sqlite_url
@@ -36,7 +36,18 @@ from gavel.runtime.executor import Done
 from gavel.runtime.facts import AgentJoined, AgentLost, AttemptClosed, Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, Identity, RefusedError
 from gavel.runtime.jobs import JobRecord, Jobs, JobState, Transition
-from gavel.runtime.messages import Ending, Heartbeat, Hello, Lease, Start, Stop, TaskEnded, TaskStarted, TaskStatus, ToAgent
+from gavel.runtime.messages import (
+    Ending,
+    Heartbeat,
+    Hello,
+    Lease,
+    Start,
+    Stop,
+    TaskEnded,
+    TaskStarted,
+    TaskStatus,
+    ToAgent,
+)
 from gavel.runtime.open_attempts import OpenAttempts
 from gavel.runtime.server import build_engine
 from gavel.runtime.state import ClusterState
@@ -118,7 +129,9 @@ class Site:
     def _tasks(self, name: str) -> tuple[TaskStatus, ...]:
         attempt = self.fleet.attempts.get("1")
         part = attempt.part_at(f"id-{name}") if attempt else None
-        return () if attempt is None or part is None or part.sent_at is None else (task(attempt.number, part.first_rank),)
+        return (
+            () if attempt is None or part is None or part.sent_at is None else (task(attempt.number, part.first_rank),)
+        )
 
     def ends(self) -> list[AttemptEnded]:
         return [event for event in self.posted if isinstance(event, AttemptEnded)]
@@ -349,16 +362,14 @@ class Cluster:
         self.configurator = Configurator(ServeSettings(round_seconds=100.0, **settings).scheduling)
         self.state = ClusterState(self.configurator)
         self.facts: list[Fact] = []
-        self.take(SettingsGiven(0.0, "test", settings_document(ServeSettings(round_seconds=100.0, **settings).scheduling)))
+        self.take(
+            SettingsGiven(0.0, "test", settings_document(ServeSettings(round_seconds=100.0, **settings).scheduling))
+        )
         self.attach(0.0)
 
     def take(self, event: Event) -> list[Fact]:
-        """An event, and the answers and rounds that it asks for at once."""
+        """Let an event happen."""
         facts = self.state.take(event)
-        for fact in list(facts):
-            for command in self.state.commands(fact):
-                if isinstance(command, Solve):
-                    self.state.scheduler  # noqa: B018 - it has the question
         self.facts += facts
         return facts
 
@@ -374,8 +385,6 @@ class Cluster:
         facts = self.state.take(RoundDue(time))
         solve = self.state.scheduler.unanswered
         if solve is not None:
-            from gavel.core.events import AllocationReady  # noqa: PLC0415
-
             facts += self.state.take(AllocationReady(time, solve.number, allocate(solve.problem)))
         self.facts += facts
 
@@ -524,7 +533,7 @@ class Outside:
     calls: list[str] = field(default_factory=list)
     on_call: Callable[[], None] = lambda: None
 
-    def __getattr__(self, name: str) -> Callable[..., None]:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         def call(*_: object, **__: object) -> None:
             self.on_call()
             self.calls.append(name)
@@ -578,7 +587,8 @@ def test_everything_is_in_the_journal_before_anyone_is_told(bench: Bench) -> Non
     before = engine.journal.last
     engine.post(AgentAttached(time=0.0, agent="id-a", name="a", servers=(V100,)))
     engine.post(
-        JobsSubmitted(0.0, (job_request(1e6),), "k"), lambda _: told.append(engine.journal.last if engine.records else 0)
+        JobsSubmitted(0.0, (job_request(1e6),), "k"),
+        lambda _: told.append(engine.journal.last if engine.records else 0),
     )
     assert told.pop(0) == before  # it is asked to hurry, and nothing else
     batch = engine.prepare()
@@ -638,8 +648,6 @@ def test_what_follows_from_one_batch_is_done_in_its_order(bench: Bench) -> None:
 
 
 def answer(engine: Engine) -> None:
-    from gavel.core.events import AllocationReady  # noqa: PLC0415
-
     solve = engine.scheduler.unanswered
     assert solve is not None
     engine.post(AllocationReady(0.0, solve.number, allocate(solve.problem)))
@@ -682,5 +690,3 @@ def test_ids_are_not_given_again_though_their_jobs_have_left_the_state() -> None
     jobs = Jobs()
     jobs.next_number = 12
     assert Jobs.of(jobs.document()).next_number == 12
-
-

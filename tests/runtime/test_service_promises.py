@@ -21,7 +21,7 @@ from gavel.runtime.messages import FromAgentFrame, Heartbeat
 from gavel.runtime.service import Service, Stream
 from gavel.wire import gavel_pb2 as pb
 
-assert journal
+__all__ = ["journal"]
 
 
 class Context:
@@ -48,7 +48,7 @@ async def answered_once_written(live: Live, call: Coroutine[Any, Any, Any]) -> A
 
 
 def test_submissions_and_cancels_are_answered_once_they_are_written(
-    journal: FailingJournal,  # noqa: F811 - the fixture
+    journal: FailingJournal,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -71,7 +71,7 @@ def test_submissions_and_cancels_are_answered_once_they_are_written(
 
 
 def test_an_agent_is_not_heard_over_a_connection_that_was_replaced(
-    journal: FailingJournal,  # noqa: F811 - the fixture
+    journal: FailingJournal,
     tmp_path: Path,
 ) -> None:
     async def heartbeat() -> AsyncIterator[pb.FromAgent]:
