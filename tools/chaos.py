@@ -31,7 +31,6 @@ from gavel.errors import GavelError
 
 BACKLOG = 6
 """Jobs that have not finished, at least."""
-STEPS = (60, 160)
 JOB = Path(__file__).with_name("chaos_job.py")
 TEMPLATE = "A3C"
 HOUR = 3600.0
@@ -59,10 +58,10 @@ class Submitted:
 class Campaign:
     """Decides what to hit next, and puts it right again some time later."""
 
-    def __init__(self, cluster: Cluster, seed: int, every: float) -> None:
+    def __init__(self, cluster: Cluster, seed: int, every: float, steps: int) -> None:
         self.cluster = cluster
         self.random = random.Random(seed)  # noqa: S311 - repeatable by intent
-        self.every = every
+        self.every, self.steps = every, steps
         self.submitted = Submitted()
         self.done: Counter[str] = Counter()
         self.kills = 0
@@ -167,7 +166,7 @@ class Campaign:
         self.submitted.tried += 1
         name = f"job-{self.submitted.tried}"
         command = [sys.executable, str(JOB), str(self.cluster.folder), name, str(self.cluster.sharing)]
-        workers, steps = self.random.choice([1, 1, 2]), self.random.randint(*STEPS)
+        workers, steps = self.random.choice([1, 1, 2]), self.random.randint(self.steps // 3, self.steps)
         request = JobRequest(command, name=name, template=TEMPLATE, steps=steps, workers=workers, retries=1000)
         (self.submitted.ids[name],) = client.submit(request)
 
@@ -421,6 +420,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=120.0, help="end after this long, with fewer kills")
     parser.add_argument("--every", type=float, default=1.0, help="seconds between hits, on average")
+    parser.add_argument("--steps", type=int, default=160, help="of the longest jobs; about 14 are made in a second")
     parser.add_argument("--space-sharing", action="store_true", help="let pairs of jobs share accelerators")
     parser.add_argument(
         "--journal", metavar="URL", help="a database instead of SQLite; `wheel`: PostgreSQL from a wheel"
@@ -441,7 +441,7 @@ def main() -> int:
     with journal_of(chosen.journal, folder) as journal:
         cluster = Cluster(folder, journal, chosen.space_sharing)
         try:
-            campaign = Campaign(cluster, chosen.seed, chosen.every)
+            campaign = Campaign(cluster, chosen.seed, chosen.every, chosen.steps)
             campaign.run(chosen.kills, chosen.minutes * 60)
             views = campaign.settle(SETTLE_SECONDS)
             findings, ledgers = judge(campaign, views)

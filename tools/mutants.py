@@ -94,7 +94,6 @@ ENGINE_MUTANTS = _in(
     a_job_that_ended_keeps_its_processes=(
         "            self.executor.close(fact.job)",
         "            pass",
-        _scenario("cancel a running job"),
     ),
     a_question_is_not_asked_again_after_a_restart=(
         "        if state.scheduler.unanswered is not None:\n            world.ask(state.scheduler.unanswered)",
@@ -119,11 +118,6 @@ STATE_MUTANTS = _in(
     an_end_is_taken_in_twice=(
         "        if not self.attempts.has(event.job, event.attempt):\n            return  # heard before\n",
         "",
-    ),
-    a_cancelled_job_may_complete_afterwards=(
-        "        if record is None or record.finished:\n            return  # it was cancelled meanwhile",
-        "        if record is None:\n            return",
-        (PROMISES, *_scenario("cancel that crosses the last step", "cancel a running job")),
     ),
     a_lost_attempt_costs_a_retry=(
         "core.JobFailed(event.time, event.job, event.reason, counts=False))\n            case AttemptOutcome.BLOCKED",
@@ -294,10 +288,6 @@ FLEET_MUTANTS = _in(
         "self._lease_seconds(max(launch.until, self.renewed_until))",
         "self._lease_seconds(launch.until)",
         (ROUND,),
-    ),
-    fences_do_not_know_of_renewals=(
-        "                attempt.lease_until = max(attempt.lease_until, lease)",
-        "                pass",
     ),
     fences_do_not_know_of_leases_at_a_return=(
         "                attempt.lease_until = max(attempt.lease_until, self.clock() + seconds)",

@@ -11,7 +11,12 @@ CHAOS = Path(__file__).resolve().parents[2] / "tools" / "chaos.py"
 
 def test_a_dozen_kills_lose_nothing_and_leave_nothing_behind(tmp_path: Path) -> None:
     folder = tmp_path / "campaign"
-    command = [sys.executable, str(CHAOS), "--kills", "12", "--seed", "1", "--minutes", "3", "--folder", str(folder)]
+    options = {"kills": 12, "seed": 1, "minutes": 3, "every": 0.7, "steps": 60, "folder": folder}
+    command = [
+        sys.executable,
+        str(CHAOS),
+        *(part for name, value in options.items() for part in (f"--{name}", str(value))),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing lost, nothing twice, no orphan" in done.stdout
