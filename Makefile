@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: install demo test lint format bench docs clean
+.PHONY: install demo test lint format bench chaos mutate docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -33,6 +33,12 @@ format: install ## let ruff rewrite what it can
 
 bench: install ## the table of docs/performance.md, measured on this machine
 	$(BIN)/python tools/bench_table.py
+
+chaos: install ## kill 500 real processes and see that nothing is lost; OPTIONS="--kills 50 --seed 3"
+	$(BIN)/python tools/chaos.py $(OPTIONS)
+
+mutate: install ## change decisive lines one by one and see that tests notice; OPTIONS="--only fence --jobs 2"
+	$(BIN)/python tools/mutate.py $(OPTIONS)
 
 docs: install ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict

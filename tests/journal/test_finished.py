@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.journal import FinishedJob, FinishedPage, FinishedQuery, Journal
+from gavel.journal import FinishedJob, FinishedPage, FinishedQuery, Journal, open_read_only
 from gavel.journal import finished as module
+from gavel.runtime.jobs import JobState
 from journal_places import Place, file_place
 
 STATES, NAMES, PEOPLE = ("completed", "failed", "cancelled"), ("a", "b", "c"), ("u", "v")
@@ -131,3 +132,13 @@ def test_a_page_is_read_from_the_end_of_an_index(full: Journal, query: FinishedQ
 def test_an_empty_page_is_no_page(tmp_path: Path) -> None:
     with file_place(tmp_path).open() as journal, pytest.raises(ValueError, match="at least one"):
         journal.finished(FinishedQuery(limit=0))
+
+
+def test_a_check_finds_finished_jobs_as_they_were_written_also_where_their_states_are_an_enumeration(
+    place: Place,
+) -> None:
+    with place.open() as journal:
+        journal.append([{"kind": "job_ended", "time": 1.0, "job": "1"}])
+        journal.keep({"of": 1}, 1, [replace(JOBS[0], state=JobState.COMPLETED)])
+    with open_read_only(place.url) as reader:
+        assert reader.check().problems == ()

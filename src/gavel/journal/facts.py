@@ -117,7 +117,7 @@ def server_of(document: Document) -> str | None:
 def column(text: str) -> str:
     """Text as both databases can store it; the document keeps what they cannot."""
     if text.isascii() and "\0" not in text:
-        return text
+        return str(text)  # members of enumerations come back as plain text, and checksums compare what comes back
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 

@@ -1,0 +1,90 @@
+"""What the service answers is in the journal, and of an agent's connections only the newest is heard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_safety_driver import SECONDS, FailingJournal, Live, journal
+
+from gavel.client.messages import to_request
+from gavel.client.requests import JobRequest
+from gavel.journal.errors import TemporaryJournalError
+from gavel.policies.registry import find_policy
+from gavel.runtime import driver as driving
+from gavel.runtime.agent_wire import pack_from_agent
+from gavel.runtime.logs import Logs
+from gavel.runtime.messages import FromAgentFrame, Heartbeat
+from gavel.runtime.service import Service, Stream
+from gavel.wire import gavel_pb2 as pb
+
+__all__ = ["journal"]
+
+
+class Context:
+    """A call that is never refused."""
+
+    async def abort(self, code: object, details: str) -> None:
+        raise AssertionError(code, details)
+
+
+def service_of(live: Live, folder: Path) -> Service:
+    return Service(live.driver, live.fleet, Logs(folder / "logs", limit=1000), find_policy("max_min_fairness"))
+
+
+async def answered_once_written(live: Live, call: Coroutine[Any, Any, Any]) -> Any:
+    """Make a call while nothing can be written; it has no answer until that is possible."""
+    live.attempts = 0
+    live.tried.clear()
+    live.journal.error = TemporaryJournalError("the disk is full")
+    calling = asyncio.ensure_future(call)
+    await asyncio.wait({calling, asyncio.ensure_future(live.tried.wait())}, return_when=asyncio.FIRST_COMPLETED)
+    assert not calling.done()
+    live.journal.error = None
+    return await asyncio.wait_for(calling, SECONDS)
+
+
+def test_submissions_and_cancels_are_answered_once_they_are_written(
+    journal: FailingJournal,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(driving, "RETRY_SECONDS", (0.01, 0.01))
+    context: Any = Context()
+
+    async def story() -> None:
+        live = Live(journal, tmp_path)
+        service = service_of(live, tmp_path)
+        await asyncio.sleep(0)  # the driver begins
+        submit = pb.SubmitRequest(jobs=[to_request(JobRequest(["train"], template="mine", steps=100.0))], key="k")
+        reply = await answered_once_written(live, service.Submit(submit, context))
+        assert list(reply.ids) == ["1"]
+        cancelled = await answered_once_written(live, service.Cancel(pb.CancelRequest(ids=["1"]), context))
+        assert [job.state for job in cancelled.jobs] == [pb.CANCELLED]
+        live.driver.stop()
+        await live.work
+
+    asyncio.run(story())
+
+
+def test_an_agent_is_not_heard_over_a_connection_that_was_replaced(
+    journal: FailingJournal,
+    tmp_path: Path,
+) -> None:
+    async def heartbeat() -> AsyncIterator[pb.FromAgent]:
+        yield pack_from_agent(FromAgentFrame(1, Heartbeat()))
+
+    async def story() -> None:
+        live = Live(journal, tmp_path)
+        await live.attach()
+        member = live.fleet.members["id-a"]
+        member.heard_at = -1.0
+        await service_of(live, tmp_path)._listen("id-a", heartbeat(), Stream(1))
+        assert member.heard_at == -1.0
+        live.driver.stop()
+        await live.work
+
+    asyncio.run(story())

@@ -1,0 +1,137 @@
+"""Where runs sit and in which order things are taken up: small cases that a careless change would turn around."""
+
+from __future__ import annotations
+
+from gavel.core.cluster import Server
+from gavel.core.events import (
+    AllocationReady,
+    JobCancelled,
+    JobFailed,
+    JobSubmitted,
+    Launch,
+    RoundDue,
+    ServerJoined,
+    Solve,
+)
+from gavel.core.facts import RoundPlanned, Started
+from gavel.core.jobs import Cause, JobSpec
+from gavel.core.throughputs import builtin_table
+from gavel.policies.registry import allocate
+from gavel.scheduler.credits import Credits
+from gavel.scheduler.machine import Scheduler, Settings, check_invariants
+from gavel.scheduler.placement import Floor
+from gavel.scheduler.rounds import Run
+from gavel.scheduler.seating import Seating
+
+
+def scheduler(*servers: Server) -> Scheduler:
+    machine = Scheduler(builtin_table(), Credits(), Settings())
+    for server in servers:
+        machine.handle(ServerJoined(0.0, server))
+    return machine
+
+
+def asked(machine: Scheduler, time: float) -> Solve:
+    (solve,) = [command for command in machine.handle(RoundDue(time)) if isinstance(command, Solve)]
+    return solve
+
+
+def answered(machine: Scheduler, time: float, solve: Solve) -> list[Launch]:
+    commands = machine.handle(AllocationReady(time, solve.number, allocate(solve.problem)))
+    check_invariants(machine)
+    return [command for command in commands if isinstance(command, Launch)]
+
+
+def test_of_the_servers_that_hold_a_gang_the_fullest_is_taken() -> None:
+    floor = Floor()
+    for name, size in (("large", 8), ("small", 2), ("middle", 4)):
+        floor.join(Server(name, "v100", size))
+    assert floor.take(2) == {"small": 2}
+    assert floor.take(1) == {"middle": 1}
+    assert floor.take(3) == {"middle": 3}
+    assert floor.take(8) == {"large": 8}
+
+
+def test_after_a_job_left_during_a_solve_the_next_round_asks_again() -> None:
+    machine = scheduler(Server("a", "v100", 2))
+    for name in ("one", "two"):
+        machine.handle(JobSubmitted(0.0, JobSpec(name, "A3C", 1, 1e6)))
+    solve = asked(machine, 0.0)
+    machine.handle(JobCancelled(0.1, "two"))
+    answered(machine, 0.5, solve)
+    assert asked(machine, 360.5).number == solve.number + 1
+
+
+def test_an_answer_to_an_earlier_question_is_left_aside() -> None:
+    machine = scheduler(Server("a", "v100", 2))
+    machine.handle(JobSubmitted(0.0, JobSpec("one", "A3C", 1, 1e6)))
+    first = asked(machine, 0.0)
+    machine.handle(RoundDue(1.0))  # the round begins without an answer
+    machine.handle(JobSubmitted(2.0, JobSpec("two", "A3C", 1, 1e6)))
+    second = asked(machine, machine.round_ends or 0.0)
+    assert second.number > first.number
+    before = machine.allocation
+    answered(machine, 400.0, first)
+    assert machine.allocation is before
+    assert machine.unanswered == second
+    answered(machine, 400.0, second)
+    assert machine.allocation is not before
+
+
+def test_a_job_runs_again_at_the_very_moment_at_which_its_pause_ends() -> None:
+    machine = scheduler(Server("a", "v100", 1))
+    machine.handle(JobSubmitted(0.0, JobSpec("one", "A3C", 1, 1e6)))
+    answered(machine, 0.0, asked(machine, 0.0))
+    machine.handle(JobFailed(10.0, "one", "crash", not_before=50.0))
+    machine.handle(RoundDue(10.0))
+    assert machine.wake == 50.0
+    assert [launch.attempt for launch in answered(machine, 50.0, asked(machine, 50.0))] == [2]
+
+
+def test_runs_change_places_because_all_leave_before_any_sits_down() -> None:
+    machine = scheduler(Server("a", "v100", 1), Server("b", "v100", 1))
+    for name in ("one", "two"):
+        machine.handle(JobSubmitted(0.0, JobSpec(name, "A3C", 1, 1e6)))
+    launches = answered(machine, 0.0, asked(machine, 0.0))
+    where = {launch.job: next(iter(launch.accelerators)) for launch in launches}
+    other = {"a": "b", "b": "a"}
+    moved = tuple(
+        Started((job,), (2,), "v100", {other[server]: 1}, True, Cause("seated")) for job, server in where.items()
+    )
+    machine.evolve(RoundPlanned(10.0, 2, 360.0, 360.0, moved=moved, mid_round=True))
+    check_invariants(machine)
+    assert {next(iter(place)) for place in machine.placed.values()} == {"a", "b"}
+
+
+def floor_with(*servers: tuple[str, int]) -> Floor:
+    floor = Floor()
+    for name, size in servers:
+        floor.join(Server(name, "v100", size))
+    return floor
+
+
+def test_a_gang_that_cannot_be_gathered_keeps_its_places() -> None:
+    floor = floor_with(("a", 2), ("b", 2))
+    gang, blocker = Run((0,), 0, 2), Run((1,), 0, 2)
+    placed = {run: floor.take_exactly({"a": 1, "b": 1}) for run in (gang, blocker)}
+    seating = Seating([floor], placed, lambda _: True)
+    seating.gather([gang])
+    assert seating.moves() == {}
+    seating.stop(blocker)
+    assert seating.seat(Run((2,), 0, 2), make_room=False) == {"a": 1, "b": 1}
+
+
+def test_runs_that_stop_are_not_moved_to_make_room() -> None:
+    floor = floor_with(("a", 2), ("b", 2), ("c", 1))
+    gang = Run((9,), 0, 2)
+    leaving, staying, third = Run((0,), 0, 1), Run((1,), 0, 1), Run((2,), 0, 1)
+    placed = {
+        leaving: floor.take_exactly({"a": 1}),
+        staying: floor.take_exactly({"a": 1}),
+        third: floor.take_exactly({"b": 1}),
+    }
+    seating = Seating([floor], placed, lambda _: True)
+    seating.stop(leaving)
+    where = seating.seat(gang, make_room=True)
+    assert sum(where.values()) == 2
+    assert leaving not in seating.moves()

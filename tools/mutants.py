@@ -1,0 +1,741 @@
+"""The table of `tools/mutate.py`: decisive lines, each with a change that the named tests must notice.
+
+`old` occurs exactly once in its file; a test holds that, so that the table follows the code.
+"""
+
+# ruff: noqa: E501, ISC004 - code is quoted as it is
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+RUNTIME, SCHEDULER, JOURNAL, AGENT = (
+    "src/gavel/runtime",
+    "src/gavel/scheduler",
+    "src/gavel/journal",
+    "src/gavel/runtime/agent",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """A change to one line or two, and the tests that should fail with it."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+
+def _in(
+    folder: str, module: str, *tests: str, **mutants: tuple[str, str] | tuple[str, str, tuple[str, ...]]
+) -> list[Mutant]:
+    """Mutants of one module, noticed by the same tests unless they name their own."""
+    made = []
+    for name, (old, new, *own) in mutants.items():
+        title = f"{module}: {name.replace('_', ' ')}"
+        made.append(Mutant(title, f"{folder}/{module}.py", old, new, own[0] if own else tests))
+    return made
+
+
+def _scenario(*names: str) -> tuple[str, ...]:
+    """Small scenarios without further crashes."""
+    test = "tests/runtime/test_safety.py::test_recovery_from_any_prefix_gives_the_state_that_existed_then"
+    return tuple(f"{test}[{name}]" for name in names)
+
+
+def _crashes(*names: str) -> tuple[str, ...]:
+    """The same, once for each operation at which the scheduler may end."""
+    test = "tests/runtime/test_safety.py::test_everything_stays_safe_and_completes_wherever_the_scheduler_ends"
+    return tuple(f"{test}[{name}]" for name in names)
+
+
+PROMISES = "tests/runtime/test_promises.py"
+DRIVER = "tests/runtime/test_safety_driver.py"
+CLOCK = "tests/runtime/test_clock.py"
+JOBS = "tests/runtime/test_jobs.py"
+ROUND = "tests/runtime/test_during_a_round.py"
+MEASURES = "tests/runtime/test_fleet_measures.py"
+MACHINE = "tests/scheduler/test_machine.py"
+STATE = "tests/scheduler/test_state.py"
+ORDER = "tests/scheduler/test_order_and_places.py"
+
+ENGINE_MUTANTS = _in(
+    RUNTIME,
+    "engine",
+    PROMISES,
+    acknowledge_before_journaling_all_at_once=(
+        "            self.write(batch)\n            self.perform(batch)",
+        "            self.perform(batch)\n            self.write(batch)",
+    ),
+    clients_are_told_while_deciding=(
+        "                batch.told.append((each.done, error))",
+        "                each.done(error)",
+        (PROMISES, DRIVER),
+    ),
+    time_goes_back=(
+        "now, batch = max(self.clock(), self.state.time), Batch()",
+        "now, batch = self.clock(), Batch()",
+    ),
+    events_of_one_instant_in_reverse=(
+        "        for each in posted:\n            error",
+        "        for each in reversed(posted):\n            error",
+    ),
+    commands_of_one_batch_in_reverse=(
+        "        for fact, commands in batch.commands:",
+        "        for fact, commands in reversed(batch.commands):",
+    ),
+    steps_are_counted_after_the_round=(
+        "            self.executor.report()\n        self.post(RoundDue(now))",
+        "            self.post(RoundDue(now))\n            self.executor.report()\n        else:\n            self.post(RoundDue(now))",
+        (ROUND, PROMISES),
+    ),
+    a_job_that_ended_keeps_its_processes=(
+        "            self.executor.close(fact.job)",
+        "            pass",
+    ),
+    a_question_is_not_asked_again_after_a_restart=(
+        "        if state.scheduler.unanswered is not None:\n            world.ask(state.scheduler.unanswered)",
+        "",
+        (PROMISES,),
+    ),
+    no_round_is_due_after_a_restart=(
+        "        if state.scheduler.wake is not None:\n            world.wake(state.scheduler.wake)",
+        "",
+        (ROUND, PROMISES),
+    ),
+)
+
+STATE_MUTANTS = _in(
+    RUNTIME,
+    "state",
+    PROMISES,
+    a_repeated_submission_takes_effect_twice=(
+        "        if event.key in self.jobs.keys:\n            return\n",
+        "",
+    ),
+    an_end_is_taken_in_twice=(
+        "        if not self.attempts.has(event.job, event.attempt):\n            return  # heard before\n",
+        "",
+    ),
+    a_lost_attempt_costs_a_retry=(
+        "core.JobFailed(event.time, event.job, event.reason, counts=False))\n            case AttemptOutcome.BLOCKED",
+        "core.JobFailed(event.time, event.job, event.reason))\n            case AttemptOutcome.BLOCKED",
+    ),
+    retries_never_end=("        if event.hopeless or left <= 0:", "        if event.hopeless:"),
+    a_hopeless_job_is_tried_again=("        if event.hopeless or left <= 0:", "        if left <= 0:"),
+    a_shorter_round_shortens_what_was_promised=(
+        "            self.renewed_until = max(self.renewed_until, fact.until)",
+        "            self.renewed_until = fact.until",
+        (PROMISES, *_scenario("clock an hour forward")),
+    ),
+    leases_are_not_moved_by_a_start=(
+        "        self.renewed_until += asleep\n",
+        "",
+        (PROMISES, *_scenario("clock an hour forward", "clock an hour back")),
+    ),
+    fences_are_not_moved_by_a_start=("        self.agents.postpone(asleep)", "        pass"),
+    fences_of_a_lost_agent_are_not_recorded=(
+        "AgentLost(event.time, event.agent, event.reason, event.fences, record.name)",
+        "AgentLost(event.time, event.agent, event.reason, {}, record.name)",
+    ),
+    kept_states_forget_open_attempts=(
+        '            "attempts": self.attempts.document(),',
+        '            "attempts": [],',
+        (PROMISES, *_scenario("kept states in between")),
+    ),
+    kept_states_forget_leases=(
+        '            "renewed_until": self.renewed_until,',
+        '            "renewed_until": 0.0,',
+        (PROMISES, *_scenario("kept states in between")),
+    ),
+    a_lost_server_still_counts=(
+        '        self._withdraw(event.time, record.servers, Cause("lost", event.reason))',
+        "",
+        (PROMISES, *_scenario("agent switched off")),
+    ),
+    a_namesake_is_not_declared_lost=(
+        "            if not rival.lost:\n",
+        "            if False:\n",
+        (PROMISES, *_scenario("another machine with the name of a hung one")),
+    ),
+    progress_counts_for_finished_jobs=(
+        "if record is not None and not record.finished and total != record.steps_done:",
+        "if record is not None and total != record.steps_done:",
+    ),
+)
+
+JOBS_MUTANTS = _in(
+    RUNTIME,
+    "jobs",
+    JOBS,
+    a_finished_job_may_end_again=(
+        "TRANSITIONS.get((record.state, turn))",
+        "TRANSITIONS.get((record.state, turn), _ENDS.get(turn))",
+    ),
+    a_finished_job_may_run_again=(
+        "    (JobState.RUNNING, Turn.MOVED): JobState.RUNNING,",
+        "    (JobState.RUNNING, Turn.MOVED): JobState.RUNNING,\n    (JobState.COMPLETED, Turn.LAUNCHED): JobState.RUNNING,",
+    ),
+    ids_are_given_again=("max(self.next_number, int(job) + 1)", "max(self.next_number, int(job))"),
+    ids_are_given_again_after_a_restart=(
+        'jobs.next_number = document["next_number"]',
+        "jobs.next_number = 1",
+        (JOBS, PROMISES),
+    ),
+    calls_are_forgotten_after_a_restart=(
+        'jobs.keys = {key: tuple(ids) for key, ids in document["keys"].items()}',
+        "jobs.keys = {}",
+        (JOBS, PROMISES),
+    ),
+    failures_do_not_count=(
+        "replace(record, failures=record.failures + fact.counts)",
+        "replace(record, failures=record.failures)",
+    ),
+    a_refused_fact_changes_the_job=(
+        "            self.refusals.append(Refusal(job, turn, None if record is None else record.state))\n            return None",
+        "            return record",
+    ),
+    the_attempt_number_is_not_recorded=("                    attempts=launch.attempt,\n", ""),
+)
+
+AGENTS_MUTANTS = _in(
+    RUNTIME,
+    "agents",
+    PROMISES,
+    a_return_lifts_the_recorded_fence=(
+        "        # that has ended must not forget it.\n        self._drop_fences(fact.time)",
+        "        self.fences = {key: until for key, until in self.fences.items() if key[1] != fact.agent}",
+        (PROMISES, *_scenario("hung agent that comes back to a scheduler about to restart")),
+    ),
+    fences_are_dropped_while_they_hold=("if until > time}", "if until > time + 60.0}"),
+    fences_are_not_kept=(
+        "        self.fences |= {(job, fact.agent): until for job, until in fact.fences.items()}",
+        "",
+    ),
+    a_return_ends_a_drain=('drained_by=before.drained_by if before else "",', 'drained_by="",'),
+    a_drained_agent_takes_work=(
+        "return () if self.lost or self.draining else self.servers",
+        "return () if self.lost else self.servers",
+    ),
+    a_lost_agent_takes_work=(
+        "return () if self.lost or self.draining else self.servers",
+        "return () if self.draining else self.servers",
+        (PROMISES,),
+    ),
+    kept_states_forget_fences=(
+        'agents.fences = {(job, agent): until for job, agent, until in document["fences"]}',
+        "agents.fences = {}",
+    ),
+)
+
+OPEN_MUTANTS = _in(
+    RUNTIME,
+    "open_attempts",
+    PROMISES,
+    moved_attempts_are_not_open=("for run in (*fact.moved, *fact.started):", "for run in fact.started:"),
+    one_end_closes_all_attempts=("attempts.pop(fact.attempt, None)", "attempts.clear()"),
+    the_last_attempt_comes_first=("for number in sorted(attempts)]", "for number in sorted(attempts, reverse=True)]"),
+    ends_close_nothing=(
+        "                attempts.pop(fact.attempt, None)\n                if not attempts:",
+        "                if not attempts:",
+    ),
+)
+
+FLEET_MUTANTS = _in(
+    RUNTIME,
+    "fleet",
+    PROMISES,
+    fence_without_the_ending_grace=(
+        "self.fences[attempt.job, agent] = attempt.lease_until + self.settings.ending_seconds",
+        "self.fences[attempt.job, agent] = attempt.lease_until",
+    ),
+    relaunch_while_an_attempt_runs=(
+        "if job in self.attempts or job in self.unsettled or self.strays.get(job):",
+        "if job in self.unsettled or self.strays.get(job):",
+    ),
+    relaunch_before_the_end_is_written=(
+        "if job in self.attempts or job in self.unsettled or self.strays.get(job):",
+        "if job in self.attempts or self.strays.get(job):",
+        (MEASURES, PROMISES),
+    ),
+    relaunch_beside_a_stray=(
+        "if job in self.attempts or job in self.unsettled or self.strays.get(job):",
+        "if job in self.attempts or job in self.unsettled:",
+    ),
+    relaunch_in_spite_of_a_fence=(
+        "        return all(fenced != job for fenced, _ in self.fences)  # few: only of agents that were lost",
+        "        return True",
+    ),
+    relaunch_before_earlier_attempts_are_known_after_a_restart=(
+        "                self.waiting[job] = launch\n            else:",
+        "                self._begin(launch)\n            else:",
+    ),
+    the_wrong_attempt_continues_after_a_restart=(
+        "self._resume(first, stopping=first.attempt != wanted)",
+        "self._resume(first, stopping=False)",
+    ),
+    an_end_is_acknowledged_before_it_is_written=(
+        "        attempt.acknowledge.append(acknowledge)",
+        "        acknowledge()",
+    ),
+    an_end_heard_twice_is_acknowledged_before_it_is_written=(
+        "        if status.job in self.unsettled:\n            late",
+        "        if False:\n            late",
+    ),
+    leases_of_a_late_launch_are_those_of_its_round=(
+        "self._lease_seconds(max(launch.until, self.renewed_until))",
+        "self._lease_seconds(launch.until)",
+        (ROUND,),
+    ),
+    fences_do_not_know_of_leases_at_a_return=(
+        "                attempt.lease_until = max(attempt.lease_until, self.clock() + seconds)",
+        "                pass",
+        (PROMISES, *_scenario("agent that returns when its round is late")),
+    ),
+    a_later_scheduler_is_ignored=("        if hello.term > self.identity.term:", "        if False:"),
+    jobs_of_another_cluster_are_taken_over=(
+        '        if hello.tasks and hello.cluster not in ("", self.identity.cluster):',
+        "        if False:",
+    ),
+    a_namesake_takes_over_without_a_fence=(
+        "        return [] if agent is None or agent == hello.agent else [self.members[agent]]",
+        "        return []",
+    ),
+    strays_are_not_waited_for=(
+        "        self.strays.setdefault(status.job, set()).add((member.agent, status.attempt, status.rank))",
+        "",
+    ),
+    strays_at_a_lost_agent_are_not_fenced=(
+        "            if any(holder == agent for holder, _, _ in strays):",
+        "            if False:",
+    ),
+    fences_are_lifted_early=(
+        "self.fences[job, agent] <= now)",
+        "self.fences[job, agent] <= now + 1.0)",
+    ),
+    fences_are_lifted_before_it_is_known_what_runs=(
+        "        self._sort_out(self.members[hello.agent], hello.tasks)\n        # Only now is it known what still runs there.\n"
+        "        self._lift_fences(lambda _, agent: agent == hello.agent)",
+        "        self._lift_fences(lambda _, agent: agent == hello.agent)\n"
+        "        self._sort_out(self.members[hello.agent], hello.tasks)",
+    ),
+    fences_are_forgotten_by_a_restart=("        self.fences.update(fences)", "        pass"),
+    a_gang_continues_without_a_rank_that_crashed=(
+        "        if attempt.crash is not None and not attempt.stopping:",
+        "        if False:",
+    ),
+    a_standstill_is_held_against_agents=("            member.heard_at += seconds", "            pass", (CLOCK,)),
+    processes_that_should_not_run_are_not_stopped=(
+        "            elif (agent, status.attempt, status.rank) not in self.strays.get(status.job, set()):\n"
+        "                self._stray(member, status)",
+        "            else:\n                pass",
+    ),
+    an_older_attempt_counts_as_the_present_one=(
+        "            if attempt and part and attempt.number == status.attempt:",
+        "            if attempt and part:",
+    ),
+    an_end_of_an_older_attempt_ends_the_present_one=(
+        "        if attempt is None or part is None or attempt.number != status.attempt:\n"
+        "            self._forget_strays(status.job",
+        "        if attempt is None or part is None:\n            self._forget_strays(status.job",
+    ),
+    a_finished_job_may_save_instead_of_ending_at_once=("at_once=not continues", "at_once=False"),
+)
+
+ATTEMPTS_MUTANTS = _in(
+    RUNTIME,
+    "attempts",
+    PROMISES,
+    steps_that_no_checkpoint_holds_are_kept=(
+        "return self.saved_steps if self.steps is not None and not self.done else self.steps",
+        "return self.steps",
+    ),
+    an_attempt_is_over_with_its_first_part=(
+        "return all(part.over for part in self.parts)",
+        "return any(part.over for part in self.parts)",
+    ),
+    the_last_rank_decides_whether_it_is_done=(
+        "self.done = self.done or message.ending is Ending.DONE",
+        "self.done = message.ending is Ending.DONE",
+    ),
+    a_crash_of_one_rank_is_no_crash=(
+        "        if self.crash is not None:\n            return self.crashed, self.crash\n        if self.done:",
+        "        if self.done:",
+    ),
+    ranks_of_parts_overlap=("        rank += count", "        rank += 1"),
+)
+
+OTHER_RUNTIME_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "driver",
+        DRIVER,
+        acknowledge_before_journaling=(
+            "                if batch.facts:\n"
+            "                    await self._written(lambda: self.engine.write(batch))  # noqa: B023 - awaited here\n"
+            "                self.engine.perform(batch)",
+            "                self.engine.perform(batch)\n"
+            "                if batch.facts:\n"
+            "                    await self._written(lambda: self.engine.write(batch))  # noqa: B023 - awaited here",
+        ),
+        a_failed_write_is_taken_for_done=(
+            "                await asyncio.sleep(pause)\n",
+            "                return None  # type: ignore[return-value]\n",
+        ),
+        a_standstill_is_not_noticed=("                self.executor.excuse(late)", "                pass", (CLOCK,)),
+    ),
+    *_in(
+        RUNTIME,
+        "recovery",
+        *_scenario("kept states in between"),
+        a_fact_is_skipped_after_a_kept_state=(
+            "journal.facts(after=number, until=until)",
+            "journal.facts(after=number + bool(number), until=until)",
+        ),
+        facts_before_the_kept_state_are_applied_again=(
+            "journal.facts(after=number, until=until)",
+            "journal.facts(after=max(number - 1, 0), until=until)",
+        ),
+        a_state_from_the_future_is_used=("kept = journal.latest(at=until)", "kept = journal.latest()"),
+    ),
+    *_in(
+        RUNTIME,
+        "keeper",
+        *_scenario("kept states in between"),
+        facts_are_taken_in_twice=(
+            "            self._number = entry.number\n",
+            "",
+            (PROMISES, *_scenario("kept states in between")),
+        ),
+        finished_jobs_are_dropped=("finished_jobs(kept.finished))", "[])", (PROMISES,)),
+    ),
+    *_in(
+        RUNTIME,
+        "service",
+        "tests/runtime/test_service_promises.py",
+        a_submission_is_acknowledged_before_it_is_written=(
+            "            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key)))",
+            "            self._posting = asyncio.ensure_future(\n"
+            "                self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key))\n            )\n"
+            "            await asyncio.sleep(0)",
+        ),
+        a_cancel_is_acknowledged_before_it_is_written=(
+            "            await self._driver.post(*(JobCancelled(self._engine.clock(), record.id) for record in going))",
+            "            cancels = [JobCancelled(self._engine.clock(), record.id) for record in going]\n"
+            "            self._posting = asyncio.ensure_future(self._driver.post(*cancels))\n"
+            "            await asyncio.sleep(0)",
+        ),
+        a_connection_that_was_replaced_is_listened_to=(
+            "member is not None and member.link is stream:",
+            "member is not None:",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "clock",
+        CLOCK,
+        a_restart_goes_back_in_time=("max(wall(), not_before)", "wall()"),
+        a_step_of_the_clock_is_followed=("return self._monotonic() + self._offset", "return time.time()"),
+    ),
+    *_in(
+        RUNTIME,
+        "configuration",
+        *_scenario("settings changed", "policy and mechanism changed"),
+        the_past_is_read_with_present_settings=(
+            'document["scheduler"], learned, self._mechanism(wanted), rounds(wanted), entities=wanted.entities',
+            'document["scheduler"], learned, self._mechanism(wanted), rounds(self._present), entities=wanted.entities',
+        ),
+        settings_are_left_to_the_defaults_of_the_version=(
+            "return {name: to_plain(getattr(settings, name)) for name in Scheduling.__slots__}",
+            'return {name: to_plain(getattr(settings, name)) for name in Scheduling.__slots__ if name != "round_seconds"}',
+        ),
+    ),
+]
+
+SCHEDULER_MUTANTS = [
+    *_in(
+        SCHEDULER,
+        "machine",
+        MACHINE,
+        a_job_that_leaves_during_a_solve_asks_for_no_new_one=(
+            "        self._changed = self._changed or bool((slots < 0).any())  # a job left while the solver worked",
+            "",
+            (MACHINE, ORDER),
+        ),
+        a_pause_is_released_one_tick_late=(
+            "for slot, until in self._held.items() if until <= time]",
+            "for slot, until in self._held.items() if until < time]",
+        ),
+        a_late_answer_to_an_earlier_question_is_adopted=(
+            "if fact.number != self._solve_number or self.unanswered is None:",
+            "if self.unanswered is None:",
+            (MACHINE, ORDER),
+        ),
+        accelerators_of_a_pair_are_free_when_one_leaves=(
+            "            self._seat(Run(rest, run.type_index, run.workers), where)",
+            "            self._seat(Run(rest, run.type_index, run.workers), where)\n"
+            "            self.floors[run.type_index].give_back(where)",
+        ),
+        attempt_numbers_are_used_again=(
+            "int(roster.restarts[slot] + roster.started[slot]) + 1",
+            "int(roster.restarts[slot]) + 1",
+            (MACHINE, *_scenario("more jobs than accelerators")),
+        ),
+        jobs_of_a_lost_server_stay_there=(
+            "        for job in fact.stopped:\n            self._vacate(fact.time, job)\n",
+            "",
+        ),
+        runs_that_move_sit_down_before_all_have_left=(
+            "        for run in runs:\n            self.floors[run.type_index].give_back(self.placed[run])\n"
+            "        for run, moved in zip(runs, fact.moved, strict=True):\n",
+            "        for run, moved in zip(runs, fact.moved, strict=True):\n"
+            "            self.floors[run.type_index].give_back(self.placed[run])\n",
+            (MACHINE, ORDER),
+        ),
+        a_stopped_run_keeps_its_accelerators=(
+            "            self.floors[run.type_index].give_back(self._clear(run))",
+            "            self._clear(run)",
+        ),
+        a_job_that_pauses_is_planned=(
+            "        return active[~np.isin(active, list(self._held))] if self._held else active",
+            "        return active",
+        ),
+        a_drained_server_keeps_its_jobs=(
+            "        for name in sorted(name for floor in self.floors for name in floor.closed):\n"
+            "            self._remove_server(time, name, DRAINED)\n",
+            "        pass\n",
+            ("tests/scheduler/test_closed_servers.py", *_scenario("drain")),
+        ),
+    ),
+    *_in(
+        SCHEDULER,
+        "seating",
+        MACHINE,
+        a_gang_that_cannot_be_gathered_gives_its_places_away=(
+            "            floor.give_back(gathered)\n            floor.take_exactly(where)",
+            "            floor.give_back(gathered)",
+            (MACHINE, ORDER),
+        ),
+        runs_that_stop_are_moved=(
+            "other.workers < run.workers and other not in self._stopped:",
+            "other.workers < run.workers:",
+            (MACHINE, ORDER),
+        ),
+        room_is_made_without_giving_places_back=(
+            "            floor.give_back(self._where(other))\n",
+            "",
+        ),
+    ),
+    *_in(
+        SCHEDULER,
+        "placement",
+        MACHINE,
+        emptiest_server_first=(
+            "for count in range(workers, max(self._with_free, default=0) + 1):",
+            "for count in range(max(self._with_free, default=0), workers - 1, -1):",
+            (MACHINE, ORDER),
+        ),
+        trying_changes_the_floor=("floor._free = dict(self._free)", "floor._free = self._free"),
+        closed_servers_take_work=(
+            "            free = self._free[name]\n            self._with_free[free].pop(name)\n            self._closed.add(name)",
+            "            free = self._free[name]\n            self._closed.add(name)",
+            ("tests/scheduler/test_closed_servers.py", MACHINE, *_scenario("drain")),
+        ),
+        a_claim_takes_nothing=("self._set(name, self._free[name] - workers)", "self._set(name, self._free[name])"),
+        restored_floors_are_empty=(
+            "            floor.free += count * len(names)",
+            "            floor.free += len(names)",
+            (STATE,),
+        ),
+    ),
+    *_in(
+        SCHEDULER,
+        "state",
+        STATE,
+        MACHINE,
+        pauses_are_forgotten=("scheduler._held = dict(state.held)", "scheduler._held = {}"),
+        questions_are_forgotten=(
+            "scheduler.allocation, scheduler.unanswered = state.allocation, state.unanswered",
+            "scheduler.allocation, scheduler.unanswered = state.allocation, None",
+        ),
+        costs_of_restarts_are_forgotten=(
+            "scheduler._restarts, scheduler._restarts_in_use = dict(state.restarts), dict(state.restarts_in_use)",
+            "scheduler._restarts_in_use = dict(state.restarts_in_use)",
+        ),
+        who_runs_is_forgotten_by_slot=(
+            "    scheduler.run_of = {slot: run for run in scheduler.placed for slot in run.members}\n",
+            "",
+        ),
+    ),
+]
+
+APPEND, ERRORS, LEADER, DAMAGE = (
+    f"tests/journal/test_{name}.py" for name in ("append_and_read", "errors", "leader", "corruption")
+)
+SQLITE = ("-k", "not postgres")
+JOURNAL_MUTANTS = [
+    *_in(
+        JOURNAL,
+        "store",
+        ERRORS,
+        LEADER,
+        *SQLITE,
+        an_old_leader_may_write=(
+            "ours = (LEADER.c.term == self.term) & (LEADER.c.last == before.number)",
+            "ours = LEADER.c.last == before.number",
+        ),
+        the_place_of_the_head_is_not_checked=(
+            "ours = (LEADER.c.term == self.term) & (LEADER.c.last == before.number)",
+            "ours = LEADER.c.term == self.term",
+        ),
+        an_append_in_doubt_is_not_checked=("            self._in_doubt = True\n", ""),
+        facts_of_another_leader_count_as_ours=(
+            "        if found.term != self.term:\n            raise self._writer.lost(connection)\n",
+            "",
+        ),
+        the_head_stays_behind=("        self._head = rows.after\n", "", (APPEND, *SQLITE)),
+        a_mark_of_another_journal_is_ignored=(
+            "    if mark is None or (mark[0] == cluster and mark[1] <= last) or (cluster is None and not mark[1]):",
+            "    if True:",
+            (DAMAGE, *SQLITE),
+        ),
+    ),
+    *_in(
+        JOURNAL,
+        "leader",
+        LEADER,
+        *SQLITE,
+        an_old_leader_may_keep_states=(
+            "LEADER.update().where(LEADER.c.term == self.term).values(term=self.term)",
+            "LEADER.update().values(term=self.term)",
+        ),
+        two_schedulers_at_once=(
+            "            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+            "            pass",
+        ),
+        terms_do_not_rise=("values(term=LEADER.c.term + 1, holder", "values(term=LEADER.c.term, holder"),
+    ),
+    *_in(
+        JOURNAL,
+        "integrity",
+        DAMAGE,
+        *SQLITE,
+        changed_facts_are_believed=("        if bytes(row.checksum) != previous:", "        if False:"),
+        missing_facts_are_not_missed=(
+            "        if row.number != expected:",
+            "        if False:",
+            (DAMAGE, APPEND, *SQLITE),
+        ),
+        a_missing_end_is_not_missed=(
+            "    if head.number != leads.last:\n        raise CorruptJournalError",
+            "    if False:\n        raise CorruptJournalError",
+        ),
+        facts_of_a_later_term_are_believed=("        if row.term > leads.term:", "        if False:"),
+        changed_states_are_believed=(
+            "    if bytes(row.checksum) != kept_checksum(row.number, row.time, bytes(row.fact_checksum), bytes(row.document)):",
+            "    if False:",
+        ),
+        changed_finished_jobs_are_believed=(
+            "    return bytes(row.checksum) == row_checksum(values)",
+            "    return True",
+        ),
+        missing_beginnings_are_not_missed=(
+            "    if count and first != leads.base + 1:",
+            "    if False:",
+        ),
+    ),
+]
+
+PARTS, STREAM, PROCESS, TASKS = (
+    f"tests/runtime/agent/test_agent_{name}.py" for name in ("parts", "stream", "process", "tasks")
+)
+AGENT_MUTANTS = [
+    *_in(
+        AGENT,
+        "ending",
+        PARTS,
+        one_that_was_made_to_leave_is_done=("    if words.stopped or reached:", "    if words.stopped:"),
+        a_failure_that_was_told_is_no_failure=(
+            "    if words.failed is not None:\n        return",
+            "    if False:\n        return",
+        ),
+        one_that_says_done_has_left=(
+            '    if words.done:\n        return Verdict(Ending.DONE, "it has done all of its steps")\n',
+            "",
+        ),
+        a_crash_is_done=(
+            "    if code == 0:\n        return Verdict(Ending.DONE",
+            "    if True:\n        return Verdict(Ending.DONE",
+        ),
+    ),
+    *_in(
+        AGENT,
+        "stream",
+        STREAM,
+        ends_are_said_once=(
+            "        endings = [FromAgentFrame(number, self._endings[number]) for number in sorted(self._endings)]",
+            "        endings: list[FromAgentFrame] = []",
+        ),
+        leases_count_from_when_they_arrive=(
+            "        return self.sent.get(number, 0.0) if number else self.clock.time()",
+            "        return self.clock.time()",
+            (PROMISES, STREAM),
+        ),
+        tasks_that_end_are_missing_from_heartbeats=(
+            "Heartbeat((*heartbeat.tasks, *self._ending_tasks()))",
+            "Heartbeat(heartbeat.tasks)",
+            (PROMISES, STREAM),
+        ),
+        another_end_is_acknowledged=(
+            "        self._endings.pop(number, None)\n",
+            "        self._endings.clear()\n",
+            (PROMISES, STREAM),
+        ),
+    ),
+    *_in(
+        AGENT,
+        "state",
+        PROCESS,
+        processes_of_the_last_agent_live_on=(
+            "                killed += end_marked(Mark(**json.loads(file.read_text())))",
+            "                pass",
+        ),
+        a_stranger_with_the_same_number_is_killed=(
+            "found = bool(mark.started) and start_time(mark.pid) == mark.started",
+            "found = bool(mark.started)",
+        ),
+        marks_of_an_earlier_boot_count=(
+            "    if mark.boot != boot_id():\n        return False\n",
+            "",
+        ),
+        two_agents_in_one_directory=(
+            "        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)",
+            "        pass",
+        ),
+    ),
+    *_in(
+        "src/gavel/client",
+        "iterator",
+        "tests/client/test_checkpoints.py",
+        random_state_is_not_restored_after_saving=(
+            "            randomness.restore(states, self.data)\n        self._next_save",
+            "        self._next_save",
+        ),
+    ),
+]
+
+MUTANTS: tuple[Mutant, ...] = (
+    *ENGINE_MUTANTS,
+    *STATE_MUTANTS,
+    *JOBS_MUTANTS,
+    *AGENTS_MUTANTS,
+    *OPEN_MUTANTS,
+    *FLEET_MUTANTS,
+    *ATTEMPTS_MUTANTS,
+    *OTHER_RUNTIME_MUTANTS,
+    *SCHEDULER_MUTANTS,
+    *JOURNAL_MUTANTS,
+    *AGENT_MUTANTS,
+)
