@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from gavel.core.facts import JobEnded, JobRequeued, RoundPlanned, Started
 from gavel.core.jobs import Cause
 from gavel.journal import Journal, sqlite_url
 from gavel.policies.registry import allocate
+from gavel.runtime.agent.ending import LastWords, judge
+from gavel.runtime.agent.stream import _Connection
 from gavel.runtime.agents import AgentRecord, Agents
 from gavel.runtime.attempts import parts_of
-from gavel.runtime.configuration import Configurator, ServeSettings, settings_document
+from gavel.runtime.configuration import Configurator, Scheduling, ServeSettings, settings_document, settings_of
 from gavel.runtime.engine import Engine
 from gavel.runtime.events import (
     AgentAttached,
@@ -523,6 +526,20 @@ def test_a_fence_outlasts_the_return_of_its_agent_and_others_until_its_time_has_
     assert agents.fences == {}
 
 
+OTHER = ServeSettings(round_seconds=7.0, policy="fifo", space_sharing=True, restart_seconds=3.0).scheduling
+
+
+def test_settings_are_recorded_in_full_and_read_back_as_they_were() -> None:
+    document = settings_document(OTHER)
+    assert set(document) == set(Scheduling.__slots__)
+    assert settings_of(document) == OTHER
+
+
+def test_a_recorded_state_works_under_the_settings_of_its_time_whatever_is_configured_now(running: Cluster) -> None:
+    again = ClusterState.of(running.state.document(), Configurator(OTHER))
+    assert again.scheduler.settings == running.state.scheduler.settings
+
+
 # ---- the engine ----
 
 
@@ -690,3 +707,34 @@ def test_ids_are_not_given_again_though_their_jobs_have_left_the_state() -> None
     jobs = Jobs()
     jobs.next_number = 12
     assert Jobs.of(jobs.document()).next_number == 12
+
+
+# ---- the agent ----
+
+SAID_DONE, SAID_LEFT, SAID_FAILED = LastWords(done=True), LastWords(stopped=True), LastWords(failed="no data")
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "asked", "ending"),
+    [
+        (0, LastWords(), False, Ending.DONE),
+        (3, LastWords(), False, Ending.CRASHED),
+        (0, LastWords(), True, Ending.LEFT),
+        (143, LastWords(), True, Ending.LEFT),
+        (1, SAID_DONE, True, Ending.DONE),
+        (0, SAID_LEFT, False, Ending.LEFT),
+        (0, SAID_FAILED, True, Ending.CRASHED),
+    ],
+)
+def test_an_end_is_judged_by_last_words_then_by_orders_then_by_the_exit_code(
+    code: int, words: LastWords, asked: bool, ending: Ending
+) -> None:
+    assert judge(code, words, "preempted" if asked else None, reached=asked).ending is ending
+
+
+def test_a_lease_counts_from_when_the_message_was_sent_that_the_scheduler_had_heard() -> None:
+    clock: Any = SimpleNamespace(time=lambda: 50.0)
+    connection = _Connection(None, clock, sent={4: 10.0, 5: 20.0})
+    assert connection.heard(4) == 10.0
+    assert connection.heard(5) == 20.0
+    assert connection.heard(3) == 0.0  # too long ago to be remembered: it gives no time
