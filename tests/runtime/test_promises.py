@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from gavel.core.jobs import Cause
 from gavel.journal import Journal, sqlite_url
 from gavel.policies.registry import allocate
 from gavel.runtime.agent.ending import LastWords, judge
-from gavel.runtime.agent.stream import _Connection
+from gavel.runtime.agent.stream import Stream, _Connection
 from gavel.runtime.agents import AgentRecord, Agents
 from gavel.runtime.attempts import parts_of
 from gavel.runtime.configuration import Configurator, Scheduling, ServeSettings, settings_document, settings_of
@@ -41,6 +42,7 @@ from gavel.runtime.fleet import Fleet, FleetSettings, Identity, RefusedError
 from gavel.runtime.jobs import JobRecord, Jobs, JobState, Transition
 from gavel.runtime.messages import (
     Ending,
+    FromAgentFrame,
     Heartbeat,
     Hello,
     Lease,
@@ -738,3 +740,45 @@ def test_a_lease_counts_from_when_the_message_was_sent_that_the_scheduler_had_he
     assert connection.heard(4) == 10.0
     assert connection.heard(5) == 20.0
     assert connection.heard(3) == 0.0  # too long ago to be remembered: it gives no time
+
+
+def stream_of(desk: Any = None) -> Stream:
+    pauses = {"first_pause_seconds": 0.1, "longest_pause_seconds": 1.0, "patience_seconds": 1.0}
+    settings: Any = SimpleNamespace(scheduler="nowhere", **pauses)
+    identity: Any = None
+    return Stream(settings, identity, desk)
+
+
+def test_an_end_is_kept_until_it_is_acknowledged_itself() -> None:
+    stream = stream_of()
+    for attempt in (1, 2):
+        stream.ended(TaskEnded(status=task(attempt), ending=Ending.LEFT), None)
+    stream._acknowledge(2)
+    assert stream.is_ending(("1", 1))
+    assert not stream.is_ending(("1", 2))
+    stream._acknowledge(1)
+    assert not stream.is_ending(("1", 1))
+
+
+def test_a_task_whose_end_is_not_on_its_way_yet_is_in_the_heartbeat() -> None:
+    sent: list[Heartbeat] = []
+
+    class Over(Exception):  # noqa: N818 - ends the conversation
+        pass
+
+    class Connection:
+        async def send(self, frame: FromAgentFrame) -> None:
+            assert isinstance(frame.message, Heartbeat)
+            sent.append(frame.message)
+            raise Over
+
+    async def story() -> None:
+        stream, connection = stream_of(SimpleNamespace(heartbeat=Heartbeat)), Connection()
+        stream.attached = True
+        stream.ended(TaskEnded(status=task(1), ending=Ending.LEFT), None)
+        stream.hurry()
+        await stream._heartbeats(connection, 5.0)  # type: ignore[arg-type] # it needs no more
+
+    with pytest.raises(Over):
+        asyncio.run(story())
+    assert sent == [Heartbeat((task(1),))]
