@@ -137,8 +137,21 @@ def tried(mutants: list[Mutant], folder: Path, jobs: int, limit: float) -> list[
         print(f"{result.outcome:10} {result.seconds:6.1f} s  {mutant.name}", flush=True)
         return result
 
+    if failed := _fail_unchanged(mutants, free, limit):
+        raise SystemExit(f"the tests fail without any change, so they can tell nothing:\n{failed}")
     with ThreadPoolExecutor(jobs) as pool:
         return list(pool.map(one, mutants))
+
+
+def _fail_unchanged(mutants: list[Mutant], free: SimpleQueue[Copy], limit: float) -> str:
+    """Run all the tests on the code as it is; what they print if they do not pass."""
+    files = sorted({test for mutant in mutants for test in mutant.tests if test.startswith("tests/")})
+    copied = free.get()
+    try:
+        code, output = copied.run([*files, "-k", "not postgres"], 10 * limit)
+    finally:
+        free.put(copied)
+    return "" if code == 0 else output or "no test was run"
 
 
 def options() -> argparse.Namespace:
