@@ -91,13 +91,14 @@ def test_an_agent_is_not_heard_over_a_connection_that_was_replaced(
 
 
 def test_an_agent_that_is_gone_before_its_hello_is_no_error(
-    journal: FailingJournal,  # noqa: F811 - the fixture
+    journal: FailingJournal,
     tmp_path: Path,
 ) -> None:
     context: Any = Context()
 
     async def silence() -> AsyncIterator[pb.FromAgent]:
-        for packed in ():
+        nothing: list[pb.FromAgent] = []
+        for packed in nothing:
             yield packed
 
     async def story() -> None:
