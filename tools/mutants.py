@@ -26,6 +26,17 @@ class Mutant:
     old: str
     new: str
     tests: tuple[str, ...]
+    also: tuple[tuple[str, str], ...] = ()
+    """Further changes to the same file, where two lines keep one promise."""
+
+    def changes(self) -> list[tuple[str, str]]:
+        return [(self.old, self.new), *self.also]
+
+    def applied(self, code: str) -> str:
+        """The code with all changes."""
+        for old, new in self.changes():
+            code = code.replace(old, new)
+        return code
 
 
 def _in(
@@ -442,7 +453,7 @@ OTHER_RUNTIME_MUTANTS = [
     *_in(
         RUNTIME,
         "configuration",
-        *_scenario("settings changed", "policy and mechanism changed"),
+        PROMISES,
         the_past_is_read_with_present_settings=(
             'document["scheduler"], learned, self._mechanism(wanted), rounds(wanted), entities=wanted.entities',
             'document["scheduler"], learned, self._mechanism(wanted), rounds(self._present), entities=wanted.entities',
@@ -458,11 +469,11 @@ SCHEDULER_MUTANTS = [
     *_in(
         SCHEDULER,
         "machine",
+        ORDER,
         MACHINE,
-        a_job_that_leaves_during_a_solve_asks_for_no_new_one=(
-            "        self._changed = self._changed or bool((slots < 0).any())  # a job left while the solver worked",
-            "",
-            (MACHINE, ORDER),
+        a_job_that_leaves_asks_for_no_new_allocation=(
+            "        self.mechanism.leave(slot)\n        self._changed = True",
+            "        self.mechanism.leave(slot)",
         ),
         a_pause_is_released_one_tick_late=(
             "for slot, until in self._held.items() if until <= time]",
@@ -471,7 +482,7 @@ SCHEDULER_MUTANTS = [
         a_late_answer_to_an_earlier_question_is_adopted=(
             "if fact.number != self._solve_number or self.unanswered is None:",
             "if self.unanswered is None:",
-            (MACHINE, ORDER),
+            (ORDER, MACHINE),
         ),
         accelerators_of_a_pair_are_free_when_one_leaves=(
             "            self._seat(Run(rest, run.type_index, run.workers), where)",
@@ -481,18 +492,11 @@ SCHEDULER_MUTANTS = [
         attempt_numbers_are_used_again=(
             "int(roster.restarts[slot] + roster.started[slot]) + 1",
             "int(roster.restarts[slot]) + 1",
-            (MACHINE, *_scenario("more jobs than accelerators")),
+            (ORDER,),
         ),
         jobs_of_a_lost_server_stay_there=(
             "        for job in fact.stopped:\n            self._vacate(fact.time, job)\n",
             "",
-        ),
-        runs_that_move_sit_down_before_all_have_left=(
-            "        for run in runs:\n            self.floors[run.type_index].give_back(self.placed[run])\n"
-            "        for run, moved in zip(runs, fact.moved, strict=True):\n",
-            "        for run, moved in zip(runs, fact.moved, strict=True):\n"
-            "            self.floors[run.type_index].give_back(self.placed[run])\n",
-            (MACHINE, ORDER),
         ),
         a_stopped_run_keeps_its_accelerators=(
             "            self.floors[run.type_index].give_back(self._clear(run))",
@@ -516,12 +520,12 @@ SCHEDULER_MUTANTS = [
         a_gang_that_cannot_be_gathered_gives_its_places_away=(
             "            floor.give_back(gathered)\n            floor.take_exactly(where)",
             "            floor.give_back(gathered)",
-            (MACHINE, ORDER),
+            (ORDER, MACHINE),
         ),
         runs_that_stop_are_moved=(
             "other.workers < run.workers and other not in self._stopped:",
             "other.workers < run.workers:",
-            (MACHINE, ORDER),
+            (ORDER, MACHINE),
         ),
         room_is_made_without_giving_places_back=(
             "            floor.give_back(self._where(other))\n",
@@ -535,13 +539,13 @@ SCHEDULER_MUTANTS = [
         emptiest_server_first=(
             "for count in range(workers, max(self._with_free, default=0) + 1):",
             "for count in range(max(self._with_free, default=0), workers - 1, -1):",
-            (MACHINE, ORDER),
+            (ORDER, MACHINE),
         ),
         trying_changes_the_floor=("floor._free = dict(self._free)", "floor._free = self._free"),
         closed_servers_take_work=(
             "            free = self._free[name]\n            self._with_free[free].pop(name)\n            self._closed.add(name)",
             "            free = self._free[name]\n            self._closed.add(name)",
-            ("tests/scheduler/test_closed_servers.py", MACHINE, *_scenario("drain")),
+            (ORDER,),
         ),
         a_claim_takes_nothing=("self._set(name, self._free[name] - workers)", "self._set(name, self._free[name])"),
         restored_floors_are_empty=(
@@ -553,6 +557,7 @@ SCHEDULER_MUTANTS = [
     *_in(
         SCHEDULER,
         "state",
+        ORDER,
         STATE,
         MACHINE,
         pauses_are_forgotten=("scheduler._held = dict(state.held)", "scheduler._held = {}"),
@@ -585,10 +590,6 @@ JOURNAL_MUTANTS = [
         an_old_leader_may_write=(
             "ours = (LEADER.c.term == self.term) & (LEADER.c.last == before.number)",
             "ours = LEADER.c.last == before.number",
-        ),
-        the_place_of_the_head_is_not_checked=(
-            "ours = (LEADER.c.term == self.term) & (LEADER.c.last == before.number)",
-            "ours = LEADER.c.term == self.term",
         ),
         an_append_in_doubt_is_not_checked=("            self._in_doubt = True\n", ""),
         facts_of_another_leader_count_as_ours=(
@@ -628,10 +629,6 @@ JOURNAL_MUTANTS = [
             "        if False:",
             (DAMAGE, APPEND, *SQLITE),
         ),
-        a_missing_end_is_not_missed=(
-            "    if head.number != leads.last:\n        raise CorruptJournalError",
-            "    if False:\n        raise CorruptJournalError",
-        ),
         facts_of_a_later_term_are_believed=("        if row.term > leads.term:", "        if False:"),
         changed_states_are_believed=(
             "    if bytes(row.checksum) != kept_checksum(row.number, row.time, bytes(row.fact_checksum), bytes(row.document)):",
@@ -655,7 +652,7 @@ AGENT_MUTANTS = [
     *_in(
         AGENT,
         "ending",
-        PARTS,
+        PROMISES,
         one_that_was_made_to_leave_is_done=("    if words.stopped or reached:", "    if words.stopped:"),
         a_failure_that_was_told_is_no_failure=(
             "    if words.failed is not None:\n        return",
@@ -726,7 +723,45 @@ AGENT_MUTANTS = [
     ),
 ]
 
+LEAVING = Mutant(
+    "machine: a job that leaves during a solve asks for no new one",
+    f"{SCHEDULER}/machine.py",
+    "        self._changed = self._changed or bool((slots < 0).any())  # a job left while the solver worked",
+    "",
+    (ORDER,),
+    also=(("        self.mechanism.leave(slot)\n        self._changed = True", "        self.mechanism.leave(slot)"),),
+)
+
+TOGETHER = [
+    LEAVING,
+    Mutant(
+        "store: the place of the head is not checked",
+        f"{JOURNAL}/store.py",
+        "ours = (LEADER.c.term == self.term) & (LEADER.c.last == before.number)",
+        "ours = LEADER.c.term == self.term",
+        (ERRORS, *SQLITE),
+        also=(
+            (
+                "LEADER.update().where(ours & (LEADER.c.last_checksum == before.checksum))",
+                "LEADER.update().where(ours)",
+            ),
+        ),
+    ),
+    Mutant(
+        "integrity: a missing end is not missed",
+        f"{JOURNAL}/integrity.py",
+        "    if head.number != leads.last:\n        raise CorruptJournalError",
+        "    if False:\n        raise CorruptJournalError",
+        (DAMAGE, *SQLITE),
+        also=(
+            ("    if head.checksum != leads.last_checksum:", "    if False:"),
+            ("    if count != leads.last - leads.base:", "    if False:"),
+        ),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
+    *TOGETHER,
     *ENGINE_MUTANTS,
     *STATE_MUTANTS,
     *JOBS_MUTANTS,

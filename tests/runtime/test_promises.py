@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,9 +18,11 @@ from gavel.core.facts import JobEnded, JobRequeued, RoundPlanned, Started
 from gavel.core.jobs import Cause
 from gavel.journal import Journal, sqlite_url
 from gavel.policies.registry import allocate
+from gavel.runtime.agent.ending import LastWords, judge
+from gavel.runtime.agent.stream import Stream, _Connection
 from gavel.runtime.agents import AgentRecord, Agents
 from gavel.runtime.attempts import parts_of
-from gavel.runtime.configuration import Configurator, ServeSettings, settings_document
+from gavel.runtime.configuration import Configurator, Scheduling, ServeSettings, settings_document, settings_of
 from gavel.runtime.engine import Engine
 from gavel.runtime.events import (
     AgentAttached,
@@ -38,6 +42,7 @@ from gavel.runtime.fleet import Fleet, FleetSettings, Identity, RefusedError
 from gavel.runtime.jobs import JobRecord, Jobs, JobState, Transition
 from gavel.runtime.messages import (
     Ending,
+    FromAgentFrame,
     Heartbeat,
     Hello,
     Lease,
@@ -523,6 +528,20 @@ def test_a_fence_outlasts_the_return_of_its_agent_and_others_until_its_time_has_
     assert agents.fences == {}
 
 
+OTHER = ServeSettings(round_seconds=7.0, policy="fifo", space_sharing=True, restart_seconds=3.0).scheduling
+
+
+def test_settings_are_recorded_in_full_and_read_back_as_they_were() -> None:
+    document = settings_document(OTHER)
+    assert set(document) == set(Scheduling.__slots__)
+    assert settings_of(document) == OTHER
+
+
+def test_a_recorded_state_works_under_the_settings_of_its_time_whatever_is_configured_now(running: Cluster) -> None:
+    again = ClusterState.of(running.state.document(), Configurator(OTHER))
+    assert again.scheduler.settings == running.state.scheduler.settings
+
+
 # ---- the engine ----
 
 
@@ -690,3 +709,76 @@ def test_ids_are_not_given_again_though_their_jobs_have_left_the_state() -> None
     jobs = Jobs()
     jobs.next_number = 12
     assert Jobs.of(jobs.document()).next_number == 12
+
+
+# ---- the agent ----
+
+SAID_DONE, SAID_LEFT, SAID_FAILED = LastWords(done=True), LastWords(stopped=True), LastWords(failed="no data")
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "asked", "ending"),
+    [
+        (0, LastWords(), False, Ending.DONE),
+        (3, LastWords(), False, Ending.CRASHED),
+        (0, LastWords(), True, Ending.LEFT),
+        (143, LastWords(), True, Ending.LEFT),
+        (1, SAID_DONE, True, Ending.DONE),
+        (0, SAID_LEFT, False, Ending.LEFT),
+        (0, SAID_FAILED, True, Ending.CRASHED),
+    ],
+)
+def test_an_end_is_judged_by_last_words_then_by_orders_then_by_the_exit_code(
+    code: int, words: LastWords, asked: bool, ending: Ending
+) -> None:
+    assert judge(code, words, "preempted" if asked else None, reached=asked).ending is ending
+
+
+def test_a_lease_counts_from_when_the_message_was_sent_that_the_scheduler_had_heard() -> None:
+    clock: Any = SimpleNamespace(time=lambda: 50.0)
+    connection = _Connection(None, clock, sent={4: 10.0, 5: 20.0})
+    assert connection.heard(4) == 10.0
+    assert connection.heard(5) == 20.0
+    assert connection.heard(3) == 0.0  # too long ago to be remembered: it gives no time
+
+
+def stream_of(desk: Any = None) -> Stream:
+    pauses = {"first_pause_seconds": 0.1, "longest_pause_seconds": 1.0, "patience_seconds": 1.0}
+    settings: Any = SimpleNamespace(scheduler="nowhere", **pauses)
+    identity: Any = None
+    return Stream(settings, identity, desk)
+
+
+def test_an_end_is_kept_until_it_is_acknowledged_itself() -> None:
+    stream = stream_of()
+    for attempt in (1, 2):
+        stream.ended(TaskEnded(status=task(attempt), ending=Ending.LEFT), None)
+    stream._acknowledge(2)
+    assert stream.is_ending(("1", 1))
+    assert not stream.is_ending(("1", 2))
+    stream._acknowledge(1)
+    assert not stream.is_ending(("1", 1))
+
+
+def test_a_task_whose_end_is_not_on_its_way_yet_is_in_the_heartbeat() -> None:
+    sent: list[Heartbeat] = []
+
+    class Over(Exception):  # noqa: N818 - ends the conversation
+        pass
+
+    class Connection:
+        async def send(self, frame: FromAgentFrame) -> None:
+            assert isinstance(frame.message, Heartbeat)
+            sent.append(frame.message)
+            raise Over
+
+    async def story() -> None:
+        stream, connection = stream_of(SimpleNamespace(heartbeat=Heartbeat)), Connection()
+        stream.attached = True
+        stream.ended(TaskEnded(status=task(1), ending=Ending.LEFT), None)
+        stream.hurry()
+        await stream._heartbeats(connection, 5.0)  # type: ignore[arg-type] # it needs no more
+
+    with pytest.raises(Over):
+        asyncio.run(story())
+    assert sent == [Heartbeat((task(1),))]

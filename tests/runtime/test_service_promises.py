@@ -88,3 +88,24 @@ def test_an_agent_is_not_heard_over_a_connection_that_was_replaced(
         await live.work
 
     asyncio.run(story())
+
+
+def test_an_agent_that_is_gone_before_its_hello_is_no_error(
+    journal: FailingJournal,
+    tmp_path: Path,
+) -> None:
+    context: Any = Context()
+
+    async def silence() -> AsyncIterator[pb.FromAgent]:
+        nothing: list[pb.FromAgent] = []
+        for packed in nothing:
+            yield packed
+
+    async def story() -> None:
+        live = Live(journal, tmp_path)
+        assert [message async for message in service_of(live, tmp_path).Attach(silence(), context)] == []
+        assert not live.fleet.members
+        live.driver.stop()
+        await live.work
+
+    asyncio.run(story())

@@ -20,8 +20,10 @@ from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
 from gavel.scheduler.placement import Floor
+from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Run
 from gavel.scheduler.seating import Seating
+from gavel.scheduler.state import dump, restore
 
 
 def scheduler(*servers: Server) -> Scheduler:
@@ -135,3 +137,60 @@ def test_runs_that_stop_are_not_moved_to_make_room() -> None:
     where = seating.seat(gang, make_room=True)
     assert sum(where.values()) == 2
     assert leaving not in seating.moves()
+
+
+def test_jobs_that_take_turns_leave_their_accelerators_and_every_launch_has_a_number_of_its_own() -> None:
+    machine = Scheduler(builtin_table(), Priorities(), Settings())
+    machine.handle(ServerJoined(0.0, Server("a", "v100", 1)))
+    for name in ("one", "two"):
+        machine.handle(JobSubmitted(0.0, JobSpec(name, "A3C", 1, 1e6)))
+    launches = answered(machine, 0.0, asked(machine, 0.0))
+    for _ in range(6):
+        commands = machine.handle(RoundDue(machine.round_ends or 0.0))
+        check_invariants(machine)
+        launches += [command for command in commands if isinstance(command, Launch)]
+    numbers = [(launch.job, launch.attempt) for launch in launches]
+    assert len(numbers) == len(set(numbers)) > 4
+
+
+def test_the_end_of_a_job_makes_the_next_round_ask_again() -> None:
+    machine = scheduler(Server("a", "v100", 2))
+    for name in ("one", "two"):
+        machine.handle(JobSubmitted(0.0, JobSpec(name, "A3C", 1, 1e6)))
+    first = asked(machine, 0.0)
+    answered(machine, 0.0, first)
+    machine.handle(JobCancelled(10.0, "two"))
+    assert asked(machine, 360.0).number == first.number + 1
+
+
+def pausing() -> Scheduler:
+    """Two accelerators: one job runs, the other pauses after a failure until long after the round."""
+    machine = scheduler(Server("a", "v100", 2))
+    for name in ("one", "two"):
+        machine.handle(JobSubmitted(0.0, JobSpec(name, "A3C", 1, 1e6)))
+    answered(machine, 0.0, asked(machine, 0.0))
+    machine.handle(JobFailed(10.0, "two", "crash", not_before=1000.0))
+    return machine
+
+
+def test_a_job_that_pauses_is_neither_planned_nor_in_the_question_also_after_a_restart() -> None:
+    machine = pausing()
+    again = restore(dump(machine), builtin_table(), Credits(), Settings())
+    for each in (machine, again):
+        assert not [command for command in each.handle(RoundDue(10.0)) if isinstance(command, Launch)]
+        solve = asked(each, 360.0)
+        assert solve.problem.jobs.ids == ("one",)
+        assert answered(each, 360.0, solve) == []
+
+
+def test_a_closed_server_takes_nothing_and_what_it_gives_back_is_no_capacity() -> None:
+    floor = floor_with(("a", 2), ("b", 2))
+    taken = floor.take_exactly({"a": 1})
+    floor.close("a")
+    assert (floor.capacity, floor.free) == (3, 2)
+    assert floor.take(1) == {"b": 1}
+    floor.give_back(taken)
+    assert (floor.capacity, floor.free) == (2, 1)
+    assert not floor.holds(2)
+    floor.reopen("a")
+    assert floor.take(2) == {"a": 2}

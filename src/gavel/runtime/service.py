@@ -280,7 +280,10 @@ class Service(stubs.GavelServicer):
     # ---- agents ----
 
     async def Attach(self, requests: AsyncIterator[pb.FromAgent], context: Context) -> AsyncIterator[pb.ToAgent]:  # noqa: N802
-        first = unpack_from_agent(await anext(aiter(requests)))
+        packed = await anext(aiter(requests), None)
+        if packed is None:
+            return  # it was gone before its hello
+        first = unpack_from_agent(packed)
         if first is None or not isinstance(first.message, Hello):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of an agent is its hello")
             return
