@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from fault_fixtures import Folders
 from fault_scenarios import SCENARIOS, base, crashed
@@ -20,9 +18,7 @@ def test_recovery_from_any_prefix_gives_the_state_that_existed_then(name: str, f
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_everything_stays_safe_and_completes_wherever_the_scheduler_ends(
-    name: str, fresh_folder: Folders, record_property: Callable[[str, object], None]
-) -> None:
+def test_everything_stays_safe_and_completes_wherever_the_scheduler_ends(name: str, fresh_folder: Folders) -> None:
     scenario = SCENARIOS[name]
     world = base(scenario, fresh_folder())
     world.finish()
@@ -31,4 +27,3 @@ def test_everything_stays_safe_and_completes_wherever_the_scheduler_ends(
             crashed(scenario, fresh_folder(), at).finish()
         except AssertionError as error:
             raise AssertionError(f"crash point {at} of {world.points}: {error}") from error
-    record_property("crash points", world.points)
