@@ -530,6 +530,7 @@ SCHEDULER_MUTANTS = [
         room_is_made_without_giving_places_back=(
             "            floor.give_back(self._where(other))\n",
             "",
+            (ORDER,),
         ),
     ),
     *_in(
@@ -551,7 +552,7 @@ SCHEDULER_MUTANTS = [
         restored_floors_are_empty=(
             "            floor.free += count * len(names)",
             "            floor.free += len(names)",
-            (STATE,),
+            (ORDER,),
         ),
     ),
     *_in(
