@@ -201,7 +201,11 @@ def test_a_floor_that_was_written_down_has_what_is_free_and_what_is_closed() -> 
     floor.take_exactly({"a": 1, "c": 1})
     floor.close("c")
     again = Floor.restored(floor.dump())
-    assert (again.capacity, again.free, again.closed) == (floor.capacity, floor.free, floor.closed) == (7, 5, {"c"})
+    assert (
+        (again.capacity, again.free, again.closed)
+        == (floor.capacity, floor.free, floor.closed)
+        == (7, 5, frozenset("c"))
+    )
     assert again.dump() == floor.dump()
 
 
