@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -787,7 +788,7 @@ def test_a_task_whose_end_is_not_on_its_way_yet_is_in_the_heartbeat() -> None:
 
 
 def test_the_next_agent_ends_what_the_last_one_noted_also_where_there_are_no_containers(tmp_path: Path) -> None:
-    with subprocess.Popen(["sleep", "1000"], start_new_session=True) as left:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True) as left:
         with StateDirectory(tmp_path, contain=False) as first:
             first.remember(mark_of(left.pid, "/no/socket", None))
         with StateDirectory(tmp_path, contain=False) as second:
