@@ -530,6 +530,7 @@ SCHEDULER_MUTANTS = [
         room_is_made_without_giving_places_back=(
             "            floor.give_back(self._where(other))\n",
             "",
+            (ORDER,),
         ),
     ),
     *_in(
@@ -551,7 +552,7 @@ SCHEDULER_MUTANTS = [
         restored_floors_are_empty=(
             "            floor.free += count * len(names)",
             "            floor.free += len(names)",
-            (STATE,),
+            (ORDER,),
         ),
     ),
     *_in(
@@ -694,7 +695,9 @@ AGENT_MUTANTS = [
     *_in(
         AGENT,
         "state",
-        PROCESS,
+        PROMISES,
+        f"{PROCESS}::test_a_process_that_took_over_a_number_is_left_alone",
+        f"{STREAM}::test_several_agents_live_in_one_process_but_not_in_one_directory",
         processes_of_the_last_agent_live_on=(
             "                killed += end_marked(Mark(**json.loads(file.read_text())))",
             "                pass",

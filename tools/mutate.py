@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ from mutants import MUTANTS, Mutant
 
 ROOT = Path(__file__).resolve().parent.parent
 COPIED = ("src", "tests", "tools", "examples", "docs", "pyproject.toml")
+FAREWELL_SECONDS = 15.0
+"""Time for tests to clean up when theirs has run out."""
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.pyc", ".hypothesis")
 
 
@@ -93,13 +96,12 @@ class Copy:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
+            start_new_session=True,
         ) as process:
             try:
                 output, _ = process.communicate(timeout=limit)
             except subprocess.TimeoutExpired:
-                process.kill()
-                output, _ = process.communicate()
-                return None, output[-1500:]
+                return None, _ended(process)[-1500:]
         return process.returncode, output[-1500:]
 
     def try_mutant(self, mutant: Mutant, limit: float) -> Result:
@@ -117,6 +119,17 @@ class Copy:
             path.write_text(original)
         outcomes = {0: "survived", 1: "killed", None: "time limit"}
         return Result(mutant, outcomes.get(code, "broken"), time.monotonic() - began, output)
+
+
+def _ended(process: subprocess.Popen[str]) -> str:
+    """Interrupt tests, so that they end the processes that they started; what they printed."""
+    process.send_signal(signal.SIGINT)
+    try:
+        output, _ = process.communicate(timeout=FAREWELL_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        output, _ = process.communicate()
+    return output
 
 
 def tried(mutants: list[Mutant], folder: Path, jobs: int, limit: float) -> list[Result]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +21,7 @@ from gavel.core.jobs import Cause
 from gavel.journal import Journal, sqlite_url
 from gavel.policies.registry import allocate
 from gavel.runtime.agent.ending import LastWords, judge
+from gavel.runtime.agent.state import StateDirectory, mark_of
 from gavel.runtime.agent.stream import Stream, _Connection
 from gavel.runtime.agents import AgentRecord, Agents
 from gavel.runtime.attempts import parts_of
@@ -782,3 +785,13 @@ def test_a_task_whose_end_is_not_on_its_way_yet_is_in_the_heartbeat() -> None:
     with pytest.raises(Over):
         asyncio.run(story())
     assert sent == [Heartbeat((task(1),))]
+
+
+def test_the_next_agent_ends_what_the_last_one_noted_also_where_there_are_no_containers(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], start_new_session=True) as left:
+        with StateDirectory(tmp_path, contain=False) as first:
+            first.remember(mark_of(left.pid, "/no/socket", None))
+        with StateDirectory(tmp_path, contain=False) as second:
+            leftovers = second.leftovers
+            left.kill()  # whatever became of it
+        assert leftovers == 1

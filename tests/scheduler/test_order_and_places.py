@@ -194,3 +194,28 @@ def test_a_closed_server_takes_nothing_and_what_it_gives_back_is_no_capacity() -
     assert not floor.holds(2)
     floor.reopen("a")
     assert floor.take(2) == {"a": 2}
+
+
+def test_a_floor_that_was_written_down_has_what_is_free_and_what_is_closed() -> None:
+    floor = floor_with(("a", 4), ("b", 2), ("c", 2))
+    floor.take_exactly({"a": 1, "c": 1})
+    floor.close("c")
+    again = Floor.restored(floor.dump())
+    assert (
+        (again.capacity, again.free, again.closed)
+        == (floor.capacity, floor.free, floor.closed)
+        == (7, 5, frozenset("c"))
+    )
+    assert again.dump() == floor.dump()
+
+
+def test_room_is_made_by_moving_a_single_worker_which_leaves_its_place() -> None:
+    floor = floor_with(("a", 2), ("b", 2))
+    one, two = Run((0,), 0, 1), Run((1,), 0, 1)
+    placed = {one: floor.take_exactly({"a": 1}), two: floor.take_exactly({"b": 1})}
+    seating = Seating([floor], placed, lambda _: True)
+    where = seating.seat(Run((2,), 0, 2), make_room=True)
+    ((moved, to),) = seating.moves().items()
+    assert len(where) == 1
+    assert {**where, **to} == {next(iter(where)): 2, next(iter(to)): 1}
+    assert next(iter(where)) == next(iter(placed[moved]))
