@@ -510,7 +510,7 @@ SCHEDULER_MUTANTS = [
             "        for name in sorted(name for floor in self.floors for name in floor.closed):\n"
             "            self._remove_server(time, name, DRAINED)\n",
             "        pass\n",
-            ("tests/scheduler/test_closed_servers.py", *_scenario("drain")),
+            ("tests/scheduler/test_changes_during_a_solve.py", *_scenario("drain")),
         ),
     ),
     *_in(

@@ -239,6 +239,10 @@ def test_exit_code_0_after_a_deadly_signal_was_already_on_its_way(status: int, a
     assert guard.made_to_leave(status, asked=asked, would_die=would_die) is (asked and not by_itself)
 
 
+NO_PROCESS = 2**22 + 1
+"""Larger than any process id that Linux gives."""
+
+
 def test_a_process_dies_of_what_it_does_not_handle() -> None:
     for setting, dies in (("", True), ("SIG_IGN", False), ("default_int_handler", False)):
         prepared = f"import signal; signal.signal(signal.SIGTERM, signal.{setting}); " if setting else ""
@@ -248,7 +252,7 @@ def test_a_process_dies_of_what_it_does_not_handle() -> None:
             assert guard._dies_of(command, signal.SIGTERM) is dies
             process.send_signal(signal.SIGTERM)
             os.kill(command, signal.SIGKILL)
-    assert guard._dies_of(command, signal.SIGTERM) is False
+    assert guard._dies_of(NO_PROCESS, signal.SIGTERM) is False
 
 
 # ---- what the command prints ----
