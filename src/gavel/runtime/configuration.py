@@ -146,6 +146,15 @@ def mechanism(settings: Scheduling) -> Mechanism:
     )
 
 
+def solve_patience(round_seconds: float) -> float:
+    """How long a round waits for the policy: a small part of the round, and never more than a second.
+
+    >>> [solve_patience(seconds) for seconds in (0.4, 1.0, 8.0, 360.0)]
+    [0.1, 0.25, 0.5, 1.0]
+    """
+    return min(1.0, max(0.25, round_seconds / 16), round_seconds / 4)
+
+
 def rounds(settings: Scheduling) -> Settings:
     """How the scheduler works under these settings."""
     return Settings(
@@ -153,7 +162,7 @@ def rounds(settings: Scheduling) -> Settings:
         space_sharing=settings.space_sharing,
         min_seconds_between_allocations=settings.min_seconds_between_allocations,
         start_mid_round=starts_mid_round(settings.mechanism),
-        solve_patience_seconds=min(1.0, settings.round_seconds / 4),
+        solve_patience_seconds=solve_patience(settings.round_seconds),
         restart_seconds=settings.restart_seconds,
         weigh_restarts=weighs_restarts(find_policy(settings.policy), settings.mechanism),
         open_entities=not settings.entities,
