@@ -250,7 +250,6 @@ def test_a_process_dies_of_what_it_does_not_handle() -> None:
             assert line(process) == "ready\n"
             [command] = guard.descendants(process.pid)
             assert guard._dies_of(command, signal.SIGTERM) is dies
-            process.send_signal(signal.SIGTERM)
             os.kill(command, signal.SIGKILL)
     assert guard._dies_of(NO_PROCESS, signal.SIGTERM) is False
 
