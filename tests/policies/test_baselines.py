@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
+from itertools import combinations, product
 from unittest.mock import patch
 
 import numpy as np
@@ -16,6 +16,7 @@ from gavel.core.errors import InputError, SolverError
 from gavel.core.jobs import Job, Pair
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.policies import baselines
+from gavel.policies.baselines import _greedy_matching, _random_packing
 from gavel.policies.registry import allocate
 from gavel.program import transport
 from strategies import Case, cases
@@ -61,6 +62,33 @@ def test_gandiva_packs_nobody_where_everybody_has_room() -> None:
     jobs = [Job(name, {"v100": 1.0}) for name in "ab"]
     problem = Problem.of([AcceleratorType("v100", 2)], jobs, [Pair(("a", "b"), {"v100": (0.9, 0.9)})])
     assert allocate(problem, "gandiva").throughput == pytest.approx({"a": 1.0, "b": 1.0})
+
+
+def packed_pairs(count: int) -> set[frozenset[str]]:
+    """Whom Gandiva packs of the first jobs of a queue in which all pairs help."""
+    jobs = [Job(f"job-{number}", {"v100": 1.0}) for number in range(count)]
+    pairs = [Pair((one.id, other.id), {"v100": (0.9, 0.9)}) for one, other in combinations(jobs, 2)]
+    problem = Problem.of([V100], jobs, pairs)
+    partner = _random_packing(problem, seed=0).tolist()
+    return {frozenset((jobs[number].id, jobs[mate].id)) for number, mate in enumerate(partner) if mate >= 0}
+
+
+@pytest.mark.parametrize("count", [30, 31, 40])
+def test_gandiva_keeps_most_pairs_when_a_job_arrives(count: int) -> None:
+    before, after = packed_pairs(count), packed_pairs(count + 1)
+    assert len(before) == count // 2
+    assert len(before - after) <= 3
+
+
+@given(pairs=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(lambda pair: pair[0] != pair[1])))
+def test_greedy_matching_takes_each_pair_whose_jobs_are_free(pairs: list[tuple[int, int]]) -> None:
+    expected, busy = [], set[int]()
+    for number, pair in enumerate(pairs):
+        if busy.isdisjoint(pair):
+            expected.append(number)
+            busy.update(pair)
+    first, second = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+    assert _greedy_matching(first, second, 10).tolist() == expected
 
 
 def test_allox_refuses_jobs_of_many_workers_and_says_what_to_do() -> None:

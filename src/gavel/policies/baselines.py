@@ -6,6 +6,7 @@ what they leave on the table.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,8 +20,10 @@ from gavel.policies.seating import seated
 from gavel.program import transport
 from gavel.program.program import Program
 
-PACKING_ROUNDS = 10
-"""How often Gandiva tries to pack the jobs that are still alone."""
+JOBS_IN_A_GROUP = 512
+"""Gandiva tries all pairs of this many jobs; longer queues are divided into groups at random."""
+
+UInts = np.ndarray[tuple[int, ...], np.dtype[np.uint64]]
 
 
 def isolated(problem: Problem, *, bounded: bool = True) -> Allocation:
@@ -64,7 +67,7 @@ def gandiva(problem: Problem, *, seed: int = 0, bounded: bool = True) -> Allocat
     up to more than all of its time. Where a pair cannot run together on a type, its jobs take turns there. Jobs that
     run alike and have partners that run alike are one class.
     """
-    partner = _random_packing(problem, np.random.default_rng(seed))
+    partner = _random_packing(problem, seed)
     alike = problem.classes("weight")
     classes = problem.classes("weight", rank=np.where(partner >= 0, alike.of_job[partner] + 1, 0))
     mate = np.where(partner >= 0, classes.of_job[partner], -1)[classes.first]
@@ -82,28 +85,67 @@ def _by(classes: Classes, stage: Stage, coarser: Classes) -> Stage:
     return replace(stage, worth=stage.worth[part_of], time=stage.time[part_of], stopped=stopped)
 
 
-def _random_packing(problem: Problem, rng: np.random.Generator) -> Ints:
-    """The partner of each job, or -1: random pairs of equally many workers, kept if they help on average over types."""
-    profile, workers = problem.jobs.profile, problem.profiles.workers[problem.jobs.profile]
-    partner = np.full(len(profile), -1, dtype=np.intp)
+def _random_packing(problem: Problem, seed: int) -> Ints:
+    """The partner of each job, or -1: random pairs with equal worker counts, kept if they help on average over types.
+
+    Random, but stable: the order in which pairs are tried follows from the names of their jobs, so that a job that
+    arrives or finishes changes few of the other pairs.
+    """
+    workers = problem.profiles.workers[problem.jobs.profile]
+    partner = np.full(len(workers), -1, dtype=np.intp)
     excess = float(workers[scores.runnable_jobs(problem)].sum() - problem.counts.sum())
     if excess <= 0:
         return partner
-    helps = _helpful_pairs(problem)
-    by_name = np.argsort(np.asarray(problem.jobs.ids, dtype=str))
-    for _ in range(PACKING_ROUNDS):
-        alone = by_name[(partner[by_name] < 0) & problem.runnable[profile[by_name]]]
-        shuffled = alone[rng.permutation(len(alone))]
-        shuffled = shuffled[np.argsort(workers[shuffled], kind="stable")]
-        one, other = shuffled[0 : len(shuffled) // 2 * 2 : 2], shuffled[1::2]
-        good = helps[profile[one], profile[other]] & (workers[one] == workers[other])
-        one, other = one[good], other[good]
-        wanted = np.cumsum(workers[one]) - workers[one] < excess
-        partner[one[wanted]], partner[other[wanted]] = other[wanted], one[wanted]
-        excess -= float(workers[one[wanted]].sum())
-        if excess <= 0:
-            break
+    first, second = _tried_pairs(problem, seed)
+    chosen = _greedy_matching(first, second, len(partner))
+    first, second = first[chosen], second[chosen]
+    wanted = np.cumsum(workers[first]) - workers[first] < excess
+    partner[first[wanted]], partner[second[wanted]] = second[wanted], first[wanted]
     return partner
+
+
+def _tried_pairs(problem: Problem, seed: int) -> tuple[Ints, Ints]:
+    """Pairs of jobs that help each other, in random order; each job meets the jobs of its group."""
+    profile, helps = problem.jobs.profile, _helpful_pairs(problem)
+    workers = problem.profiles.workers[profile]
+    jobs = np.flatnonzero(problem.runnable[profile])
+    drawn = np.array([_random_bits(f"{seed} {problem.jobs.ids[job]}") for job in jobs.tolist()], dtype=np.uint64)
+    groups = drawn & np.uint64((1 << (len(jobs) // JOBS_IN_A_GROUP).bit_length()) - 1)
+    pairs = [np.empty((0, 2), dtype=np.intp)]
+    for group, size in np.unique(np.stack([groups, workers[jobs].astype(np.uint64)], axis=1), axis=0):
+        members = np.flatnonzero((groups == group) & (workers[jobs] == size))
+        pairs.append(members[np.stack(np.triu_indices(len(members), 1), axis=1)])
+    one, other = np.concatenate(pairs).T
+    good = helps[profile[jobs[one]], profile[jobs[other]]]
+    one, other = one[good], other[good]
+    order = np.argsort(_mixed(drawn[one] ^ drawn[other]), kind="stable")
+    return jobs[one[order]], jobs[other[order]]
+
+
+def _greedy_matching(first: Ints, second: Ints, jobs: int) -> Ints:
+    """The pairs that are taken if each is, in turn, unless one of its jobs already has a partner."""
+    left = np.arange(len(first))
+    taken, free = [left[:0]], np.ones(jobs, dtype=bool)
+    while len(left):
+        earliest = np.full(jobs, len(first))
+        np.minimum.at(earliest, first[left], left)
+        np.minimum.at(earliest, second[left], left)
+        taken.append(left[(earliest[first[left]] == left) & (earliest[second[left]] == left)])
+        free[first[taken[-1]]] = free[second[taken[-1]]] = False
+        left = left[free[first[left]] & free[second[left]]]
+    return np.sort(np.concatenate(taken))
+
+
+def _random_bits(name: str) -> int:
+    """64 random bits that follow from a name."""
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
+
+
+def _mixed(bits: UInts) -> UInts:
+    """Bits that look random also where the given ones are sums of a few random numbers (the end of splitmix64)."""
+    bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return bits ^ (bits >> np.uint64(31))
 
 
 def _helpful_pairs(problem: Problem) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
