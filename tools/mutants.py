@@ -471,6 +471,22 @@ SCHEDULER_MUTANTS = [
         "machine",
         ORDER,
         MACHINE,
+        a_late_answer_to_an_earlier_question_is_adopted=(
+            "if fact.number != self._solve_number or self.unanswered is None:",
+            "if self.unanswered is None:",
+            (ORDER, MACHINE),
+        ),
+        a_drained_server_keeps_its_jobs=(
+            "        for name in self.occupancy.closed():\n            self._remove_server(time, name, DRAINED)\n",
+            "        pass\n",
+            ("tests/scheduler/test_changes_during_a_solve.py", *_scenario("drain")),
+        ),
+    ),
+    *_in(
+        SCHEDULER,
+        "evolving",
+        ORDER,
+        MACHINE,
         a_job_that_leaves_asks_for_no_new_allocation=(
             "        self.mechanism.leave(slot)\n        self._changed = True",
             "        self.mechanism.leave(slot)",
@@ -479,38 +495,42 @@ SCHEDULER_MUTANTS = [
             "for slot, until in self._held.items() if until <= time]",
             "for slot, until in self._held.items() if until < time]",
         ),
-        a_late_answer_to_an_earlier_question_is_adopted=(
-            "if fact.number != self._solve_number or self.unanswered is None:",
-            "if self.unanswered is None:",
-            (ORDER, MACHINE),
-        ),
-        accelerators_of_a_pair_are_free_when_one_leaves=(
-            "            self._seat(Run(rest, run.type_index, run.workers), where)",
-            "            self._seat(Run(rest, run.type_index, run.workers), where)\n"
-            "            self.floors[run.type_index].give_back(where)",
-        ),
-        attempt_numbers_are_used_again=(
-            "int(roster.restarts[slot] + roster.started[slot]) + 1",
-            "int(roster.restarts[slot]) + 1",
-            (ORDER,),
-        ),
         jobs_of_a_lost_server_stay_there=(
             "        for job in fact.stopped:\n            self._vacate(fact.time, job)\n",
             "",
-        ),
-        a_stopped_run_keeps_its_accelerators=(
-            "            self.floors[run.type_index].give_back(self._clear(run))",
-            "            self._clear(run)",
         ),
         a_job_that_pauses_is_planned=(
             "        return active[~np.isin(active, list(self._held))] if self._held else active",
             "        return active",
         ),
-        a_drained_server_keeps_its_jobs=(
-            "        for name in sorted(name for floor in self.floors for name in floor.closed):\n"
-            "            self._remove_server(time, name, DRAINED)\n",
-            "        pass\n",
-            ("tests/scheduler/test_changes_during_a_solve.py", *_scenario("drain")),
+    ),
+    *_in(
+        SCHEDULER,
+        "occupancy",
+        ORDER,
+        MACHINE,
+        accelerators_of_a_pair_are_free_when_one_leaves=(
+            "            self._seat(Run(rest, run.type_index, run.workers), where)",
+            "            self._seat(Run(rest, run.type_index, run.workers), where)\n"
+            "            self.floors[run.type_index].give_back(where)",
+        ),
+        a_stopped_run_keeps_its_accelerators=(
+            "        self.floors[run.type_index].give_back(self._clear(run))",
+            "        self._clear(run)",
+        ),
+        who_runs_is_forgotten_by_slot_when_restored=(
+            "        self.run_of = {slot: run for run in self.placed for slot in run.members}\n",
+            "        self.run_of: dict[int, Run] = {}\n",
+            (ORDER, STATE, MACHINE),
+        ),
+    ),
+    *_in(
+        SCHEDULER,
+        "plan_facts",
+        ORDER,
+        attempt_numbers_are_used_again=(
+            "int(roster.restarts[slot] + roster.started[slot]) + 1",
+            "int(roster.restarts[slot]) + 1",
         ),
     ),
     *_in(
@@ -567,12 +587,8 @@ SCHEDULER_MUTANTS = [
             "scheduler.allocation, scheduler.unanswered = state.allocation, None",
         ),
         costs_of_restarts_are_forgotten=(
-            "scheduler._restarts, scheduler._restarts_in_use = dict(state.restarts), dict(state.restarts_in_use)",
-            "scheduler._restarts_in_use = dict(state.restarts_in_use)",
-        ),
-        who_runs_is_forgotten_by_slot=(
-            "    scheduler.run_of = {slot: run for run in scheduler.placed for slot in run.members}\n",
-            "",
+            "beliefs.restarts, beliefs.restarts_in_use = dict(state.restarts), dict(state.restarts_in_use)",
+            "beliefs.restarts_in_use = dict(state.restarts_in_use)",
         ),
     ),
 ]
@@ -727,8 +743,8 @@ AGENT_MUTANTS = [
 ]
 
 LEAVING = Mutant(
-    "machine: a job that leaves during a solve asks for no new one",
-    f"{SCHEDULER}/machine.py",
+    "evolving: a job that leaves during a solve asks for no new one",
+    f"{SCHEDULER}/evolving.py",
     "        self._changed = self._changed or bool((slots < 0).any())  # a job left while the solver worked",
     "",
     (ORDER,),

@@ -405,7 +405,7 @@ def test_a_job_that_arrives_beside_idle_accelerators_starts_at_once_until_the_ro
 def test_places_of_jobs_that_finish_at_one_moment_are_filled_by_one_plan_without_a_solve() -> None:
     machine = busy(6, 7)
     before = machine._plans
-    running = [machine._name(slot) for run in machine.placed for slot in run.members][:5]
+    running = [machine.roster.name(slot) for run in machine.placed for slot in run.members][:5]
     asked = [command for name in running for command in machine.handle(JobFinished(100.0, name))]
     assert asked == [WakeAt(100.0)]
     commands = settle(machine, RoundDue(100.0))

@@ -136,11 +136,16 @@ def test_writing_down_changes_no_command(mechanism: Callable[[], Mechanism], sto
 
 def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     """Whoever adds state to the scheduler has to say here what becomes of it in a dump."""
-    brought = {"table", "mechanism", "settings", "prices", "types", "_tree"}
-    own = {"roster", "floors", "placed", "run_of", "allocation", "unanswered", "accelerator_seconds"}
-    own |= {"_profiles", "_rates", "_problem_base", "_held", "_restarts", "_restarts_in_use"}
-    between_events = {"_begun", "_ended", "_facts"}  # without meaning then
-    assert vars(Scheduler(TABLE, Credits(), Settings())).keys() == brought | own | COUNTERS.keys() | between_events
+    scheduler = Scheduler(TABLE, Credits(), Settings())
+    brought = {"table", "mechanism", "settings", "prices", "_tree"}
+    own = {"roster", "beliefs", "occupancy", "allocation", "unanswered", "accelerator_seconds"}
+    own |= {"_problem_base", "_held"}
+    between_events = {"_facts", "_begun", "_ended"}  # without meaning then
+    runs = {"_roster", "floors", "placed", "run_of"}
+    assert vars(scheduler).keys() | vars(scheduler.occupancy).keys() == (
+        brought | own | COUNTERS.keys() | runs | between_events
+    )
+    assert vars(scheduler.beliefs).keys() == {"table", "types", "profiles", "rates", "restarts", "restarts_in_use"}
     assert vars(Credits()).keys() == {"ledger", "_prices"} | {"rules", "thrifty", "_settled"}
     ledger = {"entries", "lag", "members", "class_rate", "alone", "entry_of", "run_of"}
     assert {each.name for each in fields(Ledger)} == ledger | {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import repeat
 from typing import Any, cast, get_type_hints
 
 import numpy as np
@@ -90,6 +91,16 @@ class Roster:
         made *= self.rate_here
         np.subtract(self.steps, made, out=made)
         return np.maximum(made, 0.0, out=made)
+
+    def name(self, slot: int) -> str:
+        """The id of an active job."""
+        name = self.ids[slot]
+        assert name is not None  # noqa: S101 - slots in use have an id
+        return name
+
+    def slots_of(self, jobs: Sequence[str]) -> Ints:
+        """The slots of jobs; -1 for those that have left."""
+        return np.fromiter(map(self.slot_of.get, jobs, repeat(-1)), dtype=np.intp, count=len(jobs))
 
     def names(self, slots: Ints) -> Sequence[str]:
         """The ids of jobs by slot."""

@@ -19,8 +19,10 @@ from gavel.core.jobs import Entity
 from gavel.core.plain import from_plain, plain_record, read_items
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.core.throughputs import Throughputs
+from gavel.scheduler.beliefs import Beliefs
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.migration import in_seconds, with_times_heard, with_wake
+from gavel.scheduler.occupancy import Occupancy
 from gavel.scheduler.placement import Floor, FloorState
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Elapsed, Mechanism, Run, RunNumbers
@@ -80,8 +82,8 @@ def dump(scheduler: Scheduler) -> dict[str, Any]:
             FORMAT,
             scheduler.types,
             tuple(scheduler.entities),
-            tuple(scheduler._profiles),
-            np.array(scheduler._rates),
+            tuple(scheduler.beliefs.profiles),
+            np.array(scheduler.beliefs.rates),
             scheduler._problem_base,
             tuple(scheduler._held.items()),
             {name: getattr(scheduler, name) for name in COUNTERS},
@@ -93,8 +95,8 @@ def dump(scheduler: Scheduler) -> dict[str, Any]:
             scheduler.allocation,
             scheduler.unanswered,
             scheduler.accelerator_seconds,
-            scheduler._restarts,
-            scheduler._restarts_in_use,
+            scheduler.beliefs.restarts,
+            scheduler.beliefs.restarts_in_use,
         )
     )
 
@@ -113,23 +115,27 @@ def restore(
     opened = dict.fromkeys(state.entities, Entity()) if settings.open_entities else {}
     scheduler = Scheduler(table, mechanism, settings, entities=opened | dict(entities or {}), prices=prices)
     scheduler.roster = Roster.restored(state.roster, len(table.types))
-    scheduler.floors = [Floor.restored(floor) for floor in state.floors]
-    scheduler._profiles = {profile: number for number, profile in enumerate(state.profiles)}
-    scheduler._rates, scheduler._problem_base = list(state.rates), _with_servers(state.base, scheduler.floors)
+    placed = {state.runs[number]: where for number, where in state.placed}
+    scheduler.occupancy = Occupancy(scheduler.roster, map(Floor.restored, state.floors), placed)
+    _restore_beliefs(scheduler.beliefs, state)
+    scheduler._problem_base = _with_servers(state.base, scheduler.floors)
     scheduler._held = dict(state.held)
-    scheduler._restarts, scheduler._restarts_in_use = dict(state.restarts), dict(state.restarts_in_use)
     here = scheduler.roster.active
     if tuple(scheduler.entities) != state.entities:
         scheduler._problem_base = None
         scheduler.roster.entity[here] = _renumbered(scheduler.roster.entity[here], state.entities, scheduler.entities)
-    scheduler.placed = {state.runs[number]: where for number, where in state.placed}
-    scheduler.run_of = {slot: run for run in scheduler.placed for slot in run.members}
     scheduler.allocation, scheduler.unanswered = state.allocation, state.unanswered
     scheduler.accelerator_seconds = state.accelerator_seconds
     for name, value in read_items(COUNTERS, state.counters, "a scheduler").items():
         setattr(scheduler, name, value)
     _take_up(scheduler, state)
     return scheduler
+
+
+def _restore_beliefs(beliefs: Beliefs, state: _State) -> None:
+    beliefs.profiles = {profile: number for number, profile in enumerate(state.profiles)}
+    beliefs.rates = list(state.rates)
+    beliefs.restarts, beliefs.restarts_in_use = dict(state.restarts), dict(state.restarts_in_use)
 
 
 def _take_up(scheduler: Scheduler, state: _State) -> None:
@@ -142,7 +148,7 @@ def _take_up(scheduler: Scheduler, state: _State) -> None:
         gone = []
         scheduler._changed = True
         if scheduler.allocation is not None:
-            mechanism.adopt(scheduler.allocation, scheduler._slots_of(scheduler.allocation.problem.jobs.ids))
+            mechanism.adopt(scheduler.allocation, scheduler.roster.slots_of(scheduler.allocation.problem.jobs.ids))
     # States of earlier versions were written before the mechanism was told of the latest plan.
     mechanism.account(Elapsed(0.0, scheduler.placed.keys(), list(scheduler.placed), gone))
 

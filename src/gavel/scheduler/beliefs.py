@@ -1,0 +1,169 @@
+"""What the scheduler believes about jobs that run alike: their rates, and what their restarts cost.
+
+The throughput table learns; this keeps what was looked up in it, by profile, and the roster up to date with that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from gavel.core.events import RateMeasured, RatesProfiled
+from gavel.core.jobs import JobSpec
+from gavel.core.problem import Bools, Floats
+from gavel.core.throughputs import Condition, Throughputs
+from gavel.scheduler.roster import Roster
+from gavel.scheduler.rounds import Run
+
+Profile = tuple[str, int, tuple[str, ...] | None]
+"""What jobs that run alike have in common: template, workers, and the types they may run on (None: all)."""
+
+RESTART_WEIGHT = 0.25
+"""How much the newest restart counts in what restarts of its template are taken to cost."""
+
+SPARE_PROFILES = 64
+"""Profiles without jobs are forgotten once there are more than these and twice as many as jobs."""
+
+PLACEMENT_MATTERS = 1.05
+"""A gang that gains less than this by sitting together is not worth moving others for."""
+
+
+def profile_of(job: JobSpec) -> Profile:
+    """What a job has in common with those that run alike."""
+    return (job.template, job.workers, job.types)
+
+
+class Beliefs:
+    """Rates and costs of restarts, as looked up and measured. A change that matters is reported to the caller."""
+
+    def __init__(self, table: Throughputs) -> None:
+        self.table = table
+        self.types: tuple[str, ...] = table.types
+        self.profiles: dict[Profile, int] = {}
+        """Numbers by profile, in order."""
+        self.rates: list[Floats] = []
+        """By profile: (types, 2), consolidated and unconsolidated."""
+        self.restarts: dict[str, float] = {}
+        """By template: what its restarts cost, in seconds, averaged over those that were measured."""
+        self.restarts_in_use: dict[str, float] = {}
+        """The same, as the mechanism is told: it changes only with an allocation, because settled plans rest on it."""
+
+    @property
+    def templates(self) -> list[str]:
+        """What jobs run, by profile."""
+        return [template for template, _, _ in self.profiles]
+
+    def check(self, profile: Profile) -> None:
+        """Refuse a profile whose template is unknown."""
+        if profile not in self.profiles:
+            self._rates_of([profile])
+
+    def add(self, profile: Profile, roster: Roster) -> None:
+        """Take in a new profile."""
+        rates = self._rates_of([profile])
+        if len(self.profiles) > SPARE_PROFILES + 2 * len(roster):
+            self._forget_unused(roster)
+        self.rates += list(rates)
+        self.profiles[profile] = len(self.profiles)
+
+    def add_type(self, roster: Roster) -> None:
+        """One more type of the table counts from now on."""
+        self.types = self.table.types[: len(self.types) + 1]
+        self.rates = [np.empty(0)] * len(self.profiles)
+        self._look_up(range(len(self.profiles)), roster)
+
+    def look_up(self, template: str, roster: Roster) -> None:
+        """Ask the table for the rates of a template again."""
+        self._look_up([number for profile, number in self.profiles.items() if profile[0] == template], roster)
+
+    def learn(self, event: RateMeasured, roster: Roster) -> Condition | None:
+        """Believe what was measured; the condition, if its rate changed by much."""
+        missing = next((job for job in (event.job, event.beside) if job and job not in roster), None)
+        if missing is not None:
+            self.table.ignore(
+                f"job {event.job} on {event.type}: {event.rate:g} steps a second, but job {missing} is gone"
+            )
+            return None
+        condition = self.condition(roster, event.job, event.type, event.beside, event.consolidated)
+        return condition if self.table.learn(condition, event.rate) else None
+
+    def learn_profiled(self, event: RatesProfiled) -> bool:
+        """Believe what was found out about a template, and about the one beside it; whether that changed much."""
+        own = Condition(event.template, 1, event.type, beside=event.beside)
+        if event.beside is None:
+            return self.table.learn(own, event.rate)
+        if event.rate == 0 and event.rate_beside == 0:
+            return self.table.fail(own, "they do not fit together")
+        other = Condition(event.beside, 1, event.type, beside=event.template)
+        changed = self.table.learn(own, event.rate)
+        return self.table.learn(other, event.rate_beside or 0.0) or changed
+
+    def condition(self, roster: Roster, job: str, kind: str, beside: str | None, close: bool = True) -> Condition:
+        """The condition under which a job runs on a type."""
+        profiles = list(self.profiles)
+        template, workers, _ = profiles[roster.profile[roster.slot_of[job]]]
+        other = None if beside is None else profiles[roster.profile[roster.slot_of[beside]]][0]
+        return Condition(template, workers, kind, close, other)
+
+    def measure_restart(self, template: str, seconds: float) -> float:
+        """Let what a restart of a template is taken to cost follow what was measured, and return it."""
+        before = self.restarts.get(template, seconds)
+        now = self.restarts[template] = before + RESTART_WEIGHT * (seconds - before)
+        return now
+
+    def restart_costs(self, roster: Roster, unmeasured: float) -> Floats:
+        """By slot: what a restart is taken to cost."""
+        if not self.restarts_in_use:
+            return _alike(unmeasured, len(roster.workers))
+        costs = np.array([self.restarts_in_use.get(template, unmeasured) for template in self.templates])
+        return np.asarray(costs[roster.profile])
+
+    def cares(self, run: Run, roster: Roster) -> bool:
+        """Whether a gang runs faster when it sits together."""
+        together, apart = self.rates[int(roster.profile[run.members[0]])][run.type_index]
+        return bool(together > apart * PLACEMENT_MATTERS)
+
+    def allowed(self) -> Bools:
+        """By profile and type: whether its jobs may run there."""
+        return self._allowed(self.profiles)
+
+    def _rates_of(self, profiles: Sequence[Profile]) -> Floats:
+        """By profile: (types, 2), 0 where it may not run."""
+        rates = self.table.rates([(template, workers) for template, workers, _ in profiles], self.types)
+        return np.where(self._allowed(profiles)[:, :, None], rates, 0.0)
+
+    def _allowed(self, profiles: Iterable[Profile]) -> Bools:
+        allowed = [[types is None or kind in types for kind in self.types] for _, _, types in profiles]
+        return np.array(allowed, dtype=bool).reshape(len(allowed), len(self.types))
+
+    def _look_up(self, numbers: Sequence[int], roster: Roster) -> None:
+        """Ask the table for the rates of these profiles again, and tell the roster."""
+        profiles = list(self.profiles)
+        for number, rates in zip(numbers, self._rates_of([profiles[number] for number in numbers]), strict=True):
+            self.rates[number] = rates
+        active = roster.active
+        theirs = active[np.isin(roster.profile[active], numbers)]
+        if len(theirs):
+            rates_now = np.array([self.rates[number][:, 0] for number in roster.profile[theirs].tolist()])
+            roster.set_rates(theirs, rates_now)
+
+    def _forget_unused(self, roster: Roster) -> None:
+        """Drop the profiles that no job has any more; what was learned about their templates stays in the table."""
+        active = roster.active
+        used = np.unique(roster.profile[active])
+        profiles = list(self.profiles)
+        self.profiles = {profiles[old]: new for new, old in enumerate(used.tolist())}
+        self.rates = [self.rates[old] for old in used.tolist()]
+        now = np.searchsorted(used, roster.profile[active])
+        roster.profile[:] = 0  # of slots that are not in use, too
+        roster.profile[active] = now
+
+
+@lru_cache(maxsize=8)
+def _alike(value: float, size: int) -> Floats:
+    """The same value by slot; nothing may be written there."""
+    values = np.full(size, value)
+    values.flags.writeable = False
+    return values

@@ -1,0 +1,426 @@
+"""The state of a scheduler, and how facts change it. Nothing is decided here.
+
+`evolve` lets a fact take effect and is the only way the state changes. Applying the facts that one scheduler decided
+to another state gives the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from gavel.core.allocation import Allocation
+from gavel.core.cluster import LIST_PRICES, Server
+from gavel.core.events import JobsProgressed, RateMeasured, RatesProfiled, RestartMeasured, Solve, SolveFailed
+from gavel.core.facts import (
+    AllocationAdopted,
+    Fact,
+    JobEnded,
+    JobQueued,
+    JobRequeued,
+    RoundPlanned,
+    ServerAdded,
+    ServerClosed,
+    ServerRemoved,
+    ServerReopened,
+    Slept,
+    SolveAsked,
+    Started,
+    TimePassed,
+    WakeSet,
+)
+from gavel.core.jobs import Entity, JobSpec
+from gavel.core.problem import Floats, Ints, Problem, with_ancestors
+from gavel.core.throughputs import Throughputs
+from gavel.scheduler import posing
+from gavel.scheduler.beliefs import Beliefs, profile_of
+from gavel.scheduler.occupancy import Occupancy
+from gavel.scheduler.placement import Floor, Where
+from gavel.scheduler.roster import Roster
+from gavel.scheduler.rounds import Mechanism, Run
+from gavel.scheduler.settings import Settings
+
+RESTART_MATTERS = 1.25
+"""A cost of restarts that changed by more than this factor is worth a new allocation, with which it is taken up."""
+
+
+class EvolvingState:
+    """Everything that decisions depend on."""
+
+    def __init__(
+        self,
+        table: Throughputs,
+        mechanism: Mechanism,
+        settings: Settings,
+        *,
+        entities: Mapping[str, Entity] | None = None,
+        prices: Mapping[str, float] | None = None,
+    ) -> None:
+        self.table = table
+        self.mechanism = mechanism
+        self.settings = settings
+        self.prices = LIST_PRICES | dict(prices or {})
+        self.beliefs = Beliefs(table)
+        self.roster = Roster(len(self.types))
+        self.occupancy = Occupancy(self.roster, [Floor() for _ in self.types])
+        self.allocation: Allocation | None = None
+        self.allocated_at: float | None = None
+        """When the allocation came."""
+        self.unanswered: Solve | None = None
+        """The last question, until it is answered: after a restart it has to be asked again."""
+        self.wake: float | None = None
+        """When the scheduler wants to be called next."""
+        self.accelerator_seconds: Floats = np.zeros(len(self.types))
+        """Given out so far, by type."""
+        self._tree = with_ancestors(entities or {})
+        """The entities by path, those on the way to the root included."""
+        self._problem_base: Problem | None = None
+        """The problem without jobs; None when types, servers, profiles or entities have changed."""
+        self._held: dict[int, float] = {}
+        """Slots of jobs that failed, and until when they do not run."""
+        self._changed = False
+        """Whether there is reason to ask for a new allocation."""
+        self._accounted_until = 0.0
+        self._scattered = False
+        """Whether some gang that cares may not sit together: then every round looks for room."""
+        self._begin_counting()
+
+    def _begin_counting(self) -> None:
+        """The questions and rounds so far: none."""
+        self._solved_at = -np.inf
+        self._solve_number = 0
+        self._solve_seconds = 0.0
+        """How long the last answer took."""
+        self._awaiting: int | None = None
+        """The number of the solve that the next round waits for."""
+        self._round_ends: float | None = None
+        self._plans = 0
+        """How many plans were asked for."""
+        self._waking: float | None = None
+        """When to look for jobs that can start during the round; None if there is no need."""
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The accelerator types, those that joined later at the end."""
+        return self.beliefs.types
+
+    @property
+    def floors(self) -> list[Floor]:
+        """The servers, by type."""
+        return self.occupancy.floors
+
+    @property
+    def placed(self) -> dict[Run, Where]:
+        """What runs, and where: no accelerator twice, no job twice."""
+        return self.occupancy.placed
+
+    @property
+    def run_of(self) -> dict[int, Run]:
+        """What runs, by slot."""
+        return self.occupancy.run_of
+
+    @property
+    def round_ends(self) -> float | None:
+        """When the scheduler plans next; None if nothing runs and no job waits for anything."""
+        return self._round_ends
+
+    @property
+    def awaiting(self) -> int | None:
+        """The number of the solve that the next round waits for."""
+        return self._awaiting
+
+    @property
+    def templates(self) -> list[str]:
+        """What jobs run, by profile."""
+        return self.beliefs.templates
+
+    @property
+    def entities(self) -> list[str]:
+        """The paths of the entities, by the number that the roster has."""
+        return list(self._tree)
+
+    def servers(self) -> Iterable[Server]:
+        """Every server that is counted on."""
+        return self.occupancy.servers(self.types)
+
+    def paused_until(self, slot: int) -> float | None:
+        """When a job that failed may run again; None if it may now."""
+        return self._held.get(slot)
+
+    def rates_of(self, job: str) -> dict[str, float]:
+        """Steps per second of a job alone, as now believed, by type."""
+        return dict(zip(self.types, self.roster.rates[self.roster.slot_of[job]].tolist(), strict=True))
+
+    def restart_seconds(self, template: str) -> float:
+        """What a restart of a template is taken to cost."""
+        return self.beliefs.restarts_in_use.get(template, self.settings.restart_seconds)
+
+    def received_until(self, slot: int, time: float) -> Floats:
+        """Seconds that a job has received on each type, what is not yet written down included; changes nothing."""
+        received = self.roster.received[slot].copy()
+        if self.roster.running_on[slot]:
+            received[self.roster.running_on[slot] - 1] += max(time - self._accounted_until, 0.0)
+        return np.asarray(received)
+
+    def isolated_seconds(self, slot: int, steps: float) -> float:
+        """How long so many steps of a job would take with 1/n of the cluster as it is now."""
+        return posing.isolated_seconds(self._base, self.roster, slot, steps)
+
+    def problem(self, time: float) -> Problem:
+        """The question that the jobs and servers of this moment pose."""
+        problem = posing.problem_at(time, self._base, self.roster, self._ready)
+        posing.age_in_isolation(problem, self.roster, self._ready)
+        return problem
+
+    @property
+    def _base(self) -> Problem:
+        """The problem of the current types and profiles, without jobs; made again only when those change."""
+        if self._problem_base is None:
+            self._problem_base = posing.problem_without_jobs(
+                self.beliefs, self.floors, self._tree, self.prices, sharing=self.settings.space_sharing
+            )
+        return self._problem_base
+
+    @property
+    def _ready(self) -> Ints:
+        """The slots of the jobs that run or may."""
+        active = self.roster.active
+        return active[~np.isin(active, list(self._held))] if self._held else active
+
+    def evolve(self, fact: Fact) -> None:
+        """Let a fact take effect."""
+        self._EFFECTS[type(fact)](self, fact)
+        if self.occupancy.untold:
+            self.mechanism.account(self.occupancy.told(0.0))
+
+    def account(self, time: float) -> None:
+        """Write down the accelerator time that everyone who runs has received."""
+        elapsed = time - self._accounted_until
+        if elapsed > 0:
+            self.mechanism.account(self.occupancy.told(elapsed))
+        if elapsed > 0 and self.placed:
+            self.roster.receive(elapsed)
+            self.accelerator_seconds += [elapsed * floor.busy for floor in self.floors]
+        self._accounted_until = max(time, self._accounted_until)
+
+    def _queued(self, fact: JobQueued) -> None:
+        job, profile = fact.job, profile_of(fact.job)
+        entity = self._entity_number(job)
+        if profile not in self.beliefs.profiles:
+            self.beliefs.add(profile, self.roster)
+            self._problem_base = None
+        number = self.beliefs.profiles[profile]
+        self.roster.add(job, fact.time, number, entity, self.beliefs.rates[number][:, 0])
+        self._changed = True
+
+    def _entity_number(self, job: JobSpec) -> int:
+        if job.entity is None:
+            return -1
+        known = self.entities
+        if job.entity not in known:
+            self._tree = with_ancestors(self._tree | {job.entity: Entity()})
+            self._problem_base = None
+            renumbered = np.array([*(self.entities.index(path) for path in known), -1])
+            self.roster.entity = renumbered[self.roster.entity]
+            known = self.entities
+        return known.index(job.entity)
+
+    def _ended_job(self, fact: JobEnded) -> None:
+        if fact.crashed:
+            self._blame(fact)
+        self._vacate(fact.time, fact.job)
+        slot = self.roster.remove(fact.job)
+        self._held.pop(slot, None)
+        self.mechanism.leave(slot)
+        self._changed = True
+
+    def _requeued(self, fact: JobRequeued) -> None:
+        if fact.crashed:
+            self._blame(fact)
+        self._vacate(fact.time, fact.job)
+        if fact.not_before is not None:
+            self._held[self.roster.slot_of[fact.job]] = fact.not_before
+            self._changed = True
+
+    def _blame(self, event: JobEnded | JobRequeued) -> None:
+        """Tell the table under which condition a job failed: a pair that does not fit is not to be tried again."""
+        slot = self.roster.slot_of[event.job]
+        run = self.run_of.get(slot)
+        if run is None:
+            return
+        others = [self.roster.name(member) for member in run.members if member != slot]
+        condition = self.beliefs.condition(
+            self.roster, event.job, self.types[run.type_index], others[0] if others else None
+        )
+        if self.table.fail(condition, event.reason):
+            self._rates_changed(condition.template, alone=False)
+
+    def _vacate(self, time: float, job: str) -> None:
+        """Take a job off its accelerators, if it has any."""
+        slot = self.roster.slot_of[job]
+        if slot in self.run_of:
+            self.account(time)
+            self.occupancy.vacate(slot)
+
+    def _progressed(self, event: JobsProgressed) -> None:
+        slots, steps = self.roster.slots_of(event.jobs), event.steps
+        if slots.min(initial=0) < 0:  # some have left meanwhile
+            slots, steps = slots[slots >= 0], steps[slots >= 0]
+        self.roster.steps[slots] -= steps
+        self.roster.heard[slots] = event.time
+
+    def _measured(self, event: RateMeasured) -> None:
+        """Believe what was measured; a rate that changed by much makes the next round ask for a new allocation."""
+        condition = self.beliefs.learn(event, self.roster)
+        if condition is not None:
+            self._rates_changed(condition.template, alone=event.beside is None)
+
+    def _profiled(self, event: RatesProfiled) -> None:
+        """Believe what was found out about a template, and about the one beside it."""
+        if self.beliefs.learn_profiled(event):
+            self._rates_changed(event.template, alone=event.beside is None)
+
+    def _rates_changed(self, template: str, *, alone: bool) -> None:
+        """Look a template's rates up again, or those of pairs when they are next needed."""
+        if alone:
+            self.beliefs.look_up(template, self.roster)
+        if alone or self.settings.space_sharing:
+            self._problem_base, self._changed = None, True
+
+    def _restart_measured(self, event: RestartMeasured) -> None:
+        """Let what a restart of a template is taken to cost follow what was measured."""
+        if event.job in self.roster and 0.0 <= event.seconds < np.inf:
+            template = self.templates[self.roster.profile[self.roster.slot_of[event.job]]]
+            now = self.beliefs.measure_restart(template, event.seconds)
+            low, high = sorted((now, self.restart_seconds(template)))
+            self._changed = self._changed or (self.settings.weigh_restarts and high > low * RESTART_MATTERS)
+
+    def _added(self, fact: ServerAdded) -> None:
+        self._admit(fact.server.type)
+        self.floors[self.types.index(fact.server.type)].join(fact.server)
+        self._problem_base = None
+        self._changed = True
+
+    def _admit(self, kind: str) -> None:
+        """Make room for a type that is new, if the table will have it."""
+        self.table.admit(kind)
+        while len(self.types) < len(self.table.types):
+            self.floors.append(Floor())
+            self.accelerator_seconds = np.append(self.accelerator_seconds, 0.0)
+            self.roster.add_type()
+            self.beliefs.add_type(self.roster)
+
+    def _removed(self, fact: ServerRemoved) -> None:
+        self.account(fact.time)
+        for job in fact.stopped:
+            self._vacate(fact.time, job)
+        self._floor_of(fact.server).lose(fact.server)
+        self._problem_base = None
+        self._changed = True
+
+    def _closed(self, fact: ServerClosed) -> None:
+        self._floor_of(fact.server).close(fact.server)
+
+    def _reopened(self, fact: ServerReopened) -> None:
+        self._floor_of(fact.server).reopen(fact.server)
+
+    def _floor_of(self, server: str) -> Floor:
+        floor = self.occupancy.floor_of(server)
+        assert floor is not None  # noqa: S101 - it was there when the fact was decided
+        return floor
+
+    def _woken_for(self, fact: WakeSet) -> None:
+        self.wake = fact.at
+        if fact.why == "idle":
+            self._round_ends = fact.at
+        elif fact.why == "room":
+            self._waking = fact.at
+
+    def _time_passed(self, fact: TimePassed) -> None:
+        self.account(fact.time)
+        self._waking = self.wake = self._awaiting = None
+        self._release(fact.time)
+
+    def _release(self, time: float) -> None:
+        """Let go of jobs that have paused long enough after a failure."""
+        for slot in [slot for slot, until in self._held.items() if until <= time]:
+            del self._held[slot]
+            self._changed = True
+
+    def _asked(self, fact: SolveAsked) -> None:
+        self._solve_number = self._awaiting = fact.number
+        self._solved_at, self._changed = fact.time, False
+        self._round_ends = self.wake = fact.until
+        self.unanswered = Solve(fact.number, self.problem(fact.time))
+
+    def _adopted(self, fact: AllocationAdopted) -> None:
+        self.unanswered = None
+        self._solve_seconds = fact.time - self._solved_at
+        self.account(fact.time)
+        slots = self.roster.slots_of(fact.allocation.problem.jobs.ids)
+        self.allocation, self.allocated_at = fact.allocation, fact.time
+        self.beliefs.restarts_in_use = dict(self.beliefs.restarts)
+        self.mechanism.adopt(fact.allocation, slots)
+        self._changed = self._changed or bool((slots < 0).any())  # a job left while the solver worked
+
+    def _solve_failed(self, _fact: SolveFailed) -> None:
+        self.unanswered = None
+        self._changed = True  # so that the next round asks again
+
+    def _slept(self, fact: Slept) -> None:
+        self._awaiting = None
+        self._round_ends = self.wake = fact.until
+
+    def _planned(self, fact: RoundPlanned) -> None:
+        self._awaiting = None
+        self._plans, self._scattered = fact.number, fact.scattered
+        self._round_ends, self._accounted_until, self.wake = fact.until, fact.time, fact.wake
+        for stopped in fact.stopped:
+            self.occupancy.stop(self._run_of(stopped.jobs[0]))
+        if fact.moved:
+            self.occupancy.move({self._run_of(moved.jobs[0]): moved.accelerators for moved in fact.moved})
+        for started in fact.started:
+            self._start(started)
+        for launched in (*fact.moved, *fact.started):
+            self._launched(launched, fact.time)
+
+    def _run_of(self, job: str) -> Run:
+        return self.run_of[self.roster.slot_of[job]]
+
+    def _start(self, started: Started) -> None:
+        slot_of = self.roster.slot_of
+        members = tuple([slot_of[job] for job in started.jobs])
+        kind = self.types.index(started.type)
+        self.occupancy.start(Run(members, kind, int(self.roster.workers[members[0]])), started.accelerators)
+
+    def _launched(self, started: Started, time: float) -> None:
+        roster = self.roster
+        for job, attempt in zip(started.jobs, started.attempts, strict=True):
+            slot = roster.slot_of[job]
+            roster.launched[slot] = roster.heard[slot] = time
+            roster.restarts[slot] = attempt - 1
+            roster.started[slot] = 1
+
+    _EFFECTS: ClassVar[dict[type, Callable[..., None]]] = {
+        JobQueued: _queued,
+        JobEnded: _ended_job,
+        JobRequeued: _requeued,
+        JobsProgressed: _progressed,
+        RateMeasured: _measured,
+        RestartMeasured: _restart_measured,
+        RatesProfiled: _profiled,
+        ServerAdded: _added,
+        ServerClosed: _closed,
+        ServerReopened: _reopened,
+        ServerRemoved: _removed,
+        WakeSet: _woken_for,
+        TimePassed: _time_passed,
+        SolveAsked: _asked,
+        SolveFailed: _solve_failed,
+        AllocationAdopted: _adopted,
+        RoundPlanned: _planned,
+        Slept: _slept,
+    }
+    """What each kind of fact changes."""

@@ -1,0 +1,26 @@
+"""What is true of a scheduler's state between any two facts, as a check for tests."""
+
+from __future__ import annotations
+
+from gavel.scheduler.evolving import EvolvingState
+
+
+def check_invariants(scheduler: EvolvingState) -> None:
+    """Raise AssertionError unless the scheduler's state is consistent."""
+    seen: set[int] = set()
+    used: dict[str, int] = {}
+    for run, where in scheduler.placed.items():
+        assert seen.isdisjoint(run.members), "a job runs twice"  # noqa: S101
+        seen.update(run.members)
+        assert sum(where.values()) == run.workers, "a gang is not whole"  # noqa: S101
+        for name, count in where.items():
+            used[name] = used.get(name, 0) + count
+    active = set(scheduler.roster.active.tolist())
+    assert seen <= active, "a job runs that has left"  # noqa: S101
+    assert scheduler.run_of == {slot: run for run in scheduler.placed for slot in run.members}, "slots and runs differ"  # noqa: S101
+    kinds = {slot: run.type_index + 1 for slot, run in scheduler.run_of.items()}
+    running_on = scheduler.roster.running_on
+    assert {slot: running_on[slot] for slot in running_on.nonzero()[0].tolist()} == kinds, "roster and floors differ"  # noqa: S101
+    for floor in scheduler.floors:
+        for name, size, free in floor.servers():
+            assert free == size - used.get(name, 0) >= 0, f"server {name} does not add up"  # noqa: S101

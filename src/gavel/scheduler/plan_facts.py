@@ -1,0 +1,87 @@
+"""A plan as the fact that records it: every run gets its accelerators, and every start and stop its cause."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gavel.core.facts import RoundPlanned, Started, Stopped
+from gavel.core.jobs import Cause
+from gavel.scheduler.beliefs import Beliefs
+from gavel.scheduler.occupancy import Occupancy
+from gavel.scheduler.placement import Where
+from gavel.scheduler.roster import Roster
+from gavel.scheduler.rounds import Plan, Run
+from gavel.scheduler.seating import Seating
+
+SEATED = Cause("seated", "moves so that a gang can sit together")
+REPAIRED = Cause("repaired", "shares its accelerators differently")
+FIRST = Cause("first", "its first turn")
+TURN = Cause("turn", "its turn has come")
+TAKERS = 8
+"""Of the jobs that a run yields to, this many are recorded."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PlanRecorder:
+    """Records plans; changes nothing."""
+
+    roster: Roster
+    beliefs: Beliefs
+    occupancy: Occupancy
+
+    def with_places(self, planned: RoundPlanned, plan: Plan) -> RoundPlanned:
+        """Give every run its accelerators; when a round begins, scattered gangs are gathered where possible."""
+        gather, placed = not planned.mid_round, self.occupancy.placed
+        seating = Seating(self.occupancy.floors, placed, self._cares)
+        for run in plan.stopped:
+            seating.stop(run)
+        scattered = planned.scattered or any(run.workers > 1 for run in plan.started)
+        if gather and scattered:
+            stopped = set(plan.stopped)
+            apart = [run for run, where in placed.items() if len(where) > 1 and run not in stopped]
+            apart = [run for run in apart if self._cares(run)]
+            scattered = bool(apart) or any(run.workers > 1 for run in plan.started)
+            seating.gather(apart)
+        places = {
+            run: seating.seat(run, make_room=gather) for run in sorted(plan.started, key=lambda run: -run.workers)
+        }
+        return replace(
+            planned,
+            stopped=tuple(Stopped(self._names(run), self._why_stopped(run, plan)) for run in plan.stopped),
+            moved=tuple(self._started(run, where, SEATED) for run, where in seating.moves().items()),
+            started=tuple(self._started(run, where, self._why_started(run)) for run, where in places.items()),
+            scattered=scattered,
+        )
+
+    def _cares(self, run: Run) -> bool:
+        return self.beliefs.cares(run, self.roster)
+
+    def _started(self, run: Run, where: Where, cause: Cause) -> Started:
+        roster = self.roster
+        attempts = tuple(int(roster.restarts[slot] + roster.started[slot]) + 1 for slot in run.members)
+        close = self.occupancy.floors[run.type_index].is_consolidated(where)
+        return Started(self._names(run), attempts, self.beliefs.types[run.type_index], where, close, cause)
+
+    def _why_stopped(self, run: Run, plan: Plan) -> Cause:
+        """Where its jobs run instead, or the jobs that take its accelerators."""
+        for other in plan.started:
+            if not set(other.members).isdisjoint(run.members):
+                if other.type_index != run.type_index:
+                    return Cause("moved", f"moves to {self.beliefs.types[other.type_index]}")
+                return REPAIRED
+        takers = tuple(
+            self.roster.name(slot)
+            for other in plan.started
+            if other.type_index == run.type_index
+            for slot in other.members
+        )
+        if not takers:
+            return Cause("yielded", "others are owed more time")
+        shown = ", ".join(takers[:3]) + (" and others" if len(takers) > 3 else "")
+        return Cause("yielded", f"yields to job {shown}", takers[:TAKERS])
+
+    def _why_started(self, run: Run) -> Cause:
+        return FIRST if not any(self.roster.started[slot] for slot in run.members) else TURN
+
+    def _names(self, run: Run) -> tuple[str, ...]:
+        return tuple([self.roster.name(slot) for slot in run.members])

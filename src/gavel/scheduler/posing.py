@@ -1,0 +1,89 @@
+"""The problem that a policy is asked to solve: types, profiles and entities as they are, and the jobs of one moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from gavel.core.cluster import AcceleratorType
+from gavel.core.jobs import Entity
+from gavel.core.problem import Ints, Jobs, Problem
+from gavel.scheduler.beliefs import Beliefs
+from gavel.scheduler.placement import Floor
+from gavel.scheduler.roster import Roster
+from gavel.scheduler.rounds import NO_TEAM
+
+
+def problem_without_jobs(
+    beliefs: Beliefs,
+    floors: Sequence[Floor],
+    entities: Mapping[str, Entity],
+    prices: Mapping[str, float],
+    *,
+    sharing: bool,
+) -> Problem:
+    """What stays the same while types, servers, profiles and entities do."""
+    types = [
+        AcceleratorType(name, floor.capacity, prices.get(name), floor.sizes())
+        for name, floor in zip(beliefs.types, floors, strict=True)
+    ]
+    return Problem.from_table(
+        types,
+        beliefs.table,
+        [(template, workers) for template, workers, _ in beliefs.profiles],
+        Jobs((), *(np.empty(0) for _ in range(8))),  # type: ignore[arg-type]
+        entities=entities,
+        allowed=beliefs.allowed(),
+        sharing=sharing,
+    )
+
+
+def problem_at(time: float, base: Problem, roster: Roster, slots: Ints) -> Problem:
+    """The question that these jobs pose at this moment."""
+    return base.with_jobs(
+        Jobs(
+            roster.names(slots),
+            roster.profile[slots],
+            roster.weight[slots],
+            np.maximum(roster.steps[slots], 1e-9),
+            roster.arrival[slots],
+            time - roster.arrival[slots],
+            roster.isolated_age[slots],
+            np.maximum(roster.deadline[slots] - time, 1e-3),
+            roster.entity[slots],
+        )
+    )
+
+
+def age_in_isolation(problem: Problem, roster: Roster, slots: Ints) -> None:
+    """Convert the steps done since the last problem into seconds with 1/n of the cluster."""
+    done = roster.counted[slots] - roster.steps[slots]
+    rate = problem.isolated_rates[problem.jobs.profile]
+    roster.isolated_age[slots] += np.divide(done, rate, out=np.zeros(len(slots)), where=rate > 0)
+    roster.counted[slots] = roster.steps[slots]
+
+
+def isolated_seconds(base: Problem, roster: Roster, slot: int, steps: float) -> float:
+    """How long this many steps of a job would take with 1/n of the cluster as it is now."""
+    n = max(len(roster), 1)
+    share = base.counts / (n * int(roster.workers[slot])) * (roster.rates[slot] > 0)
+    rate = float(share / max(float(share.sum()), 1.0) @ roster.rates[slot])
+    return steps / rate if rate > 0 else 0.0
+
+
+def teams_of_jobs(entities: Mapping[str, Entity], roster: Roster) -> Ints:
+    """By slot: the number of its entity if that serves its jobs in order, else NO_TEAM."""
+    ordered = [number if entity.policy == "fifo" else NO_TEAM for number, entity in enumerate(entities.values())]
+    if all(number == NO_TEAM for number in ordered):
+        return _nobody(len(roster.entity))
+    return np.array([*ordered, NO_TEAM], dtype=np.intp)[roster.entity]
+
+
+@lru_cache(maxsize=8)
+def _nobody(size: int) -> Ints:
+    """NO_TEAM by slot; nothing may be written there."""
+    teams = np.full(size, NO_TEAM, dtype=np.intp)
+    teams.flags.writeable = False
+    return teams
