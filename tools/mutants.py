@@ -413,7 +413,7 @@ OTHER_RUNTIME_MUTANTS = [
     ),
     *_in(
         RUNTIME,
-        "keeper",
+        "state_keeper",
         *_scenario("kept states in between"),
         facts_are_taken_in_twice=(
             "            self._number = entry.number\n",
@@ -652,7 +652,7 @@ PARTS, STREAM, PROCESS, TASKS = (
 AGENT_MUTANTS = [
     *_in(
         AGENT,
-        "ending",
+        "exit_verdict",
         PROMISES,
         one_that_was_made_to_leave_is_done=("    if words.stopped or reached:", "    if words.stopped:"),
         a_failure_that_was_told_is_no_failure=(

@@ -17,7 +17,7 @@ from gavel.cli.app import run
 from gavel.core.errors import InputError
 from gavel.sim.experiment import Experiment
 from gavel.sim.experiment import run as simulate
-from gavel.sim.keeper import Keeper
+from gavel.sim.resume_file import Keeper
 from gavel.sim.simulate import Underway
 
 PAGE = (Path(__file__).parents[2] / "docs" / "add-a-mechanism.md").read_text()

@@ -20,7 +20,7 @@ from gavel.core.jobs import Job
 from gavel.core.problem import Problem
 from gavel.policies.registry import POLICIES, allocate
 from gavel.policies.verify import Report, verify
-from gavel.program import highs, interior, program, single
+from gavel.program import highs, interior, one_type, program
 from strategies import Case, cases
 
 PROVEN = [name for name, policy in POLICIES.items() if not policy.baseline]
@@ -79,7 +79,7 @@ def test_no_solver_is_asked() -> None:
         patch.object(highs, "solve", side_effect=asked),
         patch.object(highs, "sift", side_effect=asked),
         patch.object(interior, "solve", side_effect=asked),
-        patch.object(single, "solve", side_effect=asked),
+        patch.object(one_type, "solve", side_effect=asked),
         patch.object(program, "solve", side_effect=asked),
     ):
         for answer in answers:

@@ -20,7 +20,7 @@ from gavel.core.facts import JobEnded, JobRequeued, RoundPlanned, Started
 from gavel.core.jobs import Cause
 from gavel.journal import Journal, sqlite_url
 from gavel.policies.registry import allocate
-from gavel.runtime.agent.ending import LastWords, judge
+from gavel.runtime.agent.exit_verdict import LastWords, judge
 from gavel.runtime.agent.state import StateDirectory, mark_of
 from gavel.runtime.agent.stream import Stream, _Connection
 from gavel.runtime.agents import AgentRecord, Agents

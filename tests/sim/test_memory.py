@@ -17,7 +17,7 @@ from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
-from gavel.sim.meter import Meter
+from gavel.sim.usage import Meter
 from gavel.sim.world import World
 
 TABLE = builtin_table()

@@ -26,9 +26,9 @@ from gavel.core.events import Event
 from gavel.core.throughputs import builtin_table
 from gavel.scheduler.machine import Scheduler
 from gavel.sim.experiment import Experiment, run
-from gavel.sim.keeper import EVERY_SECONDS, Keeper, StoppedError
 from gavel.sim.recorder import KEPT, Recorder
 from gavel.sim.report import Report
+from gavel.sim.resume_file import EVERY_SECONDS, Keeper, StoppedError
 from gavel.sim.rounds import RoundLog
 from gavel.sim.simulate import Underway
 from gavel.sim.world import World

@@ -17,10 +17,10 @@ from gavel.cli.render import console, number, print_json, table
 from gavel.cli.settings import Settings, takes_settings
 from gavel.core.errors import InputError
 from gavel.sim.experiment import Experiment, Scene, prepare, run
-from gavel.sim.keeper import Keeper, StoppedError
 from gavel.sim.recorder import Recorder
 from gavel.sim.records import write_csv
 from gavel.sim.report import Report
+from gavel.sim.resume_file import Keeper, StoppedError
 
 NONE = "none finished"
 

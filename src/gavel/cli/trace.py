@@ -28,7 +28,7 @@ from gavel.cli.options import AsJson, Throughputs
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.errors import InputError
 from gavel.core.throughputs import find_table
-from gavel.sim.teams import read_teams
+from gavel.sim.entities import read_teams
 from gavel.workload.describe import Summary, describe
 from gavel.workload.formats import read_trace, recognise, write_trace
 from gavel.workload.generate import generate

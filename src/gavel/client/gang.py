@@ -23,10 +23,10 @@ from gavel.client.checkpoints import (
     warn,
     write_position,
 )
-from gavel.client.company import AskedToLeaveError, Fill, Load, Verdict, Wish, newest, tried
+from gavel.client.coordination import AskedToLeaveError, Fill, Load, Verdict, Wish, newest, tried
 from gavel.client.errors import CheckpointError, GangError, from_full_disk
 from gavel.client.gang_wire import Message, Peer, Watch, gather, join, part
-from gavel.client.place import Place
+from gavel.client.job_environment import Place
 
 WINDOW_SECONDS = 0.5
 """So much is granted at a time, about: how long it takes until all have stopped."""

@@ -18,12 +18,12 @@ from typing import Generic
 from gavel.client import randomness
 from gavel.client.batches import Batch, batches_from, tell_epoch
 from gavel.client.checkpoints import Checkpoints, Position, Randomness, step_of, warn
-from gavel.client.company import AskedToLeaveError, Company, Reader, Solo, Verdict
+from gavel.client.coordination import AskedToLeaveError, Company, Reader, Solo, Verdict
 from gavel.client.errors import CheckpointError, TrainingError
 from gavel.client.gang import Follower, Leader
+from gavel.client.job_environment import Place
 from gavel.client.link import Link, Message, Orders
-from gavel.client.place import Place
-from gavel.client.tempo import Pace, Tally
+from gavel.client.pacing import Pace, Tally
 from gavel.errors import InputError
 
 Callback = Callable[[Path], object]

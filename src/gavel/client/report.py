@@ -7,8 +7,8 @@ import os
 import threading
 import time
 
+from gavel.client.job_environment import Place
 from gavel.client.link import PROGRESS_SECONDS, PROTOCOL, Link, Wire
-from gavel.client.place import Place
 from gavel.errors import InputError
 
 

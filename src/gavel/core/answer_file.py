@@ -10,8 +10,8 @@ import numpy as np
 
 from gavel.core.allocation import Allocation, Row, Stage, StageKind
 from gavel.core.errors import InputError
-from gavel.core.plain import MisfitError, from_plain, to_plain
 from gavel.core.problem import Floats
+from gavel.core.serialization import MisfitError, from_plain, to_plain
 from gavel.core.strict_json import read_json
 
 

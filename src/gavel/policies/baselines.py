@@ -13,8 +13,8 @@ import numpy as np
 from gavel.core.allocation import Allocation, Certificate, Stage
 from gavel.core.problem import Bools, Classes, Floats, Ints, Problem
 from gavel.policies import scores
+from gavel.policies.certify import scored
 from gavel.policies.fairness import equal_levels
-from gavel.policies.finish import scored
 from gavel.policies.seating import seated
 from gavel.program import transport
 from gavel.program.program import Program

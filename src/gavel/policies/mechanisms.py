@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from gavel.core.errors import InputError
-from gavel.core.own import is_own
+from gavel.core.user_code import is_own
 from gavel.policies.policy import Policy
 from gavel.scheduler.credits import Credits
-from gavel.scheduler.own import Checked, load
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
 from gavel.scheduler.rules import Rules
+from gavel.scheduler.user_defined import Checked, load
 
 MechanismName = Literal["credits", "priorities", "plain"]
 """Ours: the restart-aware one; the paper's priorities; and those to the letter, where jobs start with a round only."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import InputError
-from gavel.core.own import is_own
 from gavel.core.problem import Problem
-from gavel.policies import agnostic, baselines, completion, cost, fairness, hierarchy, own, scores
+from gavel.core.user_code import is_own
+from gavel.policies import agnostic, baselines, completion, cost, fairness, hierarchy, scores, user_defined
 from gavel.policies.policy import Options, Policy
 from gavel.program import deadline
 
@@ -150,7 +150,7 @@ def find_policy(name: str) -> Policy:
     if name in POLICIES:
         return POLICIES[name]
     if is_own(name):
-        return own.load(name)
+        return user_defined.load(name)
     near = difflib.get_close_matches(name.lower().replace("-", "_"), POLICIES, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`gavel policies` lists them all"
     raise InputError(f"there is no policy {name!r}; {hint}")

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints, Problem
-from gavel.program.frame import Combos, Cuts
 from gavel.program.polytope import Polytope
+from gavel.program.structure import Combos, Cuts
 
 ROUNDING = 2e-10
 """A member that needs so little more than its group's average rate, relatively, makes do with that rate."""

@@ -9,9 +9,9 @@ import numpy as np
 
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.program.columns import Columns
-from gavel.program.frame import Combos, Cuts, Frame
 from gavel.program.lp import Bound, Lp, LpSolution, Sharing
 from gavel.program.solve import is_large
+from gavel.program.structure import Combos, Cuts, Frame
 
 FLOOR_SLACK = 1e-9
 INTERIOR_FLOOR_SLACK = 4e-8

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gavel.core.errors import SolverError
-from gavel.program import deadline, highs, interior, shortlist, single
+from gavel.program import deadline, highs, interior, one_type, shortlist
 from gavel.program.lp import Bound, Lp, LpSolution, SolverFailed
 
 TOLERANCE = 1e-6
@@ -77,8 +77,8 @@ def solve(
 def _attempts(lp: Lp, start: LpSolution | None, *, exact: bool) -> Iterator[Attempt]:
     structured = lp.grid is not None
     large = structured and is_large(lp.classes, lp.matrix.shape[1] - 1)
-    if single.fits(lp):
-        yield lambda: single.solve(lp)
+    if one_type.fits(lp):
+        yield lambda: one_type.solve(lp)
     if shortlist.fits(lp):
         yield lambda: shortlist.solve(lp)
     if large:

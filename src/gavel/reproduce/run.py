@@ -17,9 +17,9 @@ from gavel.reproduce.drawings import with_drawings
 from gavel.reproduce.measured import Measured, gather
 from gavel.reproduce.measures import MEASURES
 from gavel.reproduce.study import Point, Scope, Study
-from gavel.sim.keeper import replace_file
 from gavel.sim.pool import answers
 from gavel.sim.results import Result, ResultsFiles, digest, settings_of
+from gavel.sim.resume_file import replace_file
 from gavel.version import __version__
 
 

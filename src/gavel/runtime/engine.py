@@ -18,8 +18,8 @@ from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
 from gavel.runtime.facts import Fact, document_of
 from gavel.runtime.jobs import JobRecord
-from gavel.runtime.keeper import Keeper, Kept
 from gavel.runtime.state import ClusterState
+from gavel.runtime.state_keeper import Keeper, Kept
 from gavel.scheduler.machine import Scheduler
 
 Clock = Callable[[], float]

@@ -13,7 +13,7 @@ from typing import Any
 from gavel.core.events import JobsProgressed
 from gavel.core.facts import JobEnded, JobQueued, JobRequeued, RoundPlanned, ServerRemoved, Started
 from gavel.core.jobs import Cause, JobRequest
-from gavel.core.plain import from_plain, plain_record
+from gavel.core.serialization import from_plain, plain_record
 from gavel.runtime.facts import Fact
 
 

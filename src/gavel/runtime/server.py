@@ -32,11 +32,11 @@ from gavel.runtime.engine import Clock, Engine
 from gavel.runtime.events import Began, SettingsGiven
 from gavel.runtime.fleet import Fleet, FleetSettings, Identity
 from gavel.runtime.housekeeping import keep_house
-from gavel.runtime.keeper import Keeper
 from gavel.runtime.logs import Logs
 from gavel.runtime.recovery import last_kept, recover
 from gavel.runtime.service import Service
 from gavel.runtime.state import Retries
+from gavel.runtime.state_keeper import Keeper
 from gavel.runtime.upgrade import upgrading
 from gavel.version import __version__
 from gavel.wire import SERVER_OPTIONS

@@ -14,15 +14,15 @@ from gavel.core.codec import decode_event
 from gavel.core.errors import InputError
 from gavel.core.events import JobFailed, JobSubmitted, Launch, ServerJoined, ServerLost
 from gavel.core.jobs import JobRequest
-from gavel.core.plain import plain_record
+from gavel.core.serialization import plain_record
 from gavel.journal.upgrade import OldJob, OldJournal, Upgraded
 from gavel.runtime.agents import identity_of
 from gavel.runtime.configuration import Configurator, Scheduling, settings_document
 from gavel.runtime.events import AgentAttached, AgentGone, Event, SettingsGiven
 from gavel.runtime.fleet import agent_name
 from gavel.runtime.jobs import JobRecord, JobState
-from gavel.runtime.keeper import finished_jobs
 from gavel.runtime.state import ClusterState
+from gavel.runtime.state_keeper import finished_jobs
 
 STATES = {
     1: JobState.QUEUED,

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Floats, Ints
+from gavel.core.serialization import from_plain, plain_record
 from gavel.scheduler.rounds import (
     MEANT,
     Elapsed,

@@ -10,8 +10,8 @@ from typing import Any, cast, get_type_hints
 import numpy as np
 
 from gavel.core.jobs import JobSpec
-from gavel.core.plain import from_plain, read_items, to_plain
 from gavel.core.problem import Floats, Ints
+from gavel.core.serialization import from_plain, read_items, to_plain
 
 
 @dataclass(slots=True)

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
-from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.ledger import Ledger, RunColumns
 from gavel.scheduler.patience import Patience
+from gavel.scheduler.round_draft import Draft
 from gavel.scheduler.rounds import Members, RoundInput, Run, cheapest_types, offers
 
 

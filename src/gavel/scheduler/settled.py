@@ -12,8 +12,8 @@ from typing import Self
 import numpy as np
 
 from gavel.core.problem import Floats, Ints
-from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
+from gavel.scheduler.round_draft import Draft
 from gavel.scheduler.rounds import RoundInput, Run
 from gavel.scheduler.rules import Rules, standings
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.plain import to_plain
 from gavel.core.problem import Floats
+from gavel.core.serialization import to_plain
 from gavel.scheduler.machine import Scheduler
 
 JobState = Literal["running", "waiting"]

@@ -16,8 +16,8 @@ from gavel.core.allocation import Allocation
 from gavel.core.errors import InputError
 from gavel.core.events import Solve
 from gavel.core.jobs import Entity
-from gavel.core.plain import from_plain, plain_record, read_items
 from gavel.core.problem import Floats, Ints, Problem
+from gavel.core.serialization import from_plain, plain_record, read_items
 from gavel.core.throughputs import Throughputs
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.migration import in_seconds, with_times_heard, with_wake

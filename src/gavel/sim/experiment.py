@@ -17,14 +17,15 @@ from gavel.core.cluster import LIST_PRICES, Cluster, parse_prices
 from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.jobs import Entity
-from gavel.core.own import file_of, is_own
 from gavel.core.problem import Problem, job_arrays
 from gavel.core.throughputs import ThroughputTable, find_table
+from gavel.core.user_code import file_of, is_own
 from gavel.limits import check_options, check_positive
 from gavel.policies.mechanisms import DEFAULT, check_mechanism, mechanism_for, starts_mid_round
 from gavel.policies.registry import allocate, check_adds_up, check_needs, find_policy
 from gavel.scheduler.machine import Settings
 from gavel.scheduler.rounds import Mechanism
+from gavel.sim.entities import Teams, names_a_file, read_teams
 from gavel.sim.failures import random_failures, read_failures, together
 from gavel.sim.ideal import simulate_ideally
 from gavel.sim.outcome import Outcome
@@ -34,7 +35,6 @@ from gavel.sim.records import fastest_rate
 from gavel.sim.report import Report
 from gavel.sim.rounds import RoundLog
 from gavel.sim.simulate import Attendant, Observer, check_fits, simulate
-from gavel.sim.teams import Teams, names_a_file, read_teams
 from gavel.workload.formats import read_trace
 from gavel.workload.generate import generate
 from gavel.workload.nodes import find_cluster, names_a_node_list

@@ -15,14 +15,14 @@ from gavel.core.allocation import Allocation
 from gavel.core.cluster import Cluster
 from gavel.core.events import Event, JobFinished, JobsProgressed, JobSubmitted, ServerJoined
 from gavel.core.jobs import Entity
-from gavel.core.plain import from_plain, to_plain
+from gavel.core.serialization import from_plain, to_plain
 from gavel.core.throughputs import ThroughputTable
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.priorities import Priorities
-from gavel.sim.meter import Meter
 from gavel.sim.outcome import Outcome, measure, measure_unfinished
 from gavel.sim.simulate import Attendant, Stopwatch, counted
+from gavel.sim.usage import Meter
 from gavel.sim.world import Solver
 from gavel.workload.trace import Trace
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from gavel.core.cluster import LIST_PRICES
 from gavel.core.events import JobFinished
-from gavel.core.plain import from_plain, plain_record, read_items, to_plain
 from gavel.core.problem import Floats, Ints
+from gavel.core.serialization import from_plain, plain_record, read_items, to_plain
 from gavel.scheduler.machine import Scheduler
-from gavel.sim.meter import Meter
+from gavel.sim.usage import Meter
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -19,8 +19,8 @@ from gavel.core.events import (
     JobSubmitted,
     RoundDue,
 )
-from gavel.core.plain import read_items, to_plain
 from gavel.core.problem import Floats
+from gavel.core.serialization import read_items, to_plain
 from gavel.scheduler.machine import Scheduler
 from gavel.sim.view import View
 

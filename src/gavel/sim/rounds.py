@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gavel.core.events import Command, Event, Launch, Renew, Stop
-from gavel.core.plain import from_plain, plain_record
+from gavel.core.serialization import from_plain, plain_record
 from gavel.scheduler.machine import Scheduler
 from gavel.sim.view import View
 

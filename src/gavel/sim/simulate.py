@@ -18,16 +18,16 @@ from gavel.core.cluster import Cluster
 from gavel.core.errors import InputError
 from gavel.core.events import Command, Event, JobFinished, JobSubmitted, Launch, Renew, ServerJoined, Solve
 from gavel.core.jobs import Entity
-from gavel.core.plain import from_plain, to_plain
 from gavel.core.problem import Problem
+from gavel.core.serialization import from_plain, to_plain
 from gavel.core.throughputs import Throughputs, ThroughputTable
 from gavel.estimator.learned import LearnedTable
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.rounds import Mechanism
-from gavel.sim.meter import Meter
 from gavel.sim.outcome import Outcome, measure, measure_unfinished
 from gavel.sim.starts import StartCosts
+from gavel.sim.usage import Meter
 from gavel.sim.world import Solver, World
 from gavel.workload.trace import Trace, TraceJob
 

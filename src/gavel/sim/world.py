@@ -34,8 +34,8 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.jobs import JobSpec
-from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Problem
+from gavel.core.serialization import from_plain, plain_record
 from gavel.core.throughputs import ThroughputTable
 from gavel.sim.progress import Progress, ProgressState
 from gavel.sim.starts import StartCosts

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gavel.core.errors import InputError
 from gavel.core.throughputs import ThroughputTable
-from gavel.workload import alibaba, artefact, helios, own, philly, shockwave, sia, slurm
+from gavel.workload import alibaba, artefact, helios, native, philly, shockwave, sia, slurm
 from gavel.workload.recorded import Log
 from gavel.workload.reference import Reference
 from gavel.workload.rows import Source
@@ -58,7 +58,7 @@ def _source(file: Path | Source) -> Source:
 
 def write_trace(trace: Trace, path: Path) -> None:
     """Write a trace in our own format."""
-    own.write_own(trace, path)
+    native.write_own(trace, path)
 
 
 def _recognised(source: Source) -> str:
@@ -68,7 +68,7 @@ def _recognised(source: Source) -> str:
         if kind.recognises(source):
             return name
     for separator, called in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
-        if source.columns(separator).issuperset(own.REQUIRED):
+        if source.columns(separator).issuperset(native.REQUIRED):
             raise InputError(f"{source.name}: there are {called} between its columns; our own format has commas")
     known = "; ".join(f"{name} ({kind.description})" for name, kind in FORMATS.items())
     raise InputError(f"{source.name}: its format is not recognised; name it with --format, one of: {known}")
@@ -132,9 +132,9 @@ FORMATS = {
         lambda source, context: shockwave.read_shockwave(source, context.table, context.reference_type),
     ),
     "gavel": Format(
-        f"CSV with the columns {', '.join(own.REQUIRED)} and more",
-        _named(*own.COLUMNS, at_least=2),
-        lambda source, context: own.read_own(source, context.table),
+        f"CSV with the columns {', '.join(native.REQUIRED)} and more",
+        _named(*native.COLUMNS, at_least=2),
+        lambda source, context: native.read_own(source, context.table),
     ),
 }
 """Every format by name. A file is taken for the first that recognises it."""

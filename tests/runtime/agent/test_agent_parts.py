@@ -18,9 +18,9 @@ from gavel.runtime.agent import AgentSettings, emulated
 from gavel.runtime.agent.accelerators import by_type, installed_accelerators, parse_accelerators, short_type
 from gavel.runtime.agent.devices import Devices
 from gavel.runtime.agent.emulation import SHARED, Emulation
-from gavel.runtime.agent.ending import LastWords, judge
+from gavel.runtime.agent.exit_verdict import LastWords, judge
 from gavel.runtime.agent.logs import HEAD_BYTES, Log
-from gavel.runtime.agent.meeting import free_port, own_address
+from gavel.runtime.agent.rendezvous import free_port, own_address
 from gavel.runtime.messages import Ending
 
 # ---- accelerators ----

@@ -13,13 +13,13 @@ from urllib.parse import quote
 from gavel.core.throughputs import Profile
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.disks import is_full, why_full
-from gavel.runtime.agent.ending import LEASE_OVER, Verdict, ended
 from gavel.runtime.agent.environment import Seat, job_environment, obstacle
+from gavel.runtime.agent.exit_verdict import LEASE_OVER, Verdict, ended
 from gavel.runtime.agent.logs import Log
-from gavel.runtime.agent.meeting import Meeting, meeting_of
 from gavel.runtime.agent.ownership import NotOursError, Owner, claim
 from gavel.runtime.agent.processes import Guarded, Program
-from gavel.runtime.agent.site import Key, Site
+from gavel.runtime.agent.rendezvous import Meeting, meeting_of
+from gavel.runtime.agent.server_context import Key, Site
 from gavel.runtime.agent.task import Progress, Task
 from gavel.runtime.messages import Ending, Start, TaskStarted, TaskStatus
 

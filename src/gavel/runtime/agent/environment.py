@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gavel.runtime.agent.meeting import Meeting
+from gavel.runtime.agent.rendezvous import Meeting
 from gavel.runtime.messages import Start
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from gavel.runtime.agent.ending import LastWords, Verdict, judge, never_began
+from gavel.runtime.agent.exit_verdict import LastWords, Verdict, judge, never_began
 from gavel.runtime.agent.link import Link, figure
 from gavel.runtime.agent.logs import Log
 from gavel.runtime.agent.processes import Guarded

@@ -10,11 +10,11 @@ from uuid import uuid4
 
 from gavel.runtime.agent.attempt import Attempt
 from gavel.runtime.agent.devices import Devices
-from gavel.runtime.agent.ending import Verdict, ended
-from gavel.runtime.agent.meeting import own_address
+from gavel.runtime.agent.exit_verdict import Verdict, ended
 from gavel.runtime.agent.mps import Mps
+from gavel.runtime.agent.rendezvous import own_address
+from gavel.runtime.agent.server_context import Key, Site
 from gavel.runtime.agent.settings import AgentSettings
-from gavel.runtime.agent.site import Key, Site
 from gavel.runtime.agent.state import StateDirectory
 from gavel.runtime.agent.stream import Printed, Stream
 from gavel.runtime.messages import (

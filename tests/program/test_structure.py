@@ -15,7 +15,7 @@ from gavel.core.problem import Jobs, Problem, grouped, job_arrays
 from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate
 from gavel.program.columns import Columns
-from gavel.program.frame import KEPT_FRAMES, Frame
+from gavel.program.structure import KEPT_FRAMES, Frame
 
 TABLE = builtin_table()
 PROFILES = (("A3C", 1), ("LM (batch size 5)", 1), ("LM (batch size 5)", 4), ("ResNet-50 (batch size 64)", 2))

@@ -120,7 +120,7 @@ def from_plain(kind: type[Value], document: Any, **known: Any) -> Value:
     Server(name='a', type='v100', accelerators=4)
     >>> from_plain(Server, {"name": "a", "type": "v100", "accelerators": "4"})
     Traceback (most recent call last):
-    gavel.core.plain.MisfitError: accelerators is '4', not a whole number
+    gavel.core.serialization.MisfitError: accelerators is '4', not a whole number
     """
     value: Value = _record(kind, document, known) if known else _reader(cast("Any", kind))(document)
     return value

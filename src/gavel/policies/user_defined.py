@@ -11,8 +11,8 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.errors import GavelError
-from gavel.core.own import find, misfit, told
 from gavel.core.problem import Problem
+from gavel.core.user_code import find, misfit, told
 from gavel.policies.policy import Options, Policy
 
 ROUNDING = 1e-6

@@ -22,9 +22,9 @@ from gavel.policies.mechanisms import (
 )
 from gavel.policies.registry import find_policy
 from gavel.scheduler.credits import Credits
-from gavel.scheduler.own import fault, load
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import NO_TEAM, RoundInput, Run, RunNumbers
+from gavel.scheduler.user_defined import fault, load
 from gavel.sim.experiment import Experiment, run
 from gavel.sim.results import digest, point_of, settings_of
 from gavel.sim.sweep import Contender

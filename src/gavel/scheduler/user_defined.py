@@ -14,9 +14,9 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.errors import GavelError, InputError
-from gavel.core.own import find, misfit, told
-from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Ints
+from gavel.core.serialization import from_plain, plain_record
+from gavel.core.user_code import find, misfit, told
 from gavel.scheduler.rounds import Elapsed, Mechanism, Place, Plan, RoundInput, Run, RunNumbers, granted
 
 NEEDED = ("adopt", "decide", "account", "leave")

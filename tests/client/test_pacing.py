@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.client.tempo import Pace, Tally
+from gavel.client.pacing import Pace, Tally
 
 
 @given(first=st.floats(0, 1e6), lengths=st.lists(st.floats(0.001, 100), max_size=30))
