@@ -43,7 +43,7 @@ def posed(experiment: Experiment) -> list[Lp]:
     """The programs of a simulation."""
     found: list[Lp] = []
 
-    def kept(lp: Lp, **options: object) -> solve.Checked:
+    def kept(lp: Lp, **options: object) -> solve.CheckedSolution:
         found.append(lp)
         return solve.solve(lp, **options)  # type: ignore[arg-type]
 

@@ -86,8 +86,8 @@ ENGINE_MUTANTS = _in(
         (PROMISES, DRIVER),
     ),
     time_goes_back=(
-        "now, batch = max(self.clock(), self.state.time), Batch()",
-        "now, batch = self.clock(), Batch()",
+        "now, batch = max(self.clock(), self.state.time), DecisionBatch()",
+        "now, batch = self.clock(), DecisionBatch()",
     ),
     events_of_one_instant_in_reverse=(
         "        for each in posted:\n            error",
@@ -660,12 +660,12 @@ AGENT_MUTANTS = [
             "    if False:\n        return",
         ),
         one_that_says_done_has_left=(
-            '    if words.done:\n        return Verdict(Ending.DONE, "it has done all of its steps")\n',
+            '    if words.done:\n        return ExitVerdict(Ending.DONE, "it has done all of its steps")\n',
             "",
         ),
         a_crash_is_done=(
-            "    if code == 0:\n        return Verdict(Ending.DONE",
-            "    if True:\n        return Verdict(Ending.DONE",
+            "    if code == 0:\n        return ExitVerdict(Ending.DONE",
+            "    if True:\n        return ExitVerdict(Ending.DONE",
         ),
     ),
     *_in(

@@ -19,7 +19,7 @@ from gavel.core.errors import InputError
 from gavel.core.jobs import Job
 from gavel.core.problem import Problem
 from gavel.policies.registry import POLICIES, allocate
-from gavel.policies.verify import Report, verify
+from gavel.policies.verify import VerificationReport, verify
 from gavel.program import highs, interior, one_type, program
 from strategies import Case, cases
 
@@ -41,7 +41,7 @@ def answered(problem: Problem, policy: str, *, agnostic: bool = False) -> dict[s
     return printed
 
 
-def verified(problem: Problem, answer: dict[str, Any]) -> Report:
+def verified(problem: Problem, answer: dict[str, Any]) -> VerificationReport:
     return verify(problem, parse_answer(json.dumps(answer)))
 
 

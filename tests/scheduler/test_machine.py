@@ -37,7 +37,7 @@ from gavel.estimator.learned import LearnedTable
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import SPARE_PROFILES, Scheduler, Settings, check_invariants
-from gavel.scheduler.placement import Floor
+from gavel.scheduler.placement import ServerPool
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
 from gavel.scheduler.state import dump, restore
@@ -201,7 +201,7 @@ def test_gangs_larger_than_a_server_sit_on_as_few_as_possible() -> None:
 
 
 def test_room_is_made_with_the_fewest_moves_and_only_if_there_is_somewhere_to_go() -> None:
-    floor = Floor()
+    floor = ServerPool()
     for name in "abc":
         floor.join(Server(name, "v100", 4))
     floor.take_exactly({"a": 1, "b": 3, "c": 2})
@@ -215,7 +215,7 @@ def test_room_is_made_with_the_fewest_moves_and_only_if_there_is_somewhere_to_go
 
 
 def test_gangs_make_room_only_where_each_fits_on_one_server() -> None:
-    floor = Floor()
+    floor = ServerPool()
     for name, size in {"large": 8, "middle": 4, "small": 2, "other": 2}.items():
         floor.join(Server(name, "v100", size))
     floor.take_exactly({"large": 7, "middle": 2})

@@ -19,7 +19,7 @@ from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
-from gavel.scheduler.placement import Floor
+from gavel.scheduler.placement import ServerPool
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Run
 from gavel.scheduler.seating import Seating
@@ -45,7 +45,7 @@ def answered(machine: Scheduler, time: float, solve: Solve) -> list[Launch]:
 
 
 def test_of_the_servers_that_hold_a_gang_the_fullest_is_taken() -> None:
-    floor = Floor()
+    floor = ServerPool()
     for name, size in (("large", 8), ("small", 2), ("middle", 4)):
         floor.join(Server(name, "v100", size))
     assert floor.take(2) == {"small": 2}
@@ -105,8 +105,8 @@ def test_runs_change_places_because_all_leave_before_any_sits_down() -> None:
     assert {next(iter(place)) for place in machine.placed.values()} == {"a", "b"}
 
 
-def floor_with(*servers: tuple[str, int]) -> Floor:
-    floor = Floor()
+def floor_with(*servers: tuple[str, int]) -> ServerPool:
+    floor = ServerPool()
     for name, size in servers:
         floor.join(Server(name, "v100", size))
     return floor
@@ -200,7 +200,7 @@ def test_a_floor_that_was_written_down_has_what_is_free_and_what_is_closed() -> 
     floor = floor_with(("a", 4), ("b", 2), ("c", 2))
     floor.take_exactly({"a": 1, "c": 1})
     floor.close("c")
-    again = Floor.restored(floor.dump())
+    again = ServerPool.restored(floor.dump())
     assert (
         (again.capacity, again.free, again.closed)
         == (floor.capacity, floor.free, floor.closed)

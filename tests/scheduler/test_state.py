@@ -25,7 +25,7 @@ from gavel.scheduler.credits import Credits
 from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
 from gavel.scheduler.patience import Patience
-from gavel.scheduler.placement import Floor
+from gavel.scheduler.placement import ServerPool
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism, Plan
 from gavel.scheduler.rules import Rules
@@ -154,7 +154,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     }
     plain = {"_combos", "_target", "_declined", "_seconds", "_prices"}
     assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty", "_steady", "_index"}
-    assert vars(Floor()).keys() == {"_size", "_with_free", "_free", "_closed"} | {"capacity", "free"}
+    assert vars(ServerPool()).keys() == {"_size", "_with_free", "_free", "_closed"} | {"capacity", "free"}
 
 
 def asked() -> tuple[Scheduler, Solve]:

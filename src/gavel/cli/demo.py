@@ -26,7 +26,7 @@ from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.api_wire import pack_job
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import FleetSettings
-from gavel.runtime.jobs import JobRecord, JobState
+from gavel.runtime.jobs import JobState, LiveJobRecord
 from gavel.runtime.local import local_cluster
 from gavel.runtime.server import Running, ServeSettings
 from gavel.runtime.views import job_view
@@ -158,16 +158,16 @@ async def _look_on(running: Running, ids: list[str], *, quiet: bool) -> None:
             await asyncio.sleep(0.5)
 
 
-def _line(records: list[JobRecord]) -> str:
+def _line(records: list[LiveJobRecord]) -> str:
     counts = {state: sum(record.state is state for record in records) for state in JobState}
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 
-def _view(running: Running, record: JobRecord) -> pb.JobView:
+def _view(running: Running, record: LiveJobRecord) -> pb.JobView:
     return pack_job(job_view(running.engine, record))
 
 
-def _picture(running: Running, records: list[JobRecord]) -> Group:
+def _picture(running: Running, records: list[LiveJobRecord]) -> Group:
     views = [_view(running, record) for record in records]
     rows = [
         [view.id, view.request.name, STATES[view.state], _where(view), f"{_progress(view):.0%}", str(view.restarts)]

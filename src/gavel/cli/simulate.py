@@ -20,7 +20,7 @@ from gavel.sim.experiment import Experiment, Scene, prepare, run
 from gavel.sim.recorder import Recorder
 from gavel.sim.records import write_csv
 from gavel.sim.report import Report
-from gavel.sim.resume_file import Keeper, StoppedError
+from gavel.sim.resume_file import ResumeFile, StoppedError
 
 NONE = "none finished"
 
@@ -56,7 +56,7 @@ def simulate_command(
         check_directory("--plots", plots)
     if jobs_csv is not None:
         check_file("--jobs-csv", jobs_csv)
-    keeper = None if resume is None else Keeper(resume, experiment)
+    keeper = None if resume is None else ResumeFile(resume, experiment)
     report = _run(experiment, scene, None if plots is None else Recorder(), keeper)
     _write(report, plots, jobs_csv)
     if as_json:
@@ -88,7 +88,7 @@ def _write(report: Report, plots: Path | None, jobs_csv: Path | None) -> None:
         write_csv(jobs_csv, report.job_columns(), report.jobs())
 
 
-def _run(experiment: Experiment, scene: Scene, recorder: Recorder | None, keeper: Keeper | None) -> Report:
+def _run(experiment: Experiment, scene: Scene, recorder: Recorder | None, keeper: ResumeFile | None) -> Report:
     if keeper is None:
         with ProgressBar() as bar:
             return run(experiment, scene=scene, recorder=recorder, attendants=[bar])
@@ -104,7 +104,7 @@ def _run(experiment: Experiment, scene: Scene, recorder: Recorder | None, keeper
 
 
 @contextmanager
-def _heard_by(keeper: Keeper) -> Iterator[None]:
+def _heard_by(keeper: ResumeFile) -> Iterator[None]:
     """Let a keeper hear when the process is asked to stop."""
     before = {number: signal.signal(number, keeper.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

@@ -28,7 +28,7 @@ from gavel.cli.options import AsJson, Throughputs
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.errors import InputError
 from gavel.core.throughputs import find_table
-from gavel.sim.entities import read_teams
+from gavel.sim.entities import read_entities
 from gavel.workload.describe import Summary, describe
 from gavel.workload.formats import read_trace, recognise, write_trace
 from gavel.workload.generate import generate
@@ -71,7 +71,7 @@ def generate_command(
         seed=seed,
         high_priority_share=high_priority,
         slo_factors=parse_numbers("--slo", slo),
-        entities=read_teams(entities).names,
+        entities=read_entities(entities).names,
         templates=parse_names(templates) or None,
         durations=parse_numbers("--durations", durations) or None,
         reference_type=reference_type,

@@ -23,19 +23,21 @@ from gavel.client.checkpoints import (
     warn,
     write_position,
 )
-from gavel.client.coordination import AskedToLeaveError, Fill, Load, Verdict, Wish, newest, tried
+from gavel.client.coordination import AskedToLeaveError, Fill, Load, NextAction, Wish, newest, tried
 from gavel.client.errors import CheckpointError, GangError, from_full_disk
 from gavel.client.gang_wire import Message, Peer, Watch, gather, join, part
-from gavel.client.job_environment import Place
+from gavel.client.job_environment import JobEnvironment
 
 WINDOW_SECONDS = 0.5
 """So much is granted at a time, about: how long it takes until all have stopped."""
 
 
-class Leader:
+class GangLeader:
     """Rank 0: decides for all."""
 
-    def __init__(self, store: Checkpoints | None, steps: int | None, place: Place, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: Checkpoints | None, steps: int | None, place: JobEnvironment, tell: Callable[[str], None]
+    ) -> None:
         """Lead; `tell` is called, from another thread, before this process is ended since another is gone."""
         self.look_at = 0.0
         self._tell_agent = tell
@@ -83,25 +85,25 @@ class Leader:
         own = tried(load, checkpoint, position)
         return "; ".join(filter(None, [own, *(str(answer["why"]) for answer in self._answers())]))
 
-    def meet(self, step: int, wish: Wish) -> Verdict:
+    def meet(self, step: int, wish: Wish) -> NextAction:
         self._hear()
         if step > self.end:
             self.differ()
         verdict = wish()
-        if verdict is Verdict.GO and self._others_leave:
-            verdict = Verdict.LEAVE
-        out_of_data = verdict is Verdict.DONE and step < self._limit
-        if step == self.end and verdict in {Verdict.GO, Verdict.SAVE}:
+        if verdict is NextAction.GO and self._others_leave:
+            verdict = NextAction.LEAVE
+        out_of_data = verdict is NextAction.DONE and step < self._limit
+        if step == self.end and verdict in {NextAction.GO, NextAction.SAVE}:
             self._go_beyond(step)
-            return Verdict.GO
+            return NextAction.GO
         if step < self._limit and not out_of_data:
-            if verdict is Verdict.GO and step >= self.look_at:
+            if verdict is NextAction.GO and step >= self.look_at:
                 self._extend(self._limit + self._measured_window(step))
                 self._tell({"limit": self._limit})
             elif step >= self.look_at:
                 self.look_at = self._limit
-            return Verdict.GO
-        if verdict in {Verdict.GO, Verdict.SAVE}:
+            return NextAction.GO
+        if verdict in {NextAction.GO, NextAction.SAVE}:
             self._extend(step + 1 + self._measured_window(step))
         self._tell({"at": step, "verdict": verdict.value, "limit": self._limit})
         return verdict
@@ -200,10 +202,10 @@ class Leader:
             self._note(peer.rank, message)
 
 
-class Follower:
+class GangFollower:
     """Any other rank: goes as far as it is granted."""
 
-    def __init__(self, store: Checkpoints | None, place: Place, tell: Callable[[str], None]) -> None:
+    def __init__(self, store: Checkpoints | None, place: JobEnvironment, tell: Callable[[str], None]) -> None:
         """Follow; `tell` is called, from another thread, before this process is ended since rank 0 is gone."""
         self.look_at = 0.0
         self.end = math.inf
@@ -251,12 +253,12 @@ class Follower:
         why = tried(load, checkpoint, position)
         return position, f"rank {self._place.rank}: {why}" if why else ""
 
-    def meet(self, step: int, wish: Wish) -> Verdict:
+    def meet(self, step: int, wish: Wish) -> NextAction:
         verdict = wish()
-        if verdict is Verdict.LEAVE and not self._said_leave:
+        if verdict is NextAction.LEAVE and not self._said_leave:
             self._said_leave = True
             self._say({"leave": True})
-        out_of_data = verdict is Verdict.DONE and step < self.look_at
+        out_of_data = verdict is NextAction.DONE and step < self.look_at
         if out_of_data:
             self._say({"out": step})
         while step >= self.look_at or out_of_data:
@@ -264,9 +266,9 @@ class Follower:
             if "verdict" in message:
                 return self._told(step, message)
             self.look_at = float(message["limit"])
-        return Verdict.GO
+        return NextAction.GO
 
-    def _told(self, step: int, message: Message) -> Verdict:
+    def _told(self, step: int, message: Message) -> NextAction:
         if int(message["at"]) != step:
             sentence = (
                 f"rank {self._place.rank} is at step {step} where rank 0 is at step {message['at']}: "
@@ -275,7 +277,7 @@ class Follower:
             self._say({"error": sentence})
             raise GangError(sentence)
         self.look_at = float(message["limit"])
-        return Verdict(message["verdict"])
+        return NextAction(message["verdict"])
 
     def differ(self) -> None:
         """Rank 0 finds it out for all."""
@@ -330,7 +332,7 @@ def _end_process(rank: int, reason: str, tell: Callable[[str], None]) -> None:
 
 
 def _stay(wish: Wish) -> None:
-    if wish() is Verdict.LEAVE:
+    if wish() is NextAction.LEAVE:
         raise AskedToLeaveError
 
 

@@ -18,12 +18,12 @@ from typing import Generic
 from gavel.client import randomness
 from gavel.client.batches import Batch, batches_from, tell_epoch
 from gavel.client.checkpoints import Checkpoints, Position, Randomness, step_of, warn
-from gavel.client.coordination import AskedToLeaveError, Company, Reader, Solo, Verdict
+from gavel.client.coordination import AskedToLeaveError, Coordination, LoadOnlyRank, NextAction, Solo
 from gavel.client.errors import CheckpointError, TrainingError
-from gavel.client.gang import Follower, Leader
-from gavel.client.job_environment import Place
-from gavel.client.link import Link, Message, Orders
-from gavel.client.pacing import Pace, Tally
+from gavel.client.gang import GangFollower, GangLeader
+from gavel.client.job_environment import JobEnvironment
+from gavel.client.link import AgentLink, Message, Orders
+from gavel.client.pacing import Pace, StepTally
 from gavel.errors import InputError
 
 Callback = Callable[[Path], object]
@@ -75,7 +75,7 @@ class GavelIterator(Generic[Batch]):
         """The number of the epoch, from 0."""
         self.done = False
         self.preempted = False
-        self._place = place = Place.of(os.environ)
+        self._place = place = JobEnvironment.of(os.environ)
         self._load, self._save = load_checkpoint, save_checkpoint
         self._steps = place.steps if place.steps is not None else steps
         self._epochs = 1 if self._steps is None and epochs is None else epochs
@@ -92,11 +92,11 @@ class GavelIterator(Generic[Batch]):
         self._epoch_start: randomness.State = {}
         self._resumed: Randomness | None = None
         """The random states to put back when the first epoch is opened."""
-        self._tally = Tally()
+        self._tally = StepTally()
         self._pace: Pace | None = None
         self._look_at = self._next_save = math.inf
         self._orders = Orders(place.lease_seconds if place.socket else None)
-        self._link = Link(place.socket, place.rank, self._orders, self._status)
+        self._link = AgentLink(place.socket, place.rank, self._orders, self._status)
         self._company = self._in_company()
         atexit.register(self.close)
         self._begin()
@@ -141,14 +141,14 @@ class GavelIterator(Generic[Batch]):
 
     # ---- coming ----
 
-    def _in_company(self) -> Company:
+    def _in_company(self) -> Coordination:
         if self._place.gang_address is not None:
             place = self._place
             if place.rank == 0:
-                return Leader(self._store, self._steps, place, self._say_failed)
-            return Follower(self._store, place, self._say_failed)
+                return GangLeader(self._store, self._steps, place, self._say_failed)
+            return GangFollower(self._store, place, self._say_failed)
         if self._place.world_size > 1 and self._place.rank > 0:
-            return Reader(self._store, self._steps)
+            return LoadOnlyRank(self._store, self._steps)
         return Solo(self._store, self._steps)
 
     def _begin(self) -> None:
@@ -159,13 +159,13 @@ class GavelIterator(Generic[Batch]):
             except AskedToLeaveError:
                 saved = self._store.newest_first() if self._store is not None else []
                 self._tally.steps = self._tally.saved = step_of(saved[0]) if saved else 0
-                self._end(Verdict.LEAVE)
+                self._end(NextAction.LEAVE)
                 return
             if position is not None:
                 self._take(position)
             self._schedule_looks()
-            if self._wish() is Verdict.DONE:
-                self._end(Verdict.DONE)
+            if self._wish() is NextAction.DONE:
+                self._end(NextAction.DONE)
 
     def _greet(self) -> None:
         if self._link.broken:
@@ -254,19 +254,19 @@ class GavelIterator(Generic[Batch]):
     def _look_around(self) -> None:
         with self._telling_failure():
             verdict = self._company.meet(self.step, self._wish)
-            if verdict is not Verdict.GO:
+            if verdict is not NextAction.GO:
                 self._checkpoint()
-            if verdict in {Verdict.LEAVE, Verdict.DONE}:
+            if verdict in {NextAction.LEAVE, NextAction.DONE}:
                 self._end(verdict)
         self._schedule_looks()
 
-    def _wish(self) -> Verdict:
+    def _wish(self) -> NextAction:
         if self._out_of_epochs or (self._steps is not None and self.step >= self._steps):
-            return Verdict.DONE
+            return NextAction.DONE
         now = time.monotonic()
         if self._orders.leaving(now):
-            return Verdict.LEAVE
-        return Verdict.SAVE if now >= self._next_save else Verdict.GO
+            return NextAction.LEAVE
+        return NextAction.SAVE if now >= self._next_save else NextAction.GO
 
     def _schedule_looks(self) -> None:
         if self._next_save == math.inf and self._store is not None and self._place.rank == 0:
@@ -299,9 +299,9 @@ class GavelIterator(Generic[Batch]):
             part.mkdir(exist_ok=True)
             self._save(part)
 
-    def _end(self, verdict: Verdict) -> None:
+    def _end(self, verdict: NextAction) -> None:
         self.done = True
-        self.preempted = verdict is Verdict.LEAVE
+        self.preempted = verdict is NextAction.LEAVE
         self._batches = None
         self._company.part()
         self._link.progress()

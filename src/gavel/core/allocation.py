@@ -140,7 +140,7 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AllocationRow:
     """The shares of one combo: one job, or two that share accelerators."""
 
     jobs: tuple[str, ...]
@@ -281,7 +281,7 @@ class Allocation:
     def _class_profile(self) -> Ints:
         return self.problem.jobs.profile[self.classes.first]
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[AllocationRow]:
         """Every combo of jobs with its shares; a job alone is always listed, a pair only if it has a share."""
         combos, shares = self.job_combos()
         for jobs, each in zip(combos, shares, strict=True):
@@ -308,7 +308,7 @@ class Allocation:
                 shares.append(amounts * np.array([[part] for _, _, part in pairs]))
         return jobs, np.concatenate(shares)
 
-    def _row(self, jobs: tuple[int, ...], shares: Floats) -> Row:
+    def _row(self, jobs: tuple[int, ...], shares: Floats) -> AllocationRow:
         names = [t.name for t in self.problem.types]
         totals = dict.fromkeys(names, 0.0)
         together: dict[str, float] = {}
@@ -316,7 +316,7 @@ class Allocation:
             totals[names[column.type_index]] += share
             if column.consolidated and share > 0:
                 together[names[column.type_index]] = share
-        return Row(tuple(self.problem.jobs.ids[job] for job in jobs), totals, together)
+        return AllocationRow(tuple(self.problem.jobs.ids[job] for job in jobs), totals, together)
 
 
 def pair_off(first: Ints, second: Ints) -> Iterator[tuple[int, int, float]]:

@@ -15,7 +15,7 @@ from typing import Any
 from gavel.core.errors import InputError
 
 
-def is_own(name: str) -> bool:
+def is_user_defined(name: str) -> bool:
     """Whether a name is that of a user's policy or mechanism: none of ours has a dot."""
     return "." in name
 

@@ -10,7 +10,7 @@ import numpy as np
 from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import InputError
 from gavel.core.problem import Problem
-from gavel.core.user_code import is_own
+from gavel.core.user_code import is_user_defined
 from gavel.policies import agnostic, baselines, completion, cost, fairness, hierarchy, scores, user_defined
 from gavel.policies.policy import Options, Policy
 from gavel.program import deadline
@@ -149,7 +149,7 @@ def find_policy(name: str) -> Policy:
     """The policy of that name, or a sentence with the nearest ones; `module.NAME` is one of the user's own."""
     if name in POLICIES:
         return POLICIES[name]
-    if is_own(name):
+    if is_user_defined(name):
         return user_defined.load(name)
     near = difflib.get_close_matches(name.lower().replace("-", "_"), POLICIES, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`gavel policies` lists them all"

@@ -24,10 +24,10 @@ def load(name: str) -> Policy:
     found = find("policy", name, "a Policy")
     if not isinstance(found, Policy):
         raise misfit("policy", name, found, "a gavel.Policy")
-    return replace(found, name=name, solve=_Checked(name, found), user_defined=True)
+    return replace(found, name=name, solve=_CheckedPolicy(name, found), user_defined=True)
 
 
-class _Checked:
+class _CheckedPolicy:
     """The function of a user's policy, whose answers are checked."""
 
     def __init__(self, name: str, policy: Policy) -> None:

@@ -32,7 +32,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(slots=True)
-class Report:
+class VerificationReport:
     """What was checked, and what was found wrong."""
 
     checked: list[str] = field(default_factory=list)
@@ -48,11 +48,11 @@ class Report:
         self.wrong += faults
 
 
-def verify(problem: Problem, answer: Answer) -> Report:
+def verify(problem: Problem, answer: Answer) -> VerificationReport:
     """Check an answer to a problem."""
     policy = find_policy(answer.policy)
     question = problem if answer.asked.space_sharing else problem.without_pairs()
-    report = Report()
+    report = VerificationReport()
     report.check("the rows name jobs and types of the problem, and pairs that may share", _misnamed(question, answer))
     if not report.ok:
         return report
@@ -76,7 +76,9 @@ def verify(problem: Problem, answer: Answer) -> Report:
     return report
 
 
-def _check_proof(policy: Policy, question: Problem, answer: Answer, allocation: Allocation, report: Report) -> None:
+def _check_proof(
+    policy: Policy, question: Problem, answer: Answer, allocation: Allocation, report: VerificationReport
+) -> None:
     if policy.claim is None or not answer.stages or (policy.punctual and answer.asked.agnostic):
         # An agnostic policy keeps other deadlines than the one that its bound is from.
         report.checked.append("not checked: the bound, for which this answer has no proof")
@@ -209,7 +211,7 @@ class _Judge:
     program: Program
     answer: Answer
     allocation: Allocation
-    report: Report
+    report: VerificationReport
     optimal: bool
     """Whether the answer claims to reach its bound."""
 

@@ -11,7 +11,7 @@ from gavel.core.problem import Floats, Ints, Problem
 from gavel.program.columns import Columns
 from gavel.program.lp import Bound, Lp, LpSolution, Sharing
 from gavel.program.solve import is_large
-from gavel.program.structure import Combos, Cuts, Frame
+from gavel.program.structure import Combos, Cuts, LpStructure
 
 FLOOR_SLACK = 1e-9
 INTERIOR_FLOOR_SLACK = 4e-8
@@ -43,7 +43,7 @@ class Polytope:
         self.problem = problem
         self.profile = profile
         self.count = count
-        self.frame = Frame.of(problem, profile, count > 1, cuts)
+        self.frame = LpStructure.of(problem, profile, count > 1, cuts)
 
     def __len__(self) -> int:
         return len(self.count)

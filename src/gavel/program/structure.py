@@ -61,7 +61,7 @@ class Combos:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Limit:
+class CouplingLimit:
     """A coupling row with a name: at most this many instances of some combos at once."""
 
     name: str
@@ -70,7 +70,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frame:
+class LpStructure:
     """Classes by their profiles, and all that follows from those."""
 
     rows: Rows
@@ -85,7 +85,7 @@ class Frame:
     """By combo: the part of its time for a class to spend there that wants to be as fast as it can be alone."""
     best_load: Floats
     """By class and type: the accelerators that a member then takes."""
-    limits: tuple[Limit, ...]
+    limits: tuple[CouplingLimit, ...]
     partners: tuple[tuple[int, Ints], ...]
     """For each partner row, the combo that it holds back and all combos of the pool."""
     places: Places
@@ -98,7 +98,7 @@ class Frame:
     """What rows allow, in units; of throughput rows each program says."""
 
     @classmethod
-    def of(cls, problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts = frozenset()) -> Frame:
+    def of(cls, problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts = frozenset()) -> LpStructure:
         """The frame of classes of these profiles, perhaps one that was made before.
 
         Members of a class may share accelerators with each other where it is `repeated`: has more than one.
@@ -107,7 +107,7 @@ class Frame:
             return _made(problem, profile, repeated, cuts)
         key = profile.tobytes(), repeated.tobytes() if len(problem.pairs) else b"", cuts
         frame = problem.kept.get(key)
-        if not isinstance(frame, Frame):
+        if not isinstance(frame, LpStructure):
             if len(problem.kept) >= KEPT_FRAMES:
                 problem.kept.clear()
             frame = problem.kept[key] = _made(problem, profile, repeated, cuts)
@@ -146,7 +146,7 @@ class Frame:
         return self.places.holding(np.concatenate(values))
 
 
-def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> Frame:
+def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> LpStructure:
     workers, fastest = problem.profiles.workers[profile].astype(float), problem.fastest_rates[profile]
     combos = _combos(problem, profile, repeated)
     limits = tuple(_gang_limits(problem, combos, workers))
@@ -168,7 +168,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> Frame
     if limits:
         most[rows.limits] = [1.0 if limit.most else 0.0 for limit in limits]
     most[rows.balances_at.start :] = 0.0
-    return Frame(
+    return LpStructure(
         rows,
         workers,
         fastest,
@@ -296,7 +296,7 @@ def _best(fastest: Floats, counts: Floats, c: Combos) -> Floats:
     return np.asarray(best / np.bincount(c.first, weights=best, minlength=len(fastest))[c.first])
 
 
-def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[Limit]:
+def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[CouplingLimit]:
     """By column and size: at most this many gangs of at least this size sit on one server each."""
     found = []
     for index, column in enumerate(problem.columns):
@@ -307,7 +307,7 @@ def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[Limit]:
                 most = kind.gangs_on_one_server(size)
                 if most is not None:
                     combos = (here & (workers[c.first] >= size)).nonzero()[0]
-                    found.append(Limit(gang_row(kind.name, size), combos, most))
+                    found.append(CouplingLimit(gang_row(kind.name, size), combos, most))
     return found
 
 
@@ -325,7 +325,7 @@ def _partners(c: Combos, repeated: Bools, cuts: Cuts) -> list[tuple[int, Ints]]:
     return found
 
 
-def _places(c: Combos, rows: Rows, limits: tuple[Limit, ...], partners: tuple[tuple[int, Ints], ...]) -> Places:
+def _places(c: Combos, rows: Rows, limits: tuple[CouplingLimit, ...], partners: tuple[tuple[int, Ints], ...]) -> Places:
     """Entries column by column as far as that goes, so that without pairs and limits nothing has to be sorted."""
     m, second = rows.classes, c.second[c.shared]
     at = [_interleaved(c.first, m + c.first, rows.types.start + c.kind), second, m + second]

@@ -20,7 +20,7 @@ from gavel.runtime.agents import identity_of
 from gavel.runtime.configuration import Configurator, Scheduling, settings_document
 from gavel.runtime.events import AgentAttached, AgentGone, Event, SettingsGiven
 from gavel.runtime.fleet import agent_name
-from gavel.runtime.jobs import JobRecord, JobState
+from gavel.runtime.jobs import JobState, LiveJobRecord
 from gavel.runtime.state import ClusterState
 from gavel.runtime.state_keeper import finished_jobs
 
@@ -160,9 +160,9 @@ def request_of(old: Mapping[str, Any]) -> JobRequest:
     )
 
 
-def record_of(old: Mapping[str, Any] | OldJob) -> JobRecord:
+def record_of(old: Mapping[str, Any] | OldJob) -> LiveJobRecord:
     """A record as format 1 wrote it."""
     document = dict(old.document if isinstance(old, OldJob) else old)
     history = [{"time": time, "state": STATES[state], "reason": reason} for time, state, reason in document["history"]]
     request = plain_record(request_of(document["request"]))
-    return JobRecord.of({**document, "request": request, "history": history})
+    return LiveJobRecord.of({**document, "request": request, "history": history})

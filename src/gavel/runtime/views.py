@@ -12,7 +12,7 @@ from gavel.policies.mechanisms import trouble_of
 from gavel.runtime.agents import AgentRecord
 from gavel.runtime.engine import Engine
 from gavel.runtime.executor import Executor
-from gavel.runtime.jobs import JobRecord, JobState
+from gavel.runtime.jobs import JobState, LiveJobRecord
 from gavel.scheduler import snapshot
 from gavel.scheduler.machine import Scheduler
 from gavel.version import __version__
@@ -22,7 +22,7 @@ from gavel.version import __version__
 class JobView:
     """A job in a few figures."""
 
-    record: JobRecord
+    record: LiveJobRecord
     reason: str
     """Why it is in its state."""
     steps_done: float
@@ -63,7 +63,7 @@ class ClusterView:
     """Servers, types and what is going on."""
 
     servers: tuple[ServerView, ...]
-    types: tuple[snapshot.TypeView, ...]
+    types: tuple[snapshot.TypeSnapshot, ...]
     policy: str
     objective: float
     round_seconds: float
@@ -77,7 +77,7 @@ class ClusterView:
     ignored: tuple[str, ...]
 
 
-def job_view(engine: Engine, record: JobRecord) -> JobView:
+def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
     """A job as its owner sees it."""
     scheduler = engine.scheduler
     received, restarts = record.received, record.restarts
@@ -89,13 +89,13 @@ def job_view(engine: Engine, record: JobRecord) -> JobView:
     return JobView(record, reason_of(engine, record), steps_done(engine, record), restarts, received)
 
 
-def steps_done(engine: Engine, record: JobRecord) -> float:
+def steps_done(engine: Engine, record: LiveJobRecord) -> float:
     """As last heard: while a job runs, its agent knows more than the journal."""
     attempt = None if record.finished else engine.executor.attempt(record.id)
     return record.steps_done if attempt is None or attempt.steps is None else attempt.steps
 
 
-def reason_of(engine: Engine, record: JobRecord) -> str:
+def reason_of(engine: Engine, record: LiveJobRecord) -> str:
     """Why a job is in its state; a job that nothing can run yet is told why."""
     if record.finished or record.state is JobState.RUNNING or record.failures:
         return record.history[-1].reason
@@ -116,7 +116,7 @@ def _largest(scheduler: Scheduler, allowed: set[str]) -> int:
     return max((floor.capacity for kind, floor in kinds if not allowed or kind in allowed), default=0)
 
 
-def job_detail(engine: Engine, record: JobRecord) -> JobDetail:
+def job_detail(engine: Engine, record: LiveJobRecord) -> JobDetail:
     """Everything about a job."""
     view = job_view(engine, record)
     if record.finished or record.id not in engine.scheduler.roster:
@@ -158,7 +158,7 @@ def _servers(engine: Engine) -> tuple[ServerView, ...]:
 
 
 def _server(
-    executor: Executor, record: AgentRecord, here: snapshot.ServerView | None, name: str, kind: str, size: int
+    executor: Executor, record: AgentRecord, here: snapshot.ServerSnapshot | None, name: str, kind: str, size: int
 ) -> ServerView:
     presence = executor.presence(record.agent)
     attempts = [attempt for attempt in executor.at(record.agent) if name in attempt.accelerators]

@@ -14,7 +14,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Floats, Ints
 from gavel.core.serialization import from_plain, plain_record
-from gavel.scheduler.entries import NOBODY, Entries
+from gavel.scheduler.entries import NOBODY, LedgerEntries
 from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.rounds import Elapsed, Plan, RoundInput, Run, RunNumbers, prices
 from gavel.scheduler.rules import Rules, draw_up
@@ -22,11 +22,11 @@ from gavel.scheduler.settled import Settled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class _CreditsState:
     """What the mechanism writes down."""
 
     kind: Literal["credits"]
-    entries: Entries
+    entries: LedgerEntries
     lag: Floats
     members: tuple[tuple[int, ...], ...]
     class_rate: Floats
@@ -70,7 +70,7 @@ class Credits:
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:
         ledger = self.ledger
         return plain_record(
-            _State(
+            _CreditsState(
                 "credits",
                 ledger.entries,
                 ledger.lag[: _used(ledger)],
@@ -83,7 +83,7 @@ class Credits:
         )
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:
-        state = from_plain(_State, document)
+        state = from_plain(_CreditsState, document)
         class_of = np.full(len(state.lag), NOBODY)
         members = list(map(list, state.members))
         for number, slots in enumerate(members):

@@ -19,7 +19,7 @@ EntryKey = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entries:
+class LedgerEntries:
     """What an allocation asks for, and what is owed."""
 
     first: Ints
@@ -61,12 +61,12 @@ class Entries:
         return {kind: owed[kind] / meant[kind] for kind in (owed > 0).nonzero()[0].tolist()}
 
     @classmethod
-    def none(cls) -> Entries:
+    def none(cls) -> LedgerEntries:
         ints, floats = np.empty(0, dtype=np.intp), np.empty(0)
         return cls(ints, ints, ints, floats, np.empty((0, 2)), floats)
 
     @classmethod
-    def of(cls, allocation: Allocation, running: Iterable[EntryKey]) -> Entries:
+    def of(cls, allocation: Allocation, running: Iterable[EntryKey]) -> LedgerEntries:
         """Those of an allocation, the placements of a type taken together, and those of who runs anyway."""
         combo, column = (allocation.instances > 1e-9).nonzero()
         kind = allocation.problem.column_type[column]

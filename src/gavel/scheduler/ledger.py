@@ -15,7 +15,7 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Ints
-from gavel.scheduler.entries import GUEST, NOBODY, Entries, EntryKey
+from gavel.scheduler.entries import GUEST, NOBODY, EntryKey, LedgerEntries
 from gavel.scheduler.rounds import Elapsed, Run
 
 
@@ -23,7 +23,7 @@ from gavel.scheduler.rounds import Elapsed, Run
 class Ledger:
     """Credit by entry, lag by job, and which runs pay for which entry."""
 
-    entries: Entries = field(default_factory=Entries.none)
+    entries: LedgerEntries = field(default_factory=LedgerEntries.none)
     lag: Floats = field(default_factory=lambda: np.zeros(0))
     """By slot: seconds of its target throughput that a job is behind, or, negative, ahead."""
     members: list[list[int]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Ledger:
         columns = self.columns()
         keys, which = columns.keys(self.class_of)
         paying = [keys[at] for at in np.unique(which[columns.entry != GUEST]).tolist()]
-        self.entries = Entries.of(allocation, [key for key in paying if key is not None])
+        self.entries = LedgerEntries.of(allocation, [key for key in paying if key is not None])
         self._carry_over(old, _first_in_groups(before[slots], classes, len(allocation.classes)))
         found = np.array([self.entries.find(key) for key in keys], dtype=np.intp)
         entry = found[which]
@@ -77,7 +77,7 @@ class Ledger:
             self.class_of = np.concatenate([self.class_of, np.full(more, NOBODY)])
             self._drift = self._classes = self._present = None
 
-    def _carry_over(self, old: Entries, was: list[int]) -> None:
+    def _carry_over(self, old: LedgerEntries, was: list[int]) -> None:
         """Entries keep their credit; `was` is each class's number before.
 
         Gangs that do not pack are owed ever more, all of them alike. A class that is new starts with the usual credit.

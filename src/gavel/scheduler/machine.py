@@ -58,9 +58,9 @@ from gavel.core.facts import (
     commands_of,
 )
 from gavel.core.jobs import Cause, Entity, JobSpec
-from gavel.core.problem import Bools, Floats, Ints, Jobs, Problem, with_ancestors
+from gavel.core.problem import Bools, Floats, Ints, Problem, ProblemJobs, with_ancestors
 from gavel.core.throughputs import Condition, Throughputs
-from gavel.scheduler.placement import Floor, Where
+from gavel.scheduler.placement import ServerPool, Where
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import NO_TEAM, Elapsed, Mechanism, Plan, RoundInput, Run
 from gavel.scheduler.seating import Seating
@@ -132,7 +132,7 @@ class Scheduler:
         self.prices = LIST_PRICES | dict(prices or {})
         self.types: tuple[str, ...] = table.types
         self.roster = Roster(len(self.types))
-        self.floors = [Floor() for _ in self.types]
+        self.floors = [ServerPool() for _ in self.types]
         self.placed: dict[Run, Where] = {}
         """What runs, and where: no accelerator twice, no job twice."""
         self.run_of: dict[int, Run] = {}
@@ -505,7 +505,7 @@ class Scheduler:
         self.table.admit(kind)
         while len(self.types) < len(self.table.types):
             self.types = self.table.types[: len(self.types) + 1]
-            self.floors.append(Floor())
+            self.floors.append(ServerPool())
             self.accelerator_seconds = np.append(self.accelerator_seconds, 0.0)
             self.roster.add_type()
             self._look_up_rates()
@@ -908,7 +908,7 @@ class Scheduler:
                 AcceleratorType(name, floor.capacity, self.prices.get(name), floor.sizes())
                 for name, floor in zip(self.types, self.floors, strict=True)
             ]
-            nobody = Jobs((), *(np.empty(0) for _ in range(8)))  # type: ignore[arg-type]
+            nobody = ProblemJobs((), *(np.empty(0) for _ in range(8)))  # type: ignore[arg-type]
             profiles = [(template, workers) for template, workers, _ in self._profiles]
             self._problem_base = Problem.from_table(
                 types,
@@ -925,7 +925,7 @@ class Scheduler:
         """The question that the jobs and servers of this moment pose."""
         roster, slots = self.roster, self._ready
         problem = self._base.with_jobs(
-            Jobs(
+            ProblemJobs(
                 roster.names(slots),
                 roster.profile[slots],
                 roster.weight[slots],

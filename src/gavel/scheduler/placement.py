@@ -17,7 +17,7 @@ MOST_TRIED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class FloorState:
+class ServerPoolState:
     """A floor as it is written down. Orders are part of it: of servers that would do, the first is taken."""
 
     sizes: Mapping[str, int]
@@ -27,7 +27,7 @@ class FloorState:
     """Servers that start nothing new, and their idle accelerators."""
 
 
-class Floor:
+class ServerPool:
     """The servers of one type and what is free on each."""
 
     def __init__(self) -> None:
@@ -54,15 +54,15 @@ class Floor:
         """Accelerators of every server, the largest first: the same however the servers came."""
         return tuple(sorted((size for name, size in self._size.items() if name not in self._closed), reverse=True))
 
-    def dump(self) -> FloorState:
+    def dump(self) -> ServerPoolState:
         """All there is to know."""
         groups = tuple((count, tuple(names)) for count, names in sorted(self._with_free.items()) if names)
         closed = tuple((name, self._free[name]) for name in sorted(self._closed))
-        return FloorState(dict(self._size), groups, closed)
+        return ServerPoolState(dict(self._size), groups, closed)
 
-    def copy(self) -> Floor:
+    def copy(self) -> ServerPool:
         """The same floor, to try things on."""
-        floor = Floor()
+        floor = ServerPool()
         floor._size = self._size  # only `join` and `lose` change it
         floor._free = dict(self._free)
         floor._with_free = {count: dict(names) for count, names in self._with_free.items()}
@@ -71,7 +71,7 @@ class Floor:
         return floor
 
     @classmethod
-    def restored(cls, state: FloorState) -> Floor:
+    def restored(cls, state: ServerPoolState) -> ServerPool:
         """The floor that was written down."""
         floor = cls()
         floor._size = dict(state.sizes)

@@ -29,7 +29,7 @@ EQUAL = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class _PrioritiesState:
     """What the mechanism writes down."""
 
     kind: Literal["priorities"]
@@ -85,10 +85,10 @@ class Priorities:
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:  # noqa: ARG002 - it keeps no runs
         declined = tuple(sorted(self._declined))
         combos = tuple(self._combos)
-        return plain_record(_State("priorities", combos, self._target, declined, self._seconds, self._prices))
+        return plain_record(_PrioritiesState("priorities", combos, self._target, declined, self._seconds, self._prices))
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:  # noqa: ARG002 - it keeps no runs
-        state = from_plain(_State, document)
+        state = from_plain(_PrioritiesState, document)
         self._combos, self._target, self._prices = list(state.combos), state.target, state.prices
         self._declined, self._seconds, self._index = set(state.declined), state.seconds, None
 

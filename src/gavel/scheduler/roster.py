@@ -167,7 +167,7 @@ class Roster:
     @classmethod
     def restored(cls, document: Mapping[str, Any], types: int) -> Roster:
         """The roster that was written down."""
-        state = from_plain(_State, document)
+        state = from_plain(_RosterState, document)
         roster = cls(types, [None] * state.size, dict(state.slots), list(state.spare))
         slots = roster.active
         for job, slot in state.slots.items():
@@ -193,7 +193,7 @@ class Roster:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _RosterState:
     size: int
     slots: Mapping[str, int]
     spare: tuple[int, ...]

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gavel.scheduler.placement import Floor, Where
+from gavel.scheduler.placement import ServerPool, Where
 from gavel.scheduler.rounds import Run
 
 
 class Seating:
     """A draft of who sits where. Runs that start are seated; scattered gangs may be gathered, and others moved."""
 
-    def __init__(self, floors: Sequence[Floor], placed: Mapping[Run, Where], cares: Callable[[Run], bool]) -> None:
+    def __init__(self, floors: Sequence[ServerPool], placed: Mapping[Run, Where], cares: Callable[[Run], bool]) -> None:
         self._originals = floors
-        self._floors: dict[int, Floor] = {}
+        self._floors: dict[int, ServerPool] = {}
         self._placed = placed
         self._cares = cares
         self._elsewhere: dict[Run, Where] = {}
@@ -41,7 +41,7 @@ class Seating:
         """The runs that sit elsewhere than before."""
         return {run: where for run, where in self._elsewhere.items() if where != self._placed[run]}
 
-    def _floor(self, run: Run) -> Floor:
+    def _floor(self, run: Run) -> ServerPool:
         kind = run.type_index
         if kind not in self._floors:
             self._floors[kind] = self._originals[kind].copy()

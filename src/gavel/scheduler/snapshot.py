@@ -17,7 +17,7 @@ JobState = Literal["running", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobPlace:
     """Where a job runs."""
 
     type: str
@@ -30,7 +30,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class JobView:
+class JobSnapshot:
     """A job that is not over."""
 
     id: str
@@ -47,7 +47,7 @@ class JobView:
     has_run: bool
     """Whether it runs or has ever run."""
     restarts: int
-    place: Place | None
+    place: JobPlace | None
     """None while it waits."""
     paused_until: float | None
     """It failed and does not run before this time."""
@@ -60,7 +60,7 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerView:
+class ServerSnapshot:
     """A server."""
 
     name: str
@@ -71,7 +71,7 @@ class ServerView:
 
 
 @dataclass(frozen=True, slots=True)
-class TypeView:
+class TypeSnapshot:
     """All accelerators of a type."""
 
     name: str
@@ -84,7 +84,7 @@ class TypeView:
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationView:
+class AllocationSnapshot:
     """The allocation in force."""
 
     policy: str
@@ -107,11 +107,11 @@ class Snapshot:
     time: float
     round_seconds: float
     round_ends: float | None
-    jobs: tuple[JobView, ...]
-    servers: tuple[ServerView, ...]
-    types: tuple[TypeView, ...]
+    jobs: tuple[JobSnapshot, ...]
+    servers: tuple[ServerSnapshot, ...]
+    types: tuple[TypeSnapshot, ...]
     """Those of the throughput table, also where the cluster has none."""
-    allocation: AllocationView | None
+    allocation: AllocationSnapshot | None
     running: int
     waiting: int
     accelerators: int
@@ -133,7 +133,7 @@ def _document(value: Any) -> Any:
     return to_plain(value)
 
 
-_VIEWS = (JobView, Place, ServerView, TypeView, AllocationView)
+_VIEWS = (JobSnapshot, JobPlace, ServerSnapshot, TypeSnapshot, AllocationSnapshot)
 
 
 def take(scheduler: Scheduler, time: float) -> Snapshot:
@@ -157,19 +157,19 @@ def take(scheduler: Scheduler, time: float) -> Snapshot:
     )
 
 
-def _places(scheduler: Scheduler) -> dict[int, Place]:
+def _places(scheduler: Scheduler) -> dict[int, JobPlace]:
     """Where everyone who runs does so, by slot."""
-    places: dict[int, Place] = {}
+    places: dict[int, JobPlace] = {}
     for run, where in scheduler.placed.items():
         together = scheduler.floors[run.type_index].is_consolidated(where)
         names = [scheduler.roster.ids[slot] for slot in run.members]
         others = names[::-1] if len(names) == 2 else [None]
         for slot, other in zip(run.members, others, strict=True):
-            places[slot] = Place(scheduler.types[run.type_index], dict(where), together, other)
+            places[slot] = JobPlace(scheduler.types[run.type_index], dict(where), together, other)
     return places
 
 
-def _jobs(scheduler: Scheduler, time: float, places: Mapping[int, Place]) -> Iterator[JobView]:
+def _jobs(scheduler: Scheduler, time: float, places: Mapping[int, JobPlace]) -> Iterator[JobSnapshot]:
     roster = scheduler.roster
     received = roster.received.copy()
     for run in scheduler.placed:
@@ -179,7 +179,7 @@ def _jobs(scheduler: Scheduler, time: float, places: Mapping[int, Place]) -> Ite
     for name, slot in roster.slot_of.items():
         place = places.get(slot)
         deadline = float(roster.deadline[slot])
-        yield JobView(
+        yield JobSnapshot(
             id=name,
             template=templates[roster.profile[slot]],
             workers=int(roster.workers[slot]),
@@ -229,20 +229,20 @@ def meant_for(scheduler: Scheduler, job: str) -> tuple[dict[str, float] | None, 
     return shares, str(allocation.class_limits[number])
 
 
-def server_views(scheduler: Scheduler) -> list[ServerView]:
+def server_views(scheduler: Scheduler) -> list[ServerSnapshot]:
     """Every server that takes work, and what runs there."""
     jobs: dict[str, list[str]] = {}
     for run, where in scheduler.placed.items():
         for name in where:
             jobs.setdefault(name, []).extend(scheduler.roster.ids[slot] or "" for slot in run.members)
     return [
-        ServerView(name, kind, size, free, tuple(jobs.get(name, ())))
+        ServerSnapshot(name, kind, size, free, tuple(jobs.get(name, ())))
         for kind, floor in zip(scheduler.types, scheduler.floors, strict=True)
         for name, size, free in floor.servers()
     ]
 
 
-def type_views(scheduler: Scheduler, time: float) -> list[TypeView]:
+def type_views(scheduler: Scheduler, time: float) -> list[TypeSnapshot]:
     """Every type, as in use at that time."""
     busy: Floats = np.zeros(len(scheduler.types))
     for run in scheduler.placed:
@@ -250,20 +250,20 @@ def type_views(scheduler: Scheduler, time: float) -> list[TypeView]:
     given = scheduler.accelerator_seconds + busy * _unaccounted(scheduler, time)
     prices = scheduler.allocation.certificate.prices if scheduler.allocation else {}
     return [
-        TypeView(name, floor.capacity, int(used), seconds, prices.get(name))
+        TypeSnapshot(name, floor.capacity, int(used), seconds, prices.get(name))
         for name, floor, used, seconds in zip(
             scheduler.types, scheduler.floors, busy.tolist(), given.tolist(), strict=True
         )
     ]
 
 
-def allocation_view(scheduler: Scheduler) -> AllocationView | None:
+def allocation_view(scheduler: Scheduler) -> AllocationSnapshot | None:
     """The allocation in force."""
     allocation, at = scheduler.allocation, scheduler.allocated_at
     if allocation is None or at is None:
         return None
     c = allocation.certificate
-    return AllocationView(
+    return AllocationSnapshot(
         allocation.policy,
         c.objective,
         c.bound,

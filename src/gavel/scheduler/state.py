@@ -21,7 +21,7 @@ from gavel.core.serialization import from_plain, plain_record, read_items
 from gavel.core.throughputs import Throughputs
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.migration import in_seconds, with_times_heard, with_wake
-from gavel.scheduler.placement import Floor, FloorState
+from gavel.scheduler.placement import ServerPool, ServerPoolState
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Elapsed, Mechanism, Run, RunNumbers
 
@@ -46,7 +46,7 @@ COUNTERS: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class _SchedulerState:
     format: int
     types: tuple[str, ...]
     entities: tuple[str, ...]
@@ -58,7 +58,7 @@ class _State:
     held: tuple[tuple[int, float], ...]
     counters: Mapping[str, Any]
     roster: Mapping[str, Any]
-    floors: tuple[FloorState, ...]
+    floors: tuple[ServerPoolState, ...]
     runs: tuple[Run, ...]
     """Everything that runs, or that the mechanism remembers; below, a run is its number here."""
     placed: tuple[tuple[int, Mapping[str, int]], ...]
@@ -76,7 +76,7 @@ def dump(scheduler: Scheduler) -> dict[str, Any]:
     placed = tuple((numbers.of(run), where) for run, where in scheduler.placed.items())
     mechanism = scheduler.mechanism.dump(numbers)
     return plain_record(
-        _State(
+        _SchedulerState(
             FORMAT,
             scheduler.types,
             tuple(scheduler.entities),
@@ -113,7 +113,7 @@ def restore(
     opened = dict.fromkeys(state.entities, Entity()) if settings.open_entities else {}
     scheduler = Scheduler(table, mechanism, settings, entities=opened | dict(entities or {}), prices=prices)
     scheduler.roster = Roster.restored(state.roster, len(table.types))
-    scheduler.floors = [Floor.restored(floor) for floor in state.floors]
+    scheduler.floors = [ServerPool.restored(floor) for floor in state.floors]
     scheduler._profiles = {profile: number for number, profile in enumerate(state.profiles)}
     scheduler._rates, scheduler._problem_base = list(state.rates), _with_servers(state.base, scheduler.floors)
     scheduler._held = dict(state.held)
@@ -132,7 +132,7 @@ def restore(
     return scheduler
 
 
-def _take_up(scheduler: Scheduler, state: _State) -> None:
+def _take_up(scheduler: Scheduler, state: _SchedulerState) -> None:
     """Give the mechanism what it had written down; one of another kind begins with the allocation in force."""
     mechanism = scheduler.mechanism
     if state.mechanism.get("kind") == mechanism.dump(RunNumbers()).get("kind"):
@@ -147,7 +147,7 @@ def _take_up(scheduler: Scheduler, state: _State) -> None:
     mechanism.account(Elapsed(0.0, scheduler.placed.keys(), list(scheduler.placed), gone))
 
 
-def _read(document: Any, table: Throughputs, settings: Settings) -> _State:
+def _read(document: Any, table: Throughputs, settings: Settings) -> _SchedulerState:
     found = document.get("format") if isinstance(document, dict) else None
     if found == 1:
         document, found = in_seconds(document, settings.round_seconds), 2
@@ -157,7 +157,7 @@ def _read(document: Any, table: Throughputs, settings: Settings) -> _State:
         document, found = with_wake(document), FORMAT
     if found != FORMAT:
         raise InputError(f"the scheduler's state has format {found!r}; this version of Gavel reads format {FORMAT}")
-    state = from_plain(_State, document)
+    state = from_plain(_SchedulerState, document)
     if state.types != table.types:
         raise InputError(
             f"the scheduler's state is of the types {', '.join(state.types)}, and the throughput table has "
@@ -166,7 +166,7 @@ def _read(document: Any, table: Throughputs, settings: Settings) -> _State:
     return state
 
 
-def _with_servers(base: Problem | None, floors: list[Floor]) -> Problem | None:
+def _with_servers(base: Problem | None, floors: list[ServerPool]) -> Problem | None:
     """The problem with the sizes of the servers, which states of earlier versions lack."""
     if base is None or all(kind.servers or not kind.count for kind in base.types):
         return base

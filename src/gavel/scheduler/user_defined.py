@@ -24,7 +24,7 @@ WRITTEN_DOWN = ("dump", "restore")
 """Methods that a mechanism may lack; without them nothing can be resumed."""
 
 
-def load(name: str, *, forgiving: bool = False) -> Checked:
+def load(name: str, *, forgiving: bool = False) -> CheckedMechanism:
     """A new mechanism made by `module.NAME`; a `forgiving` one keeps what runs where a plan fails."""
     make = find("mechanism", name, "a class or function that makes a mechanism")
     if make is None or not callable(make):
@@ -35,7 +35,7 @@ def load(name: str, *, forgiving: bool = False) -> Checked:
         raise InputError(f"mechanism {name}: it cannot be made without arguments: {told(error, name)}") from error
     if missing := [method for method in NEEDED if not _has(made, method)]:
         raise InputError(f"mechanism {name}: a {type(made).__name__} has no method {missing[0]!r}; see gavel.Mechanism")
-    return Checked(name, made, forgiving=forgiving)
+    return CheckedMechanism(name, made, forgiving=forgiving)
 
 
 def _has(made: object, method: str) -> bool:
@@ -45,7 +45,7 @@ def _has(made: object, method: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class _CheckedState:
     """What a checked mechanism writes down."""
 
     kind: str
@@ -54,7 +54,7 @@ class _State:
     own: Any
 
 
-class Checked:
+class CheckedMechanism:
     """A user's mechanism, whose plans are checked. Errors name it and, where its code raised, the line."""
 
     def __init__(self, name: str, mechanism: Mechanism, *, forgiving: bool = False) -> None:
@@ -99,10 +99,10 @@ class Checked:
         except (TypeError, ValueError) as error:
             raise GavelError(f"mechanism {self.name} gave a state that JSON cannot hold: {error}") from None
         pairs = sorted((*members, kind) for members, kind in self._pairs)
-        return plain_record(_State(self.name, tuple(pairs), own))  # type: ignore[arg-type] # two slots each
+        return plain_record(_CheckedState(self.name, tuple(pairs), own))  # type: ignore[arg-type] # two slots each
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:
-        state = from_plain(_State, document)
+        state = from_plain(_CheckedState, document)
         if state.kind != self.name:
             raise InputError(f"the state is that of mechanism {state.kind}, and not of {self.name}")
         self._pairs = frozenset(((one, other), kind) for one, other, kind in state.pairs)

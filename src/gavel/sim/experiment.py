@@ -19,13 +19,13 @@ from gavel.core.events import Event
 from gavel.core.jobs import Entity
 from gavel.core.problem import Problem, job_arrays
 from gavel.core.throughputs import ThroughputTable, find_table
-from gavel.core.user_code import file_of, is_own
+from gavel.core.user_code import file_of, is_user_defined
 from gavel.limits import check_options, check_positive
 from gavel.policies.mechanisms import DEFAULT, check_mechanism, mechanism_for, starts_mid_round
 from gavel.policies.registry import allocate, check_adds_up, check_needs, find_policy
 from gavel.scheduler.machine import Settings
 from gavel.scheduler.rounds import Mechanism
-from gavel.sim.entities import Teams, names_a_file, read_teams
+from gavel.sim.entities import WorkloadEntities, names_a_file, read_entities
 from gavel.sim.failures import random_failures, read_failures, together
 from gavel.sim.ideal import simulate_ideally
 from gavel.sim.outcome import Outcome
@@ -119,7 +119,7 @@ class Experiment:
 
 def _module_file(name: str) -> str | None:
     """The file of a user's policy or mechanism; None for ours."""
-    file = file_of(name) if is_own(name) else None
+    file = file_of(name) if is_user_defined(name) else None
     return str(file) if file else None
 
 
@@ -164,7 +164,7 @@ def prepare(experiment: Experiment, *, table: ThroughputTable | None = None, tra
     check_settings(experiment, has_trace=experiment.trace is not None or trace is not None)
     table = table or find_table(experiment.throughputs)
     cluster, unlike = find_cluster(experiment.cluster, per_server=experiment.per_server, types=table.types)
-    teams = read_teams(experiment.entities)
+    teams = read_entities(experiment.entities)
     trace = teams.own(trace or _workload(experiment, table, teams))
     table = table.scaled((job.template, job.workers) for job in trace.jobs)
     check_fits(trace, experiment.window, cluster, table)
@@ -424,7 +424,7 @@ def mechanism_of(experiment: Experiment) -> Mechanism:
     return mechanism_for(find_policy(experiment.policy), experiment.mechanism, agnostic=experiment.agnostic)
 
 
-def _workload(experiment: Experiment, table: ThroughputTable, teams: Teams) -> Trace:
+def _workload(experiment: Experiment, table: ThroughputTable, teams: WorkloadEntities) -> Trace:
     if experiment.trace is not None:
         return read_trace(
             Path(experiment.trace),

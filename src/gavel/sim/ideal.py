@@ -22,7 +22,7 @@ from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.priorities import Priorities
 from gavel.sim.outcome import Outcome, measure, measure_unfinished
 from gavel.sim.simulate import Attendant, Stopwatch, counted
-from gavel.sim.usage import Meter
+from gavel.sim.usage import UsageMeter
 from gavel.sim.world import Solver
 from gavel.workload.trace import Trace
 
@@ -51,11 +51,13 @@ def simulate_ideally(
     coming: list[Event] = sorted((*joining, *disturbances, *arriving), key=lambda event: event.time)[::-1]
     if start is None:
         books = Scheduler(table, Priorities(), settings, entities=entities, prices=prices)
-        simulation = _Ideal(books, coming, Stopwatch(solver), Meter(), counted(trace, window))
+        simulation = _Ideal(books, coming, Stopwatch(solver), UsageMeter(), counted(trace, window))
     else:
         books = state.restore(start["books"], table, Priorities(), settings, entities=entities, prices=prices)
         coming = coming[: start["coming"]]
-        simulation = _Ideal(books, coming, Stopwatch(solver), from_plain(Meter, start["meter"]), counted(trace, window))
+        simulation = _Ideal(
+            books, coming, Stopwatch(solver), from_plain(UsageMeter, start["meter"]), counted(trace, window)
+        )
         simulation.take_up(Outcome.restored(start["outcome"]))
     return simulation.run(until_seconds, attendants)
 
@@ -69,7 +71,7 @@ class _Ideal:
     coming: list[Event]
     """What will come from outside, the next one last."""
     stopwatch: Stopwatch
-    meter: Meter
+    meter: UsageMeter
     counted: frozenset[str]
     outcome: Outcome = field(default_factory=Outcome)
 
@@ -123,7 +125,7 @@ class _Ideal:
             self.books.handle(event)
 
 
-def _advance(books: Scheduler, allocation: Allocation, upcoming: float, outcome: Outcome, meter: Meter) -> float:
+def _advance(books: Scheduler, allocation: Allocation, upcoming: float, outcome: Outcome, meter: UsageMeter) -> float:
     """Go on to the next event or end of a job, whichever is first, and return when that is."""
     now, names, pace = outcome.stopped, allocation.problem.jobs.ids, allocation.job_throughput
     for index in np.flatnonzero(pace).tolist():

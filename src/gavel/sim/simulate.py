@@ -27,8 +27,8 @@ from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.rounds import Mechanism
 from gavel.sim.outcome import Outcome, measure, measure_unfinished
 from gavel.sim.starts import StartCosts
-from gavel.sim.usage import Meter
-from gavel.sim.world import Solver, World
+from gavel.sim.usage import UsageMeter
+from gavel.sim.world import SimulatedWorld, Solver
 from gavel.workload.trace import Trace, TraceJob
 
 
@@ -110,7 +110,7 @@ def simulate(
     With a `start`, which an attendant has written down, go on from there; all else must be as it was.
     """
     stopwatch = Stopwatch(solver)
-    world = World(table, stopwatch.solve, restart_seconds, starts, measures=known is not None)
+    world = SimulatedWorld(table, stopwatch.solve, restart_seconds, starts, measures=known is not None)
     for server in cluster.servers:
         world.expect(ServerJoined(0.0, server))
     for event in disturbances:
@@ -120,12 +120,14 @@ def simulate(
     if start is None:
         believed: Throughputs = table if known is None else LearnedTable(known)
         scheduler = Scheduler(believed, mechanism, settings, entities=entities, prices=prices)
-        simulation = _Simulation(scheduler, world, stopwatch, Meter(restart_seconds), counted(trace, window), observers)
+        simulation = _Simulation(
+            scheduler, world, stopwatch, UsageMeter(restart_seconds), counted(trace, window), observers
+        )
     else:
         believed = table if known is None else LearnedTable.of(known, start["learned"])
         scheduler = state.restore(start["scheduler"], believed, mechanism, settings, entities=entities, prices=prices)
         world.restore(start["world"], scheduler.unanswered)
-        meter = from_plain(Meter, start["meter"])
+        meter = from_plain(UsageMeter, start["meter"])
         simulation = _Simulation(scheduler, world, stopwatch, meter, counted(trace, window), observers)
         simulation.take_up(Outcome.restored(start["outcome"]), start["recordings"])
     return simulation.run(until_seconds, attendants)
@@ -147,9 +149,9 @@ class _Simulation:
     """A simulation under way."""
 
     scheduler: Scheduler
-    world: World
+    world: SimulatedWorld
     stopwatch: Stopwatch
-    meter: Meter
+    meter: UsageMeter
     counted: frozenset[str]
     observers: Sequence[Observer]
     outcome: Outcome = field(default_factory=Outcome)

@@ -37,7 +37,7 @@ from gavel.core.jobs import JobSpec
 from gavel.core.problem import Problem
 from gavel.core.serialization import from_plain, plain_record
 from gavel.core.throughputs import ThroughputTable
-from gavel.sim.progress import Progress, ProgressState
+from gavel.sim.progress import ProgressState, RunningJobs
 from gavel.sim.starts import StartCosts
 
 Solver = Callable[[Problem], Allocation]
@@ -56,7 +56,7 @@ class _Running:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _WorldState:
     """A world as it is written down; what comes from outside is not part of it but how much of that has come."""
 
     now: float
@@ -73,7 +73,7 @@ class _State:
 
 
 @dataclass(slots=True)
-class World:
+class SimulatedWorld:
     """A calendar of things to come. Iterate over it and perform what the scheduler commands."""
 
     table: ThroughputTable
@@ -87,7 +87,7 @@ class World:
     left: dict[str, float] = field(default_factory=dict)
     """Steps left of every job that is here and does not run."""
     running: dict[str, _Running] = field(default_factory=dict)
-    progress: Progress = field(default_factory=Progress)
+    progress: RunningJobs = field(default_factory=RunningJobs)
     """Of those that run."""
     _outside: list[Event] = field(default_factory=list)
     """What comes from outside, by time."""
@@ -197,7 +197,7 @@ class World:
             for time, serial, event, job, version in sorted(self._ahead, key=itemgetter(0, 1))
         )
         return plain_record(
-            _State(
+            _WorldState(
                 self.now,
                 self._come,
                 self.left,
@@ -220,12 +220,12 @@ class World:
                 raise InputError(f"there is an answer to question {number}, which nobody has asked")
             return unanswered.problem
 
-        state = from_plain(_State, document)
+        state = from_plain(_WorldState, document)
         self.now, self._come, self._serial, self._wake = state.now, state.come, state.serial, state.wake
         self._leased_until = state.leased_until
         self.left, self.running, self._ran = dict(state.left), state.running, state.ran
         self._unmeasured = dict.fromkeys(state.unmeasured)
-        self.progress = Progress.restored(state.progress)
+        self.progress = RunningJobs.restored(state.progress)
         self._ahead = [
             (time, serial, None if event is None else decode_event(event, problem_of), job, version)
             for time, serial, event, job, version in state.ahead

@@ -9,7 +9,7 @@ from pathlib import Path
 from gavel.core.errors import InputError
 from gavel.core.throughputs import ThroughputTable
 from gavel.workload import alibaba, artefact, helios, native, philly, shockwave, sia, slurm
-from gavel.workload.recorded import Log
+from gavel.workload.recorded import RecordedLog
 from gavel.workload.reference import Reference
 from gavel.workload.rows import Source
 from gavel.workload.trace import Trace
@@ -58,7 +58,7 @@ def _source(file: Path | Source) -> Source:
 
 def write_trace(trace: Trace, path: Path) -> None:
     """Write a trace in our own format."""
-    native.write_own(trace, path)
+    native.write_native(trace, path)
 
 
 def _recognised(source: Source) -> str:
@@ -109,7 +109,7 @@ def _is_pod_list(source: Source) -> bool:
     return columns.issuperset(("num_gpu", "creation_time")) or columns.issuperset(alibaba.UNTIMED_PODS)
 
 
-def _log(read: Callable[[Source], Log]) -> Callable[[Source, Context], Trace]:
+def _log(read: Callable[[Source], RecordedLog]) -> Callable[[Source, Context], Trace]:
     """The reader of a cluster's log, which needs templates drawn."""
     return lambda source, context: read(source).trace(Reference.of(context.table, context.reference_type), context.seed)
 
@@ -134,7 +134,7 @@ FORMATS = {
     "gavel": Format(
         f"CSV with the columns {', '.join(native.REQUIRED)} and more",
         _named(*native.COLUMNS, at_least=2),
-        lambda source, context: native.read_own(source, context.table),
+        lambda source, context: native.read_native(source, context.table),
     ),
 }
 """Every format by name. A file is taken for the first that recognises it."""

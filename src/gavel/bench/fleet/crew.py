@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from gavel.bench.fleet.agent import ModelledAgent, Tally
+from gavel.bench.fleet.agent import FleetTally, ModelledAgent
 from gavel.bench.fleet.load import SPEEDS
 from gavel.bench.fleet.role import Answer, play
 
 
-class Crew:
+class ModelledCrew:
     """The agents of this process, and what they have seen."""
 
     def __init__(self) -> None:
-        self._tally = Tally()
+        self._tally = FleetTally()
         self._agents: list[asyncio.Task[None]] = []
 
     def answers(self) -> Mapping[str, Answer]:
@@ -52,4 +52,4 @@ class Crew:
 
 
 if __name__ == "__main__":
-    play(lambda: Crew().answers())
+    play(lambda: ModelledCrew().answers())

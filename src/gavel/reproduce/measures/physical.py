@@ -51,7 +51,7 @@ START_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class PhysicalContender:
     """A policy, and what the paper measured with it: on real accelerators, and in simulation."""
 
     label: str
@@ -62,7 +62,7 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrialSize:
     """How much to run."""
 
     jobs: int
@@ -76,9 +76,9 @@ class Trial:
     """One trace, run by two contenders: how much better is the first?"""
 
     figure: str
-    contenders: tuple[Contender, Contender]
-    quick: Plan
-    full: Plan
+    contenders: tuple[PhysicalContender, PhysicalContender]
+    quick: TrialSize
+    full: TrialSize
     static: bool = False
     """Whether all jobs are there at the start, and the last of them counts; otherwise they arrive, and all do."""
 
@@ -90,20 +90,20 @@ class Trial:
 CONTINUOUS = Trial(
     "average JCT (h)",
     (
-        Contender("LAS", "max_min_fairness", ("3.6", "3.4")),
-        Contender("LAS, agnostic", "max_min_fairness", ("5.0", "5.2"), agnostic=True),
+        PhysicalContender("LAS", "max_min_fairness", ("3.6", "3.4")),
+        PhysicalContender("LAS, agnostic", "max_min_fairness", ("5.0", "5.2"), agnostic=True),
     ),
-    Plan(36, 150.0),
-    Plan(48, 60.0, 3600.0),
+    TrialSize(36, 150.0),
+    TrialSize(48, 60.0, 3600.0),
 )
 STATIC = Trial(
     "makespan (h)",
     (
-        Contender("makespan", "makespan", ("17.7", "17.9")),
-        Contender("Gandiva's packing", "gandiva", ("21.3", "21.9"), space_sharing=True),
+        PhysicalContender("makespan", "makespan", ("17.7", "17.9")),
+        PhysicalContender("Gandiva's packing", "gandiva", ("21.3", "21.9"), space_sharing=True),
     ),
-    Plan(60, 400.0),
-    Plan(100, 150.0, 3600.0),
+    TrialSize(60, 400.0),
+    TrialSize(100, 150.0, 3600.0),
     static=True,
 )
 
@@ -118,7 +118,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PhysicalOutcome:
     """Completion times by contender, live and simulated."""
 
     trial: Trial
@@ -198,11 +198,11 @@ def measure(study: Study, scope: Scope) -> Measured:
     )
 
 
-def _run(trial: Trial, plan: Plan) -> Outcome:
+def _run(trial: Trial, plan: TrialSize) -> PhysicalOutcome:
     trace = _trace(builtin_table(), plan, trial)
     live = asyncio.run(_side_by_side(trial, trace, plan))
     sides = zip(trial.contenders, live, strict=True)
-    return Outcome(
+    return PhysicalOutcome(
         trial,
         live=[each.seconds for each in live],
         simulated=[_simulations(trace, plan, contender, each.starts) for contender, each in sides],
@@ -210,7 +210,7 @@ def _run(trial: Trial, plan: Plan) -> Outcome:
     )
 
 
-def _trace(table: ThroughputTable, plan: Plan, trial: Trial) -> Trace:
+def _trace(table: ThroughputTable, plan: TrialSize, trial: Trial) -> Trace:
     """Single workers that arrive over some hours, or at once, and last between half an hour and two on a V100."""
     rng = np.random.default_rng(0)
     arrivals = np.cumsum(rng.exponential(150.0, size=plan.jobs))
@@ -226,20 +226,20 @@ def _trace(table: ThroughputTable, plan: Plan, trial: Trial) -> Trace:
     return Trace.of(jobs)
 
 
-async def _side_by_side(trial: Trial, trace: Trace, plan: Plan) -> list[Live]:
+async def _side_by_side(trial: Trial, trace: Trace, plan: TrialSize) -> list[Live]:
     """Both contenders, on a cluster each: most of the time everyone waits.
 
     Processes start where rounds begin; half a round apart, those of one do not keep the others waiting.
     """
 
-    async def later(number: int, contender: Contender) -> Live:
+    async def later(number: int, contender: PhysicalContender) -> Live:
         await asyncio.sleep(number / len(trial.contenders) * ROUND_SECONDS / plan.time_scale)
         return await _live(trace, plan, contender)
 
     return await asyncio.gather(*(later(number, contender) for number, contender in enumerate(trial.contenders)))
 
 
-async def _live(trace: Trace, plan: Plan, contender: Contender) -> Live:
+async def _live(trace: Trace, plan: TrialSize, contender: PhysicalContender) -> Live:
     facts: list[Fact] = []
     settings = ServeSettings(
         policy=contender.policy,
@@ -268,7 +268,7 @@ def _compressed(patience: Patience, time_scale: float) -> Patience:
     return replace(patience, horizon_seconds=horizon, cheapest_restart_seconds=cheapest)
 
 
-async def _submit(running: Running, trace: Trace, plan: Plan, program: Path) -> list[str]:
+async def _submit(running: Running, trace: Trace, plan: TrialSize, program: Path) -> list[str]:
     """Every job at its time, and those of one moment in one call: a round would begin with the first of them."""
     clock = asyncio.get_running_loop()
     began = clock.time()
@@ -286,7 +286,7 @@ async def _submit(running: Running, trace: Trace, plan: Plan, program: Path) -> 
     return ids
 
 
-async def _all_over(running: Running, ids: list[str], plan: Plan) -> list[JobView]:
+async def _all_over(running: Running, ids: list[str], plan: TrialSize) -> list[JobView]:
     engine, records = running.engine, running.engine.records
     try:
         async with asyncio.timeout(plan.limit_seconds):
@@ -300,12 +300,12 @@ async def _all_over(running: Running, ids: list[str], plan: Plan) -> list[JobVie
     return views
 
 
-def _simulations(trace: Trace, plan: Plan, contender: Contender, starts: StartCosts) -> list[list[float]]:
+def _simulations(trace: Trace, plan: TrialSize, contender: PhysicalContender, starts: StartCosts) -> list[list[float]]:
     """Completion times of every simulation, with starts about as expensive as they were live."""
     return [_simulated(trace, plan, contender, starts.times(factor)) for factor in COST_FACTORS]
 
 
-def _simulated(trace: Trace, plan: Plan, contender: Contender, starts: StartCosts) -> list[float]:
+def _simulated(trace: Trace, plan: TrialSize, contender: PhysicalContender, starts: StartCosts) -> list[float]:
     """Completion times in seconds, with starts as expensive as these."""
     policy, believed = find_policy(contender.policy), START_SECONDS * plan.time_scale
     outcome = simulate(
@@ -320,7 +320,7 @@ def _simulated(trace: Trace, plan: Plan, contender: Contender, starts: StartCost
     return [outcome.jobs[job.id].seconds for job in trace.jobs]
 
 
-def _plot(study: Study, outcome: Outcome) -> Plot:
+def _plot(study: Study, outcome: PhysicalOutcome) -> Plot:
     with styled():
         figure, (axis,) = new_figure(4.5)
         sides = zip(outcome.trial.contenders, outcome.live, outcome.simulated, strict=True)

@@ -14,14 +14,14 @@ from gavel.core.throughputs import Profile
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.disks import is_full, why_full
 from gavel.runtime.agent.environment import Seat, job_environment, obstacle
-from gavel.runtime.agent.exit_verdict import LEASE_OVER, Verdict, ended
-from gavel.runtime.agent.logs import Log
+from gavel.runtime.agent.exit_verdict import LEASE_OVER, ExitVerdict, ended
+from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.ownership import NotOursError, Owner, claim
-from gavel.runtime.agent.processes import Guarded, Program
-from gavel.runtime.agent.rendezvous import Meeting, meeting_of
-from gavel.runtime.agent.server_context import Key, Site
-from gavel.runtime.agent.task import Progress, Task
-from gavel.runtime.messages import Ending, Start, TaskStarted, TaskStatus
+from gavel.runtime.agent.processes import Guarded, ProcessSpec
+from gavel.runtime.agent.rendezvous import Rendezvous, rendezvous_of
+from gavel.runtime.agent.server_context import Key, ServerContext
+from gavel.runtime.agent.task import Task, TaskProgress
+from gavel.runtime.messages import Ending, StartAttempt, TaskStarted, TaskStatus
 
 
 class NeverStartsError(Exception):
@@ -29,11 +29,11 @@ class NeverStartsError(Exception):
 
 
 @dataclass(eq=False)
-class Attempt:
-    """From its Start to the end of its last process here."""
+class LocalAttempt:
+    """From its StartAttempt to the end of its last process here."""
 
-    start: Start
-    site: Site
+    start: StartAttempt
+    site: ServerContext
     lease_ends: float
     """By the clock of the event loop."""
     tasks: list[Task] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Attempt:
     """Whether no checkpoint is wanted."""
     broken: bool = False
     """One of its ranks has crashed here."""
-    meeting: Meeting | None = None
+    meeting: Rendezvous | None = None
     """Known when it runs."""
     _timer: asyncio.TimerHandle | None = None
     _neighbour: Profile | None = None
@@ -65,13 +65,13 @@ class Attempt:
         there = self.site.devices.total(self.start.type)
         if there < self.start.ranks:
             named = f"server {self.site.settings.name} has {there} accelerators of type {self.start.type}"
-            self._never_began(Verdict(Ending.CRASHED, f"{named}, not {self.start.ranks}"))
+            self._never_began(ExitVerdict(Ending.CRASHED, f"{named}, not {self.start.ranks}"))
             return
         self._watch_lease()
         try:
             devices = await self._devices()
             if devices is None:
-                self._never_began(Verdict(Ending.LEFT, f"{self.asked}, before it began"))
+                self._never_began(ExitVerdict(Ending.LEFT, f"{self.asked}, before it began"))
             else:
                 await self._run_on(devices)
         finally:
@@ -162,7 +162,7 @@ class Attempt:
         return None
 
     async def _run_on(self, devices: tuple[int, ...]) -> None:
-        self.meeting = meeting_of(self.start, self.site.address, self.site.ports)
+        self.meeting = rendezvous_of(self.start, self.site.address, self.site.ports)
         self.tasks = [self._task(local, device) for local, device in enumerate(devices)]
         self.site.others.neighbours_changed()
         try:
@@ -173,10 +173,12 @@ class Attempt:
 
     def _task(self, local: int, device: int) -> Task:
         progress = self._progress(local)
-        log = Log(self.site.state.log(self.start.job, self.start.attempt, progress.rank), self.site.settings.log_bytes)
+        log = LogFile(
+            self.site.state.log(self.start.job, self.start.attempt, progress.rank), self.site.settings.log_bytes
+        )
         return Task(progress, device, log, self.site.graces, self)
 
-    async def _run_task(self, task: Task, meeting: Meeting) -> None:
+    async def _run_task(self, task: Task, meeting: Rendezvous) -> None:
         socket = self.site.state.socket(next(self.site.sockets))
         try:
             extra = await self._sharing()
@@ -186,25 +188,25 @@ class Attempt:
             self.site.state.forget(task.pid)
             verdict = await self._with_disk(verdict, task)
         except (NeverStartsError, NotOursError) as error:
-            verdict = Verdict(Ending.CRASHED, str(error), hopeless=True)
+            verdict = ExitVerdict(Ending.CRASHED, str(error), hopeless=True)
         except OSError as error:
-            verdict = Verdict(Ending.CRASHED, f"it cannot be started: {error}", blameless=is_full(error))
+            verdict = ExitVerdict(Ending.CRASHED, f"it cannot be started: {error}", blameless=is_full(error))
         except Exception as error:  # noqa: BLE001 - what goes wrong with one rank must not be the end of others
-            verdict = Verdict(Ending.CRASHED, f"a bug of the agent: {error!r}")
+            verdict = ExitVerdict(Ending.CRASHED, f"a bug of the agent: {error!r}")
         finally:
             task.close()
             self.site.devices.give_back(self.key, task.device)
             self.site.others.neighbours_changed()
         self._report_ended(task, verdict)
 
-    async def _with_disk(self, verdict: Verdict, task: Task) -> Verdict:
+    async def _with_disk(self, verdict: ExitVerdict, task: Task) -> ExitVerdict:
         """Excuse a crash when the disk of its checkpoints takes no more data."""
         if verdict.ending is not Ending.CRASHED or verdict.hopeless or verdict.blameless:
             return verdict
         why = await asyncio.to_thread(why_full, self._checkpoints, task.log.tail())
         if why is None:
             return verdict
-        return Verdict(
+        return ExitVerdict(
             Ending.CRASHED, f"{verdict.reason}; its checkpoint directory {self._checkpoints}: {why}", blameless=True
         )
 
@@ -217,7 +219,7 @@ class Attempt:
             return {}
         return await asyncio.to_thread(self.site.mps.start)
 
-    def _program(self, task: Task, meeting: Meeting, socket: Path, extra: Mapping[str, str]) -> Program:
+    def _program(self, task: Task, meeting: Rendezvous, socket: Path, extra: Mapping[str, str]) -> ProcessSpec:
         settings, start = self.site.settings, self.start
         rank = task.progress.rank
         seat = Seat(rank, rank - start.first_rank, task.device, str(socket), max(0.0, self._left()))
@@ -227,9 +229,9 @@ class Attempt:
         )
         directory = start.request.working_directory or None
         grace = self.site.graces.terminate_seconds
-        return Program(list(start.request.command), environment, directory, task.log, grace)
+        return ProcessSpec(list(start.request.command), environment, directory, task.log, grace)
 
-    def _launch(self, program: Program, number: str) -> Guarded:
+    def _launch(self, program: ProcessSpec, number: str) -> Guarded:
         """Start a process; runs in a thread, since disks may be slow."""
         problem = obstacle(program.command, program.directory, program.environment)
         if problem is not None:
@@ -253,8 +255,8 @@ class Attempt:
 
     # ---- what the scheduler hears ----
 
-    def _progress(self, local: int) -> Progress:
-        return Progress(self.start.job, self.start.attempt, self.start.first_rank + local)
+    def _progress(self, local: int) -> TaskProgress:
+        return TaskProgress(self.start.job, self.start.attempt, self.start.first_rank + local)
 
     def _started(self, task: Task) -> TaskStarted:
         started = TaskStarted(job=self.start.job, attempt=self.start.attempt, rank=task.progress.rank)
@@ -268,7 +270,7 @@ class Attempt:
             gang_port=meeting.gang_port,
         )
 
-    def _never_began(self, verdict: Verdict) -> None:
+    def _never_began(self, verdict: ExitVerdict) -> None:
         for local in range(self.start.ranks):
             self.site.post.ended(ended(self._progress(local).take(), verdict), None)
 
@@ -277,7 +279,7 @@ class Attempt:
         self.site.say(f"started {self._named(task)} on {self.start.type} {task.device}")
         self.site.post.started(self._started(task))
 
-    def _report_ended(self, task: Task, verdict: Verdict) -> None:
+    def _report_ended(self, task: Task, verdict: ExitVerdict) -> None:
         self.site.say(f"ended {self._named(task)}: {verdict.reason}")
         self.site.post.ended(ended(task.progress.take(), verdict, task.log), task.log)
         if verdict.ending is Ending.CRASHED:

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gavel.runtime.agent.rendezvous import Meeting
-from gavel.runtime.messages import Start
+from gavel.runtime.agent.rendezvous import Rendezvous
+from gavel.runtime.messages import StartAttempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Seat:
 
 def job_environment(
     inherited: Mapping[str, str],
-    start: Start,
+    start: StartAttempt,
     seat: Seat,
-    meeting: Meeting,
+    meeting: Rendezvous,
     *,
     checkpoints: Path,
     real: bool,
@@ -40,7 +40,7 @@ def job_environment(
     return {**kept, "PYTHONUNBUFFERED": "1", **start.request.environment, **ours, **extra}
 
 
-def _gavel(start: Start, seat: Seat, meeting: Meeting, checkpoints: Path) -> dict[str, str]:
+def _gavel(start: StartAttempt, seat: Seat, meeting: Rendezvous, checkpoints: Path) -> dict[str, str]:
     told = {
         "GAVEL_JOB_ID": start.job,
         "GAVEL_ATTEMPT": str(start.attempt),
@@ -64,13 +64,13 @@ def _plain(number: float) -> str:
     return str(int(number)) if number.is_integer() else repr(number)
 
 
-def gang_token(start: Start, meeting: Meeting) -> str:
+def gang_token(start: StartAttempt, meeting: Rendezvous) -> str:
     """Make what all ranks of an attempt know and no process of another one: its port may be given again."""
     known = f"{start.job}\0{start.attempt}\0{meeting.address}\0{meeting.master_port}\0{meeting.gang_port}"
     return hashlib.sha256(known.encode()).hexdigest()[:32]
 
 
-def _torch(start: Start, seat: Seat, meeting: Meeting) -> dict[str, str]:
+def _torch(start: StartAttempt, seat: Seat, meeting: Rendezvous) -> dict[str, str]:
     return {
         "RANK": str(seat.rank),
         "WORLD_SIZE": str(start.workers),
