@@ -107,12 +107,12 @@ ENGINE_MUTANTS = _in(
         "            pass",
     ),
     a_question_is_not_asked_again_after_a_restart=(
-        "        if state.scheduler.unanswered is not None:\n            world.ask(state.scheduler.unanswered)",
+        "        if state.scheduler.unanswered is not None:\n            host.ask(state.scheduler.unanswered)",
         "",
         (PROMISES,),
     ),
     no_round_is_due_after_a_restart=(
-        "        if state.scheduler.wake is not None:\n            world.wake(state.scheduler.wake)",
+        "        if state.scheduler.wake is not None:\n            host.wake(state.scheduler.wake)",
         "",
         (ROUND, PROMISES),
     ),
@@ -487,7 +487,7 @@ SCHEDULER_MUTANTS = [
         accelerators_of_a_pair_are_free_when_one_leaves=(
             "            self._seat(Run(rest, run.type_index, run.workers), where)",
             "            self._seat(Run(rest, run.type_index, run.workers), where)\n"
-            "            self.floors[run.type_index].give_back(where)",
+            "            self.server_pools[run.type_index].give_back(where)",
         ),
         attempt_numbers_are_used_again=(
             "int(roster.restarts[slot] + roster.started[slot]) + 1",
@@ -499,7 +499,7 @@ SCHEDULER_MUTANTS = [
             "",
         ),
         a_stopped_run_keeps_its_accelerators=(
-            "            self.floors[run.type_index].give_back(self._clear(run))",
+            "            self.server_pools[run.type_index].give_back(self._clear(run))",
             "            self._clear(run)",
         ),
         a_job_that_pauses_is_planned=(
@@ -507,7 +507,7 @@ SCHEDULER_MUTANTS = [
             "        return active",
         ),
         a_drained_server_keeps_its_jobs=(
-            "        for name in sorted(name for floor in self.floors for name in floor.closed):\n"
+            "        for name in sorted(name for pool in self.server_pools for name in pool.closed):\n"
             "            self._remove_server(time, name, DRAINED)\n",
             "        pass\n",
             ("tests/scheduler/test_changes_during_a_solve.py", *_scenario("drain")),
@@ -518,8 +518,8 @@ SCHEDULER_MUTANTS = [
         "seating",
         MACHINE,
         a_gang_that_cannot_be_gathered_gives_its_places_away=(
-            "            floor.give_back(gathered)\n            floor.take_exactly(where)",
-            "            floor.give_back(gathered)",
+            "            pool.give_back(gathered)\n            pool.take_exactly(where)",
+            "            pool.give_back(gathered)",
             (ORDER, MACHINE),
         ),
         runs_that_stop_are_moved=(
@@ -528,7 +528,7 @@ SCHEDULER_MUTANTS = [
             (ORDER, MACHINE),
         ),
         room_is_made_without_giving_places_back=(
-            "            floor.give_back(self._where(other))\n",
+            "            pool.give_back(self._where(other))\n",
             "",
             (ORDER,),
         ),
@@ -542,16 +542,16 @@ SCHEDULER_MUTANTS = [
             "for count in range(max(self._with_free, default=0), workers - 1, -1):",
             (ORDER, MACHINE),
         ),
-        trying_changes_the_floor=("floor._free = dict(self._free)", "floor._free = self._free"),
+        trying_changes_the_pool=("pool._free = dict(self._free)", "pool._free = self._free"),
         closed_servers_take_work=(
             "            free = self._free[name]\n            self._with_free[free].pop(name)\n            self._closed.add(name)",
             "            free = self._free[name]\n            self._closed.add(name)",
             (ORDER,),
         ),
         a_claim_takes_nothing=("self._set(name, self._free[name] - workers)", "self._set(name, self._free[name])"),
-        restored_floors_are_empty=(
-            "            floor.free += count * len(names)",
-            "            floor.free += len(names)",
+        restored_pools_are_empty=(
+            "            pool.free += count * len(names)",
+            "            pool.free += len(names)",
             (ORDER,),
         ),
     ),

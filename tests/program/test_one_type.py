@@ -21,7 +21,7 @@ from gavel.program.program import Program
 from strategies import Case, cases
 
 LINEAR = [policy.name for policy in POLICIES.values() if not policy.baseline]
-SPEEDS_ONLY = [name for name in LINEAR if not POLICIES[name].thrifty]
+SPEEDS_ONLY = [name for name in LINEAR if not POLICIES[name].price_aware]
 
 
 def speed(job: Job) -> float:
@@ -62,7 +62,7 @@ def test_no_other_solver_is_asked(policy: str) -> None:
     asked = AssertionError("a solver was asked")
     with patch.object(highs, "solve", side_effect=asked), patch.object(interior, "solve", side_effect=asked):
         allocation = allocate(crowded(), policy)
-    assert allocation.busy == pytest.approx([4.0]) or POLICIES[policy].thrifty
+    assert allocation.busy == pytest.approx([4.0]) or POLICIES[policy].price_aware
 
 
 def test_equals_share_what_is_left() -> None:

@@ -137,11 +137,11 @@ def test_writing_down_changes_no_command(mechanism: Callable[[], Mechanism], sto
 def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     """Whoever adds state to the scheduler has to say here what becomes of it in a dump."""
     brought = {"table", "mechanism", "settings", "prices", "types", "_tree"}
-    own = {"roster", "floors", "placed", "run_of", "allocation", "unanswered", "accelerator_seconds"}
+    own = {"roster", "server_pools", "placed", "run_of", "allocation", "unanswered", "accelerator_seconds"}
     own |= {"_profiles", "_rates", "_problem_base", "_held", "_restarts", "_restarts_in_use"}
     between_events = {"_begun", "_ended", "_facts"}  # without meaning then
     assert vars(Scheduler(TABLE, Credits(), Settings())).keys() == brought | own | COUNTERS.keys() | between_events
-    assert vars(Credits()).keys() == {"ledger", "_prices"} | {"rules", "thrifty", "_settled"}
+    assert vars(Credits()).keys() == {"ledger", "_prices"} | {"rules", "price_aware", "_settled"}
     ledger = {"entries", "lag", "members", "class_rate", "alone", "entry_of", "run_of"}
     assert {each.name for each in fields(Ledger)} == ledger | {
         "class_of",
@@ -153,7 +153,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
         "_drift",
     }
     plain = {"_combos", "_target", "_declined", "_seconds", "_prices"}
-    assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty", "_steady", "_index"}
+    assert vars(Priorities()).keys() == plain | {"knows_speeds", "price_aware", "_steady", "_index"}
     assert vars(ServerPool()).keys() == {"_size", "_with_free", "_free", "_closed"} | {"capacity", "free"}
 
 

@@ -193,15 +193,15 @@ class Clock:
 
 def test_the_state_is_written_every_minute_and_can_be_gone_on_with(tmp_path: Path) -> None:
     experiment, file = Experiment(**LOAD), tmp_path / "state"
-    keeper = ResumeFile(file, experiment, clock=Clock(EVERY_SECONDS / 50))
-    assert keeper.found() is None
-    whole = run(experiment, attendants=[keeper])
+    resume_file = ResumeFile(file, experiment, clock=Clock(EVERY_SECONDS / 50))
+    assert resume_file.found() is None
+    whole = run(experiment, attendants=[resume_file])
     start = ResumeFile(file, experiment).found()
     assert start is not None
     assert 0 < len(start["outcome"]["jobs"]["id"]) < 12
     assert figures(run(experiment, start=start)) == figures(whole)
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
-    keeper.remove()
+    resume_file.remove()
     assert not file.exists()
 
 
@@ -215,25 +215,25 @@ def test_a_state_that_takes_long_to_write_is_written_less_often(tmp_path: Path) 
             return {}
 
     clock, simulation = Clock(10.0), Nothing()
-    keeper = ResumeFile(tmp_path / "state", Experiment(**LOAD), clock=clock)
+    resume_file = ResumeFile(tmp_path / "state", Experiment(**LOAD), clock=clock)
     for _ in range(60):
-        keeper.between(simulation)  # type: ignore[arg-type] # no figures are needed
+        resume_file.between(simulation)  # type: ignore[arg-type] # no figures are needed
     assert simulation.dumps == 3  # writing takes 10 s of each 200 s, not of each minute
 
 
 def test_whoever_asks_twice_does_not_wait_for_the_next_event(tmp_path: Path) -> None:
-    keeper = ResumeFile(tmp_path / "state", Experiment(**LOAD))
-    keeper.interrupt(signal.SIGINT, None)
+    resume_file = ResumeFile(tmp_path / "state", Experiment(**LOAD))
+    resume_file.interrupt(signal.SIGINT, None)
     with pytest.raises(KeyboardInterrupt):
-        keeper.interrupt(signal.SIGINT, None)
+        resume_file.interrupt(signal.SIGINT, None)
 
 
 def kept(file: Path, experiment: Experiment) -> Path:
     """The state of a run that was stopped at once."""
-    keeper = ResumeFile(file, experiment)
-    keeper.interrupt(signal.SIGTERM)
+    resume_file = ResumeFile(file, experiment)
+    resume_file.interrupt(signal.SIGTERM)
     with pytest.raises(StoppedError, match="interrupted after 0 of 12 jobs") as stopped:
-        run(experiment, attendants=[keeper])
+        run(experiment, attendants=[resume_file])
     assert stopped.value.signal == signal.SIGTERM
     return file
 
@@ -311,12 +311,12 @@ def test_plots_and_jobs_of_an_interrupted_run_are_those_of_one_piece(
     assert gavel(command("whole")) == 0
     between, seen = ResumeFile.between, 0
 
-    def interrupted(keeper: ResumeFile, simulation: Underway) -> None:
+    def interrupted(resume_file: ResumeFile, simulation: Underway) -> None:
         nonlocal seen
         seen += 1
         if seen in {60, 150}:
-            keeper.interrupt(signal.SIGTERM)
-        between(keeper, simulation)
+            resume_file.interrupt(signal.SIGTERM)
+        between(resume_file, simulation)
 
     monkeypatch.setattr(ResumeFile, "between", interrupted)
     assert [gavel(resume) for _ in range(3)] == [128 + signal.SIGTERM, 128 + signal.SIGTERM, 0]

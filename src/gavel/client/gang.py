@@ -36,7 +36,7 @@ class GangLeader:
     """Rank 0: decides for all."""
 
     def __init__(
-        self, store: Checkpoints | None, steps: int | None, place: JobEnvironment, tell: Callable[[str], None]
+        self, store: Checkpoints | None, steps: int | None, environment: JobEnvironment, tell: Callable[[str], None]
     ) -> None:
         """Lead; `tell` is called, from another thread, before this process is ended since another is gone."""
         self.look_at = 0.0
@@ -44,7 +44,7 @@ class GangLeader:
         self._watch: Watch | None = None
         self._store = store
         self._last = math.inf if steps is None else float(steps)
-        self._place = place
+        self._environment = environment
         self._peers: dict[int, Peer] = {}
         self._limit = 0.0
         """Everyone may run up to this step."""
@@ -60,10 +60,12 @@ class GangLeader:
         return math.inf if self._out is None else self._out[1]
 
     def begin(self, load: Load, wish: Wish) -> Position | None:
-        place = self._place
-        assert place.gang_address is not None  # noqa: S101 - who has none is not made a leader
+        environment = self._environment
+        assert environment.gang_address is not None  # noqa: S101 - who has none is not made a leader
         try:
-            for peer in gather(place.gang_address, place.gang_token, place.world_size, lambda: _stay(wish)):
+            for peer in gather(
+                environment.gang_address, environment.gang_token, environment.world_size, lambda: _stay(wish)
+            ):
                 self._peers[peer.rank] = peer
             _stay(wish)
         except AskedToLeaveError:
@@ -205,14 +207,14 @@ class GangLeader:
 class GangFollower:
     """Any other rank: goes as far as it is granted."""
 
-    def __init__(self, store: Checkpoints | None, place: JobEnvironment, tell: Callable[[str], None]) -> None:
+    def __init__(self, store: Checkpoints | None, environment: JobEnvironment, tell: Callable[[str], None]) -> None:
         """Follow; `tell` is called, from another thread, before this process is ended since rank 0 is gone."""
         self.look_at = 0.0
         self.end = math.inf
         self._tell_agent = tell
         self._watch: Watch | None = None
         self._store = store
-        self._place = place
+        self._environment = environment
         self._leader: Peer | None = None
         self._said_leave = False
 
@@ -223,9 +225,9 @@ class GangFollower:
         return self._leader
 
     def begin(self, load: Load, wish: Wish) -> Position | None:
-        place = self._place
-        assert place.gang_address is not None  # noqa: S101 - who has none is not made a follower
-        self._leader = join(place.gang_address, place.gang_token, place.rank, lambda: _stay(wish))
+        environment = self._environment
+        assert environment.gang_address is not None  # noqa: S101 - who has none is not made a follower
+        self._leader = join(environment.gang_address, environment.gang_token, environment.rank, lambda: _stay(wish))
         loaded: Position | None = None
         while True:
             try:
@@ -244,14 +246,14 @@ class GangFollower:
 
     def _try(self, load: Load, name: str) -> tuple[Position | None, str]:
         if self._store is None:
-            return None, f"rank {self._place.rank} has no load_checkpoint"
+            return None, f"rank {self._environment.rank} has no load_checkpoint"
         checkpoint = self._store.directory / name
         try:
             position = read_position(checkpoint)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            return None, f"rank {self._place.rank}: {explained(error)}"
+            return None, f"rank {self._environment.rank}: {explained(error)}"
         why = tried(load, checkpoint, position)
-        return position, f"rank {self._place.rank}: {why}" if why else ""
+        return position, f"rank {self._environment.rank}: {why}" if why else ""
 
     def meet(self, step: int, wish: Wish) -> NextAction:
         verdict = wish()
@@ -271,7 +273,7 @@ class GangFollower:
     def _told(self, step: int, message: Message) -> NextAction:
         if int(message["at"]) != step:
             sentence = (
-                f"rank {self._place.rank} is at step {step} where rank 0 is at step {message['at']}: "
+                f"rank {self._environment.rank} is at step {step} where rank 0 is at step {message['at']}: "
                 "all ranks must have as many batches"
             )
             self._say({"error": sentence})
@@ -285,10 +287,10 @@ class GangFollower:
     def save(self, position: Position, fill: Fill | None) -> None:
         message = _check(self.leader.receive())
         if "save" in message:
-            own = position.randomness[self._place.rank]
+            own = position.randomness[self._environment.rank]
             why, blameless = self._added(message["save"], fill)
             self._say(
-                {"rank": self._place.rank, "epoch_start": own.epoch_start, "now": own.now}
+                {"rank": self._environment.rank, "epoch_start": own.epoch_start, "now": own.now}
                 | {"why": why, "blameless": blameless}
             )
             message = _check(self.leader.receive())
@@ -308,7 +310,7 @@ class GangFollower:
         return "", False
 
     def _end_process(self, reason: str) -> None:
-        _end_process(self._place.rank, reason, self._tell_agent)
+        _end_process(self._environment.rank, reason, self._tell_agent)
 
     def _say(self, message: Message) -> None:
         # Rank 0 may be gone and its last words still be here: it is for receiving to find out.

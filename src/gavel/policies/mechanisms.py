@@ -40,8 +40,8 @@ def mechanism_for(
     knows_speeds = policy.knows_speeds and not agnostic
     if weighs_restarts(policy, name):
         rules = None if patience is None else Rules(patience=patience)
-        return Credits(rules, knows_speeds=knows_speeds, thrifty=policy.thrifty)
-    return Priorities(knows_speeds=knows_speeds, thrifty=policy.thrifty)
+        return Credits(rules, knows_speeds=knows_speeds, price_aware=policy.price_aware)
+    return Priorities(knows_speeds=knows_speeds, price_aware=policy.price_aware)
 
 
 def starts_mid_round(name: str) -> bool:
@@ -51,7 +51,7 @@ def starts_mid_round(name: str) -> bool:
 
 def weighs_restarts(policy: Policy, name: str) -> bool:
     """Whether the mechanism of that name for a policy decides by what restarts cost; priorities do not."""
-    return is_user_defined(name) or (name == "credits" and not policy.punctual)
+    return is_user_defined(name) or (name == "credits" and not policy.deadline_bound)
 
 
 def check_mechanism(name: str, *, resumed_by: str | None = None) -> None:

@@ -79,7 +79,7 @@ def verify(problem: Problem, answer: Answer) -> VerificationReport:
 def _check_proof(
     policy: Policy, question: Problem, answer: Answer, allocation: Allocation, report: VerificationReport
 ) -> None:
-    if policy.claim is None or not answer.stages or (policy.punctual and answer.asked.agnostic):
+    if policy.claim is None or not answer.stages or (policy.deadline_bound and answer.asked.agnostic):
         # An agnostic policy keeps other deadlines than the one that its bound is from.
         report.checked.append("not checked: the bound, for which this answer has no proof")
         return
@@ -256,7 +256,7 @@ class _Judge:
     def _duals(self, number: int, charge: Floats | None = None) -> _Duals:
         """The duals of a stage, after checking that no combo gains more than it pays; `charge` is paid as well."""
         stage, problem, program = self.answer.stages[number], self.program.problem, self.program
-        named = {name: stage.prices.get(name, np.nan) for name in program.polytope.frame.rows.names}
+        named = {name: stage.prices.get(name, np.nan) for name in program.polytope.structure.rows.names}
         prices = np.array([named[kind.name] for kind in problem.types])
         worth, time = self._of(dict(stage.worth)), self._of(dict(stage.time_worth))
         gangs, limits = self._gangs(stage)

@@ -141,7 +141,7 @@ class Program:
     def reach(self) -> Floats:
         """By class: the throughput of a member with the cluster to itself; measured pairs may beat running alone."""
         grouping = self._grouping(None)
-        return grouping.each(grouping.polytope.frame.reach)
+        return grouping.each(grouping.polytope.structure.reach)
 
     @property
     def polytope(self) -> Polytope:
@@ -241,7 +241,7 @@ class Program:
         """One stage of a certificate, by class of the problem; worths are those of one job."""
         worth, time = np.zeros((2, len(self.classes)))
         worth[self.live], time[self.live] = proof.worth / self.count, proof.time / self.count
-        names = self.polytope.frame.rows.names
+        names = self.polytope.structure.rows.names
         prices = dict(zip(names, proof.prices.tolist(), strict=True))
         return Stage(kind, value, bound, prices, worth, time, self.live[stopped])
 
@@ -292,10 +292,10 @@ class Program:
         size = float(np.abs(cost(grouping)).max()) / FILLING
         start = None
         if not grouping.polytope.shares:
-            used = grouping.polytope.frame.best.nonzero()[0]
+            used = grouping.polytope.structure.best.nonzero()[0]
             first = grouping.polytope.combos.first
             each = used[np.unique(first[used], return_index=True)[1]]
-            start = WarmStart(grouping, highs.whole_time(grouping.polytope.frame.rows, len(first) + 1, each))
+            start = WarmStart(grouping, highs.whole_time(grouping.polytope.structure.rows, len(first) + 1, each))
         floors = demand.at(demand.ceiling(self.reach))
         solved = self._solve(
             lambda grouping: cost(grouping) / size, np.zeros(len(self)), floors, gain=gain, start=start
@@ -328,7 +328,7 @@ class Program:
         fastest = int(np.argmax(demand.at(top) / self.reach))
         slope = float(demand.slope(top)[fastest])
         worth[fastest] = 1.0 / slope if slope > 0 else 1.0 / self.reach[fastest]
-        names = len(self.polytope.frame.rows.names)
+        names = len(self.polytope.structure.rows.names)
         return Proof(worth, worth * self.reach, np.zeros(names), float(worth @ self.reach))
 
     def max_level(
@@ -407,7 +407,7 @@ class Program:
             grouping = unhindered.grouping
             most = float(gain * self.count @ self.fastest)
             worth = gain * self.count
-            names = len(grouping.polytope.frame.rows.names)
+            names = len(grouping.polytope.structure.rows.names)
             proof = Proof(worth, worth * self.fastest, np.zeros(names), most)
             begin = WarmStart(grouping, grouping.polytope.start(unhindered.amounts))
             return Solution(unhindered, most, most, proof, begin, self)

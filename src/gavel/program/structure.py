@@ -1,6 +1,6 @@
 """What programs of the same profiles have in common, however many jobs there are of each: combos, rows and places.
 
-In a running cluster jobs come and go all the time, and new profiles rarely: a frame serves for many programs.
+In a running cluster jobs come and go all the time, and new profiles rarely: a structure serves for many programs.
 
 Two profiles that may share accelerators are written in one of two ways. If one of them is a single class, each class of
 the other has a column for the pair. If both are several classes, a job of either does not care with *which* job of the
@@ -24,8 +24,8 @@ from gavel.program.rows import Rows
 MOST_COMBOS = 20_000_000
 """Beyond this the columns alone take gigabytes."""
 KEPT_CLASSES = 150
-"""Larger frames are built for every program: they take much memory and are hardly ever used twice."""
-KEPT_FRAMES = 16
+"""Larger structures are built for every program: they take much memory and are hardly ever used twice."""
+KEPT_STRUCTURES = 16
 SMALL_POOL = 6
 """In a pool of one profile with more classes than this, no class is likely to need half of the time of all."""
 
@@ -99,19 +99,19 @@ class LpStructure:
 
     @classmethod
     def of(cls, problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts = frozenset()) -> LpStructure:
-        """The frame of classes of these profiles, perhaps one that was made before.
+        """The structure of classes of these profiles, perhaps one that was made before.
 
         Members of a class may share accelerators with each other where it is `repeated`: has more than one.
         """
         if len(profile) >= KEPT_CLASSES:
             return _made(problem, profile, repeated, cuts)
         key = profile.tobytes(), repeated.tobytes() if len(problem.pairs) else b"", cuts
-        frame = problem.kept.get(key)
-        if not isinstance(frame, LpStructure):
-            if len(problem.kept) >= KEPT_FRAMES:
+        structure = problem.kept.get(key)
+        if not isinstance(structure, LpStructure):
+            if len(problem.kept) >= KEPT_STRUCTURES:
                 problem.kept.clear()
-            frame = problem.kept[key] = _made(problem, profile, repeated, cuts)
-        return frame
+            structure = problem.kept[key] = _made(problem, profile, repeated, cuts)
+        return structure
 
     def unit(self, count: Floats) -> Floats:
         """By combo: the instances at once that stand for 1 in a program, as many as members or accelerators allow."""

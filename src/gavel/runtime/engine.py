@@ -67,14 +67,14 @@ class Engine:
         state: ClusterState,
         journal: Journal,
         clock: Clock,
-        keeper: StateKeeper,
+        state_keeper: StateKeeper,
         *,
         facts_between_states: int = 10_000,
     ) -> None:
         self.state = state
         self.journal = journal
         self.clock = clock
-        self.keeper = keeper
+        self.state_keeper = state_keeper
         self.records: dict[str, LiveJobRecord] = dict(state.jobs.records)
         """Jobs as the journal has them: what readers and agents are told."""
         self.listeners: set[Callable[[set[str]], None]] = set()
@@ -84,7 +84,7 @@ class Engine:
         self.alarms: dict[str, str] = {}
         """What is wrong at the moment, by what it is about."""
         self._queue: list[_Posted] = []
-        self._world: EngineHost | None = None
+        self._host: EngineHost | None = None
         self._executor: Executor | None = None
         self._since_state = 0
         self._facts_between_states = facts_between_states
@@ -99,27 +99,27 @@ class Engine:
         return self._executor
 
     @property
-    def world(self) -> EngineHost:
-        assert self._world is not None, "an engine works once it has begun"  # noqa: S101
-        return self._world
+    def host(self) -> EngineHost:
+        assert self._host is not None, "an engine works once it has begun"  # noqa: S101
+        return self._host
 
-    def begin(self, world: EngineHost, executor: Executor) -> None:
+    def begin(self, host: EngineHost, executor: Executor) -> None:
         """Continue where the journal ends: agents are expected back, an unanswered question is asked again."""
-        self._world, self._executor = world, executor
+        self._host, self._executor = host, executor
         state = self.state
         executor.begin(list(state.agents), list(state.attempts), state.agents.fences, state.renewed_until)
         if state.scheduler.unanswered is not None:
-            world.ask(state.scheduler.unanswered)
+            host.ask(state.scheduler.unanswered)
         if state.scheduler.wake is not None:
-            world.wake(state.scheduler.wake)
+            host.wake(state.scheduler.wake)
         if self._queue:
-            world.hurry()
+            host.hurry()
 
     def post(self, event: Event, done: Done | None = None) -> None:
         """Have an event taken in; `done` is called once its facts are written and in effect, or it was refused."""
         self._queue.append(_Posted(event, done))
-        if self._world is not None:
-            self._world.hurry()
+        if self._host is not None:
+            self._host.hurry()
 
     # ---- one batch ----
 
@@ -182,9 +182,9 @@ class Engine:
     def _command(self, command: Command) -> None:
         match command:
             case Solve():
-                self.world.ask(command)
+                self.host.ask(command)
             case WakeAt():
-                self.world.wake(command.time)
+                self.host.wake(command.time)
             case Renew():
                 self.executor.renew(command.until)
             case Launch():
@@ -235,8 +235,8 @@ class Engine:
 
     def keep_state(self) -> None:
         """Write the whole state down, and hand finished jobs over to the journal's own table."""
-        kept = self.keeper.catch_up(self.journal.last)
-        self.keeper.write(kept)
+        kept = self.state_keeper.catch_up(self.journal.last)
+        self.state_keeper.write(kept)
         self.kept(kept)
 
     def kept(self, kept: Kept) -> None:

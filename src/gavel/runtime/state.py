@@ -234,7 +234,7 @@ class ClusterState:
             self._schedule(core.ServerLost(time, server.name, cause))
 
     def _has(self, server: str) -> bool:
-        return any(server in floor for floor in self.scheduler.floors)
+        return any(server in pool for pool in self.scheduler.server_pools)
 
     def _gone(self, event: AgentGone) -> None:
         record = self.agents.get(event.agent)

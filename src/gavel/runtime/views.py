@@ -112,8 +112,8 @@ def reason_of(engine: Engine, record: LiveJobRecord) -> str:
 
 def _largest(scheduler: Scheduler, allowed: set[str]) -> int:
     """The accelerators of the largest type that a job may use."""
-    kinds = zip(scheduler.types, scheduler.floors, strict=True)
-    return max((floor.capacity for kind, floor in kinds if not allowed or kind in allowed), default=0)
+    kinds = zip(scheduler.types, scheduler.server_pools, strict=True)
+    return max((pool.capacity for kind, pool in kinds if not allowed or kind in allowed), default=0)
 
 
 def job_detail(engine: Engine, record: LiveJobRecord) -> JobDetail:

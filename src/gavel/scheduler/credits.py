@@ -39,9 +39,9 @@ class _CreditsState:
 class Credits:
     """Plans rounds by credit; see the module."""
 
-    def __init__(self, rules: Rules | None = None, *, knows_speeds: bool = True, thrifty: bool = False) -> None:
+    def __init__(self, rules: Rules | None = None, *, knows_speeds: bool = True, price_aware: bool = False) -> None:
         self.rules = replace(rules or Rules(), knows_speeds=knows_speeds)
-        self.thrifty = thrifty
+        self.price_aware = price_aware
         """Whether idle accelerators are offered only where a step costs least."""
         self.ledger = Ledger()
         self._prices: Floats | None = None
@@ -49,7 +49,7 @@ class Credits:
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         self._settled = None
-        self._prices = prices(allocation.problem) if self.thrifty else None
+        self._prices = prices(allocation.problem) if self.price_aware else None
         self.ledger.adopt(allocation, slots)
 
     def decide(self, given: RoundInput) -> Plan:

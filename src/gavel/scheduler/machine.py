@@ -132,7 +132,7 @@ class Scheduler:
         self.prices = LIST_PRICES | dict(prices or {})
         self.types: tuple[str, ...] = table.types
         self.roster = Roster(len(self.types))
-        self.floors = [ServerPool() for _ in self.types]
+        self.server_pools = [ServerPool() for _ in self.types]
         self.placed: dict[Run, Where] = {}
         """What runs, and where: no accelerator twice, no job twice."""
         self.run_of: dict[int, Run] = {}
@@ -186,8 +186,8 @@ class Scheduler:
 
     def servers(self) -> Iterable[Server]:
         """Every server that is counted on."""
-        for kind, floor in zip(self.types, self.floors, strict=True):
-            for name, size, _ in floor.servers():
+        for kind, pool in zip(self.types, self.server_pools, strict=True):
+            for name, size, _ in pool.servers():
                 yield Server(name, kind, size)
 
     @property
@@ -266,7 +266,7 @@ class Scheduler:
             case ServerLeaving():
                 self._leaving(event.time, event.server)
             case ServerStays():
-                if any(event.server in floor.closed for floor in self.floors):
+                if any(event.server in pool.closed for pool in self.server_pools):
                     self._note(ServerReopened(event.time, event.server))
                     self._look_for_work(event.time)
 
@@ -486,17 +486,17 @@ class Scheduler:
         if rest:
             self._seat(Run(rest, run.type_index, run.workers), where)
         else:
-            self.floors[run.type_index].give_back(where)
+            self.server_pools[run.type_index].give_back(where)
 
     def _joined(self, time: float, server: Server) -> None:
-        if any(server.name in floor for floor in self.floors):
+        if any(server.name in pool for pool in self.server_pools):
             raise InputError(f"server {server.name!r} is here already")
         self._note(ServerAdded(time, server))
         self._look_for_work(time)
 
     def _added(self, fact: ServerAdded) -> None:
         self._admit(fact.server.type)
-        self.floors[self.types.index(fact.server.type)].join(fact.server)
+        self.server_pools[self.types.index(fact.server.type)].join(fact.server)
         self._problem_base = None
         self._changed = True
 
@@ -505,7 +505,7 @@ class Scheduler:
         self.table.admit(kind)
         while len(self.types) < len(self.table.types):
             self.types = self.table.types[: len(self.types) + 1]
-            self.floors.append(ServerPool())
+            self.server_pools.append(ServerPool())
             self.accelerator_seconds = np.append(self.accelerator_seconds, 0.0)
             self.roster.add_type()
             self._look_up_rates()
@@ -523,7 +523,7 @@ class Scheduler:
 
     def _remove_closed(self, time: float) -> None:
         """A round begins without the servers that are drained, also those drained while the policy was asked."""
-        for name in sorted(name for floor in self.floors for name in floor.closed):
+        for name in sorted(name for pool in self.server_pools for name in pool.closed):
             self._remove_server(time, name, DRAINED)
 
     def _removed(self, fact: ServerRemoved) -> None:
@@ -532,18 +532,18 @@ class Scheduler:
             self._vacate(fact.time, job)
         kind = self._kind_of_server(fact.server)
         assert kind is not None  # noqa: S101 - it was there when this was decided
-        self.floors[kind].lose(fact.server)
+        self.server_pools[kind].lose(fact.server)
         self._problem_base = None
         self._changed = True
 
     def _kind_of_server(self, name: str) -> int | None:
         """The index of a server's type; None if there is no such server."""
-        return next((kind for kind, floor in enumerate(self.floors) if name in floor), None)
+        return next((kind for kind, pool in enumerate(self.server_pools) if name in pool), None)
 
     def _leaving(self, time: float, name: str) -> None:
         """Have a server empty by the end of the round; at once if nothing runs there."""
         kind = self._kind_of_server(name)
-        if kind is None or name in self.floors[kind].closed:
+        if kind is None or name in self.server_pools[kind].closed:
             return
         if any(run.type_index == kind and name in where for run, where in self.placed.items()):
             self._note(ServerClosed(time, name))
@@ -554,12 +554,12 @@ class Scheduler:
     def _closed(self, fact: ServerClosed) -> None:
         kind = self._kind_of_server(fact.server)
         assert kind is not None  # noqa: S101 - it was there when this was decided
-        self.floors[kind].close(fact.server)
+        self.server_pools[kind].close(fact.server)
 
     def _reopened(self, fact: ServerReopened) -> None:
         kind = self._kind_of_server(fact.server)
         assert kind is not None  # noqa: S101 - it was there when this was decided
-        self.floors[kind].reopen(fact.server)
+        self.server_pools[kind].reopen(fact.server)
 
     def _look_for_work(self, time: float, newcomer: int | None = None) -> bool:
         """Plan at once where nothing runs, or where idle accelerators could be used, after a job came or room was made.
@@ -567,7 +567,7 @@ class Scheduler:
         All that happens at one moment is looked at together, when the world wakes the scheduler at that time. Returns
         whether it will.
         """
-        if not len(self.roster) or self._awaiting is not None or not any(floor.capacity for floor in self.floors):
+        if not len(self.roster) or self._awaiting is not None or not any(pool.capacity for pool in self.server_pools):
             return False  # an answer, a job or a server will wake us
         if self._round_ends is not None and self._round_ends <= time:
             return False
@@ -604,9 +604,9 @@ class Scheduler:
         """
         roster = self.roster
         who = slice(None) if newcomer is None else slice(newcomer, newcomer + 1)
-        for kind, floor in enumerate(self.floors):
-            if floor.free:
-                wanted = (roster.rates[who, kind] > roster.rate_here[who]) & (roster.workers[who] <= floor.free)
+        for kind, pool in enumerate(self.server_pools):
+            if pool.free:
+                wanted = (roster.rates[who, kind] > roster.rate_here[who]) & (roster.workers[who] <= pool.free)
                 if newcomer is None and self._held:
                     wanted[list(self._held)] = False
                 if wanted.any():
@@ -659,7 +659,7 @@ class Scheduler:
     def _sleep(self, time: float) -> None:
         """Nothing can run: only a change can help, or the end of a pause. One that the policy has not seen is tried."""
         ends = list(self._held.values())
-        if self._changed and len(self.roster) > len(self._held) and any(floor.capacity for floor in self.floors):
+        if self._changed and len(self.roster) > len(self._held) and any(pool.capacity for pool in self.server_pools):
             ends.append(time + self.settings.round_seconds)
         self._note(Slept(time, min(ends, default=None)))
 
@@ -725,7 +725,7 @@ class Scheduler:
     def _with_places(self, planned: RoundPlanned, plan: Plan) -> RoundPlanned:
         """Give every run its accelerators; when a round begins, scattered gangs are gathered where possible."""
         gather = not planned.mid_round
-        seating = Seating(self.floors, self.placed, self._cares)
+        seating = Seating(self.server_pools, self.placed, self._cares)
         for run in plan.stopped:
             seating.stop(run)
         scattered = self._scattered or any(run.workers > 1 for run in plan.started)
@@ -749,7 +749,7 @@ class Scheduler:
     def _started(self, run: Run, where: Where, cause: Cause) -> Started:
         roster = self.roster
         attempts = tuple(int(roster.restarts[slot] + roster.started[slot]) + 1 for slot in run.members)
-        close = self.floors[run.type_index].is_consolidated(where)
+        close = self.server_pools[run.type_index].is_consolidated(where)
         return Started(self._names(run), attempts, self.types[run.type_index], where, close, cause)
 
     def _why_stopped(self, run: Run, plan: Plan) -> Cause:
@@ -776,7 +776,7 @@ class Scheduler:
         self._round_ends, self._accounted_until, self.wake = fact.until, fact.time, fact.wake
         for stopped in fact.stopped:
             run = self.run_of[self.roster.slot_of[stopped.jobs[0]]]
-            self.floors[run.type_index].give_back(self._clear(run))
+            self.server_pools[run.type_index].give_back(self._clear(run))
         if fact.moved:
             self._move(fact)
         for started in fact.started:
@@ -786,9 +786,9 @@ class Scheduler:
         """Runs that move within a type stay the same runs; all leave before any sits down."""
         runs = [self.run_of[self.roster.slot_of[moved.jobs[0]]] for moved in fact.moved]
         for run in runs:
-            self.floors[run.type_index].give_back(self.placed[run])
+            self.server_pools[run.type_index].give_back(self.placed[run])
         for run, moved in zip(runs, fact.moved, strict=True):
-            self.placed[run] = self.floors[run.type_index].take_exactly(moved.accelerators)
+            self.placed[run] = self.server_pools[run.type_index].take_exactly(moved.accelerators)
             self._launched(moved, fact.time)
 
     def _start(self, started: Started, time: float) -> None:
@@ -796,7 +796,7 @@ class Scheduler:
         members = tuple([slot_of[job] for job in started.jobs])
         kind = self.types.index(started.type)
         run = Run(members, kind, int(self.roster.workers[members[0]]))
-        self._seat(run, self.floors[kind].take_exactly(started.accelerators))
+        self._seat(run, self.server_pools[kind].take_exactly(started.accelerators))
         self._launched(started, time)
 
     def _launched(self, started: Started, time: float) -> None:
@@ -845,8 +845,8 @@ class Scheduler:
         return RoundInput(
             number=self._plans + 1,
             time=time,
-            capacity=[floor.capacity for floor in self.floors],
-            free=[floor.free for floor in self.floors],
+            capacity=[pool.capacity for pool in self.server_pools],
+            free=[pool.free for pool in self.server_pools],
             running=self.placed.keys(),
             waiting=ready[roster.running_on.take(ready) == 0],
             workers=roster.workers,
@@ -890,7 +890,7 @@ class Scheduler:
             self._tell_mechanism(elapsed)
         if elapsed > 0 and self.placed:
             self.roster.receive(elapsed)
-            self.accelerator_seconds += [elapsed * floor.busy for floor in self.floors]
+            self.accelerator_seconds += [elapsed * pool.busy for pool in self.server_pools]
         self._accounted_until = max(time, self._accounted_until)
 
     def _tell_mechanism(self, seconds: float) -> None:
@@ -905,8 +905,8 @@ class Scheduler:
         """The problem of the current types and profiles, without jobs; made anew only when those change."""
         if self._problem_base is None:
             types = [
-                AcceleratorType(name, floor.capacity, self.prices.get(name), floor.sizes())
-                for name, floor in zip(self.types, self.floors, strict=True)
+                AcceleratorType(name, pool.capacity, self.prices.get(name), pool.sizes())
+                for name, pool in zip(self.types, self.server_pools, strict=True)
             ]
             nobody = ProblemJobs((), *(np.empty(0) for _ in range(8)))  # type: ignore[arg-type]
             profiles = [(template, workers) for template, workers, _ in self._profiles]
@@ -1010,7 +1010,7 @@ def check_invariants(scheduler: Scheduler) -> None:
     assert scheduler.run_of == {slot: run for run in scheduler.placed for slot in run.members}, "slots and runs differ"  # noqa: S101
     kinds = {slot: run.type_index + 1 for slot, run in scheduler.run_of.items()}
     running_on = scheduler.roster.running_on
-    assert {slot: running_on[slot] for slot in running_on.nonzero()[0].tolist()} == kinds, "roster and floors differ"  # noqa: S101
-    for floor in scheduler.floors:
-        for name, size in floor._size.items():  # noqa: SLF001 - one package
-            assert floor._free[name] == size - used.get(name, 0) >= 0, f"server {name} does not add up"  # noqa: S101, SLF001
+    assert {slot: running_on[slot] for slot in running_on.nonzero()[0].tolist()} == kinds, "roster and pools differ"  # noqa: S101
+    for pool in scheduler.server_pools:
+        for name, size in pool._size.items():  # noqa: SLF001 - one package
+            assert pool._free[name] == size - used.get(name, 0) >= 0, f"server {name} does not add up"  # noqa: S101, SLF001

@@ -18,7 +18,7 @@ MOST_TRIED = 16
 
 @dataclass(frozen=True, slots=True)
 class ServerPoolState:
-    """A floor as it is written down. Orders are part of it: of servers that would do, the first is taken."""
+    """A server pool as it is written down. Orders are part of it: of servers that would do, the first is taken."""
 
     sizes: Mapping[str, int]
     with_free: tuple[tuple[int, tuple[str, ...]], ...]
@@ -61,30 +61,30 @@ class ServerPool:
         return ServerPoolState(dict(self._size), groups, closed)
 
     def copy(self) -> ServerPool:
-        """The same floor, to try things on."""
-        floor = ServerPool()
-        floor._size = self._size  # only `join` and `lose` change it
-        floor._free = dict(self._free)
-        floor._with_free = {count: dict(names) for count, names in self._with_free.items()}
-        floor._closed = set(self._closed)
-        floor.capacity, floor.free = self.capacity, self.free
-        return floor
+        """The same pool, to try things on."""
+        pool = ServerPool()
+        pool._size = self._size  # only `join` and `lose` change it
+        pool._free = dict(self._free)
+        pool._with_free = {count: dict(names) for count, names in self._with_free.items()}
+        pool._closed = set(self._closed)
+        pool.capacity, pool.free = self.capacity, self.free
+        return pool
 
     @classmethod
     def restored(cls, state: ServerPoolState) -> ServerPool:
-        """The floor that was written down."""
-        floor = cls()
-        floor._size = dict(state.sizes)
-        floor.capacity = sum(state.sizes.values())
+        """The pool that was written down."""
+        pool = cls()
+        pool._size = dict(state.sizes)
+        pool.capacity = sum(state.sizes.values())
         for count, names in state.with_free:
-            floor._free |= dict.fromkeys(names, count)
-            floor._with_free[count] = dict.fromkeys(names)
-            floor.free += count * len(names)
+            pool._free |= dict.fromkeys(names, count)
+            pool._with_free[count] = dict.fromkeys(names)
+            pool.free += count * len(names)
         for name, free in state.closed:
-            floor._free[name] = free
-            floor._closed.add(name)
-            floor.capacity -= free
-        return floor
+            pool._free[name] = free
+            pool._closed.add(name)
+            pool.capacity -= free
+        return pool
 
     def join(self, server: Server) -> None:
         self._size[server.name] = server.accelerators

@@ -49,15 +49,15 @@ class Priorities:
     drawn anew each round.
     """
 
-    def __init__(self, *, knows_speeds: bool = True, thrifty: bool = False) -> None:
+    def __init__(self, *, knows_speeds: bool = True, price_aware: bool = False) -> None:
         self.knows_speeds = knows_speeds
-        self.thrifty = thrifty
+        self.price_aware = price_aware
         self._combos: list[Members] = []
         self._target: Floats = np.empty((0, 0))
         self._declined: set[int] = set()
         """Jobs that the policy gives nothing, though it knows of them: idle accelerators are not for them either.
 
-        A policy that is thrifty leaves all but the cheapest idle, so that there whoever loses nothing by it may run.
+        A price-aware policy leaves all but the cheapest idle, so that there whoever loses nothing by it may run.
         """
         self._prices: Floats | None = None
         self._seconds: Floats = np.empty((0, 0))
@@ -69,8 +69,8 @@ class Priorities:
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         self._combos, self._target = shares_by_type(allocation, slots)
-        self._prices = prices(allocation.problem) if self.thrifty else None
-        known = () if self.thrifty else slots.tolist()
+        self._prices = prices(allocation.problem) if self.price_aware else None
+        known = () if self.price_aware else slots.tolist()
         self._declined = {slot for slot in known if slot >= 0}.difference(*self._combos)
         self._seconds = np.zeros(self._target.shape)
         self._steady = self._index = None

@@ -161,7 +161,7 @@ def _places(scheduler: Scheduler) -> dict[int, JobPlace]:
     """Where everyone who runs does so, by slot."""
     places: dict[int, JobPlace] = {}
     for run, where in scheduler.placed.items():
-        together = scheduler.floors[run.type_index].is_consolidated(where)
+        together = scheduler.server_pools[run.type_index].is_consolidated(where)
         names = [scheduler.roster.ids[slot] for slot in run.members]
         others = names[::-1] if len(names) == 2 else [None]
         for slot, other in zip(run.members, others, strict=True):
@@ -237,8 +237,8 @@ def server_views(scheduler: Scheduler) -> list[ServerSnapshot]:
             jobs.setdefault(name, []).extend(scheduler.roster.ids[slot] or "" for slot in run.members)
     return [
         ServerSnapshot(name, kind, size, free, tuple(jobs.get(name, ())))
-        for kind, floor in zip(scheduler.types, scheduler.floors, strict=True)
-        for name, size, free in floor.servers()
+        for kind, pool in zip(scheduler.types, scheduler.server_pools, strict=True)
+        for name, size, free in pool.servers()
     ]
 
 
@@ -250,9 +250,9 @@ def type_views(scheduler: Scheduler, time: float) -> list[TypeSnapshot]:
     given = scheduler.accelerator_seconds + busy * _unaccounted(scheduler, time)
     prices = scheduler.allocation.certificate.prices if scheduler.allocation else {}
     return [
-        TypeSnapshot(name, floor.capacity, int(used), seconds, prices.get(name))
-        for name, floor, used, seconds in zip(
-            scheduler.types, scheduler.floors, busy.tolist(), given.tolist(), strict=True
+        TypeSnapshot(name, pool.capacity, int(used), seconds, prices.get(name))
+        for name, pool, used, seconds in zip(
+            scheduler.types, scheduler.server_pools, busy.tolist(), given.tolist(), strict=True
         )
     ]
 

@@ -86,7 +86,7 @@ def dump(scheduler: Scheduler) -> dict[str, Any]:
             tuple(scheduler._held.items()),
             {name: getattr(scheduler, name) for name in COUNTERS},
             scheduler.roster.dump(),
-            tuple(floor.dump() for floor in scheduler.floors),
+            tuple(pool.dump() for pool in scheduler.server_pools),
             tuple(numbers.all()),
             placed,
             mechanism,
@@ -113,9 +113,9 @@ def restore(
     opened = dict.fromkeys(state.entities, Entity()) if settings.open_entities else {}
     scheduler = Scheduler(table, mechanism, settings, entities=opened | dict(entities or {}), prices=prices)
     scheduler.roster = Roster.restored(state.roster, len(table.types))
-    scheduler.floors = [ServerPool.restored(floor) for floor in state.floors]
+    scheduler.server_pools = [ServerPool.restored(pool) for pool in state.floors]
     scheduler._profiles = {profile: number for number, profile in enumerate(state.profiles)}
-    scheduler._rates, scheduler._problem_base = list(state.rates), _with_servers(state.base, scheduler.floors)
+    scheduler._rates, scheduler._problem_base = list(state.rates), _with_servers(state.base, scheduler.server_pools)
     scheduler._held = dict(state.held)
     scheduler._restarts, scheduler._restarts_in_use = dict(state.restarts), dict(state.restarts_in_use)
     here = scheduler.roster.active
@@ -166,12 +166,12 @@ def _read(document: Any, table: Throughputs, settings: Settings) -> _SchedulerSt
     return state
 
 
-def _with_servers(base: Problem | None, floors: list[ServerPool]) -> Problem | None:
+def _with_servers(base: Problem | None, server_pools: list[ServerPool]) -> Problem | None:
     """The problem with the sizes of the servers, which states of earlier versions lack."""
     if base is None or all(kind.servers or not kind.count for kind in base.types):
         return base
-    kinds = zip(base.types, floors, strict=True)
-    return replace(base, types=tuple(replace(kind, servers=floor.sizes()) for kind, floor in kinds))
+    kinds = zip(base.types, server_pools, strict=True)
+    return replace(base, types=tuple(replace(kind, servers=pool.sizes()) for kind, pool in kinds))
 
 
 def _renumbered(numbers: Ints, before: tuple[str, ...], now: list[str]) -> Ints:

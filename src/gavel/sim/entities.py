@@ -24,12 +24,12 @@ class WorkloadEntities:
     names: tuple[str, ...] = ()
     """Who takes turns in owning generated jobs."""
 
-    def entities(self, trace: Trace) -> dict[str, Entity]:
+    def named_by(self, trace: Trace) -> dict[str, Entity]:
         """Everybody that the trace's jobs belong to; who is not described has weight 1 and shares fairly."""
         described: Mapping[str, Entity] = self.declared.described if self.declared else {}
         return {job.entity: Entity() for job in trace.jobs if job.entity} | dict(described)
 
-    def own(self, trace: Trace) -> Trace:
+    def resolved(self, trace: Trace) -> Trace:
         """The trace with every entity by its full path; one that the file does not describe is refused."""
         known = self.declared or Entities({}, {})
         path_of = {name: known.path_of(name, f"{self._where}job {job!r}") for name, job in _first_jobs(trace).items()}

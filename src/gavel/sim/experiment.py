@@ -164,13 +164,13 @@ def prepare(experiment: Experiment, *, table: ThroughputTable | None = None, tra
     check_settings(experiment, has_trace=experiment.trace is not None or trace is not None)
     table = table or find_table(experiment.throughputs)
     cluster, unlike = find_cluster(experiment.cluster, per_server=experiment.per_server, types=table.types)
-    teams = read_entities(experiment.entities)
-    trace = teams.own(trace or _workload(experiment, table, teams))
+    entities = read_entities(experiment.entities)
+    trace = entities.resolved(trace or _workload(experiment, table, entities))
     table = table.scaled((job.template, job.workers) for job in trace.jobs)
     check_fits(trace, experiment.window, cluster, table)
     failures = tuple(_failures(experiment, trace, cluster))
     prices = _prices(experiment, cluster)
-    scene = Scene(cluster, table, trace, teams.entities(trace), failures, prices, notes=unlike)
+    scene = Scene(cluster, table, trace, entities.named_by(trace), failures, prices, notes=unlike)
     check_policy(experiment, scene)
     return scene if experiment.throughputs_known == 1.0 else _half_known(experiment, scene)
 
@@ -424,7 +424,7 @@ def mechanism_of(experiment: Experiment) -> Mechanism:
     return mechanism_for(find_policy(experiment.policy), experiment.mechanism, agnostic=experiment.agnostic)
 
 
-def _workload(experiment: Experiment, table: ThroughputTable, teams: WorkloadEntities) -> Trace:
+def _workload(experiment: Experiment, table: ThroughputTable, entities: WorkloadEntities) -> Trace:
     if experiment.trace is not None:
         return read_trace(
             Path(experiment.trace),
@@ -441,7 +441,7 @@ def _workload(experiment: Experiment, table: ThroughputTable, teams: WorkloadEnt
         seed=experiment.seed,
         high_priority_share=experiment.high_priority,
         slo_factors=experiment.slo,
-        entities=teams.names,
+        entities=entities.names,
         templates=experiment.templates or None,
         durations=experiment.durations or None,
         reference_type=experiment.reference,

@@ -33,7 +33,7 @@ class LocalAttempt:
     """From its StartAttempt to the end of its last process here."""
 
     start: StartAttempt
-    site: ServerContext
+    context: ServerContext
     lease_ends: float
     """By the clock of the event loop."""
     tasks: list[Task] = field(default_factory=list)
@@ -43,7 +43,7 @@ class LocalAttempt:
     """Whether no checkpoint is wanted."""
     broken: bool = False
     """One of its ranks has crashed here."""
-    meeting: Rendezvous | None = None
+    rendezvous: Rendezvous | None = None
     """Known when it runs."""
     _timer: asyncio.TimerHandle | None = None
     _neighbour: Profile | None = None
@@ -62,9 +62,9 @@ class LocalAttempt:
 
     async def run(self) -> None:
         """Wait for devices, run every rank, report every end."""
-        there = self.site.devices.total(self.start.type)
+        there = self.context.devices.total(self.start.type)
         if there < self.start.ranks:
-            named = f"server {self.site.settings.name} has {there} accelerators of type {self.start.type}"
+            named = f"server {self.context.settings.name} has {there} accelerators of type {self.start.type}"
             self._never_began(ExitVerdict(Ending.CRASHED, f"{named}, not {self.start.ranks}"))
             return
         self._watch_lease()
@@ -75,7 +75,7 @@ class LocalAttempt:
             else:
                 await self._run_on(devices)
         finally:
-            self.site.devices.leaving.discard(self.key)
+            self.context.devices.leaving.discard(self.key)
             if self._timer is not None:
                 self._timer.cancel()
 
@@ -85,11 +85,11 @@ class LocalAttempt:
         """Ask all of its ranks to leave; nobody may move in with it from now on."""
         if self.asked is None:
             self.asked = reason
-            self.site.devices.leaving.add(self.key)
+            self.context.devices.leaving.add(self.key)
         self.at_once = self.at_once or at_once
         for task in self.tasks:
             task.leave(self.asked, at_once=self.at_once)
-        self.site.changed.ring()
+        self.context.changed.ring()
 
     def extend(self, ends: float) -> None:
         """Let it go on until then; a lease is never made shorter, and nobody who leaves comes back."""
@@ -102,7 +102,7 @@ class LocalAttempt:
 
     def set_neighbour(self, neighbour: Profile | None) -> None:
         """Tell its processes how fast their emulated accelerators are beside this one."""
-        emulation, start = self.site.settings.emulation, self.start
+        emulation, start = self.context.settings.emulation, self.start
         if emulation is None or (self._pace is not None and neighbour == self._neighbour):
             return
         self._neighbour = neighbour
@@ -129,11 +129,11 @@ class LocalAttempt:
 
     def wants_more(self) -> None:
         """Let the scheduler hear at once of a process whose lease is nearly over."""
-        self.site.post.hurry()
+        self.context.post.hurry()
 
     def makes_steps(self) -> None:
         """Let the scheduler hear at once of the first steps: the time until it hears counts as part of the start."""
-        self.site.post.hurry()
+        self.context.post.hurry()
 
     # ---- how it goes ----
 
@@ -152,40 +152,40 @@ class LocalAttempt:
 
     async def _devices(self) -> tuple[int, ...] | None:
         """Wait for devices; None if it was asked to leave before it had them."""
-        start, devices = self.start, self.site.devices
+        start, devices = self.start, self.context.devices
         while self.asked is None:
-            if not self.site.others.earlier(self.key):
+            if not self.context.others.earlier(self.key):
                 taken = devices.take(self.key, start.type, start.ranks, start.beside)
                 if taken is not None:
                     return taken
-            await self.site.changed.heard()
+            await self.context.changed.heard()
         return None
 
     async def _run_on(self, devices: tuple[int, ...]) -> None:
-        self.meeting = rendezvous_of(self.start, self.site.address, self.site.ports)
+        self.rendezvous = rendezvous_of(self.start, self.context.address, self.context.ports)
         self.tasks = [self._task(local, device) for local, device in enumerate(devices)]
-        self.site.others.neighbours_changed()
+        self.context.others.neighbours_changed()
         try:
-            await asyncio.gather(*(self._run_task(task, self.meeting) for task in self.tasks))
+            await asyncio.gather(*(self._run_task(task, self.rendezvous) for task in self.tasks))
         finally:
             if self.start.first_rank == 0:
-                self.site.ports -= {self.meeting.master_port, self.meeting.gang_port}
+                self.context.ports -= {self.rendezvous.master_port, self.rendezvous.gang_port}
 
     def _task(self, local: int, device: int) -> Task:
         progress = self._progress(local)
         log = LogFile(
-            self.site.state.log(self.start.job, self.start.attempt, progress.rank), self.site.settings.log_bytes
+            self.context.state.log(self.start.job, self.start.attempt, progress.rank), self.context.settings.log_bytes
         )
-        return Task(progress, device, log, self.site.graces, self)
+        return Task(progress, device, log, self.context.graces, self)
 
-    async def _run_task(self, task: Task, meeting: Rendezvous) -> None:
-        socket = self.site.state.socket(next(self.site.sockets))
+    async def _run_task(self, task: Task, rendezvous: Rendezvous) -> None:
+        socket = self.context.state.socket(next(self.context.sockets))
         try:
             extra = await self._sharing()
             task.listen(socket)
-            program = self._program(task, meeting, socket, extra)
+            program = self._program(task, rendezvous, socket, extra)
             verdict = await task.run(lambda: self._launch(program, socket.name), lambda: self._report_started(task))
-            self.site.state.forget(task.pid)
+            self.context.state.forget(task.pid)
             verdict = await self._with_disk(verdict, task)
         except (NeverStartsError, NotOursError) as error:
             verdict = ExitVerdict(Ending.CRASHED, str(error), hopeless=True)
@@ -195,8 +195,8 @@ class LocalAttempt:
             verdict = ExitVerdict(Ending.CRASHED, f"a bug of the agent: {error!r}")
         finally:
             task.close()
-            self.site.devices.give_back(self.key, task.device)
-            self.site.others.neighbours_changed()
+            self.context.devices.give_back(self.key, task.device)
+            self.context.others.neighbours_changed()
         self._report_ended(task, verdict)
 
     async def _with_disk(self, verdict: ExitVerdict, task: Task) -> ExitVerdict:
@@ -212,23 +212,23 @@ class LocalAttempt:
 
     @property
     def _checkpoints(self) -> Path:
-        return self.site.settings.checkpoints / quote(self.start.job, safe="")
+        return self.context.settings.checkpoints / quote(self.start.job, safe="")
 
     async def _sharing(self) -> Mapping[str, str]:
-        if self.site.mps is None or not self.start.beside:
+        if self.context.mps is None or not self.start.beside:
             return {}
-        return await asyncio.to_thread(self.site.mps.start)
+        return await asyncio.to_thread(self.context.mps.start)
 
-    def _program(self, task: Task, meeting: Rendezvous, socket: Path, extra: Mapping[str, str]) -> ProcessSpec:
-        settings, start = self.site.settings, self.start
+    def _program(self, task: Task, rendezvous: Rendezvous, socket: Path, extra: Mapping[str, str]) -> ProcessSpec:
+        settings, start = self.context.settings, self.start
         rank = task.progress.rank
         seat = Seat(rank, rank - start.first_rank, task.device, str(socket), max(0.0, self._left()))
         real = settings.emulation is None
         environment = job_environment(
-            settings.environment, start, seat, meeting, checkpoints=self._checkpoints, real=real, extra=extra
+            settings.environment, start, seat, rendezvous, checkpoints=self._checkpoints, real=real, extra=extra
         )
         directory = start.request.working_directory or None
-        grace = self.site.graces.terminate_seconds
+        grace = self.context.graces.terminate_seconds
         return ProcessSpec(list(start.request.command), environment, directory, task.log, grace)
 
     def _launch(self, program: ProcessSpec, number: str) -> Guarded:
@@ -236,21 +236,21 @@ class LocalAttempt:
         problem = obstacle(program.command, program.directory, program.environment)
         if problem is not None:
             raise NeverStartsError(problem)
-        claim(self._checkpoints, Owner(self.site.cluster, self.start.job), self.start.attempt)
+        claim(self._checkpoints, Owner(self.context.cluster, self.start.job), self.start.attempt)
         guarded = Guarded(replace(program, container=self._container(number)))
         with contextlib.suppress(OSError):  # a full disk; it is noted only for the case that we crash
-            self.site.state.remember(guarded.mark)
+            self.context.state.remember(guarded.mark)
         return guarded
 
     def _container(self, number: str) -> Container | None:
         """Make a control group for a task; without one its processes are found in other ways."""
-        containers = self.site.state.containers
+        containers = self.context.state.containers
         if containers is None:
             return None
         try:
             return containers.make(f"{quote(self.start.job, safe='')[:100]}.{self.start.attempt}-{number}")
         except OSError as error:
-            self.site.say(f"job {self.start.job}: it runs without a control group ({error})")
+            self.context.say(f"job {self.start.job}: it runs without a control group ({error})")
             return None
 
     # ---- what the scheduler hears ----
@@ -260,31 +260,31 @@ class LocalAttempt:
 
     def _started(self, task: Task) -> TaskStarted:
         started = TaskStarted(job=self.start.job, attempt=self.start.attempt, rank=task.progress.rank)
-        meeting = self.meeting
-        if task.progress.rank > 0 or self.start.workers <= 1 or meeting is None:
+        rendezvous = self.rendezvous
+        if task.progress.rank > 0 or self.start.workers <= 1 or rendezvous is None:
             return started
         return replace(
             started,
-            master_address=meeting.address,
-            master_port=meeting.master_port,
-            gang_port=meeting.gang_port,
+            master_address=rendezvous.address,
+            master_port=rendezvous.master_port,
+            gang_port=rendezvous.gang_port,
         )
 
     def _never_began(self, verdict: ExitVerdict) -> None:
         for local in range(self.start.ranks):
-            self.site.post.ended(ended(self._progress(local).take(), verdict), None)
+            self.context.post.ended(ended(self._progress(local).take(), verdict), None)
 
     def _report_started(self, task: Task) -> None:
         task.keep(self._left())
-        self.site.say(f"started {self._named(task)} on {self.start.type} {task.device}")
-        self.site.post.started(self._started(task))
+        self.context.say(f"started {self._named(task)} on {self.start.type} {task.device}")
+        self.context.post.started(self._started(task))
 
     def _report_ended(self, task: Task, verdict: ExitVerdict) -> None:
-        self.site.say(f"ended {self._named(task)}: {verdict.reason}")
-        self.site.post.ended(ended(task.progress.take(), verdict, task.log), task.log)
+        self.context.say(f"ended {self._named(task)}: {verdict.reason}")
+        self.context.post.ended(ended(task.progress.take(), verdict, task.log), task.log)
         if verdict.ending is Ending.CRASHED:
             self.broken = True
-            if not self.site.post.attached:
+            if not self.context.post.attached:
                 self.give_up()
 
     def give_up(self) -> None:

@@ -45,7 +45,7 @@ class Work:
     def __init__(self, settings: AgentSettings, state: StateDirectory, say: Callable[[str], None]) -> None:
         self.stream = SchedulerStream(settings, state.identity, self)
         mps = Mps(state.path / "mps", settings.environment) if settings.emulation is None else None
-        self.site = ServerContext(settings, state, Devices(settings.accelerators), self.stream, say, self, mps=mps)
+        self.context = ServerContext(settings, state, Devices(settings.accelerators), self.stream, say, self, mps=mps)
         self.draining = False
         self.closing: str | None = None
         """Why nothing is started any more."""
@@ -57,11 +57,11 @@ class Work:
 
     async def hello(self) -> Hello:
         """Introduce the agent."""
-        settings = self.site.settings
-        self.site.address = await asyncio.to_thread(own_address, settings.scheduler)
+        settings = self.context.settings
+        self.context.address = await asyncio.to_thread(own_address, settings.scheduler)
         if settings.address is not None:
-            self.site.address = settings.address
-        identity = self.site.state.identity
+            self.context.address = settings.address
+        identity = self.context.state.identity
         return Hello(
             protocol=PROTOCOL,
             version=__version__,
@@ -69,7 +69,7 @@ class Work:
             agent=identity.agent,
             incarnation=self._incarnation,
             accelerators=settings.counts(),
-            address=self.site.address,
+            address=self.context.address,
             tasks=self._statuses(),
             draining=self.draining,
             cluster=identity.cluster,
@@ -91,7 +91,7 @@ class Work:
 
     def say(self, sentence: str) -> None:
         """Tell whoever looks after the agent."""
-        self.site.say(sentence)
+        self.context.say(sentence)
 
     def _statuses(self) -> tuple[TaskStatus, ...]:
         return tuple(status for attempt in self.attempts.values() for status in attempt.statuses())
@@ -100,10 +100,10 @@ class Work:
 
     def attached(self, welcome: Welcome) -> Iterable[FromAgent]:
         """Take over what the scheduler says of itself and of graces; tell it again what runs."""
-        self.site.cluster = welcome.cluster
-        self.site.graces.checkpoint_seconds = welcome.checkpoint_grace_seconds
-        self.site.graces.terminate_seconds = welcome.terminate_grace_seconds
-        self.say(f"attached to {self.site.settings.scheduler} as {self.site.settings.name}")
+        self.context.cluster = welcome.cluster
+        self.context.graces.checkpoint_seconds = welcome.checkpoint_grace_seconds
+        self.context.graces.terminate_seconds = welcome.terminate_grace_seconds
+        self.say(f"attached to {self.context.settings.scheduler} as {self.context.settings.name}")
         running = [message for attempt in self.attempts.values() for message in attempt.started()]
         return [*([Draining()] if self.draining else []), *running]
 
@@ -134,7 +134,7 @@ class Work:
             for started in self.attempts[key].started():
                 self.stream.started(started)
         elif not self.stream.is_ending(key):
-            attempt = LocalAttempt(start, self.site, lease_ends)
+            attempt = LocalAttempt(start, self.context, lease_ends)
             self.attempts[key] = attempt
             if self.closing is not None:
                 attempt.leave(self.closing)
@@ -152,7 +152,7 @@ class Work:
                 self.stream.ended(ended(status, verdict), None)
         finally:
             del self.attempts[attempt.key]
-            self.site.changed.ring()
+            self.context.changed.ring()
 
     def _extend(self, lease: Lease, ends: float) -> None:
         named = set(lease.jobs)
@@ -193,7 +193,7 @@ class Work:
                 printed.log.trim()
             if tick % PRUNE_TICKS == 0:
                 with contextlib.suppress(OSError):  # someone else tidies up
-                    self.site.state.prune_logs({printed.log.path for printed in self.logs()})
+                    self.context.state.prune_logs({printed.log.path for printed in self.logs()})
             await asyncio.sleep(TRIM_SECONDS)
 
     # ---- what the attempts ask ----
@@ -204,8 +204,8 @@ class Work:
 
     def neighbours_changed(self) -> None:
         """Wake those who wait for devices; tell those whose neighbour came or went how fast they are now."""
-        self.site.changed.ring()
-        if self.site.settings.emulation is None:
+        self.context.changed.ring()
+        if self.context.settings.emulation is None:
             return
         for attempt in self.attempts.values():
             self._set_pace(attempt)
@@ -214,6 +214,6 @@ class Work:
         device = next((task.device for task in attempt.tasks if not task.over), None)
         if device is None:
             return
-        key = self.site.devices.neighbour(attempt.key, device)
+        key = self.context.devices.neighbour(attempt.key, device)
         other = None if key is None else self.attempts.get(key)
         attempt.set_neighbour(None if other is None else other.profile)
