@@ -102,7 +102,7 @@ async def _run(jobs: list[DemoJob], folder: Path, *, quiet: bool) -> DemoResult:
         round_seconds=ROUND_SECONDS,
         fleet=FleetSettings(heartbeat_seconds=0.5, checkpoint_grace_seconds=10.0, terminate_grace_seconds=2.0),
     )
-    servers = {f"{kind}-server": f"{kind}={count}" for kind, count in CLUSTER.items()}
+    servers = {f"{type_name}-server": f"{type_name}={count}" for type_name, count in CLUSTER.items()}
     async with local_cluster(settings, servers, folder, time_scale=TIME_SCALE) as running:
         facts: list[Fact] = []
         running.engine.witnesses.append(facts.extend)
@@ -187,7 +187,7 @@ def _progress(view: pb.JobView) -> float:
 
 def simulated(jobs: list[DemoJob], table: ThroughputTable, starts: StartCosts, *, agnostic: bool) -> float:
     """Seconds of the demo that the emulated jobs would take on average, with starts as expensive as they were here."""
-    counts = ",".join(f"{kind}={count}" for kind, count in CLUSTER.items())
+    counts = ",".join(f"{type_name}={count}" for type_name, count in CLUSTER.items())
     policy = find_policy(POLICY)
     outcome = simulate(
         Trace.of(as_trace(jobs)),
@@ -219,21 +219,30 @@ def _document(view: pb.JobView) -> dict[str, Any]:
 
 def _print(result: DemoResult) -> None:
     out = console()
-    kinds = list(CLUSTER)
+    type_names = list(CLUSTER)
     rows = [
         [
             view.id,
             f"{view.request.name}{' x2' if view.request.workers > 1 else ''}",
             STATES[view.state],
             f"{view.ended - view.submitted:.1f} s",
-            *(f"{view.received.get(kind, 0.0):.1f}" for kind in kinds),
+            *(f"{view.received.get(type_name, 0.0):.1f}" for type_name in type_names),
             str(view.restarts),
         ]
         for view in result.views
     ]
-    totals = {kind: sum(v.received.get(kind, 0.0) * v.request.workers for v in result.views) for kind in kinds}
-    rows.append(["", "accelerator-seconds", "", "", *(f"{totals[kind]:.0f}" for kind in kinds), ""])
-    out.print(table(["job", "name", "state", "took", *(f"s on {kind}" for kind in kinds), "restarts"], rows, left=3))
+    totals = {
+        type_name: sum(v.received.get(type_name, 0.0) * v.request.workers for v in result.views)
+        for type_name in type_names
+    }
+    rows.append(["", "accelerator-seconds", "", "", *(f"{totals[type_name]:.0f}" for type_name in type_names), ""])
+    out.print(
+        table(
+            ["job", "name", "state", "took", *(f"s on {type_name}" for type_name in type_names), "restarts"],
+            rows,
+            left=3,
+        )
+    )
     out.print(
         f"\naverage of the emulated jobs: {result.jct(emulated_only=True):.1f} s here, {result.aware_seconds:.1f} s in "
         f"simulation, and {result.agnostic_seconds:.1f} s in simulation by a policy that is blind to types"

@@ -139,7 +139,8 @@ def _cluster_document(file: Path, found: NodeList) -> dict[str, Any]:
         "cluster": found.cluster.text(),
         "nodes": found.nodes,
         "types": {
-            kind.name: {"accelerators": kind.count, "servers": len(kind.servers)} for kind in found.cluster.types()
+            accelerator_type.name: {"accelerators": accelerator_type.count, "servers": len(accelerator_type.servers)}
+            for accelerator_type in found.cluster.types()
         },
         "left_out": {
             model: {"accelerators": gpus, "servers": nodes} for model, (nodes, gpus) in found.left_out.items()
@@ -170,13 +171,13 @@ def _rows(format_name: str, summary: Summary) -> list[list[str]]:
         rows.append(["arrivals", "all at once"])
     else:
         rows.append(["arrivals an hour", number(summary.arrivals_per_hour)])
-    kind = summary.reference_type
-    rows.append([f"{kind} hours", number(summary.reference_gpu_hours)])
+    type_name = summary.reference_type
+    rows.append([f"{type_name} hours", number(summary.reference_gpu_hours)])
     if summary.reference_gpus_needed is not None:
-        rows.append([f"{kind}s to keep up", number(summary.reference_gpus_needed)])
-    rows += [[f"duration on {kind}, {name}", _duration(value)] for name, value in summary.duration_seconds.items()]
+        rows.append([f"{type_name}s to keep up", number(summary.reference_gpus_needed)])
+    rows += [[f"duration on {type_name}, {name}", _duration(value)] for name, value in summary.duration_seconds.items()]
     if summary.without_duration:
-        rows.append([f"jobs that cannot run on {kind}", f"{summary.without_duration:,}"])
+        rows.append([f"jobs that cannot run on {type_name}", f"{summary.without_duration:,}"])
     if summary.with_deadline:
         rows.append(["jobs with a deadline", f"{summary.with_deadline:,}"])
     return rows

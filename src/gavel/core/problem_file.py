@@ -245,29 +245,29 @@ def _job(value: _FileValue, types: list[str], entities: Entities, table: Through
 
 def _rates(value: _FileValue, types: list[str]) -> dict[str, Rate]:
     rates: dict[str, Rate] = {}
-    for kind, rate in value.items():
-        _check_type(kind, value.where, types)
+    for type_name, rate in value.items():
+        _check_type(type_name, value.where, types)
         if isinstance(rate.raw, dict):
             rate.only({"consolidated", "unconsolidated"})
             together = rate.get("consolidated", required=True).rate()
-            rates[kind] = PlacedRate(together, rate.get("unconsolidated").rate(together))
+            rates[type_name] = PlacedRate(together, rate.get("unconsolidated").rate(together))
         else:
-            rates[kind] = rate.rate()
+            rates[type_name] = rate.rate()
     return rates
 
 
-def _check_type(kind: str, where: str, types: list[str]) -> None:
-    if kind not in types:
+def _check_type(type_name: str, where: str, types: list[str]) -> None:
+    if type_name not in types:
         known = ", ".join(types) or "none"
-        raise InputError(f"{where}: there is no accelerator type {kind!r}; the problem's types are: {known}")
+        raise InputError(f"{where}: there is no accelerator type {type_name!r}; the problem's types are: {known}")
 
 
 def _table_rates(template: str, workers: int, types: list[str], table: ThroughputTable) -> dict[str, Rate]:
-    known = [kind for kind in types if kind in table.types]
+    known = [type_name for type_name in types if type_name in table.types]
     placed = table.rates([(template, workers)], known)[0]
     return {
-        kind: float(together) if together == apart else PlacedRate(float(together), float(apart))
-        for kind, (together, apart) in zip(known, placed, strict=True)
+        type_name: float(together) if together == apart else PlacedRate(float(together), float(apart))
+        for type_name, (together, apart) in zip(known, placed, strict=True)
     }
 
 
@@ -284,12 +284,12 @@ def _pair(value: _FileValue, jobs: Mapping[str, Job], types: list[str]) -> Pair:
         wanted = " and ".join(str(jobs[name].workers) for name in names)
         raise InputError(f"{members.where}: jobs that share accelerators want equally many workers, not {wanted}")
     rates: dict[str, tuple[float, float]] = {}
-    for kind, both in value.get("rates", required=True).items():
-        _check_type(kind, f"{value.where}.rates", types)
+    for type_name, both in value.get("rates", required=True).items():
+        _check_type(type_name, f"{value.where}.rates", types)
         numbers = [rate.rate() for rate in both.list()]
         if len(numbers) != 2:
             raise InputError(f"{both.where} must be a list of two rates, not {_short(both.raw)}")
-        rates[kind] = (numbers[0], numbers[1])
+        rates[type_name] = (numbers[0], numbers[1])
     return Pair((names[0], names[1]), rates)
 
 

@@ -232,12 +232,11 @@ def check_needs(policy: Policy, problem: Problem) -> None:
                 f"{problem.jobs.ids[int(bad[0])]!r} has none; give it a positive 'steps'"
             )
     if "price" in policy.needs:
-        for kind in problem.types:
-            if kind.count and not kind.price:
-                raise InputError(
-                    f"{policy.name} needs a positive price for every type, and {kind.name!r} has none; give dollars an "
-                    f'hour as "price" of types.{kind.name} in a problem, or as --prices {kind.name}=... in a simulation'
-                )
+        for name in (each.name for each in problem.types if each.count and not each.price):
+            raise InputError(
+                f"{policy.name} needs a positive price for every type, and {name!r} has none; give dollars an "
+                f'hour as "price" of types.{name} in a problem, or as --prices {name}=... in a simulation'
+            )
 
 
 def _agnostic(policy: Policy, problem: Problem, options: Options, *, compare: bool) -> Allocation:

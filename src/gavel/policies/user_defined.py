@@ -55,6 +55,6 @@ def _fault(answer: Allocation) -> str | None:
         job = answer.problem.jobs.ids[int(answer.classes.first[int(late.argmax())])]
         return f"job {job!r} would run {answer.class_time[late][0]:.3g} times all of its time"
     if (over := answer.busy > answer.problem.counts * (1 + ROUNDING)).any():
-        kind = answer.problem.types[int(over.argmax())]
-        return f"{answer.busy[over][0]:.3g} of {kind.count} {kind.name} would be in use"
+        accelerator_type = answer.problem.types[int(over.argmax())]
+        return f"{answer.busy[over][0]:.3g} of {accelerator_type.count} {accelerator_type.name} would be in use"
     return None

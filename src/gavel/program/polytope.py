@@ -186,7 +186,7 @@ class Polytope:
         if c.sharing and (c.pool >= 0).any():
             x[:-1] = self._balanced(x[:-1])
         used = self.matrix.times(x)
-        x = x[:-1] / np.maximum(used[rows.types], 1.0)[c.kind]
+        x = x[:-1] / np.maximum(used[rows.types], 1.0)[c.type_index]
         for limit, taken in zip(self.structure.limits, used[rows.limits].tolist(), strict=True):
             x[limit.combos] /= max(taken, 1.0)
         return x

@@ -41,7 +41,7 @@ class Combos:
     second: Ints
     """-1 where one class runs alone, or in a pool."""
     column: Ints
-    kind: Ints
+    type_index: Ints
     """The type of the column."""
     rate: Floats
     second_rate: Floats
@@ -116,7 +116,7 @@ class LpStructure:
     def unit(self, count: Floats) -> Floats:
         """By combo: the instances at once that stand for 1 in a program, as many as members or accelerators allow."""
         c = self.combos
-        room = self.counts[c.kind] / self.workers[c.first]
+        room = self.counts[c.type_index] / self.workers[c.first]
         if c.sharing:
             room[(c.pool >= 0) & (c.side == 0)] *= 2.0
         unit = np.minimum(count[c.first], room)
@@ -131,7 +131,7 @@ class LpStructure:
         """The rows in units, for classes of this many members; the level's values are 0."""
         c = self.combos
         share = unit / count[c.first]
-        used = self.workers[c.first] * unit / self.counts[c.kind]
+        used = self.workers[c.first] * unit / self.counts[c.type_index]
         values = [_interleaved(share, c.rate * share, used * c.load)]
         if len(c.shared):
             share = unit[c.shared] / count[c.second[c.shared]]
@@ -155,7 +155,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> LpStr
     if len(problem.pairs):
         partners = tuple(_partners(combos, repeated, cuts))
         balances = int(combos.pool[combos.side != 0].max(initial=-1)) + 1
-    names = tuple(kind.name for kind in problem.types)
+    names = tuple(accelerator_type.name for accelerator_type in problem.types)
     rows = Rows(len(profile), names, tuple(limit.name for limit in limits), balances, len(partners))
     places = _places(combos, rows, limits, partners)
     m = len(profile)
@@ -163,7 +163,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> LpStr
     entries = ((at >= rows.floors.start) & (at < rows.floors.stop)).nonzero()[0]
     best = _best(fastest, problem.counts, combos)
     best_load = np.zeros((m, len(problem.types)))
-    np.add.at(best_load, (combos.first, combos.kind), best * workers[combos.first])
+    np.add.at(best_load, (combos.first, combos.type_index), best * workers[combos.first])
     most = np.ones(rows.count)
     if limits:
         most[rows.limits] = [1.0 if limit.most else 0.0 for limit in limits]
@@ -292,7 +292,7 @@ def _reach(fastest: Floats, c: Combos) -> Floats:
 
 def _best(fastest: Floats, counts: Floats, c: Combos) -> Floats:
     """All on the fastest column; of equally fast ones, more where there are more accelerators."""
-    best = ((c.second < 0) & (c.pool < 0) & (c.rate >= fastest[c.first])) * counts[c.kind]
+    best = ((c.second < 0) & (c.pool < 0) & (c.rate >= fastest[c.first])) * counts[c.type_index]
     return np.asarray(best / np.bincount(c.first, weights=best, minlength=len(fastest))[c.first])
 
 
@@ -302,12 +302,12 @@ def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[CouplingL
     for index, column in enumerate(problem.columns):
         if column.consolidated:
             here = c.column == index
-            kind = problem.types[column.type_index]
+            accelerator_type = problem.types[column.type_index]
             for size in np.unique(workers[c.first[here]]).astype(int).tolist():
-                most = kind.gangs_on_one_server(size)
+                most = accelerator_type.gangs_on_one_server(size)
                 if most is not None:
                     combos = (here & (workers[c.first] >= size)).nonzero()[0]
-                    found.append(CouplingLimit(gang_row(kind.name, size), combos, most))
+                    found.append(CouplingLimit(gang_row(accelerator_type.name, size), combos, most))
     return found
 
 
@@ -328,7 +328,7 @@ def _partners(c: Combos, repeated: Bools, cuts: Cuts) -> list[tuple[int, Ints]]:
 def _places(c: Combos, rows: Rows, limits: tuple[CouplingLimit, ...], partners: tuple[tuple[int, Ints], ...]) -> Places:
     """Entries column by column as far as that goes, so that without pairs and limits nothing has to be sorted."""
     m, second = rows.classes, c.second[c.shared]
-    at = [_interleaved(c.first, m + c.first, rows.types.start + c.kind), second, m + second]
+    at = [_interleaved(c.first, m + c.first, rows.types.start + c.type_index), second, m + second]
     columns = [np.arange(len(c)).repeat(3), c.shared, c.shared]
     for number, limit in enumerate(limits):
         at.append(np.full(len(limit.combos), rows.limits.start + number))

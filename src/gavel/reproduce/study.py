@@ -158,9 +158,11 @@ class Study:
 
     def _experiment(self, contender: StudyContender, load: float, seed: int, scope: Scope) -> Experiment:
         sizes = self.sizes(scope)
-        cluster = {kind: count // sizes.scale for kind, count in (self.cluster or {}).items()}
+        cluster = {type_name: count // sizes.scale for type_name, count in (self.cluster or {}).items()}
         settings = {**(self.settings or {}), **(sizes.settings or {}), **contender.settings}
-        base = Experiment.of({"cluster": ",".join(f"{kind}={count}" for kind, count in cluster.items()), **settings})
+        base = Experiment.of(
+            {"cluster": ",".join(f"{type_name}={count}" for type_name, count in cluster.items()), **settings}
+        )
         arriving: dict[str, Any] = (
             {"jobs": round(load / sizes.scale)} if self.static else {"arrivals_per_hour": load / sizes.scale}
         )

@@ -133,7 +133,7 @@ def _pack_hello(hello: Hello) -> pb.Hello:
         name=hello.name,
         agent=hello.agent,
         incarnation=hello.incarnation,
-        accelerators=[pb.Accelerators(type=kind, count=count) for kind, count in hello.accelerators.items()],
+        accelerators=[pb.Accelerators(type=type_name, count=count) for type_name, count in hello.accelerators.items()],
         address=hello.address,
         tasks=_pack_statuses(hello.tasks),
         draining=hello.draining,

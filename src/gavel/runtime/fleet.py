@@ -682,6 +682,6 @@ def servers_of(hello: Hello) -> dict[str, Server]:
     """An agent's servers, one for each type; the agent's name if there is one type only."""
     several = len(hello.accelerators) > 1
     return {
-        kind: Server(f"{hello.name}:{kind}" if several else hello.name, kind, count)
-        for kind, count in hello.accelerators.items()
+        type_name: Server(f"{hello.name}:{type_name}" if several else hello.name, type_name, count)
+        for type_name, count in hello.accelerators.items()
     }

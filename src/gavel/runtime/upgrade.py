@@ -130,9 +130,9 @@ def _document(old: Mapping[str, Any], settings: Scheduling) -> dict[str, Any]:
 def _servers(scheduler: Mapping[str, Any]) -> dict[str, list[Server]]:
     """By agent: its servers."""
     found: dict[str, list[Server]] = {}
-    for kind, floor in zip(scheduler["types"], scheduler["floors"], strict=True):
+    for type_name, floor in zip(scheduler["types"], scheduler["floors"], strict=True):
         for name, size in floor["sizes"].items():
-            found.setdefault(agent_name(name), []).append(Server(name, kind, size))
+            found.setdefault(agent_name(name), []).append(Server(name, type_name, size))
     return found
 
 

@@ -84,7 +84,7 @@ def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
     if not record.finished and record.id in scheduler.roster:
         slot = scheduler.roster.slot_of[record.id]
         seconds = scheduler.received_until(slot, engine.clock()).tolist()
-        received = {kind: part for kind, part in zip(scheduler.types, seconds, strict=True) if part}
+        received = {type_name: part for type_name, part in zip(scheduler.types, seconds, strict=True) if part}
         restarts = int(scheduler.roster.restarts[slot])
     return JobView(record, reason_of(engine, record), steps_done(engine, record), restarts, received)
 
@@ -112,8 +112,8 @@ def reason_of(engine: Engine, record: LiveJobRecord) -> str:
 
 def _largest(scheduler: Scheduler, allowed: set[str]) -> int:
     """The accelerators of the largest type that a job may use."""
-    kinds = zip(scheduler.types, scheduler.server_pools, strict=True)
-    return max((pool.capacity for kind, pool in kinds if not allowed or kind in allowed), default=0)
+    type_names = zip(scheduler.types, scheduler.server_pools, strict=True)
+    return max((pool.capacity for type_name, pool in type_names if not allowed or type_name in allowed), default=0)
 
 
 def job_detail(engine: Engine, record: LiveJobRecord) -> JobDetail:
@@ -132,7 +132,11 @@ def cluster_view(engine: Engine) -> ClusterView:
     running = sum(len(run.members) for run in scheduler.placed)
     return ClusterView(
         servers=_servers(engine),
-        types=tuple(kind for kind in snapshot.type_views(scheduler, now) if kind.accelerators),
+        types=tuple(
+            accelerator_type
+            for accelerator_type in snapshot.type_views(scheduler, now)
+            if accelerator_type.accelerators
+        ),
         policy=allocation.policy if allocation else str(engine.state.settings.get("policy", "max_min_fairness")),
         objective=allocation.objective if allocation else 0.0,
         round_seconds=scheduler.settings.round_seconds,
@@ -158,7 +162,7 @@ def _servers(engine: Engine) -> tuple[ServerView, ...]:
 
 
 def _server(
-    executor: Executor, record: AgentRecord, here: snapshot.ServerSnapshot | None, name: str, kind: str, size: int
+    executor: Executor, record: AgentRecord, here: snapshot.ServerSnapshot | None, name: str, type_name: str, size: int
 ) -> ServerView:
     presence = executor.presence(record.agent)
     attempts = [attempt for attempt in executor.at(record.agent) if name in attempt.accelerators]
@@ -168,7 +172,7 @@ def _server(
     return ServerView(
         name=name,
         agent=record.name,
-        type=kind,
+        type=type_name,
         accelerators=size,
         free=here.free if here and not record.draining else max(size - used, 0),
         state=_state(record, attached=presence is not None and presence.attached, empty=not jobs and not running),

@@ -186,9 +186,9 @@ class Scheduler:
 
     def servers(self) -> Iterable[Server]:
         """Every server that is counted on."""
-        for kind, pool in zip(self.types, self.server_pools, strict=True):
+        for type_name, pool in zip(self.types, self.server_pools, strict=True):
             for name, size, _ in pool.servers():
-                yield Server(name, kind, size)
+                yield Server(name, type_name, size)
 
     @property
     def templates(self) -> list[str]:
@@ -334,11 +334,11 @@ class Scheduler:
         elif self.settings.space_sharing:
             self._problem_base, self._changed = None, True
 
-    def _condition(self, job: str, kind: str, beside: str | None, close: bool = True) -> Condition:
+    def _condition(self, job: str, type_name: str, beside: str | None, close: bool = True) -> Condition:
         profiles = list(self._profiles)
         template, workers, _ = profiles[self.roster.profile[self.roster.slot_of[job]]]
         other = None if beside is None else profiles[self.roster.profile[self.roster.slot_of[beside]]][0]
-        return Condition(template, workers, kind, close, other)
+        return Condition(template, workers, type_name, close, other)
 
     def _rates_of(self, profiles: Sequence[Profile]) -> Floats:
         """By profile: (types, 2), 0 where it may not run."""
@@ -346,7 +346,7 @@ class Scheduler:
         return np.where(self._allowed(profiles)[:, :, None], rates, 0.0)
 
     def _allowed(self, profiles: Iterable[Profile]) -> Bools:
-        allowed = [[types is None or kind in types for kind in self.types] for _, _, types in profiles]
+        allowed = [[types is None or type_name in types for type_name in self.types] for _, _, types in profiles]
         return np.array(allowed, dtype=bool).reshape(len(allowed), len(self.types))
 
     def _look_up_rates(self, numbers: Sequence[int] | None = None) -> None:
@@ -430,7 +430,7 @@ class Scheduler:
             return
         slot = self.roster.slot_of[job]
         seconds = zip(self.types, self.received_until(slot, time).tolist(), strict=True)
-        received = {kind: part for kind, part in seconds if part}
+        received = {type_name: part for type_name, part in seconds if part}
         restarts = int(self.roster.restarts[slot])
         self._note(JobEnded(time, job, outcome, reason, received, restarts, crashed))
         self._look_for_work(time)
@@ -500,9 +500,9 @@ class Scheduler:
         self._problem_base = None
         self._changed = True
 
-    def _admit(self, kind: str) -> None:
+    def _admit(self, type_name: str) -> None:
         """Make room for a type that is new, if the table will have it."""
-        self.table.admit(kind)
+        self.table.admit(type_name)
         while len(self.types) < len(self.table.types):
             self.types = self.table.types[: len(self.types) + 1]
             self.server_pools.append(ServerPool())
@@ -515,9 +515,9 @@ class Scheduler:
         self._look_for_work(event.time)
 
     def _remove_server(self, time: float, name: str, cause: Cause) -> None:
-        kind = self._kind_of_server(name)
-        if kind is not None:
-            runs = [run for run, where in self.placed.items() if run.type_index == kind and name in where]
+        type_index = self._type_index_of_server(name)
+        if type_index is not None:
+            runs = [run for run, where in self.placed.items() if run.type_index == type_index and name in where]
             jobs = tuple(self._name(slot) for run in runs for slot in run.members)
             self._note(ServerRemoved(time, name, cause, jobs))
 
@@ -530,36 +530,36 @@ class Scheduler:
         self.account(fact.time)
         for job in fact.stopped:
             self._vacate(fact.time, job)
-        kind = self._kind_of_server(fact.server)
-        assert kind is not None  # noqa: S101 - it was there when this was decided
-        self.server_pools[kind].lose(fact.server)
+        type_index = self._type_index_of_server(fact.server)
+        assert type_index is not None  # noqa: S101 - it was there when this was decided
+        self.server_pools[type_index].lose(fact.server)
         self._problem_base = None
         self._changed = True
 
-    def _kind_of_server(self, name: str) -> int | None:
+    def _type_index_of_server(self, name: str) -> int | None:
         """The index of a server's type; None if there is no such server."""
-        return next((kind for kind, pool in enumerate(self.server_pools) if name in pool), None)
+        return next((type_index for type_index, pool in enumerate(self.server_pools) if name in pool), None)
 
     def _leaving(self, time: float, name: str) -> None:
         """Have a server empty by the end of the round; at once if nothing runs there."""
-        kind = self._kind_of_server(name)
-        if kind is None or name in self.server_pools[kind].closed:
+        type_index = self._type_index_of_server(name)
+        if type_index is None or name in self.server_pools[type_index].closed:
             return
-        if any(run.type_index == kind and name in where for run, where in self.placed.items()):
+        if any(run.type_index == type_index and name in where for run, where in self.placed.items()):
             self._note(ServerClosed(time, name))
         else:
             self._remove_server(time, name, DRAINED)
             self._look_for_work(time)
 
     def _closed(self, fact: ServerClosed) -> None:
-        kind = self._kind_of_server(fact.server)
-        assert kind is not None  # noqa: S101 - it was there when this was decided
-        self.server_pools[kind].close(fact.server)
+        type_index = self._type_index_of_server(fact.server)
+        assert type_index is not None  # noqa: S101 - it was there when this was decided
+        self.server_pools[type_index].close(fact.server)
 
     def _reopened(self, fact: ServerReopened) -> None:
-        kind = self._kind_of_server(fact.server)
-        assert kind is not None  # noqa: S101 - it was there when this was decided
-        self.server_pools[kind].reopen(fact.server)
+        type_index = self._type_index_of_server(fact.server)
+        assert type_index is not None  # noqa: S101 - it was there when this was decided
+        self.server_pools[type_index].reopen(fact.server)
 
     def _look_for_work(self, time: float, newcomer: int | None = None) -> bool:
         """Plan at once where nothing runs, or where idle accelerators could be used, after a job came or room was made.
@@ -604,9 +604,9 @@ class Scheduler:
         """
         roster = self.roster
         who = slice(None) if newcomer is None else slice(newcomer, newcomer + 1)
-        for kind, pool in enumerate(self.server_pools):
+        for type_index, pool in enumerate(self.server_pools):
             if pool.free:
-                wanted = (roster.rates[who, kind] > roster.rate_here[who]) & (roster.workers[who] <= pool.free)
+                wanted = (roster.rates[who, type_index] > roster.rate_here[who]) & (roster.workers[who] <= pool.free)
                 if newcomer is None and self._held:
                     wanted[list(self._held)] = False
                 if wanted.any():
@@ -794,9 +794,9 @@ class Scheduler:
     def _start(self, started: Started, time: float) -> None:
         slot_of = self.roster.slot_of
         members = tuple([slot_of[job] for job in started.jobs])
-        kind = self.types.index(started.type)
-        run = Run(members, kind, int(self.roster.workers[members[0]]))
-        self._seat(run, self.server_pools[kind].take_exactly(started.accelerators))
+        type_index = self.types.index(started.type)
+        run = Run(members, type_index, int(self.roster.workers[members[0]]))
+        self._seat(run, self.server_pools[type_index].take_exactly(started.accelerators))
         self._launched(started, time)
 
     def _launched(self, started: Started, time: float) -> None:
@@ -1008,9 +1008,9 @@ def check_invariants(scheduler: Scheduler) -> None:
     active = set(scheduler.roster.active.tolist())
     assert seen <= active, "somebody runs who is not there"  # noqa: S101
     assert scheduler.run_of == {slot: run for run in scheduler.placed for slot in run.members}, "slots and runs differ"  # noqa: S101
-    kinds = {slot: run.type_index + 1 for slot, run in scheduler.run_of.items()}
+    seats = {slot: run.type_index + 1 for slot, run in scheduler.run_of.items()}
     running_on = scheduler.roster.running_on
-    assert {slot: running_on[slot] for slot in running_on.nonzero()[0].tolist()} == kinds, "roster and pools differ"  # noqa: S101
+    assert {slot: running_on[slot] for slot in running_on.nonzero()[0].tolist()} == seats, "roster and pools differ"  # noqa: S101
     for pool in scheduler.server_pools:
         for name, size in pool._size.items():  # noqa: SLF001 - one package
             assert pool._free[name] == size - used.get(name, 0) >= 0, f"server {name} does not add up"  # noqa: S101, SLF001

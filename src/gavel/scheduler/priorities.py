@@ -116,24 +116,24 @@ class Priorities:
         taken: set[int] = set()
         chosen: list[Run] = []
 
-        def start(members: Members, kind: int) -> bool:
+        def start(members: Members, type_index: int) -> bool:
             workers = workers_of[members[0]]
-            if workers > free[kind] or not taken.isdisjoint(members) or not ready.issuperset(members):
+            if workers > free[type_index] or not taken.isdisjoint(members) or not ready.issuperset(members):
                 return False
-            free[kind] -= workers
+            free[type_index] -= workers
             taken.update(members)
-            chosen.append(Run(members, kind, workers))
+            chosen.append(Run(members, type_index, workers))
             return True
 
         if given.mid_round:
             for run in given.running:
                 start(run.members, run.type_index)
-        for combo, kind in self._by_priority(given):
-            if free[kind]:
-                start(self._combos[combo], kind)
+        for combo, type_index in self._by_priority(given):
+            if free[type_index]:
+                start(self._combos[combo], type_index)
         by_share = len(chosen)
-        for slot, kind in offers(given, free, ready - taken - self._declined, self._prices):
-            start((slot,), kind)
+        for slot, type_index in offers(given, free, ready - taken - self._declined, self._prices):
+            start((slot,), type_index)
         return chosen, by_share
 
     def _by_priority(self, given: RoundInput) -> list[tuple[int, int]]:
@@ -142,13 +142,13 @@ class Priorities:
         rounds = 0.5 + self._seconds / given.round_seconds
         received = rounds / rounds.sum(axis=0, keepdims=True)
         priority = self._target / received
-        combo, kind = np.nonzero(self._target > MEANT)
+        combo, type_index = np.nonzero(self._target > MEANT)
         # Nobody may always come first among equals, least of all where a new allocation comes after a few rounds.
-        equals = np.round(np.log(priority[combo, kind]), EQUAL)
+        equals = np.round(np.log(priority[combo, type_index]), EQUAL)
         rng = np.random.default_rng(given.number)
         lot, places = rng.permutation(len(self._combos)), self._places_of_types(given, rng)
-        order = np.lexsort((lot[combo], -equals, places[kind]))
-        return list(zip(combo[order].tolist(), kind[order].tolist(), strict=True))
+        order = np.lexsort((lot[combo], -equals, places[type_index]))
+        return list(zip(combo[order].tolist(), type_index[order].tolist(), strict=True))
 
     def _places_of_types(self, given: RoundInput, rng: np.random.Generator) -> Ints:
         """By type: when it is served."""

@@ -114,14 +114,14 @@ class Roster:
         self.rates[slot], self.received[slot] = rates, 0.0
         return slot
 
-    def starts(self, slots: Iterable[int], kind: int) -> None:
+    def starts(self, slots: Iterable[int], type_index: int) -> None:
         """These jobs run on a type from now on."""
         rate_here, receiving = self.rate_here, self._receiving
         for slot in slots:
-            self.running_on[slot] = kind + 1
-            rate_here[slot] = self.rates[slot, kind]
+            self.running_on[slot] = type_index + 1
+            rate_here[slot] = self.rates[slot, type_index]
             if receiving is not None:
-                receiving[slot, kind] = 1.0
+                receiving[slot, type_index] = 1.0
 
     def stops(self, slots: Iterable[int]) -> None:
         """These jobs no longer run."""

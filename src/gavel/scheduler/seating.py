@@ -44,10 +44,10 @@ class Seating:
         return {run: where for run, where in self._elsewhere.items() if where != self._placed[run]}
 
     def _pool(self, run: Run) -> ServerPool:
-        kind = run.type_index
-        if kind not in self._pools:
-            self._pools[kind] = self._originals[kind].copy()
-        return self._pools[kind]
+        type_index = run.type_index
+        if type_index not in self._pools:
+            self._pools[type_index] = self._originals[type_index].copy()
+        return self._pools[type_index]
 
     def _where(self, run: Run) -> Where:
         return self._elsewhere.get(run) or self._placed[run]

@@ -151,8 +151,8 @@ def take(scheduler: Scheduler, time: float) -> Snapshot:
         allocation=allocation_view(scheduler),
         running=len(places),
         waiting=len(scheduler.roster) - len(places),
-        accelerators=sum(kind.accelerators for kind in types),
-        busy=sum(kind.busy for kind in types),
+        accelerators=sum(each.accelerators for each in types),
+        busy=sum(each.busy for each in types),
         learned=scheduler.table.document(),
     )
 
@@ -209,7 +209,7 @@ def _meant(allocation: Allocation | None) -> tuple[dict[str, dict[str, float]], 
     if allocation is None:
         return {}, {}
     ids, numbers = allocation.problem.jobs.ids, allocation.classes.of_job.tolist()
-    types = [kind.name for kind in allocation.problem.types]  # others may have joined since
+    types = [accelerator_type.name for accelerator_type in allocation.problem.types]  # others may have joined since
     shares = [dict(zip(types, row, strict=True)) for row in allocation.class_shares.tolist()]
     limits = [str(limit) for limit in allocation.class_limits]
     return (
@@ -224,7 +224,7 @@ def meant_for(scheduler: Scheduler, job: str) -> tuple[dict[str, float] | None, 
     if allocation is None or job not in allocation.problem.jobs.ids:
         return None, None
     number = int(allocation.classes.of_job[allocation.problem.jobs.ids.index(job)])
-    types = [kind.name for kind in allocation.problem.types]
+    types = [accelerator_type.name for accelerator_type in allocation.problem.types]
     shares = dict(zip(types, allocation.class_shares[number].tolist(), strict=True))
     return shares, str(allocation.class_limits[number])
 
@@ -236,8 +236,8 @@ def server_views(scheduler: Scheduler) -> list[ServerSnapshot]:
         for name in where:
             jobs.setdefault(name, []).extend(scheduler.roster.ids[slot] or "" for slot in run.members)
     return [
-        ServerSnapshot(name, kind, size, free, tuple(jobs.get(name, ())))
-        for kind, pool in zip(scheduler.types, scheduler.server_pools, strict=True)
+        ServerSnapshot(name, type_name, size, free, tuple(jobs.get(name, ())))
+        for type_name, pool in zip(scheduler.types, scheduler.server_pools, strict=True)
         for name, size, free in pool.servers()
     ]
 

@@ -17,7 +17,7 @@ from gavel.core.errors import InputError
 from gavel.core.events import Solve
 from gavel.core.jobs import Entity
 from gavel.core.problem import Floats, Ints, Problem
-from gavel.core.serialization import from_plain, plain_record, read_items
+from gavel.core.serialization import from_plain, plain_record, read_items, stored_as
 from gavel.core.throughputs import Throughputs
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.migration import in_seconds, with_times_heard, with_wake
@@ -58,7 +58,7 @@ class _SchedulerState:
     held: tuple[tuple[int, float], ...]
     counters: Mapping[str, Any]
     roster: Mapping[str, Any]
-    floors: tuple[ServerPoolState, ...]
+    server_pools: tuple[ServerPoolState, ...] = field(metadata=stored_as("floors"))
     runs: tuple[Run, ...]
     """Everything that runs, or that the mechanism remembers; below, a run is its number here."""
     placed: tuple[tuple[int, Mapping[str, int]], ...]
@@ -113,7 +113,7 @@ def restore(
     opened = dict.fromkeys(state.entities, Entity()) if settings.open_entities else {}
     scheduler = Scheduler(table, mechanism, settings, entities=opened | dict(entities or {}), prices=prices)
     scheduler.roster = Roster.restored(state.roster, len(table.types))
-    scheduler.server_pools = [ServerPool.restored(pool) for pool in state.floors]
+    scheduler.server_pools = [ServerPool.restored(pool) for pool in state.server_pools]
     scheduler._profiles = {profile: number for number, profile in enumerate(state.profiles)}
     scheduler._rates, scheduler._problem_base = list(state.rates), _with_servers(state.base, scheduler.server_pools)
     scheduler._held = dict(state.held)
@@ -168,10 +168,13 @@ def _read(document: Any, table: Throughputs, settings: Settings) -> _SchedulerSt
 
 def _with_servers(base: Problem | None, server_pools: list[ServerPool]) -> Problem | None:
     """The problem with the sizes of the servers, which states of earlier versions lack."""
-    if base is None or all(kind.servers or not kind.count for kind in base.types):
+    if base is None or all(accelerator_type.servers or not accelerator_type.count for accelerator_type in base.types):
         return base
-    kinds = zip(base.types, server_pools, strict=True)
-    return replace(base, types=tuple(replace(kind, servers=pool.sizes()) for kind, pool in kinds))
+    accelerator_types = zip(base.types, server_pools, strict=True)
+    return replace(
+        base,
+        types=tuple(replace(accelerator_type, servers=pool.sizes()) for accelerator_type, pool in accelerator_types),
+    )
 
 
 def _renumbered(numbers: Ints, before: tuple[str, ...], now: list[str]) -> Ints:

@@ -78,7 +78,9 @@ class CheckedMechanism:
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         shares = granted(allocation, slots)
-        self._pairs = frozenset((tuple(sorted(members)), kind) for members, kind in shares if len(members) > 1)
+        self._pairs = frozenset(
+            (tuple(sorted(members)), type_index) for members, type_index in shares if len(members) > 1
+        )
         self._guarded("adopt", lambda: self._mechanism.adopt(allocation, slots))
 
     def decide(self, given: RoundInput) -> Plan:
@@ -98,14 +100,14 @@ class CheckedMechanism:
             json.dumps(own, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise GavelError(f"mechanism {self.name} gave a state that JSON cannot hold: {error}") from None
-        pairs = sorted((*members, kind) for members, kind in self._pairs)
+        pairs = sorted((*members, type_index) for members, type_index in self._pairs)
         return plain_record(_CheckedState(self.name, tuple(pairs), own))  # type: ignore[arg-type] # two slots each
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:
         state = from_plain(_CheckedState, document)
         if state.kind != self.name:
             raise InputError(f"the state is that of mechanism {state.kind}, and not of {self.name}")
-        self._pairs = frozenset(((one, other), kind) for one, other, kind in state.pairs)
+        self._pairs = frozenset(((one, other), type_index) for one, other, type_index in state.pairs)
         try:
             self._called(lambda: self._mechanism.restore(state.own, runs))
         except GavelError as error:
@@ -155,9 +157,9 @@ def fault(given: RoundInput, runs: Sequence[Run], pairs: Collection[Place]) -> s
             return f"the job in slot {min(twice)} would run twice"
         seen.update(run.members)
         used[run.type_index] += run.workers
-    for kind, (count, capacity) in enumerate(zip(used, given.capacity, strict=True)):
+    for type_index, (count, capacity) in enumerate(zip(used, given.capacity, strict=True)):
         if count > capacity:
-            return f"{count} of {capacity} accelerators of type {kind} would be in use"
+            return f"{count} of {capacity} accelerators of type {type_index} would be in use"
     stopped = {slot for run in given.running for slot in run.members} - seen
     if given.mid_round and stopped:
         return f"the job in slot {min(stopped)} would be stopped during a round"

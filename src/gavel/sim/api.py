@@ -68,7 +68,7 @@ def simulate(
     if (chosen.jobs is None) == (trace is None and chosen.trace is None):
         raise InputError("give either trace=..., or jobs=... to generate, with arrivals_per_hour=... or all at once")
     scene = prepare(chosen if jobs is None else replace(chosen, trace=None), table=table, trace=jobs)
-    types = tuple(kind.name for kind in scene.cluster.types())
+    types = tuple(accelerator_type.name for accelerator_type in scene.cluster.types())
     return run(
         chosen,
         scene=scene,

@@ -349,7 +349,10 @@ def _all_at_once(scene: Scene) -> Problem:
     jobs = scene.trace.jobs
     classes = list(dict.fromkeys((job.template, job.workers, job.types) for job in jobs))
     number = {alike: index for index, alike in enumerate(classes)}
-    types = [replace(kind, price=scene.prices.get(kind.name)) for kind in scene.cluster.types()]
+    types = [
+        replace(accelerator_type, price=scene.prices.get(accelerator_type.name))
+        for accelerator_type in scene.cluster.types()
+    ]
     return Problem.from_table(
         types,
         scene.table,
@@ -359,7 +362,9 @@ def _all_at_once(scene: Scene) -> Problem:
             np.array([number[job.template, job.workers, job.types] for job in jobs], dtype=np.intp),
             steps=np.array([job.steps for job in jobs]),
         ),
-        allowed=np.array([[only is None or kind.name in only for kind in types] for _, _, only in classes]),
+        allowed=np.array(
+            [[only is None or accelerator_type.name in only for accelerator_type in types] for _, _, only in classes]
+        ),
     )
 
 
@@ -367,8 +372,8 @@ def _prices(experiment: Experiment, cluster: Cluster) -> dict[str, float]:
     """Dollars an hour by type."""
     given = parse_prices(experiment.prices)
     for name in given:
-        if name not in {kind.name for kind in cluster.types()}:
-            known = ", ".join(kind.name for kind in cluster.types())
+        if name not in {accelerator_type.name for accelerator_type in cluster.types()}:
+            known = ", ".join(accelerator_type.name for accelerator_type in cluster.types())
             raise InputError(f"--prices {experiment.prices}: the cluster has no {name}; its types are: {known}")
         check_positive(f"the price of {name}", given[name])
     return LIST_PRICES | given
@@ -387,7 +392,11 @@ def _failures(experiment: Experiment, trace: Trace, cluster: Cluster) -> list[Ev
 
 
 def _unpriced(scene: Scene) -> tuple[str, ...]:
-    names = [kind.name for kind in scene.cluster.types() if kind.count and kind.name not in scene.prices]
+    names = [
+        accelerator_type.name
+        for accelerator_type in scene.cluster.types()
+        if accelerator_type.count and accelerator_type.name not in scene.prices
+    ]
     if not names:
         return ()
     given = ",".join(f"{name}=..." for name in names)

@@ -138,8 +138,8 @@ def _advance(books: Scheduler, allocation: Allocation, upcoming: float, outcome:
     books.handle(JobsProgressed(end, names, np.minimum(pace * elapsed, left)))
     books.roster.received[slots] += allocation.job_shares * elapsed
     outcome.given_by_type = {
-        kind: outcome.given_by_type.get(kind, 0.0) + float(busy) * elapsed
-        for kind, busy in zip(books.types, allocation.busy, strict=True)
+        type_name: outcome.given_by_type.get(type_name, 0.0) + float(busy) * elapsed
+        for type_name, busy in zip(books.types, allocation.busy, strict=True)
     }
     for name in [name for name, needed in zip(names, seconds, strict=True) if now + needed <= end]:
         finished = JobFinished(end, name)

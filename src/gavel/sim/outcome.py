@@ -127,4 +127,4 @@ def measure_unfinished(scheduler: Scheduler, meter: UsageMeter) -> dict[str, Unf
 
 def dollars(outcome: Outcome, prices: Mapping[str, float] = LIST_PRICES) -> float:
     """What all accelerator time that was given costs; a shared accelerator counts once."""
-    return sum(prices.get(kind, 0.0) * seconds for kind, seconds in outcome.given_by_type.items()) / 3600.0
+    return sum(prices.get(type_name, 0.0) * seconds for type_name, seconds in outcome.given_by_type.items()) / 3600.0

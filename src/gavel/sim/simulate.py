@@ -136,7 +136,7 @@ def simulate(
 def _where(job: TraceJob, table: ThroughputTable) -> tuple[str, ...] | None:
     """The types that a job can run on, which its owner knows; None: all."""
     runs = table.rates([(job.template, job.workers)], table.types)[0].any(axis=1)
-    return None if runs.all() else tuple(kind for kind, can in zip(table.types, runs, strict=True) if can)
+    return None if runs.all() else tuple(type_name for type_name, can in zip(table.types, runs, strict=True) if can)
 
 
 def counted(trace: Trace, window: tuple[int, int] | None) -> frozenset[str]:
@@ -268,11 +268,11 @@ class Stopwatch:
 
 def check_fits(trace: Trace, window: tuple[int, int] | None, cluster: Cluster, table: ThroughputTable) -> None:
     """Refuse what cannot be simulated, before any time is spent on it."""
-    for kind in cluster.types():
-        if kind.name not in table.types:
-            near = difflib.get_close_matches(kind.name.lower(), table.types, n=1)
+    for accelerator_type in cluster.types():
+        if accelerator_type.name not in table.types:
+            near = difflib.get_close_matches(accelerator_type.name.lower(), table.types, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(table.types)}"
-            raise InputError(f"no throughput is known for {kind.name!r}, a type of the cluster; {hint}")
+            raise InputError(f"no throughput is known for {accelerator_type.name!r}, a type of the cluster; {hint}")
     if not sum(server.accelerators for server in cluster.servers):
         raise InputError("the cluster has no accelerators; give for example --cluster v100=4,k80=8")
     if window and not 0 <= window[0] < window[1] <= len(trace.jobs):

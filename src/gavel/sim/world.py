@@ -35,7 +35,7 @@ from gavel.core.events import (
 )
 from gavel.core.jobs import JobSpec
 from gavel.core.problem import Problem
-from gavel.core.serialization import from_plain, plain_record
+from gavel.core.serialization import from_plain, plain_record, stored_as
 from gavel.core.throughputs import ThroughputTable
 from gavel.sim.progress import ProgressState, RunningJobs
 from gavel.sim.starts import StartCosts
@@ -48,7 +48,7 @@ class _Running:
     """A job on its accelerators."""
 
     spec: JobSpec
-    kind: str
+    type_name: str = field(metadata=stored_as("kind"))
     version: int
     close: bool
     """Whether its workers sit on as few servers as possible."""
@@ -187,8 +187,8 @@ class SimulatedWorld:
         return RoundDue(time)
 
     def _measured(self, entry: _Running) -> Event:
-        rate = self._rate(entry.spec, entry.kind, entry.close, entry.beside)
-        return RateMeasured(self.now, entry.spec.id, entry.kind, rate, entry.close, entry.beside)
+        rate = self._rate(entry.spec, entry.type_name, entry.close, entry.beside)
+        return RateMeasured(self.now, entry.spec.id, entry.type_name, rate, entry.close, entry.beside)
 
     def dump(self) -> dict[str, Any]:
         """All that is not known from outside, as plain data."""
@@ -283,14 +283,14 @@ class SimulatedWorld:
             failure = JobFailed(self.now + cost, command.job, reason, crashed=True)
             self._push(failure.time, failure, command.job, self.running[command.job].version)
 
-    def _rate(self, spec: JobSpec, kind: str, close: bool, beside: str | None) -> float:
+    def _rate(self, spec: JobSpec, type_name: str, close: bool, beside: str | None) -> float:
         other = self._specs[beside].template if beside else None
-        key = (spec.template, spec.workers, kind, close, other)
+        key = (spec.template, spec.workers, type_name, close, other)
         if key not in self._rates:
             if other is None:
-                rate = self.table.rates([(spec.template, spec.workers)], [kind])[0, 0, 0 if close else 1]
+                rate = self.table.rates([(spec.template, spec.workers)], [type_name])[0, 0, 0 if close else 1]
             else:
-                rate, _ = self.table.together((spec.template, spec.workers), (other, spec.workers), kind)
+                rate, _ = self.table.together((spec.template, spec.workers), (other, spec.workers), type_name)
             self._rates[key] = float(rate)
         return self._rates[key]
 
@@ -326,7 +326,7 @@ class SimulatedWorld:
         other = self.running.get(entry.beside) if entry.beside else None
         if other is None or other.beside != entry.spec.id:
             return
-        rate = self._rate(other.spec, other.kind, other.close, None)
+        rate = self._rate(other.spec, other.type_name, other.close, None)
         end = self.progress.change_rate(other.spec.id, time, rate)
         self._serial += 1
         other.beside, other.version = None, self._serial

@@ -66,8 +66,8 @@ def _gpus(row: Row) -> int:
 
 def _of_tres(text: str) -> float:
     """Typed counts (gres/gpu:a100=4) repeat what the untyped one (gres/gpu=4) says, if there is one."""
-    found = [(kind, float(count)) for kind, count in _TRES.findall(text)]
-    untyped = [count for kind, count in found if not kind]
+    found = [(type_name, float(count)) for type_name, count in _TRES.findall(text)]
+    untyped = [count for type_name, count in found if not type_name]
     return untyped[0] if untyped else sum(count for _, count in found)
 
 

@@ -104,9 +104,9 @@ class ModelledAgent:
     """Speaks the agent protocol and keeps its promises: ends are repeated until acknowledged, leases are obeyed."""
 
     def __init__(
-        self, name: str, kind: str, accelerators: int, slack: float, tally: FleetTally, random: np.random.Generator
+        self, name: str, type_name: str, accelerators: int, slack: float, tally: FleetTally, random: np.random.Generator
     ) -> None:
-        self._identity = messages.ModelledIdentity(name, uuid.uuid4().hex, kind, accelerators)
+        self._identity = messages.ModelledIdentity(name, uuid.uuid4().hex, type_name, accelerators)
         self._slack = slack
         self._tally = tally
         self._random = random

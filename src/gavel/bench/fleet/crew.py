@@ -29,11 +29,11 @@ class ModelledCrew:
         self, *, address: str, numbers: list[int], accelerators: int, slack: float, seed: int
     ) -> dict[str, Any]:
         """Start agents; they connect in the background."""
-        kinds = list(SPEEDS)
+        type_names = list(SPEEDS)
         for number in numbers:
             random = np.random.default_rng([seed, number])
-            kind = kinds[number % len(kinds)]
-            agent = ModelledAgent(f"agent{number}", kind, accelerators, slack, self._tally, random)
+            type_name = type_names[number % len(type_names)]
+            agent = ModelledAgent(f"agent{number}", type_name, accelerators, slack, self._tally, random)
             self._agents.append(asyncio.create_task(agent.run(address)))
         return {"agents": len(self._agents)}
 

@@ -250,7 +250,7 @@ async def _live(trace: Trace, plan: TrialSize, contender: PhysicalContender) -> 
         patience=_compressed(Patience(), plan.time_scale),
         fleet=FleetSettings(heartbeat_seconds=0.5, checkpoint_grace_seconds=10.0, terminate_grace_seconds=2.0),
     )
-    servers = {f"{kind}-server": f"{kind}={count}" for kind, count in CLUSTER.items()}
+    servers = {f"{type_name}-server": f"{type_name}={count}" for type_name, count in CLUSTER.items()}
     with tempfile.TemporaryDirectory(prefix="gavel-reproduce-") as name:
         program = Path(name) / "program.py"
         program.write_text(EMULATED_PROGRAM)
@@ -310,7 +310,7 @@ def _simulated(trace: Trace, plan: TrialSize, contender: PhysicalContender, star
     policy, believed = find_policy(contender.policy), START_SECONDS * plan.time_scale
     outcome = simulate(
         trace,
-        parse_cluster(",".join(f"{kind}={count}" for kind, count in CLUSTER.items())),
+        parse_cluster(",".join(f"{type_name}={count}" for type_name, count in CLUSTER.items())),
         builtin_table(),
         lambda problem: allocate(problem, contender.policy, heterogeneity_agnostic=contender.agnostic),
         mechanism_for(policy, agnostic=contender.agnostic),
