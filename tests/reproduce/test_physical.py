@@ -45,13 +45,13 @@ def test_every_claim_of_the_study_is_measured() -> None:
 
 @pytest.mark.parametrize("trial", [CONTINUOUS, STATIC], ids=["continuous", "static"])
 def test_the_better_policy_is_better_in_simulation(trial: Trial) -> None:
-    plan, starts = TrialSize(30, trial.quick.time_scale), StartCosts(first_seconds=40.0, restart_seconds=50.0)
-    trace = _trace(builtin_table(), plan, trial)
+    size, starts = TrialSize(30, trial.quick.time_scale), StartCosts(first_seconds=40.0, restart_seconds=50.0)
+    trace = _trace(builtin_table(), size, trial)
     assert len({job.arrival for job in trace.jobs}) == (1 if trial.static else 30)
     outcome = PhysicalOutcome(
         trial,
         live=[[1.0], [1.0]],
-        simulated=[_simulations(trace, plan, contender, starts) for contender in trial.contenders],
+        simulated=[_simulations(trace, size, contender, starts) for contender in trial.contenders],
     )
     (_, better), (_, worse) = outcome.hours
     assert better < worse

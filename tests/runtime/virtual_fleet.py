@@ -166,7 +166,7 @@ class Leader:
         for connection in self.connections:
             connection.cut()
 
-    # ---- World ----
+    # ---- EngineHost ----
 
     def hurry(self) -> None:
         pass

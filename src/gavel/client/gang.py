@@ -91,24 +91,24 @@ class GangLeader:
         self._hear()
         if step > self.end:
             self.differ()
-        verdict = wish()
-        if verdict is NextAction.GO and self._others_leave:
-            verdict = NextAction.LEAVE
-        out_of_data = verdict is NextAction.DONE and step < self._limit
-        if step == self.end and verdict in {NextAction.GO, NextAction.SAVE}:
+        action = wish()
+        if action is NextAction.GO and self._others_leave:
+            action = NextAction.LEAVE
+        out_of_data = action is NextAction.DONE and step < self._limit
+        if step == self.end and action in {NextAction.GO, NextAction.SAVE}:
             self._go_beyond(step)
             return NextAction.GO
         if step < self._limit and not out_of_data:
-            if verdict is NextAction.GO and step >= self.look_at:
+            if action is NextAction.GO and step >= self.look_at:
                 self._extend(self._limit + self._measured_window(step))
                 self._tell({"limit": self._limit})
             elif step >= self.look_at:
                 self.look_at = self._limit
             return NextAction.GO
-        if verdict in {NextAction.GO, NextAction.SAVE}:
+        if action in {NextAction.GO, NextAction.SAVE}:
             self._extend(step + 1 + self._measured_window(step))
-        self._tell({"at": step, "verdict": verdict.value, "limit": self._limit})
-        return verdict
+        self._tell({"at": step, "verdict": action.value, "limit": self._limit})
+        return action
 
     def _go_beyond(self, step: int) -> None:
         """Let all ask for their next batch where one rank had none: then it is known whether others have."""
@@ -256,11 +256,11 @@ class GangFollower:
         return position, f"rank {self._environment.rank}: {why}" if why else ""
 
     def meet(self, step: int, wish: Wish) -> NextAction:
-        verdict = wish()
-        if verdict is NextAction.LEAVE and not self._said_leave:
+        action = wish()
+        if action is NextAction.LEAVE and not self._said_leave:
             self._said_leave = True
             self._say({"leave": True})
-        out_of_data = verdict is NextAction.DONE and step < self.look_at
+        out_of_data = action is NextAction.DONE and step < self.look_at
         if out_of_data:
             self._say({"out": step})
         while step >= self.look_at or out_of_data:

@@ -253,11 +253,11 @@ class GavelIterator(Generic[Batch]):
 
     def _look_around(self) -> None:
         with self._telling_failure():
-            verdict = self._coordination.meet(self.step, self._wish)
-            if verdict is not NextAction.GO:
+            action = self._coordination.meet(self.step, self._wish)
+            if action is not NextAction.GO:
                 self._checkpoint()
-            if verdict in {NextAction.LEAVE, NextAction.DONE}:
-                self._end(verdict)
+            if action in {NextAction.LEAVE, NextAction.DONE}:
+                self._end(action)
         self._schedule_looks()
 
     def _wish(self) -> NextAction:
@@ -299,9 +299,9 @@ class GavelIterator(Generic[Batch]):
             part.mkdir(exist_ok=True)
             self._save(part)
 
-    def _end(self, verdict: NextAction) -> None:
+    def _end(self, action: NextAction) -> None:
         self.done = True
-        self.preempted = verdict is NextAction.LEAVE
+        self.preempted = action is NextAction.LEAVE
         self._batches = None
         self._coordination.part()
         self._link.progress()

@@ -130,8 +130,8 @@ def _document(old: Mapping[str, Any], settings: Scheduling) -> dict[str, Any]:
 def _servers(scheduler: Mapping[str, Any]) -> dict[str, list[Server]]:
     """By agent: its servers."""
     found: dict[str, list[Server]] = {}
-    for type_name, floor in zip(scheduler["types"], scheduler["floors"], strict=True):
-        for name, size in floor["sizes"].items():
+    for type_name, pool in zip(scheduler["types"], scheduler["floors"], strict=True):
+        for name, size in pool["sizes"].items():
             found.setdefault(agent_name(name), []).append(Server(name, type_name, size))
     return found
 

@@ -128,15 +128,11 @@ def job_detail(engine: Engine, record: LiveJobRecord) -> JobDetail:
 def cluster_view(engine: Engine) -> ClusterView:
     """Servers, types and what is going on."""
     scheduler, now = engine.scheduler, engine.clock()
-    allocation = snapshot.allocation_view(scheduler)
+    allocation = snapshot.allocation_snapshot(scheduler)
     running = sum(len(run.members) for run in scheduler.placed)
     return ClusterView(
         servers=_servers(engine),
-        types=tuple(
-            accelerator_type
-            for accelerator_type in snapshot.type_views(scheduler, now)
-            if accelerator_type.accelerators
-        ),
+        types=tuple(each for each in snapshot.type_snapshots(scheduler, now) if each.accelerators),
         policy=allocation.policy if allocation else str(engine.state.settings.get("policy", "max_min_fairness")),
         objective=allocation.objective if allocation else 0.0,
         round_seconds=scheduler.settings.round_seconds,
@@ -153,7 +149,7 @@ def cluster_view(engine: Engine) -> ClusterView:
 
 def _servers(engine: Engine) -> tuple[ServerView, ...]:
     """Those of every agent that is known, also of agents whose servers take no work."""
-    at_work = {server.name: server for server in snapshot.server_views(engine.scheduler)}
+    at_work = {server.name: server for server in snapshot.server_snapshots(engine.scheduler)}
     return tuple(
         _server(engine.executor, record, at_work.get(server.name), server.name, server.type, server.accelerators)
         for record in engine.state.agents

@@ -128,19 +128,19 @@ def _document(value: Any) -> Any:
     """Every field, also those that have their default: whoever reads pages should not have to know defaults."""
     if isinstance(value, tuple):
         return [_document(item) for item in value]
-    if isinstance(value, _VIEWS):
+    if isinstance(value, _PARTS):
         return {name: _document(getattr(value, name)) for name in value.__slots__}
     return to_plain(value)
 
 
-_VIEWS = (JobSnapshot, JobPlace, ServerSnapshot, TypeSnapshot, AllocationSnapshot)
+_PARTS = (JobSnapshot, JobPlace, ServerSnapshot, TypeSnapshot, AllocationSnapshot)
 
 
 def take(scheduler: Scheduler, time: float) -> Snapshot:
     """Look at a scheduler; what runs is counted as having run until `time`."""
     places = _places(scheduler)
-    servers = tuple(server_views(scheduler))
-    types = tuple(type_views(scheduler, time))
+    servers = tuple(server_snapshots(scheduler))
+    types = tuple(type_snapshots(scheduler, time))
     return Snapshot(
         time=time,
         round_seconds=scheduler.settings.round_seconds,
@@ -148,7 +148,7 @@ def take(scheduler: Scheduler, time: float) -> Snapshot:
         jobs=tuple(_jobs(scheduler, time, places)),
         servers=servers,
         types=types,
-        allocation=allocation_view(scheduler),
+        allocation=allocation_snapshot(scheduler),
         running=len(places),
         waiting=len(scheduler.roster) - len(places),
         accelerators=sum(each.accelerators for each in types),
@@ -229,7 +229,7 @@ def meant_for(scheduler: Scheduler, job: str) -> tuple[dict[str, float] | None, 
     return shares, str(allocation.class_limits[number])
 
 
-def server_views(scheduler: Scheduler) -> list[ServerSnapshot]:
+def server_snapshots(scheduler: Scheduler) -> list[ServerSnapshot]:
     """Every server that takes work, and what runs there."""
     jobs: dict[str, list[str]] = {}
     for run, where in scheduler.placed.items():
@@ -242,7 +242,7 @@ def server_views(scheduler: Scheduler) -> list[ServerSnapshot]:
     ]
 
 
-def type_views(scheduler: Scheduler, time: float) -> list[TypeSnapshot]:
+def type_snapshots(scheduler: Scheduler, time: float) -> list[TypeSnapshot]:
     """Every type, as in use at that time."""
     busy: Floats = np.zeros(len(scheduler.types))
     for run in scheduler.placed:
@@ -257,7 +257,7 @@ def type_views(scheduler: Scheduler, time: float) -> list[TypeSnapshot]:
     ]
 
 
-def allocation_view(scheduler: Scheduler) -> AllocationSnapshot | None:
+def allocation_snapshot(scheduler: Scheduler) -> AllocationSnapshot | None:
     """The allocation in force."""
     allocation, at = scheduler.allocation, scheduler.allocated_at
     if allocation is None or at is None:
