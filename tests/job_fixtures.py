@@ -11,7 +11,7 @@ import pytest
 
 import fake_agent
 from gavel.client.iterator import GavelIterator
-from gavel.client.link import Link
+from gavel.client.link import AgentLink
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def no_gavel_around(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [*os.environ]:
         if name.startswith("GAVEL_") or name in {"RANK", "WORLD_SIZE"}:
             monkeypatch.delenv(name)
-    monkeypatch.setattr(Link, "process", 0)
+    monkeypatch.setattr(AgentLink, "process", 0)
 
 
 @pytest.fixture

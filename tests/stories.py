@@ -91,7 +91,7 @@ class Teller:
                 kinds = ("v100", "p100", "k80", "t4" if self.open else "v100")
                 return ServerJoined(self.time, Server(f"s{number}-{self.time}", kinds[other], 1 + other))
             case "lose":
-                servers = [name for floor in machine.floors for name, _, _ in floor.servers()]
+                servers = [name for pool in machine.server_pools for name, _, _ in pool.servers()]
                 return ServerLost(self.time, servers[number % len(servers)] if servers else "nobody")
             case "slow":
                 self.slow = True

@@ -97,7 +97,7 @@ class Promises:
                 kind = scheduler.types[run.type_index]
                 close, apart = scheduler.table.rates([(spec.template, spec.workers)], [kind])[0, 0]
                 if close > apart * PLACEMENT_MATTERS:
-                    found.append((run.workers, scheduler.floors[run.type_index].is_consolidated(where)))
+                    found.append((run.workers, scheduler.server_pools[run.type_index].is_consolidated(where)))
         return found
 
 

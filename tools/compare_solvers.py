@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from unittest.mock import patch
 
-from gavel.program import highs, interior, shortlist, single, solve
+from gavel.program import highs, interior, one_type, shortlist, solve
 from gavel.program import program as questions
 from gavel.program.lp import Lp, LpSolution, SolverFailed
 from gavel.sim.experiment import Experiment, run
@@ -43,7 +43,7 @@ def posed(experiment: Experiment) -> list[Lp]:
     """The programs of a simulation."""
     found: list[Lp] = []
 
-    def kept(lp: Lp, **options: object) -> solve.Checked:
+    def kept(lp: Lp, **options: object) -> solve.CheckedSolution:
         found.append(lp)
         return solve.solve(lp, **options)  # type: ignore[arg-type]
 
@@ -54,8 +54,8 @@ def posed(experiment: Experiment) -> list[Lp]:
 
 def chosen(lp: Lp) -> tuple[str, Callable[[Lp], LpSolution]]:
     """The solver that is asked first."""
-    if single.fits(lp):
-        return "sorting", single.solve
+    if one_type.fits(lp):
+        return "sorting", one_type.solve
     if shortlist.fits(lp):
         return "shortlist", shortlist.solve
     if lp.sharing is not None and lp.matrix.shape[1] >= solve.MANY_COLUMNS:

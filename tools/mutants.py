@@ -86,8 +86,8 @@ ENGINE_MUTANTS = _in(
         (PROMISES, DRIVER),
     ),
     time_goes_back=(
-        "now, batch = max(self.clock(), self.state.time), Batch()",
-        "now, batch = self.clock(), Batch()",
+        "now, batch = max(self.clock(), self.state.time), DecisionBatch()",
+        "now, batch = self.clock(), DecisionBatch()",
     ),
     events_of_one_instant_in_reverse=(
         "        for each in posted:\n            error",
@@ -107,12 +107,12 @@ ENGINE_MUTANTS = _in(
         "            pass",
     ),
     a_question_is_not_asked_again_after_a_restart=(
-        "        if state.scheduler.unanswered is not None:\n            world.ask(state.scheduler.unanswered)",
+        "        if state.scheduler.unanswered is not None:\n            host.ask(state.scheduler.unanswered)",
         "",
         (PROMISES,),
     ),
     no_round_is_due_after_a_restart=(
-        "        if state.scheduler.wake is not None:\n            world.wake(state.scheduler.wake)",
+        "        if state.scheduler.wake is not None:\n            host.wake(state.scheduler.wake)",
         "",
         (ROUND, PROMISES),
     ),
@@ -413,7 +413,7 @@ OTHER_RUNTIME_MUTANTS = [
     ),
     *_in(
         RUNTIME,
-        "keeper",
+        "state_keeper",
         *_scenario("kept states in between"),
         facts_are_taken_in_twice=(
             "            self._number = entry.number\n",
@@ -512,10 +512,10 @@ SCHEDULER_MUTANTS = [
         accelerators_of_a_pair_are_free_when_one_leaves=(
             "            self._seat(Run(rest, run.type_index, run.workers), where)",
             "            self._seat(Run(rest, run.type_index, run.workers), where)\n"
-            "            self.floors[run.type_index].give_back(where)",
+            "            self.server_pools[run.type_index].give_back(where)",
         ),
         a_stopped_run_keeps_its_accelerators=(
-            "        self.floors[run.type_index].give_back(self._clear(run))",
+            "        self.server_pools[run.type_index].give_back(self._clear(run))",
             "        self._clear(run)",
         ),
         who_runs_is_forgotten_by_slot_when_restored=(
@@ -538,8 +538,8 @@ SCHEDULER_MUTANTS = [
         "seating",
         MACHINE,
         a_gang_that_cannot_be_gathered_gives_its_places_away=(
-            "            floor.give_back(gathered)\n            floor.take_exactly(where)",
-            "            floor.give_back(gathered)",
+            "            pool.give_back(gathered)\n            pool.take_exactly(where)",
+            "            pool.give_back(gathered)",
             (ORDER, MACHINE),
         ),
         runs_that_stop_are_moved=(
@@ -548,7 +548,7 @@ SCHEDULER_MUTANTS = [
             (ORDER, MACHINE),
         ),
         room_is_made_without_giving_places_back=(
-            "            floor.give_back(self._where(other))\n",
+            "            pool.give_back(self._where(other))\n",
             "",
             (ORDER,),
         ),
@@ -562,16 +562,16 @@ SCHEDULER_MUTANTS = [
             "for count in range(max(self._with_free, default=0), workers - 1, -1):",
             (ORDER, MACHINE),
         ),
-        trying_changes_the_floor=("floor._free = dict(self._free)", "floor._free = self._free"),
+        trying_changes_the_pool=("pool._free = dict(self._free)", "pool._free = self._free"),
         closed_servers_take_work=(
             "            free = self._free[name]\n            self._with_free[free].pop(name)\n            self._closed.add(name)",
             "            free = self._free[name]\n            self._closed.add(name)",
             (ORDER,),
         ),
         a_claim_takes_nothing=("self._set(name, self._free[name] - workers)", "self._set(name, self._free[name])"),
-        restored_floors_are_empty=(
-            "            floor.free += count * len(names)",
-            "            floor.free += len(names)",
+        restored_pools_are_empty=(
+            "            pool.free += count * len(names)",
+            "            pool.free += len(names)",
             (ORDER,),
         ),
     ),
@@ -668,7 +668,7 @@ PARTS, STREAM, PROCESS, TASKS = (
 AGENT_MUTANTS = [
     *_in(
         AGENT,
-        "ending",
+        "exit_verdict",
         PROMISES,
         one_that_was_made_to_leave_is_done=("    if words.stopped or reached:", "    if words.stopped:"),
         a_failure_that_was_told_is_no_failure=(
@@ -676,12 +676,12 @@ AGENT_MUTANTS = [
             "    if False:\n        return",
         ),
         one_that_says_done_has_left=(
-            '    if words.done:\n        return Verdict(Ending.DONE, "it has done all of its steps")\n',
+            '    if words.done:\n        return ExitVerdict(Ending.DONE, "it has done all of its steps")\n',
             "",
         ),
         a_crash_is_done=(
-            "    if code == 0:\n        return Verdict(Ending.DONE",
-            "    if True:\n        return Verdict(Ending.DONE",
+            "    if code == 0:\n        return ExitVerdict(Ending.DONE",
+            "    if True:\n        return ExitVerdict(Ending.DONE",
         ),
     ),
     *_in(

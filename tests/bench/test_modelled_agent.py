@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 import numpy as np
 
-from gavel.bench.fleet.agent import ModelledAgent, Tally
+from gavel.bench.fleet.agent import FleetTally, ModelledAgent
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
 
@@ -56,7 +56,7 @@ class Stream:
 
 
 @asynccontextmanager
-async def agent_of(scheduler: ScriptedScheduler, tally: Tally) -> AsyncIterator[None]:
+async def agent_of(scheduler: ScriptedScheduler, tally: FleetTally) -> AsyncIterator[None]:
     server = grpc.aio.server()
     stubs.add_GavelServicer_to_server(scheduler, server)  # type: ignore[no-untyped-call]
     port = server.add_insecure_port("127.0.0.1:0")
@@ -83,7 +83,7 @@ def start(*, steps: float, lease_seconds: float = 60.0, workers: int = 1, ranks:
 
 def test_an_end_is_repeated_with_its_number_after_a_reconnection_until_it_is_acknowledged() -> None:
     async def story() -> None:
-        scheduler, tally = ScriptedScheduler(), Tally()
+        scheduler, tally = ScriptedScheduler(), FleetTally()
         async with agent_of(scheduler, tally):
             first = await scheduler.next_stream()
             await first.hear("hello")
@@ -107,7 +107,7 @@ def test_an_end_is_repeated_with_its_number_after_a_reconnection_until_it_is_ack
 
 def test_a_task_whose_lease_ends_leaves_and_is_counted() -> None:
     async def story() -> None:
-        scheduler, tally = ScriptedScheduler(), Tally()
+        scheduler, tally = ScriptedScheduler(), FleetTally()
         async with agent_of(scheduler, tally):
             stream = await scheduler.next_stream()
             await stream.hear("hello")
@@ -121,7 +121,7 @@ def test_a_task_whose_lease_ends_leaves_and_is_counted() -> None:
 
 def test_a_renewed_task_outlives_its_first_lease_and_leaves_with_its_steps_saved_when_stopped() -> None:
     async def story() -> None:
-        scheduler, tally = ScriptedScheduler(), Tally()
+        scheduler, tally = ScriptedScheduler(), FleetTally()
         async with agent_of(scheduler, tally):
             stream = await scheduler.next_stream()
             await stream.hear("hello")
@@ -142,7 +142,7 @@ def test_a_renewed_task_outlives_its_first_lease_and_leaves_with_its_steps_saved
 
 def test_the_first_rank_of_a_gang_says_where_the_others_find_it_and_every_rank_ends() -> None:
     async def story() -> None:
-        scheduler, tally = ScriptedScheduler(), Tally()
+        scheduler, tally = ScriptedScheduler(), FleetTally()
         async with agent_of(scheduler, tally):
             stream = await scheduler.next_stream()
             await stream.hear("hello")

@@ -43,8 +43,8 @@ from gavel.core.events import (
     SolveFailed,
 )
 from gavel.core.jobs import Job, JobSpec, Pair
-from gavel.core.plain import from_plain, plain_record, to_plain
 from gavel.core.problem import Floats, Ints, Problem
+from gavel.core.serialization import from_plain, plain_record, to_plain
 from gavel.policies.registry import allocate
 from strategies import Case, cases
 

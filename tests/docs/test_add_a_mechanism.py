@@ -17,7 +17,7 @@ from gavel.cli.app import run
 from gavel.core.errors import InputError
 from gavel.sim.experiment import Experiment
 from gavel.sim.experiment import run as simulate
-from gavel.sim.keeper import Keeper
+from gavel.sim.resume_file import ResumeFile
 from gavel.sim.simulate import Underway
 
 PAGE = (Path(__file__).parents[2] / "docs" / "add-a-mechanism.md").read_text()
@@ -151,7 +151,7 @@ def test_without_them_it_is_refused_where_its_state_is_needed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(InputError, match="--resume writes its state down; give it the methods dump and restore"):
-        Keeper(tmp_path / "kept", experiment(SHORT))
-    assert Keeper(tmp_path / "kept", experiment(LASTING)).found() is None
+        ResumeFile(tmp_path / "kept", experiment(SHORT))
+    assert ResumeFile(tmp_path / "kept", experiment(LASTING)).found() is None
     assert run(["serve", "--mechanism", SHORT, "--folder", str(tmp_path)]) == 2
     assert f"mechanism {SHORT}: a scheduler writes its state down" in capsys.readouterr().err

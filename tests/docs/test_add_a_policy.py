@@ -12,10 +12,10 @@ from hypothesis import given
 
 from gavel.cli.app import run
 from gavel.core.problem_file import parse_problem
-from gavel.policies.own import load
 from gavel.policies.policy import Options
 from gavel.policies.registry import allocate
 from gavel.policies.scores import runnable_jobs
+from gavel.policies.user_defined import load
 from gavel.sim.experiment import Experiment
 from gavel.sim.experiment import run as simulate
 from judging import assert_certificate_sane, assert_feasible

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.journal import CorruptJournalError, Entry, FinishedJob, Journal, open_read_only
+from gavel.journal import CorruptJournalError, Entry, FinishedJobRow, Journal, open_read_only
 from gavel.journal.facts import WIDE
 from journal_places import Place, file_place
 
@@ -93,7 +93,7 @@ def test_facts_after_the_end_of_a_job_are_not_searched_for_it(place: Place) -> N
     with place.open() as journal:
         journal.append([fact(1.0, "queued", job="5"), fact(2.0, jobs=many), fact(3.0, "completed", job="5")])
         journal.append([fact(4.0, jobs=many), fact(5.0, "queued", job="6"), fact(6.0, jobs=many)])
-        journal.keep({}, 6, [FinishedJob(5, "completed", "n", "t", "e", "u", 1.0, 3.0, {})])
+        journal.keep({}, 6, [FinishedJobRow(5, "completed", "n", "t", "e", "u", 1.0, 3.0, {})])
         assert numbers(journal.facts(job="5")) == [1, 2, 3]
         assert numbers(journal.facts(job="6")) == [5, 6]
 

@@ -11,7 +11,7 @@ import pytest
 from gavel.core.errors import InputError
 from gavel.journal import (
     CorruptJournalError,
-    FinishedJob,
+    FinishedJobRow,
     Journal,
     JournalError,
     TemporaryJournalError,
@@ -21,8 +21,8 @@ from gavel.journal import (
 from journal_places import Place, file_place
 
 
-def job(number: int) -> FinishedJob:
-    return FinishedJob(number, "completed", "n", "t", "e", "u", 0.0, float(number), {"id": str(number)})
+def job(number: int) -> FinishedJobRow:
+    return FinishedJobRow(number, "completed", "n", "t", "e", "u", 0.0, float(number), {"id": str(number)})
 
 
 def fill(place: Place, *, last: int = 10, kept: tuple[int, ...] = (3, 6)) -> str:

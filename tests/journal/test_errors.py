@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event as sql_event
 
-from gavel.journal import FinishedJob, Journal, JournalError, TemporaryJournalError
+from gavel.journal import FinishedJobRow, Journal, JournalError, TemporaryJournalError
 from journal_places import Place, file_place
 
 ONE, TWO = {"kind": "tick", "time": 1.0, "job": "1"}, {"kind": "tick", "time": 2.0}
@@ -69,7 +69,7 @@ def test_other_facts_after_an_append_that_was_written_are_refused(
 
 
 def test_a_kept_state_of_unknown_outcome_may_be_kept_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = FinishedJob(1, "completed", "n", "t", "e", "u", 0.0, 1.0, {})
+    job = FinishedJobRow(1, "completed", "n", "t", "e", "u", 0.0, 1.0, {})
     with place.open() as journal:
         journal.append([ONE])
         lose_connection_at_commit(journal, monkeypatch, written=True)

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.journal import FinishedJob, FinishedPage, FinishedQuery, Journal, open_read_only
+from gavel.journal import FinishedJobRow, FinishedPage, FinishedQuery, Journal, open_read_only
 from gavel.journal import finished as module
 from gavel.runtime.jobs import JobState
 from journal_places import Place, file_place
 
 STATES, NAMES, PEOPLE = ("completed", "failed", "cancelled"), ("a", "b", "c"), ("u", "v")
 JOBS = [
-    FinishedJob(
+    FinishedJobRow(
         id=number,
         state=STATES[number % 3],
         name=NAMES[number % 7 % 3],
@@ -32,7 +32,7 @@ JOBS = [
 ]
 
 
-def expected(query: FinishedQuery) -> list[FinishedJob]:
+def expected(query: FinishedQuery) -> list[FinishedJobRow]:
     """The same, one job at a time."""
     found = [
         job
@@ -47,8 +47,8 @@ def expected(query: FinishedQuery) -> list[FinishedJob]:
     return sorted(found, key=lambda job: (job.ended, job.id), reverse=query.order == "newest")
 
 
-def all_pages(journal: Journal, query: FinishedQuery) -> list[FinishedJob]:
-    found: list[FinishedJob] = []
+def all_pages(journal: Journal, query: FinishedQuery) -> list[FinishedJobRow]:
+    found: list[FinishedJobRow] = []
     page = FinishedPage((), None)
     while not found or page.next:
         page = journal.finished(replace(query, after=page.next))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gavel.journal import (
-    FinishedJob,
+    FinishedJobRow,
     Journal,
     JournalError,
     JournalInUseError,
@@ -19,7 +19,7 @@ from gavel.journal import (
 from journal_places import Place, file_place
 
 TICK = {"kind": "tick", "time": 1.0}
-DONE = FinishedJob(1, "completed", "n", "t", "e", "u", 0.0, 1.0, {})
+DONE = FinishedJobRow(1, "completed", "n", "t", "e", "u", 0.0, 1.0, {})
 
 
 def overthrow(place: Place) -> Journal:

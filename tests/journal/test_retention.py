@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gavel.core.errors import InputError
-from gavel.journal import CompactReport, FinishedJob, Retention, open_read_only, state_at
+from gavel.journal import CompactReport, FinishedJobRow, Retention, open_read_only, state_at
 from gavel.journal.facts import Document
 from journal_places import Place
 
@@ -17,7 +17,7 @@ def fill(place: Place, days: int, *, keep_every: int = 1) -> None:
         for day in range(days):
             journal.append([{"kind": "tick", "time": day * DAY + hour, "job": str(day)} for hour in range(10)])
             if day % keep_every == 0:
-                job = FinishedJob(day, "completed", "n", "t", "e", "u", 0.0, day * DAY, {})
+                job = FinishedJobRow(day, "completed", "n", "t", "e", "u", 0.0, day * DAY, {})
                 journal.keep({"facts": journal.last}, journal.last, [job])
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gavel.core.errors import InputError
-from gavel.journal import FinishedJob, JournalError, OldJournal, Upgraded, open_read_only
+from gavel.journal import FinishedJobRow, JournalError, OldJournal, Upgraded, open_read_only
 from journal_places import Place
 
 DUMP = Path(__file__).parent / "format_1.sql"
@@ -27,7 +27,7 @@ def upgrade(old: OldJournal) -> Upgraded:
     number, state = old.latest() or (0, {})
     submitted = [event["job"] for event in old.events(after=number) if event["kind"] == "submitted"]
     finished = [
-        FinishedJob(job.id, "completed", job.document["name"], "t", "e", "u", 0.0, job.ended, job.document)
+        FinishedJobRow(job.id, "completed", job.document["name"], "t", "e", "u", 0.0, job.ended, job.document)
         for job in old.over()
         if job.state == 4
     ]
@@ -78,7 +78,9 @@ def test_an_error_leaves_the_old_journal_as_it_was(place: Place) -> None:
 
 def test_a_job_that_cannot_be_written_leaves_the_old_journal_as_it_was(place: Place) -> None:
     def fail(old: OldJournal) -> Upgraded:
-        return Upgraded(upgrade(old).state, [FinishedJob(1, "x", "n", "t", "e", "u", 0.0, 0.0, {"bad": float("nan")})])
+        return Upgraded(
+            upgrade(old).state, [FinishedJobRow(1, "x", "n", "t", "e", "u", 0.0, 0.0, {"bad": float("nan")})]
+        )
 
     before = contents(place)
     with pytest.raises(ValueError, match="JSON"):

@@ -20,7 +20,7 @@ from gavel.sim.experiment import Experiment, run
 from gavel.sim.recorder import Deviations, Recorder, Timeline
 from gavel.sim.report import Report
 from gavel.sim.results import Result
-from gavel.sim.sweep import Cell, Contender, Failure, Sweep, SweepOutcome
+from gavel.sim.sweep import Contender, Failure, Sweep, SweepCell, SweepOutcome
 from gavel.version import __version__
 
 CROWDED = Experiment(
@@ -171,7 +171,7 @@ def outcome(loads: tuple[float, ...], seeds: tuple[int, ...], *, many: bool = Fa
                 figures |= {"restarts_per_job": 2.0 * number, "average_finish_time_fairness": 1.0, "cost_dollars": 9.0}
                 done = {"jobs_completed": 50, "drained": load < 9}
                 results.append(Result(figures | done, seconds.tolist()))
-            cells.append(Cell(contender, load, tuple(results)))
+            cells.append(SweepCell(contender, load, tuple(results)))
     return SweepOutcome(sweep, tuple(cells), (), 0)
 
 

@@ -19,8 +19,8 @@ from gavel.core.errors import InputError
 from gavel.core.jobs import Job
 from gavel.core.problem import Problem
 from gavel.policies.registry import POLICIES, allocate
-from gavel.policies.verify import Report, verify
-from gavel.program import highs, interior, program, single
+from gavel.policies.verify import VerificationReport, verify
+from gavel.program import highs, interior, one_type, program
 from strategies import Case, cases
 
 PROVEN = [name for name, policy in POLICIES.items() if not policy.baseline]
@@ -41,7 +41,7 @@ def answered(problem: Problem, policy: str, *, agnostic: bool = False) -> dict[s
     return printed
 
 
-def verified(problem: Problem, answer: dict[str, Any]) -> Report:
+def verified(problem: Problem, answer: dict[str, Any]) -> VerificationReport:
     return verify(problem, parse_answer(json.dumps(answer)))
 
 
@@ -79,7 +79,7 @@ def test_no_solver_is_asked() -> None:
         patch.object(highs, "solve", side_effect=asked),
         patch.object(highs, "sift", side_effect=asked),
         patch.object(interior, "solve", side_effect=asked),
-        patch.object(single, "solve", side_effect=asked),
+        patch.object(one_type, "solve", side_effect=asked),
         patch.object(program, "solve", side_effect=asked),
     ):
         for answer in answers:

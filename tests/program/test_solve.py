@@ -15,7 +15,7 @@ from gavel.policies.registry import allocate
 from gavel.program import deadline, highs, interior
 from gavel.program.lp import Lp, LpSolution, SolverFailed
 from gavel.program.program import Program
-from gavel.program.solve import Attempt, solve
+from gavel.program.solve import SolverCall, solve
 
 
 def level_lp() -> Lp:
@@ -65,7 +65,7 @@ def test_a_lie_is_noticed_and_the_next_solver_is_asked(lie: str) -> None:
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_if_every_solver_lies_or_fails_it_is_an_error_that_lists_what_they_said() -> None:
-    attempts: list[Attempt] = list(LIES.values())
+    attempts: list[SolverCall] = list(LIES.values())
     with pytest.raises(SolverError, match=r"no solver reached a certified optimum .*time limit"):
         solve(LP, attempts=iter(attempts))
 

@@ -13,8 +13,8 @@ from gavel.core.events import Launch
 from gavel.core.jobs import Cause
 from gavel.runtime.agents import AgentRecord
 from gavel.runtime.events import AgentAttached, AttemptEnded, AttemptOutcome, StepsCounted
-from gavel.runtime.executor import AttemptStatus, Post, Presence
-from gavel.runtime.jobs import JobRecord
+from gavel.runtime.executor import AttemptStatus, EventSink, Presence
+from gavel.runtime.jobs import LiveJobRecord
 
 AGENT = "machines"
 RATES = {"v100": 10.0, "k80": 2.0}
@@ -45,8 +45,8 @@ class ModelledExecutor:
     processes: Processes
     servers: Sequence[Server]
     clock: Callable[[], float]
-    post: Post
-    jobs: Mapping[str, JobRecord]
+    post: EventSink
+    jobs: Mapping[str, LiveJobRecord]
     lease_until: float = 0.0
     waiting: dict[str, Launch] = field(default_factory=dict)
     unsettled: set[str] = field(default_factory=set)

@@ -20,7 +20,7 @@ from gavel.runtime.configuration import Configurator, settings_document
 from gavel.runtime.engine import Engine
 from gavel.runtime.events import SettingsGiven
 from gavel.runtime.facts import AgentDraining, AgentJoined, AgentLost, AgentUndrained, AttemptClosed
-from gavel.runtime.messages import Start, TaskEnded, TaskStatus
+from gavel.runtime.messages import StartAttempt, TaskEnded, TaskStatus
 from gavel.runtime.recovery import recover
 from gavel.scheduler.machine import check_invariants
 
@@ -139,7 +139,7 @@ class Checker:
 
     def sends(self, agent: Agent, message: Any) -> None:
         """A message is about to be sent to an agent."""
-        if isinstance(message, Start):
+        if isinstance(message, StartAttempt):
             job, attempt = message.job, message.attempt
             assert attempt in self.launched.get(job, ()), f"attempt {attempt} of job {job} starts before it is written"
             assert attempt not in self.closed.get(job, ()), f"attempt {attempt} of job {job} starts after its end"
@@ -185,7 +185,7 @@ class Checker:
         """No job runs twice at once, and no accelerator is held by two combos."""
         attempts: dict[str, int] = {}
         for agent in self.world.agents.values():
-            held: dict[int, list[Start]] = {}
+            held: dict[int, list[StartAttempt]] = {}
             for (job, attempt), task in agent.tasks.items():
                 if not task.processes:
                     continue

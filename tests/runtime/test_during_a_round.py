@@ -17,9 +17,9 @@ from gavel.runtime.configuration import ServeSettings, rounds
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done
 from gavel.runtime.facts import Fact
-from gavel.runtime.fleet import Fleet, FleetSettings, Identity
-from gavel.runtime.jobs import JobRecord, JobState, Transition
-from gavel.runtime.messages import Ending, Heartbeat, Hello, Start, TaskEnded, TaskStarted, TaskStatus, ToAgent
+from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
+from gavel.runtime.jobs import JobState, LiveJobRecord, Transition
+from gavel.runtime.messages import Ending, Heartbeat, Hello, StartAttempt, TaskEnded, TaskStarted, TaskStatus, ToAgent
 from gavel.wire import PROTOCOL
 
 ROUND_SECONDS = 60.0
@@ -165,8 +165,8 @@ class Wire:
     def close(self) -> None:
         pass
 
-    def starts(self) -> list[Start]:
-        return [message for message in self.sent if isinstance(message, Start)]
+    def starts(self) -> list[StartAttempt]:
+        return [message for message in self.sent if isinstance(message, StartAttempt)]
 
 
 @dataclass
@@ -180,8 +180,8 @@ class Site:
 
     def __post_init__(self) -> None:
         queued = Transition(0.0, JobState.QUEUED, "")
-        record = JobRecord(id="1", request=job_request(1e6), submitted=0.0, history=(queued,))
-        self.fleet = Fleet(FleetSettings(), Identity("lab", 1), lambda: self.now, self.post, {"1": record})
+        record = LiveJobRecord(id="1", request=job_request(1e6), submitted=0.0, history=(queued,))
+        self.fleet = Fleet(FleetSettings(), SchedulerIdentity("lab", 1), lambda: self.now, self.post, {"1": record})
         hello = Hello(protocol=PROTOCOL, name="a", agent="a", incarnation="1", accelerators={"v100": 2})
         self.fleet.attach(hello, self.wire)
         self.fleet.renew(360.0)

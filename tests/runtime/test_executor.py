@@ -16,7 +16,7 @@ from gavel.policies.registry import allocate
 from gavel.runtime.engine import Engine
 from gavel.runtime.events import DrainAsked, Event, JobsSubmitted, UndrainAsked
 from gavel.runtime.executor import Executor
-from gavel.runtime.fleet import Fleet, FleetSettings, Identity
+from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
 from gavel.runtime.jobs import JobState
 from gavel.runtime.server import ServeSettings, build_engine, open_journal
 from gavel.runtime.views import cluster_view, job_view
@@ -95,7 +95,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 def test_both_executors_keep_the_protocol(lab: Lab) -> None:
     executors: list[Executor] = [
         lab.executor,
-        Fleet(FleetSettings(), Identity("lab", 1), lambda: 0.0, lab.engine.post, {}),
+        Fleet(FleetSettings(), SchedulerIdentity("lab", 1), lambda: 0.0, lab.engine.post, {}),
     ]
     assert len(executors) == 2  # what they are is checked by mypy
 

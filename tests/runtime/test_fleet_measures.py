@@ -8,8 +8,8 @@ from gavel.core.events import Launch, RateMeasured
 from gavel.runtime.attempts import Attempt, Part
 from gavel.runtime.events import AttemptEnded, AttemptOutcome, Event, StepsCounted
 from gavel.runtime.executor import Done
-from gavel.runtime.fleet import Fleet, FleetSettings, Identity
-from gavel.runtime.jobs import JobRecord, JobState, Transition
+from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
+from gavel.runtime.jobs import JobState, LiveJobRecord, Transition
 
 
 def fleet(*attempts: Attempt) -> tuple[Fleet, list[Event]]:
@@ -17,14 +17,14 @@ def fleet(*attempts: Attempt) -> tuple[Fleet, list[Event]]:
     posted: list[Event] = []
     running = (Transition(0.0, JobState.RUNNING, ""),)
     records = {
-        attempt.job: JobRecord(id=attempt.job, request=job_request(1e6), submitted=0.0, history=running)
+        attempt.job: LiveJobRecord(id=attempt.job, request=job_request(1e6), submitted=0.0, history=running)
         for attempt in attempts
     }
 
     def post(event: Event, done: Done | None = None) -> None:  # noqa: ARG001 - it is never called
         posted.append(event)
 
-    made = Fleet(FleetSettings(), Identity("lab", 1), lambda: 10.0, post, records)
+    made = Fleet(FleetSettings(), SchedulerIdentity("lab", 1), lambda: 10.0, post, records)
     for attempt in attempts:
         made._enter(attempt)
     return made, posted

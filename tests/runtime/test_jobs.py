@@ -23,7 +23,7 @@ from gavel.core.facts import (
 )
 from gavel.core.jobs import Cause, JobRequest
 from gavel.runtime.facts import AttemptClosed, Fact
-from gavel.runtime.jobs import FINISHED, HISTORY, TRANSITIONS, JobRecord, Jobs, JobState, Refusal, Turn
+from gavel.runtime.jobs import FINISHED, HISTORY, TRANSITIONS, JobRegistry, JobState, LiveJobRecord, Refusal, Turn
 
 JOB = "7"
 CAUSE = Cause("because", "a reason")
@@ -90,8 +90,8 @@ EXPECTED: Mapping[tuple[JobState, Turn], JobState] = {
 """Written down a second time, so that no change of the table goes unnoticed."""
 
 
-def in_state(state: JobState) -> Jobs:
-    jobs = Jobs()
+def in_state(state: JobState) -> JobRegistry:
+    jobs = JobRegistry()
     for fact in (queued(), *PATHS[state]):
         jobs.evolve(fact)
     assert jobs[JOB].state is state
@@ -143,7 +143,7 @@ def test_a_finished_job_stays_finished_whatever_comes_together(state: JobState) 
 @pytest.mark.parametrize("name", TURNS)
 def test_facts_about_a_job_that_never_was_are_refused(name: str) -> None:
     turn, fact = TURNS[name]
-    jobs = Jobs()
+    jobs = JobRegistry()
     assert not jobs.evolve(fact)
     assert jobs.refusals == [Refusal(JOB, turn, None)]
     assert "no such job" in str(jobs.refusals[0])
@@ -174,7 +174,7 @@ def test_a_launch_says_where_and_as_which_attempt_and_a_stop_clears_that() -> No
 
 
 def test_two_jobs_that_share_accelerators_know_of_each_other() -> None:
-    jobs = Jobs()
+    jobs = JobRegistry()
     request = queued().request
     assert request is not None
     for job in ("1", "2"):
@@ -209,14 +209,14 @@ def test_ids_are_never_given_again_and_a_repeated_call_finds_its_jobs() -> None:
     jobs = in_state(Q)
     assert jobs.next_number == 8
     assert jobs.keys == {"key": (JOB,)}
-    again = Jobs.of(jobs.document())
+    again = JobRegistry.of(jobs.document())
     assert (again.next_number, again.keys) == (8, {"key": (JOB,)})
 
 
 @pytest.mark.parametrize("state", JobState)
 def test_a_record_written_down_is_the_same_record(state: JobState) -> None:
     record = in_state(state)[JOB]
-    assert JobRecord.of(record.document()) == record
+    assert LiveJobRecord.of(record.document()) == record
 
 
 def test_only_the_newest_of_very_many_transitions_are_kept() -> None:

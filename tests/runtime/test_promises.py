@@ -20,9 +20,9 @@ from gavel.core.facts import JobEnded, JobRequeued, RoundPlanned, Started
 from gavel.core.jobs import Cause
 from gavel.journal import Journal, sqlite_url
 from gavel.policies.registry import allocate
-from gavel.runtime.agent.ending import LastWords, judge
+from gavel.runtime.agent.exit_verdict import LastWords, judge
 from gavel.runtime.agent.state import StateDirectory, mark_of
-from gavel.runtime.agent.stream import Stream, _Connection
+from gavel.runtime.agent.stream import SchedulerStream, _Connection
 from gavel.runtime.agents import AgentRecord, Agents
 from gavel.runtime.attempts import parts_of
 from gavel.runtime.configuration import Configurator, Scheduling, ServeSettings, settings_document, settings_of
@@ -41,16 +41,16 @@ from gavel.runtime.events import (
 )
 from gavel.runtime.executor import Done
 from gavel.runtime.facts import AgentJoined, AgentLost, AttemptClosed, Fact
-from gavel.runtime.fleet import Fleet, FleetSettings, Identity, RefusedError
-from gavel.runtime.jobs import JobRecord, Jobs, JobState, Transition
+from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError, SchedulerIdentity
+from gavel.runtime.jobs import JobRegistry, JobState, LiveJobRecord, Transition
 from gavel.runtime.messages import (
     Ending,
     FromAgentFrame,
     Heartbeat,
     Hello,
     Lease,
-    Start,
-    Stop,
+    StartAttempt,
+    StopAttempt,
     TaskEnded,
     TaskStarted,
     TaskStatus,
@@ -80,10 +80,10 @@ class Wire:
         pass
 
     def started(self) -> list[int]:
-        return [message.attempt for message in self.sent if isinstance(message, Start)]
+        return [message.attempt for message in self.sent if isinstance(message, StartAttempt)]
 
     def stopped(self) -> list[tuple[int, bool]]:
-        return [(message.attempt, message.at_once) for message in self.sent if isinstance(message, Stop)]
+        return [(message.attempt, message.at_once) for message in self.sent if isinstance(message, StopAttempt)]
 
 
 class Site:
@@ -96,8 +96,8 @@ class Site:
         self.acknowledged: list[int] = []
         history = (Transition(0.0, state, ""),)
         request = job_request(1e6, workers=workers)
-        record = JobRecord(id="1", request=request, submitted=0.0, history=history, attempts=attempts)
-        self.fleet = Fleet(SETTINGS, Identity("lab", 3), lambda: self.now, self._post, {"1": record})
+        record = LiveJobRecord(id="1", request=request, submitted=0.0, history=history, attempts=attempts)
+        self.fleet = Fleet(SETTINGS, SchedulerIdentity("lab", 3), lambda: self.now, self._post, {"1": record})
 
     def _post(self, event: Event, done: Done | None = None) -> None:
         self.posted.append(event)
@@ -301,7 +301,7 @@ def test_when_one_rank_crashes_all_ranks_are_stopped_and_the_attempt_ends_when_a
     wires = {name: site.attach(name) for name in "ab"}
     site.launch(1, "a", "b")
     site.fleet.started("id-a", TaskStarted(job="1", attempt=1, rank=0, master_address="x", master_port=1, gang_port=2))
-    assert [message.first_rank for message in wires["b"].sent if isinstance(message, Start)] == [1]
+    assert [message.first_rank for message in wires["b"].sent if isinstance(message, StartAttempt)] == [1]
     site.end("b", 1, Ending.CRASHED, rank=1)
     assert wires["a"].stopped() == [(1, True)]
     assert not site.ends()
@@ -399,7 +399,7 @@ class Cluster:
     def ends(self, time: float, outcome: AttemptOutcome, attempt: int = 1, **more: Any) -> list[Fact]:
         return self.take(AttemptEnded(time=time, job="1", attempt=attempt, outcome=outcome, **more))
 
-    def job(self) -> JobRecord:
+    def job(self) -> LiveJobRecord:
         return self.state.jobs["1"]
 
     def again(self) -> ClusterState:
@@ -709,9 +709,9 @@ def test_kept_states_take_every_fact_in_once_and_finished_jobs_stay_known(bench:
 
 
 def test_ids_are_not_given_again_though_their_jobs_have_left_the_state() -> None:
-    jobs = Jobs()
+    jobs = JobRegistry()
     jobs.next_number = 12
-    assert Jobs.of(jobs.document()).next_number == 12
+    assert JobRegistry.of(jobs.document()).next_number == 12
 
 
 # ---- the agent ----
@@ -745,11 +745,11 @@ def test_a_lease_counts_from_when_the_message_was_sent_that_the_scheduler_had_he
     assert connection.heard(3) == 0.0  # too long ago to be remembered: it gives no time
 
 
-def stream_of(desk: Any = None) -> Stream:
+def stream_of(desk: Any = None) -> SchedulerStream:
     pauses = {"first_pause_seconds": 0.1, "longest_pause_seconds": 1.0, "patience_seconds": 1.0}
     settings: Any = SimpleNamespace(scheduler="nowhere", **pauses)
     identity: Any = None
-    return Stream(settings, identity, desk)
+    return SchedulerStream(settings, identity, desk)
 
 
 def test_an_end_is_kept_until_it_is_acknowledged_itself() -> None:

@@ -21,7 +21,7 @@ from gavel.policies.registry import allocate
 from gavel.runtime import driver as driving
 from gavel.runtime.driver import Driver
 from gavel.runtime.events import AgentAttached, JobsSubmitted
-from gavel.runtime.messages import Hello, Start, ToAgent
+from gavel.runtime.messages import Hello, StartAttempt, ToAgent
 from gavel.runtime.server import ServeSettings, build_engine, fleet_for
 from gavel.wire import PROTOCOL
 
@@ -52,7 +52,7 @@ class Wire:
 
     def send(self, message: ToAgent) -> None:
         self.heard.append(message)
-        if isinstance(message, Start):
+        if isinstance(message, StartAttempt):
             self.started.set()
 
     def close(self) -> None:

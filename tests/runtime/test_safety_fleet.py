@@ -8,9 +8,9 @@ from gavel.core.events import Launch
 from gavel.core.jobs import Cause
 from gavel.runtime.events import AttemptEnded, Event
 from gavel.runtime.executor import Done
-from gavel.runtime.fleet import Fleet, Identity
-from gavel.runtime.jobs import JobRecord, JobState, Transition
-from gavel.runtime.messages import Ending, Hello, Start, TaskEnded, TaskStatus, ToAgent
+from gavel.runtime.fleet import Fleet, SchedulerIdentity
+from gavel.runtime.jobs import JobState, LiveJobRecord, Transition
+from gavel.runtime.messages import Ending, Hello, StartAttempt, TaskEnded, TaskStatus, ToAgent
 from gavel.wire import PROTOCOL
 
 
@@ -27,7 +27,7 @@ class Wire:
         pass
 
     def started(self) -> list[int]:
-        return [message.attempt for message in self.heard if isinstance(message, Start)]
+        return [message.attempt for message in self.heard if isinstance(message, StartAttempt)]
 
 
 def test_an_attempt_waits_until_the_withdrawal_of_the_one_before_is_written() -> None:
@@ -37,10 +37,10 @@ def test_an_attempt_waits_until_the_withdrawal_of_the_one_before_is_written() ->
         if isinstance(event, AttemptEnded):
             ends[event.attempt] = done
 
-    record = JobRecord(
+    record = LiveJobRecord(
         id="1", request=job_request(100.0), submitted=0.0, history=(Transition(0.0, JobState.RUNNING, ""),)
     )
-    fleet, wire = Fleet(SETTINGS, Identity("cluster", 1), lambda: 100.0, post, {"1": record}), Wire()
+    fleet, wire = Fleet(SETTINGS, SchedulerIdentity("cluster", 1), lambda: 100.0, post, {"1": record}), Wire()
     fleet.attach(Hello(protocol=PROTOCOL, name="a", agent="id", incarnation="1", accelerators={"v100": 1}), wire)
     for attempt in (1, 2):
         fleet.launch(Launch("1", "v100", {"a": 1}, 110.0, attempt=attempt))

@@ -18,7 +18,7 @@ from gavel.runtime import driver as driving
 from gavel.runtime.agent_wire import pack_from_agent
 from gavel.runtime.logs import Logs
 from gavel.runtime.messages import FromAgentFrame, Heartbeat
-from gavel.runtime.service import Service, Stream
+from gavel.runtime.service import AgentStream, Service
 from gavel.wire import gavel_pb2 as pb
 
 __all__ = ["journal"]
@@ -82,7 +82,7 @@ def test_an_agent_is_not_heard_over_a_connection_that_was_replaced(
         await live.attach()
         member = live.fleet.members["id-a"]
         member.heard_at = -1.0
-        await service_of(live, tmp_path)._listen("id-a", heartbeat(), Stream(1))
+        await service_of(live, tmp_path)._listen("id-a", heartbeat(), AgentStream(1))
         assert member.heard_at == -1.0
         live.driver.stop()
         await live.work

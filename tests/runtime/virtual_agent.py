@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from gavel.runtime.messages import (
     Ack,
+    AttachRefused,
     Draining,
     Ending,
     FromAgent,
@@ -17,9 +18,8 @@ from gavel.runtime.messages import (
     Heartbeat,
     Hello,
     Lease,
-    Refused,
-    Start,
-    Stop,
+    StartAttempt,
+    StopAttempt,
     TaskEnded,
     TaskStarted,
     TaskStatus,
@@ -50,9 +50,9 @@ class Process:
 
 @dataclass(eq=False)
 class Task:
-    """What a Start asked for: it waits for devices, then its ranks run."""
+    """What a StartAttempt asked for: it waits for devices, then its ranks run."""
 
-    start: Start
+    start: StartAttempt
     lease_ends: float
     processes: list[Process] = field(default_factory=list)
     devices: list[int] = field(default_factory=list)
@@ -250,17 +250,17 @@ class Agent:
         match message:
             case Welcome():
                 self.welcomed(message, connection)
-            case Refused():
+            case AttachRefused():
                 self.refusals += 1
                 self.away_until = self.world.now + REDIAL_SECONDS
                 connection.cut()
-            case Start():
+            case StartAttempt():
                 self.start(message, since + message.lease_seconds)
             case Lease():
                 for task in self.tasks.values():
                     if task.start.job in message.jobs and not task.asked:
                         task.lease_ends = max(task.lease_ends, since + message.seconds)
-            case Stop():
+            case StopAttempt():
                 asked = self.tasks.get((message.job, message.attempt))
                 if asked is not None:
                     self.ask_to_leave(asked, at_once=message.at_once)
@@ -278,7 +278,7 @@ class Agent:
             self.say(ended, number)
         self.heartbeat_at = self.world.now + self.world.fleet_settings.heartbeat_seconds
 
-    def start(self, start: Start, lease_ends: float) -> None:
+    def start(self, start: StartAttempt, lease_ends: float) -> None:
         key = (start.job, start.attempt)
         if key in self.tasks:
             if self.tasks[key].processes:
@@ -317,7 +317,7 @@ class Agent:
         task.processes = [Process(rank, steps, saved_at=self.world.now) for rank in ranks]
         self.say(self.started(task))
 
-    def devices_for(self, start: Start) -> list[int] | None:
+    def devices_for(self, start: StartAttempt) -> list[int] | None:
         held: dict[int, list[Task]] = {}
         for task in self.tasks.values():
             if task.processes:

@@ -28,18 +28,18 @@ from gavel.journal.errors import LeadershipLostError, TemporaryJournalError
 from gavel.journal.store import Journal
 from gavel.policies.registry import allocate
 from gavel.runtime.clock import SteadyClock
-from gavel.runtime.engine import Batch, Engine
+from gavel.runtime.engine import DecisionBatch, Engine
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, UndrainAsked
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError
-from gavel.runtime.jobs import JobRecord
+from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.messages import (
     Ack,
+    AttachRefused,
     Draining,
     FromAgentFrame,
     Heartbeat,
     Hello,
-    Refused,
     TaskEnded,
     TaskStarted,
     TaskStatus,
@@ -138,7 +138,7 @@ class Leader:
         self.frozen = self.dead = False
         self.wake_at: float | None = None
         self.answers: list[tuple[float, Solve]] = []
-        self.batch: Batch | None = None
+        self.batch: DecisionBatch | None = None
         """Decided, and being written."""
         self.write_at = 0.0
         self.ticked_at = world.now
@@ -166,7 +166,7 @@ class Leader:
         for connection in self.connections:
             connection.cut()
 
-    # ---- World ----
+    # ---- EngineHost ----
 
     def hurry(self) -> None:
         pass
@@ -251,7 +251,7 @@ class Leader:
             try:
                 fleet.attach(message, connection)
             except RefusedError as refusal:
-                connection.send(Refused(reason=str(refusal), retry=refusal.retry))
+                connection.send(AttachRefused(reason=str(refusal), retry=refusal.retry))
             return
         member = fleet.members.get(agent)
         if member is None or member.link is not connection:
@@ -598,10 +598,10 @@ class VirtualFleet:
         self.engine.take_in()
         return number
 
-    def records(self) -> list[JobRecord]:
+    def records(self) -> list[LiveJobRecord]:
         return [self.record(job) for job in self.checker.queued]
 
-    def record(self, job: str) -> JobRecord:
+    def record(self, job: str) -> LiveJobRecord:
         assert self.engine is not None
         found = self.engine.record(job)
         assert found is not None, f"job {job} is lost"

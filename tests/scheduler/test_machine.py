@@ -37,7 +37,7 @@ from gavel.estimator.learned import LearnedTable
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import SPARE_PROFILES, Scheduler, Settings, check_invariants
-from gavel.scheduler.placement import Floor
+from gavel.scheduler.placement import ServerPool
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
 from gavel.scheduler.state import dump, restore
@@ -176,8 +176,8 @@ def with_singles_on(servers: str) -> Scheduler:
         machine.handle(JobSubmitted(0.0, job(f"s{number}", "ResNet-50 (batch size 64)")))
     settle(machine, RoundDue(0.0))
     for run, name in zip(list(machine.placed), servers, strict=True):
-        machine.floors[run.type_index].give_back(machine.placed[run])
-        machine.placed[run] = machine.floors[run.type_index].take_exactly({name: 1})
+        machine.server_pools[run.type_index].give_back(machine.placed[run])
+        machine.placed[run] = machine.server_pools[run.type_index].take_exactly({name: 1})
     check_invariants(machine)
     return machine
 
@@ -201,30 +201,30 @@ def test_gangs_larger_than_a_server_sit_on_as_few_as_possible() -> None:
 
 
 def test_room_is_made_with_the_fewest_moves_and_only_if_there_is_somewhere_to_go() -> None:
-    floor = Floor()
+    pool = ServerPool()
     for name in "abc":
-        floor.join(Server(name, "v100", 4))
-    floor.take_exactly({"a": 1, "b": 3, "c": 2})
+        pool.join(Server(name, "v100", 4))
+    pool.take_exactly({"a": 1, "b": 3, "c": 2})
     singles = {"a": [1], "b": [1, 1, 1], "c": [1, 1]}
-    assert floor.cheapest_clearing(3, singles) == {}  # there is room as it is
-    assert floor.cheapest_clearing(4, singles) == {"a": [0]}
-    assert floor.cheapest_clearing(4, {"b": [1, 1, 1], "c": [1, 1]}) == {"c": [0, 1]}
-    assert floor.cheapest_clearing(6, singles) == {"a": [0], "c": []}  # four beside two
-    assert floor.cheapest_clearing(8, singles) == {}  # those of a and c would not fit on b
-    assert floor.cheapest_clearing(4, {}) == {}
+    assert pool.cheapest_clearing(3, singles) == {}  # there is room as it is
+    assert pool.cheapest_clearing(4, singles) == {"a": [0]}
+    assert pool.cheapest_clearing(4, {"b": [1, 1, 1], "c": [1, 1]}) == {"c": [0, 1]}
+    assert pool.cheapest_clearing(6, singles) == {"a": [0], "c": []}  # four beside two
+    assert pool.cheapest_clearing(8, singles) == {}  # those of a and c would not fit on b
+    assert pool.cheapest_clearing(4, {}) == {}
 
 
 def test_gangs_make_room_only_where_each_fits_on_one_server() -> None:
-    floor = Floor()
+    pool = ServerPool()
     for name, size in {"large": 8, "middle": 4, "small": 2, "other": 2}.items():
-        floor.join(Server(name, "v100", size))
-    floor.take_exactly({"large": 7, "middle": 2})
-    assert floor.cheapest_clearing(8, {"large": [1, 4, 2]}) == {}  # the gang of four would be torn apart
-    floor.give_back({"middle": 2})
-    assert floor.cheapest_clearing(8, {"large": [1, 4, 2]}) == {"large": [0, 2, 1]}
-    assert floor.cheapest_clearing(5, {"large": [1, 4, 2]}) == {"large": [1]}  # without the others it is enough
-    assert floor.take_elsewhere(2, {"large", "small"}) == {"other": 2}
-    assert floor.take_elsewhere(2, {"large", "small"}) == {"middle": 2}
+        pool.join(Server(name, "v100", size))
+    pool.take_exactly({"large": 7, "middle": 2})
+    assert pool.cheapest_clearing(8, {"large": [1, 4, 2]}) == {}  # the gang of four would be torn apart
+    pool.give_back({"middle": 2})
+    assert pool.cheapest_clearing(8, {"large": [1, 4, 2]}) == {"large": [0, 2, 1]}
+    assert pool.cheapest_clearing(5, {"large": [1, 4, 2]}) == {"large": [1]}  # without the others it is enough
+    assert pool.take_elsewhere(2, {"large", "small"}) == {"other": 2}
+    assert pool.take_elsewhere(2, {"large", "small"}) == {"middle": 2}
 
 
 def test_smaller_gangs_move_for_one_that_only_a_large_server_holds() -> None:

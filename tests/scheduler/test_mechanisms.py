@@ -342,8 +342,8 @@ def test_a_run_of_unknown_length_moves_as_if_it_had_as_long_again_to_go() -> Non
 
 def test_runs_of_policies_that_do_not_look_at_speeds_or_look_at_prices_do_not_move() -> None:
     assert not moves_to_idle(3600.0, mechanism=Credits(knows_speeds=False))
-    assert not moves_to_idle(3600.0, mechanism=Credits(thrifty=True))  # 4 times as fast for 6 times the price
-    assert moves_to_idle(3600.0, rate=7.0, mechanism=Credits(thrifty=True))
+    assert not moves_to_idle(3600.0, mechanism=Credits(price_aware=True))  # 4 times as fast for 6 times the price
+    assert moves_to_idle(3600.0, rate=7.0, mechanism=Credits(price_aware=True))
 
 
 @given(problem=problems(), seed=st.integers(0, 99))
@@ -610,15 +610,15 @@ def test_priorities_keep_the_queue_of_fifo_but_let_new_jobs_use_what_is_idle() -
 
 
 @pytest.mark.parametrize("mechanism", [Credits, Priorities])
-def test_a_thrifty_policy_has_idle_accelerators_used_where_a_step_is_cheapest(
+def test_a_price_aware_policy_has_idle_accelerators_used_where_a_step_is_cheapest(
     mechanism: Callable[..., Mechanism],
 ) -> None:
     types = [AcceleratorType("v100", 2, 2.5), AcceleratorType("k80", 2, 0.5)]
     jobs = [Job("best", {"v100": 20.0, "k80": 1.0}), *(Job(f"j{n}", {"v100": 4.0, "k80": 1.0}) for n in range(4))]
     allocation = allocate(Problem.of(types, jobs), "min_cost")
     assert shares(allocation).sum(axis=1)[1:].max() == 0.0
-    assert play(mechanism(thrifty=True), allocation, 10).received[1:, 0].sum() == 0.0
-    assert play(mechanism(thrifty=True), allocation, 10).received[1:, 1].sum() == 20.0
+    assert play(mechanism(price_aware=True), allocation, 10).received[1:, 0].sum() == 0.0
+    assert play(mechanism(price_aware=True), allocation, 10).received[1:, 1].sum() == 20.0
 
 
 class Forgetful(Priorities):

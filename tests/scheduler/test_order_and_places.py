@@ -19,7 +19,7 @@ from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
-from gavel.scheduler.placement import Floor
+from gavel.scheduler.placement import ServerPool
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Run
 from gavel.scheduler.seating import Seating
@@ -45,13 +45,13 @@ def answered(machine: Scheduler, time: float, solve: Solve) -> list[Launch]:
 
 
 def test_of_the_servers_that_hold_a_gang_the_fullest_is_taken() -> None:
-    floor = Floor()
+    pool = ServerPool()
     for name, size in (("large", 8), ("small", 2), ("middle", 4)):
-        floor.join(Server(name, "v100", size))
-    assert floor.take(2) == {"small": 2}
-    assert floor.take(1) == {"middle": 1}
-    assert floor.take(3) == {"middle": 3}
-    assert floor.take(8) == {"large": 8}
+        pool.join(Server(name, "v100", size))
+    assert pool.take(2) == {"small": 2}
+    assert pool.take(1) == {"middle": 1}
+    assert pool.take(3) == {"middle": 3}
+    assert pool.take(8) == {"large": 8}
 
 
 def test_after_a_job_left_during_a_solve_the_next_round_asks_again() -> None:
@@ -105,18 +105,18 @@ def test_runs_change_places_because_all_leave_before_any_sits_down() -> None:
     assert {next(iter(place)) for place in machine.placed.values()} == {"a", "b"}
 
 
-def floor_with(*servers: tuple[str, int]) -> Floor:
-    floor = Floor()
+def pool_with(*servers: tuple[str, int]) -> ServerPool:
+    pool = ServerPool()
     for name, size in servers:
-        floor.join(Server(name, "v100", size))
-    return floor
+        pool.join(Server(name, "v100", size))
+    return pool
 
 
 def test_a_gang_that_cannot_be_gathered_keeps_its_places() -> None:
-    floor = floor_with(("a", 2), ("b", 2))
+    pool = pool_with(("a", 2), ("b", 2))
     gang, blocker = Run((0,), 0, 2), Run((1,), 0, 2)
-    placed = {run: floor.take_exactly({"a": 1, "b": 1}) for run in (gang, blocker)}
-    seating = Seating([floor], placed, lambda _: True)
+    placed = {run: pool.take_exactly({"a": 1, "b": 1}) for run in (gang, blocker)}
+    seating = Seating([pool], placed, lambda _: True)
     seating.gather([gang])
     assert seating.moves() == {}
     seating.stop(blocker)
@@ -124,15 +124,15 @@ def test_a_gang_that_cannot_be_gathered_keeps_its_places() -> None:
 
 
 def test_runs_that_stop_are_not_moved_to_make_room() -> None:
-    floor = floor_with(("a", 2), ("b", 2), ("c", 1))
+    pool = pool_with(("a", 2), ("b", 2), ("c", 1))
     gang = Run((9,), 0, 2)
     leaving, staying, third = Run((0,), 0, 1), Run((1,), 0, 1), Run((2,), 0, 1)
     placed = {
-        leaving: floor.take_exactly({"a": 1}),
-        staying: floor.take_exactly({"a": 1}),
-        third: floor.take_exactly({"b": 1}),
+        leaving: pool.take_exactly({"a": 1}),
+        staying: pool.take_exactly({"a": 1}),
+        third: pool.take_exactly({"b": 1}),
     }
-    seating = Seating([floor], placed, lambda _: True)
+    seating = Seating([pool], placed, lambda _: True)
     seating.stop(leaving)
     where = seating.seat(gang, make_room=True)
     assert sum(where.values()) == 2
@@ -184,36 +184,34 @@ def test_a_job_that_pauses_is_neither_planned_nor_in_the_question_also_after_a_r
 
 
 def test_a_closed_server_takes_nothing_and_what_it_gives_back_is_no_capacity() -> None:
-    floor = floor_with(("a", 2), ("b", 2))
-    taken = floor.take_exactly({"a": 1})
-    floor.close("a")
-    assert (floor.capacity, floor.free) == (3, 2)
-    assert floor.take(1) == {"b": 1}
-    floor.give_back(taken)
-    assert (floor.capacity, floor.free) == (2, 1)
-    assert not floor.holds(2)
-    floor.reopen("a")
-    assert floor.take(2) == {"a": 2}
+    pool = pool_with(("a", 2), ("b", 2))
+    taken = pool.take_exactly({"a": 1})
+    pool.close("a")
+    assert (pool.capacity, pool.free) == (3, 2)
+    assert pool.take(1) == {"b": 1}
+    pool.give_back(taken)
+    assert (pool.capacity, pool.free) == (2, 1)
+    assert not pool.holds(2)
+    pool.reopen("a")
+    assert pool.take(2) == {"a": 2}
 
 
 def test_a_floor_that_was_written_down_has_what_is_free_and_what_is_closed() -> None:
-    floor = floor_with(("a", 4), ("b", 2), ("c", 2))
-    floor.take_exactly({"a": 1, "c": 1})
-    floor.close("c")
-    again = Floor.restored(floor.dump())
+    pool = pool_with(("a", 4), ("b", 2), ("c", 2))
+    pool.take_exactly({"a": 1, "c": 1})
+    pool.close("c")
+    again = ServerPool.restored(pool.dump())
     assert (
-        (again.capacity, again.free, again.closed)
-        == (floor.capacity, floor.free, floor.closed)
-        == (7, 5, frozenset("c"))
+        (again.capacity, again.free, again.closed) == (pool.capacity, pool.free, pool.closed) == (7, 5, frozenset("c"))
     )
-    assert again.dump() == floor.dump()
+    assert again.dump() == pool.dump()
 
 
 def test_room_is_made_by_moving_a_single_worker_which_leaves_its_place() -> None:
-    floor = floor_with(("a", 2), ("b", 2))
+    pool = pool_with(("a", 2), ("b", 2))
     one, two = Run((0,), 0, 1), Run((1,), 0, 1)
-    placed = {one: floor.take_exactly({"a": 1}), two: floor.take_exactly({"b": 1})}
-    seating = Seating([floor], placed, lambda _: True)
+    placed = {one: pool.take_exactly({"a": 1}), two: pool.take_exactly({"b": 1})}
+    seating = Seating([pool], placed, lambda _: True)
     where = seating.seat(Run((2,), 0, 2), make_room=True)
     ((moved, to),) = seating.moves().items()
     assert len(where) == 1

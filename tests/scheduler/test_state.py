@@ -25,7 +25,7 @@ from gavel.scheduler.credits import Credits
 from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
 from gavel.scheduler.patience import Patience
-from gavel.scheduler.placement import Floor
+from gavel.scheduler.placement import ServerPool
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism, Plan
 from gavel.scheduler.rules import Rules
@@ -141,12 +141,12 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     own = {"roster", "beliefs", "occupancy", "allocation", "unanswered", "accelerator_seconds"}
     own |= {"_problem_base", "_held"}
     between_events = {"_facts", "_begun", "_ended"}  # without meaning then
-    runs = {"_roster", "floors", "placed", "run_of"}
+    runs = {"_roster", "server_pools", "placed", "run_of"}
     assert vars(scheduler).keys() | vars(scheduler.occupancy).keys() == (
         brought | own | COUNTERS.keys() | runs | between_events
     )
     assert vars(scheduler.beliefs).keys() == {"table", "types", "profiles", "rates", "restarts", "restarts_in_use"}
-    assert vars(Credits()).keys() == {"ledger", "_prices"} | {"rules", "thrifty", "_settled"}
+    assert vars(Credits()).keys() == {"ledger", "_prices"} | {"rules", "price_aware", "_settled"}
     ledger = {"entries", "lag", "members", "class_rate", "alone", "entry_of", "run_of"}
     assert {each.name for each in fields(Ledger)} == ledger | {
         "class_of",
@@ -158,8 +158,8 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
         "_drift",
     }
     plain = {"_combos", "_target", "_declined", "_seconds", "_prices"}
-    assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty", "_steady", "_index"}
-    assert vars(Floor()).keys() == {"_size", "_with_free", "_free", "_closed"} | {"capacity", "free"}
+    assert vars(Priorities()).keys() == plain | {"knows_speeds", "price_aware", "_steady", "_index"}
+    assert vars(ServerPool()).keys() == {"_size", "_with_free", "_free", "_closed"} | {"capacity", "free"}
 
 
 def asked() -> tuple[Scheduler, Solve]:

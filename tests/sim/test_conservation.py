@@ -33,7 +33,7 @@ from gavel.sim.failures import random_failures
 from gavel.sim.ideal import simulate_ideally
 from gavel.sim.outcome import Outcome
 from gavel.sim.simulate import simulate
-from gavel.sim.world import World
+from gavel.sim.world import SimulatedWorld
 from gavel.workload.trace import Trace, TraceJob
 
 TABLE = builtin_table()
@@ -164,7 +164,7 @@ class Story:
     def ledger(self) -> Ledger:
         """The same simulation, with everything that it did counted by another."""
         scheduler = Scheduler(TABLE, MECHANISMS[self.mechanism](), self.settings)
-        world, ledger = World(TABLE, allocate, self.restart_seconds), Ledger(self.restart_seconds)
+        world, ledger = SimulatedWorld(TABLE, allocate, self.restart_seconds), Ledger(self.restart_seconds)
         joining = [ServerJoined(0.0, server) for server in self.cluster.servers]
         arriving = [JobSubmitted(job.arrival, job.spec()) for job in self.trace.jobs]
         for event in (*joining, *self.failures, *arriving):

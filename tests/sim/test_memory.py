@@ -17,8 +17,8 @@ from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
-from gavel.sim.meter import Meter
-from gavel.sim.world import World
+from gavel.sim.usage import UsageMeter
+from gavel.sim.world import SimulatedWorld
 
 TABLE = builtin_table()
 TEMPLATES = [template for template, workers in TABLE.profiles if workers == 1][:8]
@@ -29,7 +29,7 @@ SOME, LOTS = 30, 2**60
 """What is kept for a while comes and goes, so the least of so many moments counts."""
 
 
-def expected(world: World) -> None:
+def expected(world: SimulatedWorld) -> None:
     """One job every ten minutes, each with about nineteen minutes of work: the cluster is always about as busy."""
     for server in parse_cluster("v100=2,k80=2").servers:
         world.expect(ServerJoined(0.0, server))
@@ -39,7 +39,7 @@ def expected(world: World) -> None:
         world.expect(JobSubmitted(600.0 * number, JobSpec(f"job{number:04}", template, 1, steps)))
 
 
-def finished(world: World, scheduler: Scheduler, meter: Meter) -> Iterator[int]:
+def finished(world: SimulatedWorld, scheduler: Scheduler, meter: UsageMeter) -> Iterator[int]:
     """Drive a simulation and count the jobs that are done, as they are done."""
     done = 0
     for event in world:
@@ -57,12 +57,12 @@ def test_a_stream_four_times_as_long_takes_no_more_memory(
     mechanism: Callable[[], Mechanism], space_sharing: bool
 ) -> None:
     scheduler = Scheduler(TABLE, mechanism(), Settings(space_sharing=space_sharing))
-    world = World(TABLE, allocate, 10.0)
+    world = SimulatedWorld(TABLE, allocate, 10.0)
     expected(world)
     live: dict[int, int] = {}
     tracemalloc.start()
     try:
-        for done in finished(world, scheduler, Meter(10.0)):
+        for done in finished(world, scheduler, UsageMeter(10.0)):
             if (mark := SHORT if done <= SHORT else LONG) - SOME < done:
                 gc.collect()
                 live[mark] = min(live.get(mark, LOTS), tracemalloc.get_traced_memory()[0])

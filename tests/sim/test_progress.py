@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.sim.progress import Progress
+from gavel.sim.progress import RunningJobs
 
 
 @given(
@@ -16,7 +16,7 @@ from gavel.sim.progress import Progress
     times=st.lists(st.floats(0.0, 300.0), min_size=1, max_size=5),
 )
 def test_every_step_is_told_once(jobs: list[tuple[float, float, float]], times: list[float]) -> None:
-    progress = Progress()
+    progress = RunningJobs()
     for number, (since, rate, left) in enumerate(jobs):
         progress.begin(f"j{number}", since, rate, left)
     told = dict.fromkeys((f"j{number}" for number in range(len(jobs))), 0.0)
@@ -30,7 +30,7 @@ def test_every_step_is_told_once(jobs: list[tuple[float, float, float]], times: 
 
 
 def test_whoever_is_done_by_then_comes_in_the_order_of_launch() -> None:
-    progress = Progress()
+    progress = RunningJobs()
     for job, left in (("late", 50.0), ("first", 10.0), ("second", 10.0)):
         progress.begin(job, 0.0, 1.0, left)
     progress.end("first")
@@ -40,7 +40,7 @@ def test_whoever_is_done_by_then_comes_in_the_order_of_launch() -> None:
 
 
 def test_steps_made_at_the_old_rate_are_told_after_the_rate_has_changed() -> None:
-    progress = Progress()
+    progress = RunningJobs()
     progress.begin("j", 0.0, 2.0, 100.0)
     assert progress.change_rate("j", 10.0, 4.0) == 30.0
     jobs, steps = progress.count(20.0)

@@ -26,12 +26,12 @@ from gavel.core.events import Event
 from gavel.core.throughputs import builtin_table
 from gavel.scheduler.machine import Scheduler
 from gavel.sim.experiment import Experiment, run
-from gavel.sim.keeper import EVERY_SECONDS, Keeper, StoppedError
 from gavel.sim.recorder import KEPT, Recorder
 from gavel.sim.report import Report
+from gavel.sim.resume_file import EVERY_SECONDS, ResumeFile, StoppedError
 from gavel.sim.rounds import RoundLog
 from gavel.sim.simulate import Underway
-from gavel.sim.world import World
+from gavel.sim.world import SimulatedWorld
 from gavel.workload.formats import write_trace
 from gavel.workload.generate import generate
 
@@ -176,7 +176,7 @@ def test_every_attribute_of_a_world_is_written_down_or_known_from_outside() -> N
     written = {"now", "left", "running", "progress", "_come", "_ahead", "_serial", "_wake", "_ran", "_unmeasured"}
     written.add("_leased_until")
     brought = {"table", "solver", "restart_seconds", "starts", "measures", "_outside"}
-    assert {field.name for field in fields(World)} == written | brought | {"_specs", "_rates", "_orderly"}
+    assert {field.name for field in fields(SimulatedWorld)} == written | brought | {"_specs", "_rates", "_orderly"}
 
 
 class Clock:
@@ -193,15 +193,15 @@ class Clock:
 
 def test_the_state_is_written_every_minute_and_can_be_gone_on_with(tmp_path: Path) -> None:
     experiment, file = Experiment(**LOAD), tmp_path / "state"
-    keeper = Keeper(file, experiment, clock=Clock(EVERY_SECONDS / 50))
-    assert keeper.found() is None
-    whole = run(experiment, attendants=[keeper])
-    start = Keeper(file, experiment).found()
+    resume_file = ResumeFile(file, experiment, clock=Clock(EVERY_SECONDS / 50))
+    assert resume_file.found() is None
+    whole = run(experiment, attendants=[resume_file])
+    start = ResumeFile(file, experiment).found()
     assert start is not None
     assert 0 < len(start["outcome"]["jobs"]["id"]) < 12
     assert figures(run(experiment, start=start)) == figures(whole)
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
-    keeper.remove()
+    resume_file.remove()
     assert not file.exists()
 
 
@@ -215,25 +215,25 @@ def test_a_state_that_takes_long_to_write_is_written_less_often(tmp_path: Path) 
             return {}
 
     clock, simulation = Clock(10.0), Nothing()
-    keeper = Keeper(tmp_path / "state", Experiment(**LOAD), clock=clock)
+    resume_file = ResumeFile(tmp_path / "state", Experiment(**LOAD), clock=clock)
     for _ in range(60):
-        keeper.between(simulation)  # type: ignore[arg-type] # no figures are needed
+        resume_file.between(simulation)  # type: ignore[arg-type] # no figures are needed
     assert simulation.dumps == 3  # writing takes 10 s of each 200 s, not of each minute
 
 
 def test_whoever_asks_twice_does_not_wait_for_the_next_event(tmp_path: Path) -> None:
-    keeper = Keeper(tmp_path / "state", Experiment(**LOAD))
-    keeper.interrupt(signal.SIGINT, None)
+    resume_file = ResumeFile(tmp_path / "state", Experiment(**LOAD))
+    resume_file.interrupt(signal.SIGINT, None)
     with pytest.raises(KeyboardInterrupt):
-        keeper.interrupt(signal.SIGINT, None)
+        resume_file.interrupt(signal.SIGINT, None)
 
 
 def kept(file: Path, experiment: Experiment) -> Path:
     """The state of a run that was stopped at once."""
-    keeper = Keeper(file, experiment)
-    keeper.interrupt(signal.SIGTERM)
+    resume_file = ResumeFile(file, experiment)
+    resume_file.interrupt(signal.SIGTERM)
     with pytest.raises(StoppedError, match="interrupted after 0 of 12 jobs") as stopped:
-        run(experiment, attendants=[keeper])
+        run(experiment, attendants=[resume_file])
     assert stopped.value.signal == signal.SIGTERM
     return file
 
@@ -246,14 +246,14 @@ def test_the_state_of_another_run_is_refused_with_what_differs(tmp_path: Path) -
         ({"window": (2, 4)}, "its run has window = nothing, and this one 2:4"),
     ):
         with pytest.raises(InputError, match=said):
-            Keeper(file, Experiment(**LOAD | changed)).found()
+            ResumeFile(file, Experiment(**LOAD | changed)).found()
     document = json.loads(file.read_text())
     file.write_text(json.dumps(document | {"identity": document["identity"] | {"gavel_version": "0.0.1"}}))
     with pytest.raises(InputError, match=r"it was written by Gavel 0\.0\.1, and this is"):
-        Keeper(file, Experiment(**LOAD)).found()
+        ResumeFile(file, Experiment(**LOAD)).found()
     file.write_text(json.dumps(document | {"format": 0}))
     with pytest.raises(InputError, match="has format 0; this version of Gavel goes on with format 2"):
-        Keeper(file, Experiment(**LOAD)).found()
+        ResumeFile(file, Experiment(**LOAD)).found()
 
 
 def test_files_that_a_run_reads_must_not_change_meanwhile(tmp_path: Path) -> None:
@@ -266,16 +266,16 @@ def test_files_that_a_run_reads_must_not_change_meanwhile(tmp_path: Path) -> Non
     experiment = Experiment(cluster="v100=4", trace=str(first))
     file = kept(tmp_path / "state", experiment)
     document = json.loads(file.read_text())
-    changed = Keeper(tmp_path / "else", Experiment(cluster="v100=4", trace=str(other)))._identity
+    changed = ResumeFile(tmp_path / "else", Experiment(cluster="v100=4", trace=str(other)))._identity
     document["identity"]["trace_sha256"] = changed["trace_sha256"]
     file.write_text(json.dumps(document))
     with pytest.raises(InputError, match="the file of --trace has other content now"):
-        Keeper(file, experiment).found()
+        ResumeFile(file, experiment).found()
 
 
 def test_a_trace_that_cannot_be_read_again_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="standard input is read only once; give --trace FILE"):
-        Keeper(tmp_path / "state", Experiment(cluster="v100=4", trace="-"))
+        ResumeFile(tmp_path / "state", Experiment(cluster="v100=4", trace="-"))
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}'])
@@ -283,15 +283,15 @@ def test_a_file_that_is_something_else_is_refused_and_left_alone(tmp_path: Path,
     file = tmp_path / "diary"
     file.write_text(text)
     with pytest.raises(InputError, match="is not a file that --resume has written"):
-        Keeper(file, Experiment(**LOAD)).found()
+        ResumeFile(file, Experiment(**LOAD)).found()
     assert file.read_text() == text
 
 
 def test_a_place_that_cannot_be_written_to_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot write to --resume .*: no such file or directory"):
-        Keeper(tmp_path / "none" / "state", Experiment(**LOAD)).found()
+        ResumeFile(tmp_path / "none" / "state", Experiment(**LOAD)).found()
     with pytest.raises(InputError, match=r"cannot read .*: is a directory"):
-        Keeper(tmp_path, Experiment(**LOAD)).found()
+        ResumeFile(tmp_path, Experiment(**LOAD)).found()
 
 
 def page(directory: Path) -> str:
@@ -309,16 +309,16 @@ def test_plots_and_jobs_of_an_interrupted_run_are_those_of_one_piece(
 
     resume = [*command("pieces"), f"--resume={tmp_path / 'state'}"]
     assert gavel(command("whole")) == 0
-    between, seen = Keeper.between, 0
+    between, seen = ResumeFile.between, 0
 
-    def interrupted(keeper: Keeper, simulation: Underway) -> None:
+    def interrupted(resume_file: ResumeFile, simulation: Underway) -> None:
         nonlocal seen
         seen += 1
         if seen in {60, 150}:
-            keeper.interrupt(signal.SIGTERM)
-        between(keeper, simulation)
+            resume_file.interrupt(signal.SIGTERM)
+        between(resume_file, simulation)
 
-    monkeypatch.setattr(Keeper, "between", interrupted)
+    monkeypatch.setattr(ResumeFile, "between", interrupted)
     assert [gavel(resume) for _ in range(3)] == [128 + signal.SIGTERM, 128 + signal.SIGTERM, 0]
     capsys.readouterr()
     assert page(tmp_path / "pieces") == page(tmp_path / "whole")

@@ -11,9 +11,9 @@ import pytest
 
 from gavel.core.errors import InputError
 from gavel.sim.experiment import Experiment, run
-from gavel.sim.pool import Crew, answers
+from gavel.sim.pool import WorkerPool, answers
 from gavel.sim.results import COMPLETIONS, RESULTS, Result, ResultsFiles, settings_of
-from gavel.sim.sweep import Contender, Point, Sweep, SweepOutcome, run_sweep
+from gavel.sim.sweep import Contender, Sweep, SweepOutcome, SweepPoint, run_sweep
 from gavel.sim.worker import answer
 
 BASE = Experiment(cluster="v100=2,k80=2", jobs=6, limit_days=60.0)
@@ -25,7 +25,7 @@ def sweep_into(directory: Path, sweep: Sweep = SWEEP, *, workers: int = 1, stop_
     """Run a sweep and return the points that were run, in order of their end."""
     ran: list[str] = []
 
-    def on_end(point: Point, result: Result | str) -> None:
+    def on_end(point: SweepPoint, result: Result | str) -> None:
         assert isinstance(result, Result), result
         ran.append(point.id)
         if len(ran) == stop_after:
@@ -118,7 +118,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 
 
 def test_a_process_that_dies_is_a_failure_and_the_rest_goes_on() -> None:
-    crew = Crew([point.experiment for point in SWEEP.points[:2]])
+    crew = WorkerPool([point.experiment for point in SWEEP.points[:2]])
     crew.hire()
     next(iter(crew._at))._process.kill()
     heard = dict(crew.heard())
@@ -130,7 +130,7 @@ def test_a_process_that_dies_is_a_failure_and_the_rest_goes_on() -> None:
 def test_closing_ends_the_processes() -> None:
     running = answers([point.experiment for point in SWEEP.points], 1)
     next(running)
-    crew: Crew = running.gi_frame.f_locals["crew"]  # type: ignore[attr-defined]
+    crew: WorkerPool = running.gi_frame.f_locals["crew"]  # type: ignore[attr-defined]
     workers = list(crew._at)
     assert workers
     running.close()

@@ -11,7 +11,7 @@ import numpy as np
 from gavel.core.cluster import LIST_PRICES, AcceleratorType
 from gavel.core.errors import InputError
 from gavel.core.jobs import Entity
-from gavel.core.problem import Floats, Ints, Jobs, Pairs, Problem, Profiles, job_arrays
+from gavel.core.problem import Floats, Ints, Pairs, Problem, ProblemJobs, Profiles, job_arrays
 from gavel.core.throughputs import builtin_table
 
 ENTITIES = 5
@@ -71,7 +71,7 @@ def _with_own_rates(problem: Problem, factor: Floats, space_sharing: bool) -> Pr
     """The problem with a profile for each job, its rates off the template's by a factor by type."""
     jobs, template = problem.jobs, problem.jobs.profile
     profiles = Profiles(problem.profiles.workers[template], problem.profiles.rates[template] * factor)
-    own = Jobs(jobs.ids, np.arange(len(jobs)), *(getattr(jobs, name) for name in Jobs.__slots__[2:]))
+    own = ProblemJobs(jobs.ids, np.arange(len(jobs)), *(getattr(jobs, name) for name in ProblemJobs.__slots__[2:]))
     pairs = problem.without_pairs().pairs
     if space_sharing:
         if len(jobs) > DISTINCT_PAIRS:

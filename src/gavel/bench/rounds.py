@@ -21,9 +21,9 @@ def plan_rounds(jobs: int, accelerators: int, rounds: int) -> dict[str, float]:
     """Fill a cluster and plan rounds: seconds for the first one, and for the slowest and the median of the others."""
     table = builtin_table()
     scheduler = Scheduler(table, Credits(), Settings())
-    for kind in table.types:
+    for type_name in table.types:
         for number in range(max(accelerators // len(table.types) // PER_SERVER, 1)):
-            scheduler.handle(ServerJoined(0.0, Server(f"{kind}-{number}", kind, PER_SERVER)))
+            scheduler.handle(ServerJoined(0.0, Server(f"{type_name}-{number}", type_name, PER_SERVER)))
     template = np.random.default_rng(0).integers(len(table.templates), size=jobs)
     for number, index in enumerate(template.tolist()):
         scheduler.handle(JobSubmitted(0.0, JobSpec(f"job{number}", table.templates[index], 1, 1e9)))

@@ -127,8 +127,8 @@ class _Model:
     def by_type(self, rates: Floats) -> Floats:
         """Rates at the better placement on each type."""
         best = np.zeros((len(rates), len(self.counts)))
-        for column, kind in enumerate(self.type_of):
-            best[:, kind] = np.maximum(best[:, kind], rates[:, column])
+        for column, type_index in enumerate(self.type_of):
+            best[:, type_index] = np.maximum(best[:, type_index], rates[:, column])
         return best
 
     def _combos(self) -> tuple[Ints, Ints, Floats, Floats]:
@@ -188,11 +188,11 @@ class _Model:
 
     def _gangs(self, column: int, whole: Any) -> list[Any]:
         """Gangs that count on sitting on one server: no more of each size or above than servers have room for."""
-        kind = self.problem.types[int(self.type_of[column])]
+        accelerator_type = self.problem.types[int(self.type_of[column])]
         rows = []
         size = self.workers[self.first]
         for workers in sorted({int(s) for s in size[self.rates[:, column] > 0]}):
-            limit = kind.gangs_on_one_server(workers)
+            limit = accelerator_type.gangs_on_one_server(workers)
             if limit is not None:
                 rows.append((size >= workers).astype(float) @ self.x[:, column] <= limit * whole)
         return rows

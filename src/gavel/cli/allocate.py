@@ -105,8 +105,15 @@ def _print_explanation(out: Console, answer: Allocation) -> None:
     certificate = answer.certificate
     verb = "lowers" if certificate.minimised else "raises"
     rows = []
-    for kind, busy in zip(answer.problem.types, answer.busy, strict=True):
-        rows.append([kind.name, str(kind.count), f"{busy:.2f}", number(certificate.prices[kind.name])])
+    for accelerator_type, busy in zip(answer.problem.types, answer.busy, strict=True):
+        rows.append(
+            [
+                accelerator_type.name,
+                str(accelerator_type.count),
+                f"{busy:.2f}",
+                number(certificate.prices[accelerator_type.name]),
+            ]
+        )
     # Stages of what is minimised count in another unit than the objective.
     first = certificate.stages[0].prices if certificate.stages and not certificate.minimised else {}
     rows += [

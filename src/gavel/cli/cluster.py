@@ -54,13 +54,13 @@ def _print_head(out: Console, address: str, view: ClusterView) -> None:
 def _print_types(out: Console, view: ClusterView) -> None:
     rows = [
         [
-            printable(kind.name),
-            f"{kind.accelerators:,}",
-            f"{kind.busy:,}",
-            number(kind.price),
-            f"{kind.given_seconds / 3600:,.1f} h",
+            printable(accelerator_type.name),
+            f"{accelerator_type.accelerators:,}",
+            f"{accelerator_type.busy:,}",
+            number(accelerator_type.price),
+            f"{accelerator_type.given_seconds / 3600:,.1f} h",
         ]
-        for kind in view.types
+        for accelerator_type in view.types
     ]
     out.print()
     out.print(table(["type", "accelerators", "busy", "one more is worth", "given"], rows))

@@ -26,7 +26,7 @@ from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.api_wire import pack_job
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import FleetSettings
-from gavel.runtime.jobs import JobRecord, JobState
+from gavel.runtime.jobs import JobState, LiveJobRecord
 from gavel.runtime.local import local_cluster
 from gavel.runtime.server import Running, ServeSettings
 from gavel.runtime.views import job_view
@@ -102,7 +102,7 @@ async def _run(jobs: list[DemoJob], folder: Path, *, quiet: bool) -> DemoResult:
         round_seconds=ROUND_SECONDS,
         fleet=FleetSettings(heartbeat_seconds=0.5, checkpoint_grace_seconds=10.0, terminate_grace_seconds=2.0),
     )
-    servers = {f"{kind}-server": f"{kind}={count}" for kind, count in CLUSTER.items()}
+    servers = {f"{type_name}-server": f"{type_name}={count}" for type_name, count in CLUSTER.items()}
     async with local_cluster(settings, servers, folder, time_scale=TIME_SCALE) as running:
         facts: list[Fact] = []
         running.engine.witnesses.append(facts.extend)
@@ -158,16 +158,16 @@ async def _look_on(running: Running, ids: list[str], *, quiet: bool) -> None:
             await asyncio.sleep(0.5)
 
 
-def _line(records: list[JobRecord]) -> str:
+def _line(records: list[LiveJobRecord]) -> str:
     counts = {state: sum(record.state is state for record in records) for state in JobState}
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 
-def _view(running: Running, record: JobRecord) -> pb.JobView:
+def _view(running: Running, record: LiveJobRecord) -> pb.JobView:
     return pack_job(job_view(running.engine, record))
 
 
-def _picture(running: Running, records: list[JobRecord]) -> Group:
+def _picture(running: Running, records: list[LiveJobRecord]) -> Group:
     views = [_view(running, record) for record in records]
     rows = [
         [view.id, view.request.name, STATES[view.state], _where(view), f"{_progress(view):.0%}", str(view.restarts)]
@@ -187,7 +187,7 @@ def _progress(view: pb.JobView) -> float:
 
 def simulated(jobs: list[DemoJob], table: ThroughputTable, starts: StartCosts, *, agnostic: bool) -> float:
     """Seconds of the demo that the emulated jobs would take on average, with starts as expensive as they were here."""
-    counts = ",".join(f"{kind}={count}" for kind, count in CLUSTER.items())
+    counts = ",".join(f"{type_name}={count}" for type_name, count in CLUSTER.items())
     policy = find_policy(POLICY)
     outcome = simulate(
         Trace.of(as_trace(jobs)),
@@ -219,21 +219,30 @@ def _document(view: pb.JobView) -> dict[str, Any]:
 
 def _print(result: DemoResult) -> None:
     out = console()
-    kinds = list(CLUSTER)
+    type_names = list(CLUSTER)
     rows = [
         [
             view.id,
             f"{view.request.name}{' x2' if view.request.workers > 1 else ''}",
             STATES[view.state],
             f"{view.ended - view.submitted:.1f} s",
-            *(f"{view.received.get(kind, 0.0):.1f}" for kind in kinds),
+            *(f"{view.received.get(type_name, 0.0):.1f}" for type_name in type_names),
             str(view.restarts),
         ]
         for view in result.views
     ]
-    totals = {kind: sum(v.received.get(kind, 0.0) * v.request.workers for v in result.views) for kind in kinds}
-    rows.append(["", "accelerator-seconds", "", "", *(f"{totals[kind]:.0f}" for kind in kinds), ""])
-    out.print(table(["job", "name", "state", "took", *(f"s on {kind}" for kind in kinds), "restarts"], rows, left=3))
+    totals = {
+        type_name: sum(v.received.get(type_name, 0.0) * v.request.workers for v in result.views)
+        for type_name in type_names
+    }
+    rows.append(["", "accelerator-seconds", "", "", *(f"{totals[type_name]:.0f}" for type_name in type_names), ""])
+    out.print(
+        table(
+            ["job", "name", "state", "took", *(f"s on {type_name}" for type_name in type_names), "restarts"],
+            rows,
+            left=3,
+        )
+    )
     out.print(
         f"\naverage of the emulated jobs: {result.jct(emulated_only=True):.1f} s here, {result.aware_seconds:.1f} s in "
         f"simulation, and {result.agnostic_seconds:.1f} s in simulation by a policy that is blind to types"

@@ -72,11 +72,11 @@ def _true_shares(known: ThroughputTable, template: str, others: References) -> d
     for partner in others.templates:
         if 1 not in known.workers(partner):
             continue
-        for kind in (kind for kind in others.types if kind in known.types):
-            mine, its = known.rates([(template, 1), (partner, 1)], [kind])[:, 0, 0].tolist()
-            together = known.together((template, 1), (partner, 1), kind)
+        for type_name in (type_name for type_name in others.types if type_name in known.types):
+            mine, its = known.rates([(template, 1), (partner, 1)], [type_name])[:, 0, 0].tolist()
+            together = known.together((template, 1), (partner, 1), type_name)
             if mine > 0 and its > 0:
-                shares[partner, kind] = (together[0] / mine, together[1] / its)
+                shares[partner, type_name] = (together[0] / mine, together[1] / its)
     return shares
 
 
@@ -90,17 +90,17 @@ def _rows(
 ) -> list[_Row]:
     rows = []
     for partner, own in zip(others.templates, others.alone, strict=True):
-        for kind, rate in zip(others.types, own.tolist(), strict=True):
-            where = others.row[partner], others.column[kind]
+        for type_name, rate in zip(others.types, own.tolist(), strict=True):
+            where = others.row[partner], others.column[type_name]
             room = float(found.fits[where])
-            mine = float(known.rates([(template, 1)], [kind])[0, 0, 0]) if kind in known.types else 0.0
+            mine = float(known.rates([(template, 1)], [type_name])[0, 0, 0]) if type_name in known.types else 0.0
             rows.append(
                 _Row(
                     partner,
-                    kind,
-                    (partner, kind) in measured & truth.keys(),
+                    type_name,
+                    (partner, type_name) in measured & truth.keys(),
                     (float(found.kept[where]) * room, float(found.left[where]) * room),
-                    truth.get((partner, kind)),
+                    truth.get((partner, type_name)),
                     (mine, rate),
                 )
             )
@@ -142,7 +142,7 @@ def _print(template: str, others: References, found: Fingerprint, rows: list[_Ro
     out.print(f"most like {found.reference}, at a distance of {found.distance:.3f}", markup=False)
     out.print(f"confidence {found.confidence:.0%} (expected error {found.error:.3f}): {verdict}\n")
     by_pair = {(row.partner, row.type): row for row in rows}
-    cells = [[name, *(_cell(by_pair[name, kind]) for kind in others.types)] for name in others.templates]
+    cells = [[name, *(_cell(by_pair[name, type_name]) for type_name in others.types)] for name in others.templates]
     out.print(table(["share of its rate kept beside", *others.types], cells))
     out.print("\nestimated / known; * measured, - no room for both", style="dim")
     unseen = [row for row in rows if row.known and not row.measured]

@@ -26,7 +26,7 @@ STYLES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class JobColumn:
     """One property of a job; those of low worth go first where there is no room."""
 
     header: str
@@ -110,18 +110,18 @@ def _some(count: int) -> str:
 
 
 COLUMNS = (
-    Column("id", lambda job, _: job.id, 100),
-    Column("name", lambda job, _: label(job), 80, longest=24),
-    Column("state", lambda job, _: job.state, 99),
-    Column("time", lambda job, now: span(lasted(job, now)), 60, right=True),
-    Column("template", lambda job, _: template(job.request), 20, longest=28),
-    Column("workers", lambda job, _: str(job.request.workers), 40, right=True),
-    Column("done", lambda job, _: done(job), 90, right=True),
-    Column("steps", lambda job, _: steps(job), 30, right=True),
-    Column("where", lambda job, _: where(job), 95, longest=32),
-    Column("beside", lambda job, _: job.beside, 50),
-    Column("restarts", lambda job, _: _some(job.restarts), 35, right=True),
-    Column("failures", lambda job, _: _some(job.failures), 45, right=True),
+    JobColumn("id", lambda job, _: job.id, 100),
+    JobColumn("name", lambda job, _: label(job), 80, longest=24),
+    JobColumn("state", lambda job, _: job.state, 99),
+    JobColumn("time", lambda job, now: span(lasted(job, now)), 60, right=True),
+    JobColumn("template", lambda job, _: template(job.request), 20, longest=28),
+    JobColumn("workers", lambda job, _: str(job.request.workers), 40, right=True),
+    JobColumn("done", lambda job, _: done(job), 90, right=True),
+    JobColumn("steps", lambda job, _: steps(job), 30, right=True),
+    JobColumn("where", lambda job, _: where(job), 95, longest=32),
+    JobColumn("beside", lambda job, _: job.beside, 50),
+    JobColumn("restarts", lambda job, _: _some(job.restarts), 35, right=True),
+    JobColumn("failures", lambda job, _: _some(job.failures), 45, right=True),
 )
 
 
@@ -146,11 +146,11 @@ def _told_reason(job: JobView) -> str:
     return "" if job.state is JobState.RUNNING else printable(" ".join(job.reason.split()))
 
 
-def _style(column: Column, job: JobView) -> str:
+def _style(column: JobColumn, job: JobView) -> str:
     return STYLES.get(job.state, "") if column.header == "state" else ""
 
 
-def _fitting(cells: dict[Column, list[str]], width: int, reason: int) -> tuple[list[Column], int]:
+def _fitting(cells: dict[JobColumn, list[str]], width: int, reason: int) -> tuple[list[JobColumn], int]:
     """The columns that say something and fit beside a reason, and the room that they leave for it."""
     widths = {
         column: max([cell_len(column.header), *map(cell_len, values)]) + GAP
@@ -158,7 +158,7 @@ def _fitting(cells: dict[Column, list[str]], width: int, reason: int) -> tuple[l
         if any(values)
     }
     left = width - reason
-    shown: set[Column] = set()
+    shown: set[JobColumn] = set()
     for column in sorted(widths, key=lambda each: -each.worth):
         if widths[column] <= left or not shown:
             shown.add(column)

@@ -18,7 +18,7 @@ from gavel.errors import InputError
 from gavel.journal import (
     CheckReport,
     Entry,
-    Reader,
+    JournalReader,
     Retention,
     journal_url,
     open_read_only,
@@ -193,7 +193,7 @@ def _print_state(state: Mapping[str, Any]) -> None:
     out.print(table(["agent", "state"], agents, left=2))
 
 
-def _number(reader: Reader, text: str) -> int:
+def _number(reader: JournalReader, text: str) -> int:
     """The fact that a number or a time means: the last one then."""
     leads = reader.leader
     if text.isdecimal():

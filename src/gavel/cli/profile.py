@@ -55,13 +55,13 @@ def profile_command(
     job = JobRequest(command, template=template, working_directory=str(Path.cwd()))
     job.check()
     partners = tuple(partner for file in beside or () for partner in read_jobs(file))
-    kinds = parse_names(types)
-    _check(job, partners, kinds, out)
+    type_names = parse_names(types)
+    _check(job, partners, type_names, out)
     with tempfile.TemporaryDirectory(prefix="gavel-profile-") as folder:
         settings = ProfileSettings(
             job=job,
             beside=partners,
-            types=kinds,
+            types=type_names,
             seconds=seconds,
             patience_seconds=patience,
             listen=listen,
@@ -71,18 +71,18 @@ def profile_command(
         found = asyncio.run(profile(settings, say))
     if not found.rates:
         raise GavelError(f"nothing was measured; {found.notes[-1]}")
-    write_table(found.table([job.template, *(partner.template for partner in partners)], kinds), out)
+    write_table(found.table([job.template, *(partner.template for partner in partners)], type_names), out)
     if as_json:
         print_json(_document(found, out))
     else:
         _print(found, out)
 
 
-def _check(job: JobRequest, partners: tuple[JobRequest, ...], kinds: tuple[str, ...], out: Path) -> None:
+def _check(job: JobRequest, partners: tuple[JobRequest, ...], type_names: tuple[str, ...], out: Path) -> None:
     if not job.template:
         raise InputError("--template is empty; give a name for the command")
-    if not kinds or len(set(kinds)) < len(kinds):
-        raise InputError(f"--types {','.join(kinds)}: name each type once, for example v100,k80")
+    if not type_names or len(set(type_names)) < len(type_names):
+        raise InputError(f"--types {','.join(type_names)}: name each type once, for example v100,k80")
     for partner in partners:
         if not partner.template or partner.workers != 1:
             raise InputError(f"--beside: {' '.join(partner.command)!r} needs a template and one worker")

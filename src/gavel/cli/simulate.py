@@ -17,10 +17,10 @@ from gavel.cli.render import console, number, print_json, table
 from gavel.cli.settings import Settings, takes_settings
 from gavel.core.errors import InputError
 from gavel.sim.experiment import Experiment, Scene, prepare, run
-from gavel.sim.keeper import Keeper, StoppedError
 from gavel.sim.recorder import Recorder
 from gavel.sim.records import write_csv
 from gavel.sim.report import Report
+from gavel.sim.resume_file import ResumeFile, StoppedError
 
 NONE = "none finished"
 
@@ -56,15 +56,15 @@ def simulate_command(
         check_directory("--plots", plots)
     if jobs_csv is not None:
         check_file("--jobs-csv", jobs_csv)
-    keeper = None if resume is None else Keeper(resume, experiment)
-    report = _run(experiment, scene, None if plots is None else Recorder(), keeper)
+    resume_file = None if resume is None else ResumeFile(resume, experiment)
+    report = _run(experiment, scene, None if plots is None else Recorder(), resume_file)
     _write(report, plots, jobs_csv)
     if as_json:
         print_json(report.document())
     else:
         _print(report)
-    if keeper is not None:
-        keeper.remove()
+    if resume_file is not None:
+        resume_file.remove()
 
 
 def _check_workload(settings: Settings, static: int | None) -> None:
@@ -88,25 +88,25 @@ def _write(report: Report, plots: Path | None, jobs_csv: Path | None) -> None:
         write_csv(jobs_csv, report.job_columns(), report.jobs())
 
 
-def _run(experiment: Experiment, scene: Scene, recorder: Recorder | None, keeper: Keeper | None) -> Report:
-    if keeper is None:
+def _run(experiment: Experiment, scene: Scene, recorder: Recorder | None, resume_file: ResumeFile | None) -> Report:
+    if resume_file is None:
         with ProgressBar() as bar:
             return run(experiment, scene=scene, recorder=recorder, attendants=[bar])
-    start = keeper.found()
+    start = resume_file.found()
     if start is not None:
-        print(f"gavel: going on from {keeper.path}", file=sys.stderr)
+        print(f"gavel: going on from {resume_file.path}", file=sys.stderr)
     try:
-        with ProgressBar() as bar, _heard_by(keeper):
-            return run(experiment, scene=scene, recorder=recorder, attendants=[bar, keeper], start=start)
+        with ProgressBar() as bar, _heard_by(resume_file):
+            return run(experiment, scene=scene, recorder=recorder, attendants=[bar, resume_file], start=start)
     except StoppedError as stopped:
-        print(f"gavel: {stopped}; run the same command again to go on from {keeper.path}", file=sys.stderr)
+        print(f"gavel: {stopped}; run the same command again to go on from {resume_file.path}", file=sys.stderr)
         raise typer.Exit(128 + stopped.signal) from None
 
 
 @contextmanager
-def _heard_by(keeper: Keeper) -> Iterator[None]:
-    """Let a keeper hear when the process is asked to stop."""
-    before = {number: signal.signal(number, keeper.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+def _heard_by(resume_file: ResumeFile) -> Iterator[None]:
+    """Let a resume file hear when the process is asked to stop."""
+    before = {number: signal.signal(number, resume_file.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:

@@ -94,7 +94,7 @@ def submit_command(
         "weight": weight,
         "entity": entity,
         "deadline_hours": deadline_hours,
-        "types": None if types is None else [kind.strip() for kind in types.split(",")],
+        "types": None if types is None else [type_name.strip() for type_name in types.split(",")],
         "environment": _environment(env) if env else None,
         "retries": retries,
         "name": name,
@@ -164,9 +164,9 @@ def _submit(client: Client, jobs: Sequence[JobRequest]) -> list[str]:
 
 def _warn_of_types(client: Client, jobs: Sequence[JobRequest]) -> None:
     """Say which types no server has: perhaps one is still to join, perhaps it is a slip of the pen."""
-    named = dict.fromkeys(kind for job in jobs for kind in job.types)
+    named = dict.fromkeys(type_name for job in jobs for type_name in job.types)
     known = dict.fromkeys(server.type for server in client.cluster().servers) if named else {}
-    if unknown := [kind for kind in named if kind not in known]:
+    if unknown := [type_name for type_name in named if type_name not in known]:
         what = f"type {unknown[0]!r}" if len(unknown) == 1 else f"types {', '.join(map(repr, unknown))}"
         there = f"; {nearest(unknown[0], known)}" if known else ", nor any other yet"
         print(printable(f"gavel: no server has accelerators of {what}{there}"), file=sys.stderr)

@@ -17,7 +17,7 @@ from gavel.cli.settings import Settings, takes_settings
 from gavel.core.errors import GavelError, InputError
 from gavel.sim.experiment import Experiment
 from gavel.sim.results import RESULTS, Result, ResultsFiles
-from gavel.sim.sweep import VARIANTS, Cell, Contender, Point, Sweep, SweepOutcome, run_sweep, said
+from gavel.sim.sweep import VARIANTS, Contender, Sweep, SweepCell, SweepOutcome, SweepPoint, run_sweep, said
 
 Value = TypeVar("Value")
 SWEPT = {"policy", "agnostic", "space_sharing", "normalised", "seed", "arrivals_per_hour", "trace", "trace_format"}
@@ -101,7 +101,7 @@ def _run(sweep: Sweep, files: ResultsFiles, workers: int) -> tuple[SweepOutcome,
         print(f"gavel: {known} of {len(sweep.points)} points are in {files.directory / RESULTS}", file=sys.stderr)
     with steps("sweep", len(sweep.points), known) as tell:
 
-        def on_end(point: Point, answer: Result | str) -> None:
+        def on_end(point: SweepPoint, answer: Result | str) -> None:
             tell(point.label, said=said(answer), failed=isinstance(answer, str))
 
         outcome = run_sweep(sweep, files, workers=workers, on_end=on_end)
@@ -127,11 +127,11 @@ def _show(outcome: SweepOutcome, out: Path, plots: list[Path], *, as_json: bool)
     terminal.print(f"plots and numbers: {plots[-1]}", soft_wrap=True, markup=False)
 
 
-def _jct(cell: Cell | None) -> str:
+def _jct(cell: SweepCell | None) -> str:
     """A cell of the table.
 
     >>> figures = {"average_jct_seconds": 7200.0, "jobs_completed": 1, "drained": True}
-    >>> _jct(Cell(Contender("fifo"), 1.0, (Result(figures, [7200.0]),)))
+    >>> _jct(SweepCell(Contender("fifo"), 1.0, (Result(figures, [7200.0]),)))
     '2.00'
     """
     if cell is None or not len(cell.completion_seconds):
@@ -154,7 +154,7 @@ def _document(outcome: SweepOutcome, out: Path, plots: list[Path]) -> dict[str, 
     }
 
 
-def _averages(cell: Cell) -> dict[str, Any]:
+def _averages(cell: SweepCell) -> dict[str, Any]:
     document: dict[str, Any] = {
         "policy": cell.contender.label,
         "load": cell.load,

@@ -28,7 +28,7 @@ from gavel.cli.options import AsJson, Throughputs
 from gavel.cli.render import console, number, print_json, table
 from gavel.core.errors import InputError
 from gavel.core.throughputs import find_table
-from gavel.sim.teams import read_teams
+from gavel.sim.entities import read_entities
 from gavel.workload.describe import Summary, describe
 from gavel.workload.formats import read_trace, recognise, write_trace
 from gavel.workload.generate import generate
@@ -71,7 +71,7 @@ def generate_command(
         seed=seed,
         high_priority_share=high_priority,
         slo_factors=parse_numbers("--slo", slo),
-        entities=read_teams(entities).names,
+        entities=read_entities(entities).names,
         templates=parse_names(templates) or None,
         durations=parse_numbers("--durations", durations) or None,
         reference_type=reference_type,
@@ -139,7 +139,8 @@ def _cluster_document(file: Path, found: NodeList) -> dict[str, Any]:
         "cluster": found.cluster.text(),
         "nodes": found.nodes,
         "types": {
-            kind.name: {"accelerators": kind.count, "servers": len(kind.servers)} for kind in found.cluster.types()
+            accelerator_type.name: {"accelerators": accelerator_type.count, "servers": len(accelerator_type.servers)}
+            for accelerator_type in found.cluster.types()
         },
         "left_out": {
             model: {"accelerators": gpus, "servers": nodes} for model, (nodes, gpus) in found.left_out.items()
@@ -170,13 +171,13 @@ def _rows(format_name: str, summary: Summary) -> list[list[str]]:
         rows.append(["arrivals", "all at once"])
     else:
         rows.append(["arrivals an hour", number(summary.arrivals_per_hour)])
-    kind = summary.reference_type
-    rows.append([f"{kind} hours", number(summary.reference_gpu_hours)])
+    type_name = summary.reference_type
+    rows.append([f"{type_name} hours", number(summary.reference_gpu_hours)])
     if summary.reference_gpus_needed is not None:
-        rows.append([f"{kind}s to keep up", number(summary.reference_gpus_needed)])
-    rows += [[f"duration on {kind}, {name}", _duration(value)] for name, value in summary.duration_seconds.items()]
+        rows.append([f"{type_name}s to keep up", number(summary.reference_gpus_needed)])
+    rows += [[f"duration on {type_name}, {name}", _duration(value)] for name, value in summary.duration_seconds.items()]
     if summary.without_duration:
-        rows.append([f"jobs that cannot run on {kind}", f"{summary.without_duration:,}"])
+        rows.append([f"jobs that cannot run on {type_name}", f"{summary.without_duration:,}"])
     if summary.with_deadline:
         rows.append(["jobs with a deadline", f"{summary.with_deadline:,}"])
     return rows

@@ -201,9 +201,9 @@ async def _serve(settings: AgentSettings) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, leave)
-    kinds = ", ".join(f"{count} {kind}" for kind, count in settings.counts().items())
+    counts = ", ".join(f"{count} {type_name}" for type_name, count in settings.counts().items())
     emulated_ones = " (emulated)" if settings.emulation is not None else ""
-    _say(f"agent {settings.name}: {kinds}{emulated_ones}; checkpoints {settings.checkpoints}; state {settings.state}")
+    _say(f"agent {settings.name}: {counts}{emulated_ones}; checkpoints {settings.checkpoints}; state {settings.state}")
     await agent.run()
     _say("left the cluster")
 

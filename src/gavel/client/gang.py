@@ -23,26 +23,28 @@ from gavel.client.checkpoints import (
     warn,
     write_position,
 )
-from gavel.client.company import AskedToLeaveError, Fill, Load, Verdict, Wish, newest, tried
+from gavel.client.coordination import AskedToLeaveError, Fill, Load, NextAction, Wish, newest, tried
 from gavel.client.errors import CheckpointError, GangError, from_full_disk
 from gavel.client.gang_wire import Message, Peer, Watch, gather, join, part
-from gavel.client.place import Place
+from gavel.client.job_environment import JobEnvironment
 
 WINDOW_SECONDS = 0.5
 """So much is granted at a time, about: how long it takes until all have stopped."""
 
 
-class Leader:
+class GangLeader:
     """Rank 0: decides for all."""
 
-    def __init__(self, store: Checkpoints | None, steps: int | None, place: Place, tell: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: Checkpoints | None, steps: int | None, environment: JobEnvironment, tell: Callable[[str], None]
+    ) -> None:
         """Lead; `tell` is called, from another thread, before this process is ended since another is gone."""
         self.look_at = 0.0
         self._tell_agent = tell
         self._watch: Watch | None = None
         self._store = store
         self._last = math.inf if steps is None else float(steps)
-        self._place = place
+        self._environment = environment
         self._peers: dict[int, Peer] = {}
         self._limit = 0.0
         """Everyone may run up to this step."""
@@ -58,10 +60,12 @@ class Leader:
         return math.inf if self._out is None else self._out[1]
 
     def begin(self, load: Load, wish: Wish) -> Position | None:
-        place = self._place
-        assert place.gang_address is not None  # noqa: S101 - who has none is not made a leader
+        environment = self._environment
+        assert environment.gang_address is not None  # noqa: S101 - who has none is not made a leader
         try:
-            for peer in gather(place.gang_address, place.gang_token, place.world_size, lambda: _stay(wish)):
+            for peer in gather(
+                environment.gang_address, environment.gang_token, environment.world_size, lambda: _stay(wish)
+            ):
                 self._peers[peer.rank] = peer
             _stay(wish)
         except AskedToLeaveError:
@@ -83,28 +87,28 @@ class Leader:
         own = tried(load, checkpoint, position)
         return "; ".join(filter(None, [own, *(str(answer["why"]) for answer in self._answers())]))
 
-    def meet(self, step: int, wish: Wish) -> Verdict:
+    def meet(self, step: int, wish: Wish) -> NextAction:
         self._hear()
         if step > self.end:
             self.differ()
-        verdict = wish()
-        if verdict is Verdict.GO and self._others_leave:
-            verdict = Verdict.LEAVE
-        out_of_data = verdict is Verdict.DONE and step < self._limit
-        if step == self.end and verdict in {Verdict.GO, Verdict.SAVE}:
+        action = wish()
+        if action is NextAction.GO and self._others_leave:
+            action = NextAction.LEAVE
+        out_of_data = action is NextAction.DONE and step < self._limit
+        if step == self.end and action in {NextAction.GO, NextAction.SAVE}:
             self._go_beyond(step)
-            return Verdict.GO
+            return NextAction.GO
         if step < self._limit and not out_of_data:
-            if verdict is Verdict.GO and step >= self.look_at:
+            if action is NextAction.GO and step >= self.look_at:
                 self._extend(self._limit + self._measured_window(step))
                 self._tell({"limit": self._limit})
             elif step >= self.look_at:
                 self.look_at = self._limit
-            return Verdict.GO
-        if verdict in {Verdict.GO, Verdict.SAVE}:
+            return NextAction.GO
+        if action in {NextAction.GO, NextAction.SAVE}:
             self._extend(step + 1 + self._measured_window(step))
-        self._tell({"at": step, "verdict": verdict.value, "limit": self._limit})
-        return verdict
+        self._tell({"at": step, "verdict": action.value, "limit": self._limit})
+        return action
 
     def _go_beyond(self, step: int) -> None:
         """Let all ask for their next batch where one rank had none: then it is known whether others have."""
@@ -200,17 +204,17 @@ class Leader:
             self._note(peer.rank, message)
 
 
-class Follower:
+class GangFollower:
     """Any other rank: goes as far as it is granted."""
 
-    def __init__(self, store: Checkpoints | None, place: Place, tell: Callable[[str], None]) -> None:
+    def __init__(self, store: Checkpoints | None, environment: JobEnvironment, tell: Callable[[str], None]) -> None:
         """Follow; `tell` is called, from another thread, before this process is ended since rank 0 is gone."""
         self.look_at = 0.0
         self.end = math.inf
         self._tell_agent = tell
         self._watch: Watch | None = None
         self._store = store
-        self._place = place
+        self._environment = environment
         self._leader: Peer | None = None
         self._said_leave = False
 
@@ -221,9 +225,9 @@ class Follower:
         return self._leader
 
     def begin(self, load: Load, wish: Wish) -> Position | None:
-        place = self._place
-        assert place.gang_address is not None  # noqa: S101 - who has none is not made a follower
-        self._leader = join(place.gang_address, place.gang_token, place.rank, lambda: _stay(wish))
+        environment = self._environment
+        assert environment.gang_address is not None  # noqa: S101 - who has none is not made a follower
+        self._leader = join(environment.gang_address, environment.gang_token, environment.rank, lambda: _stay(wish))
         loaded: Position | None = None
         while True:
             try:
@@ -242,21 +246,21 @@ class Follower:
 
     def _try(self, load: Load, name: str) -> tuple[Position | None, str]:
         if self._store is None:
-            return None, f"rank {self._place.rank} has no load_checkpoint"
+            return None, f"rank {self._environment.rank} has no load_checkpoint"
         checkpoint = self._store.directory / name
         try:
             position = read_position(checkpoint)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            return None, f"rank {self._place.rank}: {explained(error)}"
+            return None, f"rank {self._environment.rank}: {explained(error)}"
         why = tried(load, checkpoint, position)
-        return position, f"rank {self._place.rank}: {why}" if why else ""
+        return position, f"rank {self._environment.rank}: {why}" if why else ""
 
-    def meet(self, step: int, wish: Wish) -> Verdict:
-        verdict = wish()
-        if verdict is Verdict.LEAVE and not self._said_leave:
+    def meet(self, step: int, wish: Wish) -> NextAction:
+        action = wish()
+        if action is NextAction.LEAVE and not self._said_leave:
             self._said_leave = True
             self._say({"leave": True})
-        out_of_data = verdict is Verdict.DONE and step < self.look_at
+        out_of_data = action is NextAction.DONE and step < self.look_at
         if out_of_data:
             self._say({"out": step})
         while step >= self.look_at or out_of_data:
@@ -264,18 +268,18 @@ class Follower:
             if "verdict" in message:
                 return self._told(step, message)
             self.look_at = float(message["limit"])
-        return Verdict.GO
+        return NextAction.GO
 
-    def _told(self, step: int, message: Message) -> Verdict:
+    def _told(self, step: int, message: Message) -> NextAction:
         if int(message["at"]) != step:
             sentence = (
-                f"rank {self._place.rank} is at step {step} where rank 0 is at step {message['at']}: "
+                f"rank {self._environment.rank} is at step {step} where rank 0 is at step {message['at']}: "
                 "all ranks must have as many batches"
             )
             self._say({"error": sentence})
             raise GangError(sentence)
         self.look_at = float(message["limit"])
-        return Verdict(message["verdict"])
+        return NextAction(message["verdict"])
 
     def differ(self) -> None:
         """Rank 0 finds it out for all."""
@@ -283,10 +287,10 @@ class Follower:
     def save(self, position: Position, fill: Fill | None) -> None:
         message = _check(self.leader.receive())
         if "save" in message:
-            own = position.randomness[self._place.rank]
+            own = position.randomness[self._environment.rank]
             why, blameless = self._added(message["save"], fill)
             self._say(
-                {"rank": self._place.rank, "epoch_start": own.epoch_start, "now": own.now}
+                {"rank": self._environment.rank, "epoch_start": own.epoch_start, "now": own.now}
                 | {"why": why, "blameless": blameless}
             )
             message = _check(self.leader.receive())
@@ -306,7 +310,7 @@ class Follower:
         return "", False
 
     def _end_process(self, reason: str) -> None:
-        _end_process(self._place.rank, reason, self._tell_agent)
+        _end_process(self._environment.rank, reason, self._tell_agent)
 
     def _say(self, message: Message) -> None:
         # Rank 0 may be gone and its last words still be here: it is for receiving to find out.
@@ -330,7 +334,7 @@ def _end_process(rank: int, reason: str, tell: Callable[[str], None]) -> None:
 
 
 def _stay(wish: Wish) -> None:
-    if wish() is Verdict.LEAVE:
+    if wish() is NextAction.LEAVE:
         raise AskedToLeaveError
 
 

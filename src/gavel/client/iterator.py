@@ -18,12 +18,12 @@ from typing import Generic
 from gavel.client import randomness
 from gavel.client.batches import Batch, batches_from, tell_epoch
 from gavel.client.checkpoints import Checkpoints, Position, Randomness, step_of, warn
-from gavel.client.company import AskedToLeaveError, Company, Reader, Solo, Verdict
+from gavel.client.coordination import AskedToLeaveError, Coordination, LoadOnlyRank, NextAction, Solo
 from gavel.client.errors import CheckpointError, TrainingError
-from gavel.client.gang import Follower, Leader
-from gavel.client.link import Link, Message, Orders
-from gavel.client.place import Place
-from gavel.client.tempo import Pace, Tally
+from gavel.client.gang import GangFollower, GangLeader
+from gavel.client.job_environment import JobEnvironment
+from gavel.client.link import AgentLink, Message, Orders
+from gavel.client.pacing import Pace, StepTally
 from gavel.errors import InputError
 
 Callback = Callable[[Path], object]
@@ -75,13 +75,13 @@ class GavelIterator(Generic[Batch]):
         """The number of the epoch, from 0."""
         self.done = False
         self.preempted = False
-        self._place = place = Place.of(os.environ)
+        self._environment = environment = JobEnvironment.of(os.environ)
         self._load, self._save = load_checkpoint, save_checkpoint
-        self._steps = place.steps if place.steps is not None else steps
+        self._steps = environment.steps if environment.steps is not None else steps
         self._epochs = 1 if self._steps is None and epochs is None else epochs
         self._save_seconds = checkpoint_every_seconds
         self._every_rank, self._skip_by_index = every_rank, skip_by_index
-        directory = place.checkpoint_dir or checkpoint_dir
+        directory = environment.checkpoint_dir or checkpoint_dir
         self._store = Checkpoints(Path(directory)) if directory and save_checkpoint else None
         self._batches: Iterator[Batch] | None = None
         self._index = 0
@@ -92,12 +92,12 @@ class GavelIterator(Generic[Batch]):
         self._epoch_start: randomness.State = {}
         self._resumed: Randomness | None = None
         """The random states to put back when the first epoch is opened."""
-        self._tally = Tally()
+        self._tally = StepTally()
         self._pace: Pace | None = None
         self._look_at = self._next_save = math.inf
-        self._orders = Orders(place.lease_seconds if place.socket else None)
-        self._link = Link(place.socket, place.rank, self._orders, self._status)
-        self._company = self._in_company()
+        self._orders = Orders(environment.lease_seconds if environment.socket else None)
+        self._link = AgentLink(environment.socket, environment.rank, self._orders, self._status)
+        self._coordination = self._coordinated()
         atexit.register(self.close)
         self._begin()
 
@@ -126,9 +126,9 @@ class GavelIterator(Generic[Batch]):
         except StopIteration:
             self._close_epoch()
             raise
-        if self._tally.steps >= self._company.end:
+        if self._tally.steps >= self._coordination.end:
             with self._telling_failure():
-                self._company.differ()
+                self._coordination.differ()
         self._in_hand = True
         return batch
 
@@ -136,41 +136,41 @@ class GavelIterator(Generic[Batch]):
         """Say the last and close the link; done by itself when the training or the program ends."""
         atexit.unregister(self.close)
         uncaught = hasattr(sys, "last_value")  # the program ends by an exception
-        self._company.part(orderly=not uncaught)
+        self._coordination.part(orderly=not uncaught)
         self._link.close()
 
     # ---- coming ----
 
-    def _in_company(self) -> Company:
-        if self._place.gang_address is not None:
-            place = self._place
-            if place.rank == 0:
-                return Leader(self._store, self._steps, place, self._say_failed)
-            return Follower(self._store, place, self._say_failed)
-        if self._place.world_size > 1 and self._place.rank > 0:
-            return Reader(self._store, self._steps)
+    def _coordinated(self) -> Coordination:
+        if self._environment.gang_address is not None:
+            environment = self._environment
+            if environment.rank == 0:
+                return GangLeader(self._store, self._steps, environment, self._say_failed)
+            return GangFollower(self._store, environment, self._say_failed)
+        if self._environment.world_size > 1 and self._environment.rank > 0:
+            return LoadOnlyRank(self._store, self._steps)
         return Solo(self._store, self._steps)
 
     def _begin(self) -> None:
         self._greet()
         with self._telling_failure():
             try:
-                position = self._company.begin(self._load_from, self._wish)
+                position = self._coordination.begin(self._load_from, self._wish)
             except AskedToLeaveError:
                 saved = self._store.newest_first() if self._store is not None else []
                 self._tally.steps = self._tally.saved = step_of(saved[0]) if saved else 0
-                self._end(Verdict.LEAVE)
+                self._end(NextAction.LEAVE)
                 return
             if position is not None:
                 self._take(position)
             self._schedule_looks()
-            if self._wish() is Verdict.DONE:
-                self._end(Verdict.DONE)
+            if self._wish() is NextAction.DONE:
+                self._end(NextAction.DONE)
 
     def _greet(self) -> None:
         if self._link.broken:
             warn(f"no connection to Gavel's agent ({self._link.broken}); the job goes on until its lease ends")
-        if self._place.socket and self._store is None:
+        if self._environment.socket and self._store is None:
             warn(
                 "nothing is saved without load_checkpoint and save_checkpoint: if preempted, it begins at step 0 again"
             )
@@ -181,13 +181,13 @@ class GavelIterator(Generic[Batch]):
             self._load(self._own_part(checkpoint))
 
     def _own_part(self, checkpoint: Path) -> Path:
-        return checkpoint / f"rank-{self._place.rank}" if self._every_rank else checkpoint
+        return checkpoint / f"rank-{self._environment.rank}" if self._every_rank else checkpoint
 
     def _take(self, position: Position) -> None:
         self._tally.steps = self._tally.saved = position.step
         self.epoch, self._index = position.epoch, position.index
         self._out_of_epochs = self._epochs is not None and self.epoch >= self._epochs
-        self._resumed = position.randomness.get(self._place.rank)
+        self._resumed = position.randomness.get(self._environment.rank)
 
     # ---- epochs ----
 
@@ -227,7 +227,7 @@ class GavelIterator(Generic[Batch]):
         self._index += 1
         now = time.monotonic()
         self._tally.step(now)
-        if now >= self._look_at or self._tally.steps >= self._company.look_at:
+        if now >= self._look_at or self._tally.steps >= self._coordination.look_at:
             self._look_around()
 
     def _hold_back(self) -> None:
@@ -253,23 +253,23 @@ class GavelIterator(Generic[Batch]):
 
     def _look_around(self) -> None:
         with self._telling_failure():
-            verdict = self._company.meet(self.step, self._wish)
-            if verdict is not Verdict.GO:
+            action = self._coordination.meet(self.step, self._wish)
+            if action is not NextAction.GO:
                 self._checkpoint()
-            if verdict in {Verdict.LEAVE, Verdict.DONE}:
-                self._end(verdict)
+            if action in {NextAction.LEAVE, NextAction.DONE}:
+                self._end(action)
         self._schedule_looks()
 
-    def _wish(self) -> Verdict:
+    def _wish(self) -> NextAction:
         if self._out_of_epochs or (self._steps is not None and self.step >= self._steps):
-            return Verdict.DONE
+            return NextAction.DONE
         now = time.monotonic()
         if self._orders.leaving(now):
-            return Verdict.LEAVE
-        return Verdict.SAVE if now >= self._next_save else Verdict.GO
+            return NextAction.LEAVE
+        return NextAction.SAVE if now >= self._next_save else NextAction.GO
 
     def _schedule_looks(self) -> None:
-        if self._next_save == math.inf and self._store is not None and self._place.rank == 0:
+        if self._next_save == math.inf and self._store is not None and self._environment.rank == 0:
             self._next_save = time.monotonic() + self._save_seconds
         self._look_at = min(self._orders.deadline, self._next_save)
 
@@ -280,9 +280,9 @@ class GavelIterator(Generic[Batch]):
         states = randomness.capture(self.data)
         opened = self._batches is not None
         own = Randomness(self._epoch_start if opened else states, states)
-        position = Position(self.step, self.epoch, self._index, {self._place.rank: own})
+        position = Position(self.step, self.epoch, self._index, {self._environment.rank: own})
         fresh = self._store is not None and self._tally.saved != self.step
-        self._company.save(position, self._fill if fresh else None)
+        self._coordination.save(position, self._fill if fresh else None)
         if fresh:
             self._tally.saved = self.step
             self._link.say("saved", steps=self.step)
@@ -294,16 +294,16 @@ class GavelIterator(Generic[Batch]):
             self._pace = Pace(self._pace.rate, time.monotonic())
 
     def _fill(self, directory: Path) -> None:
-        if self._save is not None and (self._every_rank or self._place.rank == 0):
+        if self._save is not None and (self._every_rank or self._environment.rank == 0):
             part = self._own_part(directory)
             part.mkdir(exist_ok=True)
             self._save(part)
 
-    def _end(self, verdict: Verdict) -> None:
+    def _end(self, action: NextAction) -> None:
         self.done = True
-        self.preempted = verdict is Verdict.LEAVE
+        self.preempted = action is NextAction.LEAVE
         self._batches = None
-        self._company.part()
+        self._coordination.part()
         self._link.progress()
         if self.preempted:
             self._link.say("stopped", steps=self._tally.saved)
@@ -316,7 +316,7 @@ class GavelIterator(Generic[Batch]):
             yield
         except TrainingError as error:
             self._say_failed(str(error), blameless=isinstance(error, CheckpointError) and error.blameless)
-            self._company.part(orderly=False)
+            self._coordination.part(orderly=False)
             raise
 
     def _say_failed(self, reason: str, *, blameless: bool = False) -> None:

@@ -177,7 +177,7 @@ class Wire:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
-class Link:
+class AgentLink:
     """A process of a job that can be asked to leave, and says how far it is."""
 
     process: ClassVar[int] = 0
@@ -191,7 +191,7 @@ class Link:
         self._told = status()
         self._telling = threading.Lock()
         if self._wire.open:
-            Link.process = os.getpid()
+            AgentLink.process = os.getpid()
             self.say("hello", protocol=PROTOCOL, rank=rank, asks=True)
             self._hear_greeting()
             threading.Thread(target=self._converse, name="gavel-link", daemon=True).start()

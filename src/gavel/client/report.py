@@ -7,8 +7,8 @@ import os
 import threading
 import time
 
-from gavel.client.link import PROGRESS_SECONDS, PROTOCOL, Link, Wire
-from gavel.client.place import Place
+from gavel.client.job_environment import JobEnvironment
+from gavel.client.link import PROGRESS_SECONDS, PROTOCOL, AgentLink, Wire
 from gavel.errors import InputError
 
 
@@ -21,7 +21,7 @@ def report(steps: float, *, saved: float = 0) -> None:
     if not (steps >= 0 and saved >= 0):
         raise InputError(f"steps ({steps}) and saved ({saved}) are counts: they cannot be negative")
     path = os.environ.get("GAVEL_SOCKET")
-    if path and Link.process != os.getpid():
+    if path and AgentLink.process != os.getpid():
         with _LOCK:
             _reporter(path).tell(steps, saved)
 
@@ -68,6 +68,6 @@ def _reporter(path: str) -> _Reporter:
     process = os.getpid()
     if process not in _REPORTERS:
         _REPORTERS.clear()
-        _REPORTERS[process] = reporter = _Reporter(path, Place.of(os.environ).rank)
+        _REPORTERS[process] = reporter = _Reporter(path, JobEnvironment.of(os.environ).rank)
         atexit.register(reporter.close)
     return _REPORTERS[process]

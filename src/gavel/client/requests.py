@@ -119,12 +119,12 @@ def _check_label(name: str, value: object) -> None:
 
 
 def _check_types(types: Sequence[str]) -> None:
-    for kind in types:
-        _check_label("types", kind)
-        if not kind:
+    for type_name in types:
+        _check_label("types", type_name)
+        if not type_name:
             raise FieldError("types", "types contains an empty name")
-        if types.count(kind) > 1:
-            raise FieldError("types", f"types names {kind!r} twice")
+        if types.count(type_name) > 1:
+            raise FieldError("types", f"types names {type_name!r} twice")
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:

@@ -17,13 +17,13 @@ SATURATED = 1.0 - 1e-6
 LimitKind = Literal["saturated", "bottlenecked", "gangs", "not_runnable", "declined"]
 
 
-def gang_row(kind: str, workers: int) -> str:
+def gang_row(type_name: str, workers: int) -> str:
     """The name of the row that limits gangs of this size or larger on one server each.
 
     >>> gang_row("v100", 4)
     'v100: gangs of 4'
     """
-    return f"{kind}: gangs of {workers}"
+    return f"{type_name}: gangs of {workers}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class Certificate:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class AllocationRow:
     """The shares of one combo: one job, or two that share accelerators."""
 
     jobs: tuple[str, ...]
@@ -202,8 +202,8 @@ class Allocation:
         total = np.zeros((len(self.classes), len(self.problem.types)))
         for member in (0, 1):
             present = self.combos[:, member] >= 0
-            for column, kind in enumerate(self.problem.column_type.tolist()):
-                np.add.at(total[:, kind], self.combos[present, member], self.instances[present, column])
+            for column, type_index in enumerate(self.problem.column_type.tolist()):
+                np.add.at(total[:, type_index], self.combos[present, member], self.instances[present, column])
         return total / self.classes.count[:, None]
 
     @cached_property
@@ -271,17 +271,21 @@ class Allocation:
         if workers == 1 or stage < 0:
             return None
         prices = self.certificate.stages[stage].prices
-        for kind in self.problem.types:
-            rows = (gang_row(kind.name, size) for size in range(2, workers + 1)) if kind.servers else ()
-            if sum(prices.get(row, 0.0) for row in rows) > workers * prices.get(kind.name, 0.0):
-                return kind.name
+        for accelerator_type in self.problem.types:
+            rows = (
+                (gang_row(accelerator_type.name, size) for size in range(2, workers + 1))
+                if accelerator_type.servers
+                else ()
+            )
+            if sum(prices.get(row, 0.0) for row in rows) > workers * prices.get(accelerator_type.name, 0.0):
+                return accelerator_type.name
         return None
 
     @property
     def _class_profile(self) -> Ints:
         return self.problem.jobs.profile[self.classes.first]
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[AllocationRow]:
         """Every combo of jobs with its shares; a job alone is always listed, a pair only if it has a share."""
         combos, shares = self.job_combos()
         for jobs, each in zip(combos, shares, strict=True):
@@ -308,7 +312,7 @@ class Allocation:
                 shares.append(amounts * np.array([[part] for _, _, part in pairs]))
         return jobs, np.concatenate(shares)
 
-    def _row(self, jobs: tuple[int, ...], shares: Floats) -> Row:
+    def _row(self, jobs: tuple[int, ...], shares: Floats) -> AllocationRow:
         names = [t.name for t in self.problem.types]
         totals = dict.fromkeys(names, 0.0)
         together: dict[str, float] = {}
@@ -316,7 +320,7 @@ class Allocation:
             totals[names[column.type_index]] += share
             if column.consolidated and share > 0:
                 together[names[column.type_index]] = share
-        return Row(tuple(self.problem.jobs.ids[job] for job in jobs), totals, together)
+        return AllocationRow(tuple(self.problem.jobs.ids[job] for job in jobs), totals, together)
 
 
 def pair_off(first: Ints, second: Ints) -> Iterator[tuple[int, int, float]]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from gavel.core.allocation import Allocation, Row, Stage, StageKind
+from gavel.core.allocation import Allocation, AllocationRow, Stage, StageKind
 from gavel.core.errors import InputError
-from gavel.core.plain import MisfitError, from_plain, to_plain
 from gavel.core.problem import Floats
+from gavel.core.serialization import MisfitError, from_plain, to_plain
 from gavel.core.strict_json import read_json
 
 
@@ -108,7 +108,7 @@ def document(answer: Allocation, asked: Asked, seconds: float) -> dict[str, Any]
     }
 
 
-def _row(row: Row) -> dict[str, Any]:
+def _row(row: AllocationRow) -> dict[str, Any]:
     shown: dict[str, Any] = {"jobs": list(row.jobs), "shares": dict(row.shares)}
     if row.consolidated:
         shown["consolidated"] = dict(row.consolidated)

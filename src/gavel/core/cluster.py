@@ -84,7 +84,9 @@ class Cluster:
         >>> parse_cluster("v100=10,k80=2x8").text()
         'v100=2x4+1x2,k80=2x8'
         """
-        return ",".join(f"{kind.name}={_groups(kind.servers)}" for kind in self.types())
+        return ",".join(
+            f"{accelerator_type.name}={_groups(accelerator_type.servers)}" for accelerator_type in self.types()
+        )
 
 
 def parse_cluster(text: str, *, per_server: int = 4) -> Cluster:
@@ -92,7 +94,7 @@ def parse_cluster(text: str, *, per_server: int = 4) -> Cluster:
 
     A number of accelerators sits in servers of `per_server`.
 
-    >>> [(kind.name, kind.count, kind.servers) for kind in parse_cluster("v100=2x8+1x4,k80=6").types()]
+    >>> [(each.name, each.count, each.servers) for each in parse_cluster("v100=2x8+1x4,k80=6").types()]
     [('v100', 20, (8, 8, 4)), ('k80', 6, (4, 2))]
     """
     sizes: dict[str, tuple[int, ...]] = {}

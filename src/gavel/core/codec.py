@@ -14,8 +14,8 @@ from gavel.core.allocation import Allocation
 from gavel.core.errors import InputError
 from gavel.core.events import AllocationReady, Command, Event
 from gavel.core.facts import AllocationAdopted, Fact
-from gavel.core.plain import MisfitError, from_plain, plain_record
 from gavel.core.problem import Problem
+from gavel.core.serialization import MisfitError, from_plain, plain_record
 
 ProblemOf = Callable[[int], Problem]
 """The problem of the Solve of that number."""

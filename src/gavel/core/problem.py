@@ -43,7 +43,7 @@ class Profiles:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Jobs:
+class ProblemJobs:
     """Every job, one array per attribute."""
 
     ids: Sequence[str]
@@ -111,7 +111,7 @@ class Problem:
     types: tuple[AcceleratorType, ...]
     columns: tuple[Column, ...]
     profiles: Profiles
-    jobs: Jobs
+    jobs: ProblemJobs
     pairs: Pairs
     entities: Mapping[str, Entity] = field(default_factory=dict)
 
@@ -157,7 +157,7 @@ class Problem:
         types: Iterable[AcceleratorType],
         table: Throughputs,
         profiles: Sequence[tuple[str, int]],
-        jobs: Jobs,
+        jobs: ProblemJobs,
         *,
         entities: Mapping[str, Entity] | None = None,
         allowed: Bools | None = None,
@@ -199,7 +199,7 @@ class Problem:
         """The same question with space sharing left out."""
         return replace(self, pairs=no_pairs(len(self.columns)))
 
-    def with_jobs(self, jobs: Jobs) -> Problem:
+    def with_jobs(self, jobs: ProblemJobs) -> Problem:
         """The same question about other jobs; what follows from types and profiles alone is worked out once for all."""
         other = Problem(self.types, self.columns, self.profiles, jobs, self.pairs, self.entities)
         vars(other).update((name, getattr(self, name)) for name in _KNOWN_BEFORE_JOBS)
@@ -377,7 +377,7 @@ def job_arrays(
     isolated_age: Floats | float = 0.0,
     deadline: Floats | float = np.inf,
     entity: Ints | int = -1,
-) -> Jobs:
+) -> ProblemJobs:
     """Jobs from arrays; a single number stands for every job."""
     n = len(ids)
 
@@ -385,10 +385,10 @@ def job_arrays(
         return np.broadcast_to(np.asarray(values, dtype=dtype), (n,))
 
     floats = [spread(v, np.float64) for v in (weight, steps, arrival, age, isolated_age, deadline)]
-    return Jobs(ids, profile, *floats, entity=spread(entity, np.intp))  # type: ignore[misc] # mypy cannot count a list
+    return ProblemJobs(ids, profile, *floats, entity=spread(entity, np.intp))  # type: ignore[misc] # mypy cannot count a list
 
 
-def _job_arrays(jobs: Sequence[Job], profile: Ints, entity_numbers: Mapping[str, int]) -> Jobs:
+def _job_arrays(jobs: Sequence[Job], profile: Ints, entity_numbers: Mapping[str, int]) -> ProblemJobs:
     def column(values: Iterable[float]) -> Floats:
         return np.fromiter(values, dtype=float, count=len(jobs))
 

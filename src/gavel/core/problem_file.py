@@ -43,7 +43,7 @@ def parse_problem(text: str, *, table: ThroughputTable | None = None) -> Problem
     >>> parse_problem(text).jobs.ids
     ('a',)
     """
-    root = _Value("the problem", _parsed(text))
+    root = _FileValue("the problem", _parsed(text))
     root.only(_PROBLEM)
     types = [_type(name, value) for name, value in root.get("types", required=True).items()]
     names = [t.name for t in types]
@@ -83,7 +83,7 @@ class Entities:
 
 def parse_entities(text: str) -> Entities:
     """Read entities by themselves, in the form that they have in a problem."""
-    return _entities(_Value("entities", _parsed(text)))
+    return _entities(_FileValue("entities", _parsed(text)))
 
 
 def _parsed(text: str) -> Any:
@@ -96,7 +96,7 @@ def _parsed(text: str) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class _FileValue:
     """A JSON value and how to name it to the user."""
 
     where: str
@@ -114,22 +114,22 @@ class _Value:
             raise InputError(f"{self.where} must be an object, not {_short(self.raw)}")
         return self.raw
 
-    def items(self) -> Iterable[tuple[str, _Value]]:
-        return [(key, _Value(f"{self.where}.{key}", value)) for key, value in self.mapping().items()]
+    def items(self) -> Iterable[tuple[str, _FileValue]]:
+        return [(key, _FileValue(f"{self.where}.{key}", value)) for key, value in self.mapping().items()]
 
-    def get(self, key: str, *, required: bool = False) -> _Value:
+    def get(self, key: str, *, required: bool = False) -> _FileValue:
         where = key if self.where == "the problem" else f"{self.where}.{key}"
         raw = self.mapping().get(key)
         if raw is None and required:
             raise InputError(f"{self.where}: {key!r} is missing")
-        return _Value(where, raw)
+        return _FileValue(where, raw)
 
-    def list(self) -> list[_Value]:
+    def list(self) -> list[_FileValue]:
         if self.raw is None:
             return []
         if not isinstance(self.raw, list):
             raise InputError(f"{self.where} must be a list, not {_short(self.raw)}")
-        return [_Value(f"{self.where}[{index}]", value) for index, value in enumerate(self.raw)]
+        return [_FileValue(f"{self.where}[{index}]", value) for index, value in enumerate(self.raw)]
 
     def number(self, default: float, *, least: float = 0.0, most: float = LARGEST, positive: bool = False) -> float:
         if self.raw is None:
@@ -176,14 +176,14 @@ def _short(raw: Any) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
-def _type(name: str, value: _Value) -> AcceleratorType:
+def _type(name: str, value: _FileValue) -> AcceleratorType:
     value.only(_TYPE)
     price = value.get("price").optional_number()
     price = LIST_PRICES.get(name) if price is None else price
     servers = value.get("servers")
     sizes = _sizes(servers)
     if sizes is not None:
-        total = _Value(servers.where, sum(sizes)).integer(0, least=0)
+        total = _FileValue(servers.where, sum(sizes)).integer(0, least=0)
         count = value.get("count").integer(total, least=0)
         if total != count:
             raise InputError(f"{servers.where} add up to {total} accelerators, but the count is {count}")
@@ -199,7 +199,7 @@ def _type(name: str, value: _Value) -> AcceleratorType:
     return AcceleratorType.uniform(name, count=count, per_server=size, price=price)
 
 
-def _sizes(servers: _Value) -> tuple[int, ...] | None:
+def _sizes(servers: _FileValue) -> tuple[int, ...] | None:
     """The size of each server, from a list or as in "4x8+2x4"; None if that is not how they are given."""
     if isinstance(servers.raw, str):
         return parse_servers(servers.raw, servers.where)
@@ -211,10 +211,10 @@ def _sizes(servers: _Value) -> tuple[int, ...] | None:
     return sizes
 
 
-def _job(value: _Value, types: list[str], entities: Entities, table: ThroughputTable | None) -> Job:
+def _job(value: _FileValue, types: list[str], entities: Entities, table: ThroughputTable | None) -> Job:
     value.only(_JOB)
     name = value.get("id", required=True).text()
-    named = _Value(f"job {name!r}", value.raw)
+    named = _FileValue(f"job {name!r}", value.raw)
     workers = named.get("workers").integer(1, least=1)
     template = None if named.get("template").raw is None else named.get("template").text()
     if named.get("rates").raw is not None:
@@ -243,35 +243,35 @@ def _job(value: _Value, types: list[str], entities: Entities, table: ThroughputT
     )
 
 
-def _rates(value: _Value, types: list[str]) -> dict[str, Rate]:
+def _rates(value: _FileValue, types: list[str]) -> dict[str, Rate]:
     rates: dict[str, Rate] = {}
-    for kind, rate in value.items():
-        _check_type(kind, value.where, types)
+    for type_name, rate in value.items():
+        _check_type(type_name, value.where, types)
         if isinstance(rate.raw, dict):
             rate.only({"consolidated", "unconsolidated"})
             together = rate.get("consolidated", required=True).rate()
-            rates[kind] = PlacedRate(together, rate.get("unconsolidated").rate(together))
+            rates[type_name] = PlacedRate(together, rate.get("unconsolidated").rate(together))
         else:
-            rates[kind] = rate.rate()
+            rates[type_name] = rate.rate()
     return rates
 
 
-def _check_type(kind: str, where: str, types: list[str]) -> None:
-    if kind not in types:
+def _check_type(type_name: str, where: str, types: list[str]) -> None:
+    if type_name not in types:
         known = ", ".join(types) or "none"
-        raise InputError(f"{where}: there is no accelerator type {kind!r}; the problem's types are: {known}")
+        raise InputError(f"{where}: there is no accelerator type {type_name!r}; the problem's types are: {known}")
 
 
 def _table_rates(template: str, workers: int, types: list[str], table: ThroughputTable) -> dict[str, Rate]:
-    known = [kind for kind in types if kind in table.types]
+    known = [type_name for type_name in types if type_name in table.types]
     placed = table.rates([(template, workers)], known)[0]
     return {
-        kind: float(together) if together == apart else PlacedRate(float(together), float(apart))
-        for kind, (together, apart) in zip(known, placed, strict=True)
+        type_name: float(together) if together == apart else PlacedRate(float(together), float(apart))
+        for type_name, (together, apart) in zip(known, placed, strict=True)
     }
 
 
-def _pair(value: _Value, jobs: Mapping[str, Job], types: list[str]) -> Pair:
+def _pair(value: _FileValue, jobs: Mapping[str, Job], types: list[str]) -> Pair:
     value.only(_PAIR)
     members = value.get("jobs", required=True)
     names = [name.text() for name in members.list()]
@@ -284,12 +284,12 @@ def _pair(value: _Value, jobs: Mapping[str, Job], types: list[str]) -> Pair:
         wanted = " and ".join(str(jobs[name].workers) for name in names)
         raise InputError(f"{members.where}: jobs that share accelerators want equally many workers, not {wanted}")
     rates: dict[str, tuple[float, float]] = {}
-    for kind, both in value.get("rates", required=True).items():
-        _check_type(kind, f"{value.where}.rates", types)
+    for type_name, both in value.get("rates", required=True).items():
+        _check_type(type_name, f"{value.where}.rates", types)
         numbers = [rate.rate() for rate in both.list()]
         if len(numbers) != 2:
             raise InputError(f"{both.where} must be a list of two rates, not {_short(both.raw)}")
-        rates[kind] = (numbers[0], numbers[1])
+        rates[type_name] = (numbers[0], numbers[1])
     return Pair((names[0], names[1]), rates)
 
 
@@ -309,7 +309,7 @@ def _check_unique(ids: list[str]) -> None:
         seen.add(name)
 
 
-def _entities(value: _Value) -> Entities:
+def _entities(value: _FileValue) -> Entities:
     if value.raw is None:
         return Entities({}, {})
     found = {name: _entity(item) for name, item in value.items()}
@@ -324,7 +324,7 @@ def _entities(value: _Value) -> Entities:
     return Entities(described, paths)
 
 
-def _entity(value: _Value) -> Entity:
+def _entity(value: _FileValue) -> Entity:
     value.only(_ENTITY)
     weight = value.get("weight").number(1.0, positive=True)
     match value.get("policy").raw:
@@ -336,7 +336,7 @@ def _entity(value: _Value) -> Entity:
             raise InputError(f'{value.where}.policy must be "fairness" or "fifo", not {_short(other)}')
 
 
-def _parent(value: _Value, name: str, entities: Mapping[str, Entity]) -> str | None:
+def _parent(value: _FileValue, name: str, entities: Mapping[str, Entity]) -> str | None:
     parent = value.get("parent")
     if not is_path(name):
         raise InputError(f'{value.where}: {name!r} is not a path of names such as "company/research"')

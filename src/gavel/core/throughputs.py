@@ -50,7 +50,7 @@ class Throughputs(Protocol):
     ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float64]]:
         """The pairs that can share some type: (first, second, rates by pair, member and type)."""
 
-    def admit(self, kind: str) -> None:
+    def admit(self, type_name: str) -> None:
         """Make a type known, or raise InputError."""
 
     def learn(self, condition: Condition, rate: float) -> bool:
@@ -192,17 +192,17 @@ class ThroughputTable:
         runs = rates.any(axis=(1, 2))
         return sharing[first[runs]], sharing[second[runs]], rates[runs]
 
-    def together(self, first: Profile, second: Profile, kind: str) -> tuple[float, float]:
+    def together(self, first: Profile, second: Profile, type_name: str) -> tuple[float, float]:
         """The rates of two on one type while they share; both are 0 if they cannot."""
-        (one, other), (column,) = self._rows([first, second]), self._columns([kind])
+        (one, other), (column,) = self._rows([first, second]), self._columns([type_name])
         if max(one, other) >= len(self.shared):
             return 0.0, 0.0
         return float(self.shared[one, other, column]), float(self.shared[other, one, column])
 
-    def admit(self, kind: str) -> None:
+    def admit(self, type_name: str) -> None:
         """A table of figures knows its types and no others."""
-        if kind not in self.types:
-            raise InputError(f"no throughput is known for type {kind!r}; known types: {', '.join(self.types)}")
+        if type_name not in self.types:
+            raise InputError(f"no throughput is known for type {type_name!r}; known types: {', '.join(self.types)}")
 
     def learn(self, condition: Condition, rate: float) -> bool:  # noqa: ARG002 - the signature of all tables
         """A table of figures does not change."""

@@ -42,8 +42,8 @@ def left_out(references: References, share: float) -> Iterator[LeftOut]:
         plan = profiling_plan(others, round(share * others.fits.shape[1]))
         found = fingerprint(others, observed(references, template, plan))
         measured = np.zeros((len(others.templates), len(others.types)), dtype=bool)
-        for partner, kind in plan:
-            measured[others.row[partner], others.column[kind]] = True
+        for partner, type_name in plan:
+            measured[others.row[partner], others.column[type_name]] = True
         rows, own = [references.row[name] for name in others.templates], references.row[template]
         true = np.concatenate([references.kept[own, rows].reshape(-1), references.kept[rows, own].reshape(-1)])
         yield LeftOut(template, others, true, alone, np.tile(measured.reshape(-1), 2), found)
@@ -52,7 +52,7 @@ def left_out(references: References, share: float) -> Iterator[LeftOut]:
 def observed(references: References, template: str, pairs: Sequence[Pair]) -> dict[Pair, Shares]:
     """What measuring a reference beside others would give."""
     own, kept = references.row[template], references.kept
-    places = [(references.row[partner], references.column[kind]) for partner, kind in pairs]
+    places = [(references.row[partner], references.column[type_name]) for partner, type_name in pairs]
     shares = [(float(kept[own, row, column]), float(kept[row, own, column])) for row, column in places]
     return dict(zip(pairs, shares, strict=True))
 
@@ -104,7 +104,7 @@ def _score(estimate: Estimator, cases: Sequence[LeftOut]) -> Score:
 def matches(references: References, share: float, *, seed: int | None = None) -> float:
     """How often a reference is recognised as itself by a share of its pairs: the most telling, or by seed random."""
     count = round(share * references.fits.shape[1])
-    known = [(name, kind) for name in references.templates for kind in references.types]
+    known = [(name, type_name) for name in references.templates for type_name in references.types]
     right = 0
     for number, template in enumerate(references.templates):
         if seed is None:

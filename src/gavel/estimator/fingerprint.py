@@ -58,22 +58,25 @@ class Fingerprint:
 
 def fingerprint(references: References, observed: Mapping[Pair, Shares]) -> Fingerprint:
     """Complete what was observed of a template."""
-    count, kinds = len(references.templates), len(references.types)
-    pairs = np.array([references.row[name] * kinds + references.column[kind] for name, kind in observed], dtype=np.intp)
+    count, type_count = len(references.templates), len(references.types)
+    pairs = np.array(
+        [references.row[name] * type_count + references.column[type_name] for name, type_name in observed],
+        dtype=np.intp,
+    )
     values = np.array(list(observed.values()), dtype=float).reshape(-1, 2)
     fits = _fits(references, pairs, ~(values == 0.0).all(axis=1))
-    columns = np.concatenate([pairs, pairs + count * kinds])
+    columns = np.concatenate([pairs, pairs + count * type_count])
     values = np.minimum(values.T.reshape(-1), 1.0)
     usable = values > 0.0
     completed = complete(references.basis, columns[usable], values[usable])
     shares = np.clip(completed.row, 0.0, 1.0)
     distances = references.distances(shares * np.concatenate([fits, fits]))
     nearest = int(distances.argmin())
-    kept, left = shares.reshape(2, count, kinds)
+    kept, left = shares.reshape(2, count, type_count)
     return Fingerprint(
         kept=kept,
         left=left,
-        fits=fits.reshape(count, kinds),
+        fits=fits.reshape(count, type_count),
         combination=completed.combination,
         measured=int(usable.sum()),
         reference=references.templates[nearest],
@@ -96,8 +99,8 @@ def profiling_plan(references: References, pairs: int | None = None) -> list[Pai
 
     First those that show how much room it leaves, then those whose speed says most about all others'.
     """
-    count, kinds = len(references.templates), len(references.types)
-    wanted = PAIRS_A_TYPE * kinds if pairs is None else pairs
-    groups = np.arange(count * kinds)[:, None] + np.array([0, count * kinds])
+    count, type_count = len(references.templates), len(references.types)
+    wanted = PAIRS_A_TYPE * type_count if pairs is None else pairs
+    groups = np.arange(count * type_count)[:, None] + np.array([0, count * type_count])
     chosen = most_telling(references.basis, groups, wanted, first=references.most_doubtful())
-    return [(references.templates[pair // kinds], references.types[pair % kinds]) for pair in chosen]
+    return [(references.templates[pair // type_count], references.types[pair % type_count]) for pair in chosen]

@@ -64,10 +64,10 @@ class LearnedTable:
         relative = runs / runs.max(axis=1, keepdims=True) if len(runs) else np.ones((1, len(self.base.types)))
         return np.asarray(np.exp(np.log(relative).mean(axis=0)))
 
-    def admit(self, kind: str) -> None:
+    def admit(self, type_name: str) -> None:
         """Make a type known; it is taken to be as fast as the fastest until somebody has run there."""
-        if kind not in self.types:
-            self.types = (*self.types, kind)
+        if type_name not in self.types:
+            self.types = (*self.types, type_name)
             self._alone_of.clear()
 
     def learn(self, condition: Condition, rate: float) -> bool:
@@ -84,13 +84,13 @@ class LearnedTable:
     def begin_with(self, profiled: ThroughputTable) -> None:
         """Take in a table of profiled templates as measurements, as far as nothing was measured since."""
         templates = [template for template, workers in profiled.profiles if workers == 1]
-        for kind in profiled.types:
-            self.admit(kind)
-            alone = profiled.rates([(template, 1) for template in templates], [kind])[:, 0, 0].tolist()
-            figures = {Condition(one, 1, kind): rate for one, rate in zip(templates, alone, strict=True)}
+        for type_name in profiled.types:
+            self.admit(type_name)
+            alone = profiled.rates([(template, 1) for template in templates], [type_name])[:, 0, 0].tolist()
+            figures = {Condition(one, 1, type_name): rate for one, rate in zip(templates, alone, strict=True)}
             for one, other in product(templates, templates):
-                rate, _ = profiled.together((one, 1), (other, 1), kind)
-                figures[Condition(one, 1, kind, beside=other)] = rate
+                rate, _ = profiled.together((one, 1), (other, 1), type_name)
+                figures[Condition(one, 1, type_name, beside=other)] = rate
             for condition, rate in figures.items():
                 if rate > 0 and condition not in self.measurements.estimates:
                     self.learn(condition, rate)
@@ -169,7 +169,7 @@ class LearnedTable:
         return self._fingerprints[template]
 
     def _columns(self, types: Sequence[str]) -> list[int]:
-        return [self.types.index(kind) for kind in types]
+        return [self.types.index(type_name) for type_name in types]
 
     def _together(self, profiles: Sequence[Profile], types: Sequence[str]) -> Floats:
         """(profiles, profiles, types): steps per second of the first beside the second."""
@@ -189,9 +189,9 @@ class LearnedTable:
         both = np.stack([alone[first], alone[second]], axis=1)
         listed = np.divide(rates, both, out=np.zeros_like(rates), where=both > 0)
         where = np.array(known, dtype=np.intp)
-        kinds = len(self.base.types)
-        shares[where[first], where[second], :kinds] = listed[:, 0]
-        shares[where[second], where[first], :kinds] = listed[:, 1]
+        type_count = len(self.base.types)
+        shares[where[first], where[second], :type_count] = listed[:, 0]
+        shares[where[second], where[first], :type_count] = listed[:, 1]
 
     def _put_guessed(self, profiles: Sequence[Profile], shares: Floats) -> None:
         """What fingerprints tell of templates that the table does not know."""
@@ -262,9 +262,9 @@ class LearnedTable:
         template, workers = profile
         prior = self._prior(profile)
         rates = prior * self._how_much_faster(profile, prior)
-        for column, kind in enumerate(self.types):
-            together = self.measurements.used(template, workers, kind)
-            apart = self.measurements.used(template, workers, kind, close=False)
+        for column, type_name in enumerate(self.types):
+            together = self.measurements.used(template, workers, type_name)
+            apart = self.measurements.used(template, workers, type_name, close=False)
             if workers == 1:  # there is one figure for both
                 together = apart = apart if together is None else together
             for placement, found in enumerate((together, apart)):
@@ -274,7 +274,7 @@ class LearnedTable:
 
     def _how_much_faster(self, profile: Profile, prior: Floats) -> float:
         """The mean ratio of what was measured alone to the prior, over the types where both are known."""
-        measured = [self.measurements.used(*profile, kind) for kind in self.types]
+        measured = [self.measurements.used(*profile, type_name) for type_name in self.types]
         known = zip(measured, prior[:, 0].tolist(), strict=True)
         ratios = [math.log(found / before) for found, before in known if found and before > 0]
         return math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
@@ -321,8 +321,8 @@ class LearnedTable:
     def of(cls, base: ThroughputTable, document: Mapping[str, Any]) -> LearnedTable:
         """What `document` gave, on top of a table."""
         table = cls(base, Measurements.of(document))
-        for kind in document["types"]:
-            table.admit(kind)
+        for type_name in document["types"]:
+            table.admit(type_name)
         return table
 
 

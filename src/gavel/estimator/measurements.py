@@ -91,9 +91,9 @@ class Measurements:
         """The conditions in which a template shared, as the one that was measured or as the other."""
         return self._shared.get(template, ())
 
-    def used(self, template: str, workers: int, kind: str, *, close: bool = True) -> float | None:
+    def used(self, template: str, workers: int, type_name: str, *, close: bool = True) -> float | None:
         """A rate alone."""
-        found = self.estimates.get(Condition(template, workers, kind, close))
+        found = self.estimates.get(Condition(template, workers, type_name, close))
         return None if found is None else found.used
 
     def _add(self, condition: Condition, estimate: Estimate) -> None:

@@ -58,7 +58,7 @@ class References:
 
     def on(self, types: Sequence[str]) -> References:
         """The same on some types only."""
-        columns = [self.column[kind] for kind in types]
+        columns = [self.column[type_name] for type_name in types]
         return References(self.templates, tuple(types), self.alone[:, columns], self.kept[:, :, columns])
 
     @cached_property
@@ -69,7 +69,7 @@ class References:
     @cached_property
     def column(self) -> dict[str, int]:
         """Where a type stands."""
-        return {kind: column for column, kind in enumerate(self.types)}
+        return {type_name: column for column, type_name in enumerate(self.types)}
 
     @cached_property
     def fingerprints(self) -> Floats:

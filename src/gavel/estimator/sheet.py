@@ -40,10 +40,10 @@ class Sheet:
         """(profiles, profiles, types)"""
         found = np.full((len(profiles), len(profiles), len(types)), np.nan)
         known = [number for number, profile in enumerate(profiles) if profile in self._rows]
-        kinds = [number for number, kind in enumerate(types) if kind in self._columns]
+        type_indices = [index for index, name in enumerate(types) if name in self._columns]
         rows = [self._rows[profiles[number]] for number in known]
-        columns = [self._columns[types[number]] for number in kinds]
-        found[np.ix_(known, known, kinds)] = self._values[np.ix_(rows, rows, columns)]
+        columns = [self._columns[types[index]] for index in type_indices]
+        found[np.ix_(known, known, type_indices)] = self._values[np.ix_(rows, rows, columns)]
         return found
 
 

@@ -12,9 +12,9 @@ from gavel.journal.errors import (
     TemporaryJournalError,
 )
 from gavel.journal.facts import Entry
-from gavel.journal.finished import FinishedJob, FinishedPage, FinishedQuery
+from gavel.journal.finished import FinishedJobRow, FinishedPage, FinishedQuery
 from gavel.journal.integrity import CheckReport
-from gavel.journal.queries import Fold, Reader, open_read_only, state_at
+from gavel.journal.queries import Fold, JournalReader, open_read_only, state_at
 from gavel.journal.retention import CompactReport, Retention
 from gavel.journal.salvage import SalvageReport, salvage
 from gavel.journal.store import Journal
@@ -25,16 +25,16 @@ __all__ = [
     "CompactReport",
     "CorruptJournalError",
     "Entry",
-    "FinishedJob",
+    "FinishedJobRow",
     "FinishedPage",
     "FinishedQuery",
     "Fold",
     "Journal",
     "JournalError",
     "JournalInUseError",
+    "JournalReader",
     "LeadershipLostError",
     "OldJournal",
-    "Reader",
     "Retention",
     "SalvageReport",
     "TemporaryJournalError",

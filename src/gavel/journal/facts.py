@@ -44,7 +44,7 @@ class Head:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class FactBatch:
     """Facts as rows that continue the chain from one head to the next."""
 
     facts: list[dict[str, Any]]
@@ -52,7 +52,7 @@ class Batch:
     after: Head
 
 
-def batch(documents: Sequence[Document], head: Head, term: int) -> Batch:
+def batch(documents: Sequence[Document], head: Head, term: int) -> FactBatch:
     """The rows of new facts, written under that term after that head."""
     facts, jobs = [], []
     for document in documents:
@@ -61,7 +61,7 @@ def batch(documents: Sequence[Document], head: Head, term: int) -> Batch:
         jobs += [{"job": job, "number": row["number"]} for job in (named if len(named) <= WIDE else [ANY_JOB])]
         facts.append(row)
         head = Head(row["number"], row["checksum"], row["time"])
-    return Batch(facts, jobs, head)
+    return FactBatch(facts, jobs, head)
 
 
 def _row(document: Document, head: Head, term: int) -> dict[str, Any]:

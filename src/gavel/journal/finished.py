@@ -19,7 +19,7 @@ _CHUNK = 500
 
 
 @dataclass(frozen=True, slots=True)
-class FinishedJob:
+class FinishedJobRow:
     """A job that is finished: what lists are filtered and sorted by, and everything else as a document."""
 
     id: int
@@ -57,11 +57,11 @@ class FinishedQuery:
 class FinishedPage:
     """Jobs in order, and where the next page begins; None after the last one."""
 
-    jobs: tuple[FinishedJob, ...]
+    jobs: tuple[FinishedJobRow, ...]
     next: Key | None
 
 
-def to_row(job: FinishedJob) -> dict[str, Any]:
+def to_row(job: FinishedJobRow) -> dict[str, Any]:
     """A job as a row of the table."""
     row = {
         "id": job.id,
@@ -82,9 +82,9 @@ def row_checksum(row: Mapping[str, Any]) -> bytes:
     return checksum(*(row[column.name] for column in FINISHED.columns if column.name != "checksum"))
 
 
-def of_row(row: sql.Row[Any]) -> FinishedJob:
+def of_row(row: sql.Row[Any]) -> FinishedJobRow:
     """The job of a row."""
-    return FinishedJob(
+    return FinishedJobRow(
         id=row.id,
         state=row.state,
         name=row.name,
@@ -97,7 +97,7 @@ def of_row(row: sql.Row[Any]) -> FinishedJob:
     )
 
 
-def write(connection: sql.Connection, jobs: Iterable[FinishedJob]) -> int:
+def write(connection: sql.Connection, jobs: Iterable[FinishedJobRow]) -> int:
     """Write jobs, in place of those with the same ids; returns by how many the table grew."""
     rows = list({job.id: to_row(job) for job in jobs}.values())
     replaced = 0

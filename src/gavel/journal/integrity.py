@@ -37,7 +37,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Leader:
+class LeaderRow:
     """Who leads, and the numbers and checksums of the last fact and of the last one that compaction removed."""
 
     term: int
@@ -125,12 +125,12 @@ def about_checksum(cluster: str, created: float, lost: int) -> bytes:
     return checksum(FORMAT, cluster, float(created), lost)
 
 
-def leader(connection: sql.Connection) -> Leader:
+def leader(connection: sql.Connection) -> LeaderRow:
     """Read the leader's row."""
     row = connection.execute(sql.select(LEADER)).first()
     if row is None:
         raise CorruptJournalError("the leader's row, which holds the number of the last fact, is missing")
-    return Leader(
+    return LeaderRow(
         term=row.term,
         holder=row.holder,
         since=row.since,
@@ -177,7 +177,7 @@ def in_blocks(connection: sql.Connection, key: sql.Column[int], after: int = -1)
         after = rows[-1]._mapping[key]  # noqa: SLF001 - a public name
 
 
-def verify_tail(connection: sql.Connection, head: Head, leads: Leader) -> Head:
+def verify_tail(connection: sql.Connection, head: Head, leads: LeaderRow) -> Head:
     """Verify the facts after the head up to the last one; returns the last."""
     for row in chain(connection, head):
         head = Head(row.number, bytes(row.checksum), row.time)
@@ -262,13 +262,13 @@ def _note(problems: list[str], step: Any) -> Any:
         return None
 
 
-def _check_base(connection: sql.Connection, what: About, leads: Leader) -> None:
+def _check_base(connection: sql.Connection, what: About, leads: LeaderRow) -> None:
     if leads.base == 0 and leads.base_checksum != seed(what.cluster):
         raise CorruptJournalError("the facts belong to another cluster than the journal")
     verify(connection)
 
 
-def _check_facts(connection: sql.Connection, leads: Leader, problems: list[str]) -> Head:
+def _check_facts(connection: sql.Connection, leads: LeaderRow, problems: list[str]) -> Head:
     """Follow the chain from its beginning, and compare what is indexed with what the documents say."""
     head = Head(leads.base, leads.base_checksum)
     rows = chain(connection, head)
@@ -304,7 +304,7 @@ def _check_block(connection: sql.Connection, block: list[sql.Row[Any]]) -> None:
         raise CorruptJournalError(f"fact {wrong[0][1]} is listed under other jobs than its own")
 
 
-def _intact(connection: sql.Connection, leads: Leader) -> Head:
+def _intact(connection: sql.Connection, leads: LeaderRow) -> Head:
     """The last fact up to which all are in order and unchanged."""
     head = Head(leads.base, leads.base_checksum)
     try:
@@ -329,7 +329,7 @@ def _check_kept(connection: sql.Connection, problems: list[str]) -> list[int]:
     return good
 
 
-def _check_finished(connection: sql.Connection, leads: Leader, problems: list[str]) -> int:
+def _check_finished(connection: sql.Connection, leads: LeaderRow, problems: list[str]) -> int:
     count = 0
     for row in in_blocks(connection, FINISHED.c.id):
         count += 1
@@ -368,7 +368,7 @@ def damage(connection: sql.Connection, name: str, reason: str, written: int = 0)
     )
 
 
-def _known(leads: Leader, head: Head, states: list[int], written: int) -> str:
+def _known(leads: LeaderRow, head: Head, states: list[int], written: int) -> str:
     facts = "no fact is intact"
     if head.number > leads.base:
         facts = f"facts {leads.base + 1} to {head.number} (until {moment(head.time)}) are intact"
@@ -393,7 +393,7 @@ def create_tables(connection: sql.Connection) -> None:
     METADATA.create_all(connection, checkfirst=False)
 
 
-def describe(connection: sql.Connection, what: About, leads: Leader) -> None:
+def describe(connection: sql.Connection, what: About, leads: LeaderRow) -> None:
     """Write the rows that make the tables a journal."""
     mark = about_checksum(what.cluster, what.created, what.lost)
     connection.execute(ABOUT.insert().values(format=FORMAT, checksum=mark, **asdict(what)))

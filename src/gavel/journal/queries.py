@@ -49,7 +49,7 @@ class Filter:
         return (self.since, self.before, self.job, self.server) == (None,) * 4 and not self.kinds
 
 
-class Reader:
+class JournalReader:
     """What a journal says, for readers in any thread."""
 
     def __init__(self, address: sql.URL) -> None:
@@ -58,7 +58,7 @@ class Reader:
         self._readers = reader_engine(address)
 
     @property
-    def leader(self) -> integrity.Leader:
+    def leader(self) -> integrity.LeaderRow:
         """Who leads now, and how far the journal goes, as the database says."""
         with self.reading() as connection:
             return integrity.leader(connection)
@@ -178,12 +178,12 @@ class Reader:
         self.close()
 
 
-def open_read_only(url: str) -> Reader:
+def open_read_only(url: str) -> JournalReader:
     """Open a journal to read it, also while a scheduler writes to it."""
     address = parse(url)
     if is_sqlite(address) and not Path(address.database or "").is_file():
         raise InputError(f"there is no journal {address.database}; give the file, its folder or a postgresql:// URL")
-    reader = Reader(address)
+    reader = JournalReader(address)
     try:
         with reader.reading() as connection:
             integrity.check_format(connection, reader.name)
@@ -193,7 +193,7 @@ def open_read_only(url: str) -> Reader:
     return reader
 
 
-def state_at(reader: Reader, number: int, fold: Fold) -> Document:
+def state_at(reader: JournalReader, number: int, fold: Fold) -> Document:
     """The state after that fact: the newest kept state before it, and the facts from there."""
     kept = reader.latest(at=number)
     start, state = kept if kept is not None else (0, None)

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import sqlalchemy as sql
 
-from gavel.journal.facts import Batch, Document, Head, checksum, column, encode
+from gavel.journal.facts import Document, FactBatch, Head, checksum, column, encode
 from gavel.journal.integrity import kept_checksum
 from gavel.journal.tables import FACT_JOBS, FACTS, KEPT, LEARNED
 
 
-def write_facts(connection: sql.Connection, rows: Batch) -> None:
+def write_facts(connection: sql.Connection, rows: FactBatch) -> None:
     """Write facts and what finds them by job."""
     connection.execute(FACTS.insert(), rows.facts)
     if rows.jobs:

@@ -23,9 +23,9 @@ from gavel.journal import integrity
 from gavel.journal.database import is_sqlite, parse
 from gavel.journal.errors import CorruptJournalError, JournalError
 from gavel.journal.facts import Head, batch, checksum, decode, seed
-from gavel.journal.integrity import About, Leader
+from gavel.journal.integrity import About, LeaderRow
 from gavel.journal.leader import Writer, read_mark
-from gavel.journal.queries import Reader
+from gavel.journal.queries import JournalReader
 from gavel.journal.rows import write_facts, write_learned, write_state
 from gavel.journal.tables import ABOUT, FACTS, FINISHED, KEPT, LEARNED
 
@@ -73,7 +73,7 @@ def salvage(url: str, to: str) -> SalvageReport:
     address, target = parse(url), parse(to)
     if is_sqlite(address) and not Path(address.database or "").is_file():
         raise InputError(f"there is no journal {address.database}; give the file, its folder or a postgresql:// URL")
-    with Reader(address) as reader, reader.reading() as damaged:
+    with JournalReader(address) as reader, reader.reading() as damaged:
         source = _source(damaged, address)
         starts = _starts(damaged, source.about.cluster)
         run = _furthest(damaged, starts)
@@ -156,7 +156,7 @@ def _copy(damaged: sql.Connection, writer: Writer, source: _Source, run: _Run, n
         states = _copy_states(damaged, connection, heads)
         jobs, learned = _copy_finished(damaged, connection), _copy_learned(damaged, connection)
         end = heads[run.end.number]
-        leads = Leader(source.term, "", 0.0, end.number, end.checksum, start.number, start.checksum, jobs)
+        leads = LeaderRow(source.term, "", 0.0, end.number, end.checksum, start.number, start.checksum, jobs)
         integrity.describe(connection, about, leads)
     return SalvageReport(
         cluster=about.cluster,

@@ -13,11 +13,11 @@ from gavel.journal import finished as finished_jobs
 from gavel.journal import integrity, retention
 from gavel.journal.database import is_sqlite, parse
 from gavel.journal.errors import CorruptJournalError, JournalError, JournalInUseError, TemporaryJournalError, classify
-from gavel.journal.facts import Batch, Document, Head, batch, encode_long, seed
-from gavel.journal.finished import FinishedJob
-from gavel.journal.integrity import About, Leader
+from gavel.journal.facts import Document, FactBatch, Head, batch, encode_long, seed
+from gavel.journal.finished import FinishedJobRow
+from gavel.journal.integrity import About, LeaderRow
 from gavel.journal.leader import FileLock, Writer
-from gavel.journal.queries import Reader
+from gavel.journal.queries import JournalReader
 from gavel.journal.retention import CompactReport
 from gavel.journal.rows import write_facts, write_learned, write_state
 from gavel.journal.tables import FACTS, FORMAT, KEPT, LEADER
@@ -27,7 +27,7 @@ _PAUSE = 0.05
 """Seconds between attempts to open a journal that is in use."""
 
 
-class Journal(Reader):
+class Journal(JournalReader):
     """Facts in order, kept states and finished jobs, and the right to add to them.
 
     One thread writes, any thread reads. After a TemporaryJournalError the same call may be made again: what was
@@ -94,7 +94,7 @@ class Journal(Reader):
         self._head = rows.after
         self._mark()
 
-    def _write(self, connection: sql.Connection, rows: Batch) -> None:
+    def _write(self, connection: sql.Connection, rows: FactBatch) -> None:
         """Move the head, which only the leader can and only from where it is, and write the facts."""
         before, after = self._head, rows.after
         ours = (LEADER.c.term == self.term) & (LEADER.c.last == before.number)
@@ -105,7 +105,7 @@ class Journal(Reader):
             return
         write_facts(connection, rows)
 
-    def _settle(self, connection: sql.Connection, rows: Batch) -> None:
+    def _settle(self, connection: sql.Connection, rows: FactBatch) -> None:
         """Find out why the head is elsewhere: these facts are there already, or we no longer lead."""
         found = integrity.leader(connection)
         if found.term != self.term:
@@ -117,7 +117,7 @@ class Journal(Reader):
             " an append that seemed to fail was written, and other facts were given after it; restart the scheduler"
         )
 
-    def keep(self, state: Document | bytes, number: int, finished: Iterable[FinishedJob] = ()) -> None:
+    def keep(self, state: Document | bytes, number: int, finished: Iterable[FinishedJobRow] = ()) -> None:
         """Write down the state after that fact, perhaps encoded before, and jobs that are finished."""
         body, jobs = state if isinstance(state, bytes) else encode_long(state), list(finished)
         with self._writer.led() as connection:
@@ -182,11 +182,11 @@ def _prepared(address: sql.URL, writer: Writer, upgrade: Upgrade | None) -> tupl
 def _create(connection: sql.Connection) -> tuple[About, Head]:
     about = About(secrets.token_hex(8), time.time(), 0)
     start = seed(about.cluster)
-    _make(connection, about, Leader(0, "", 0.0, 0, start, 0, start, 0))
+    _make(connection, about, LeaderRow(0, "", 0.0, 0, start, 0, start, 0))
     return about, Head(0, start)
 
 
-def _make(connection: sql.Connection, about: About, leads: Leader) -> None:
+def _make(connection: sql.Connection, about: About, leads: LeaderRow) -> None:
     integrity.create_tables(connection)
     integrity.describe(connection, about, leads)
 
@@ -236,7 +236,7 @@ def _upgraded(address: sql.URL, writer: Writer, upgrade: Upgrade | None) -> tupl
         set_aside(connection)
         about = About(secrets.token_hex(8), time.time(), 0)
         head = Head(number, seed(about.cluster), moment)
-        _make(connection, about, Leader(0, "", 0.0, number, head.checksum, number, head.checksum, 0))
+        _make(connection, about, LeaderRow(0, "", 0.0, number, head.checksum, number, head.checksum, 0))
         write_state(connection, head, body)
         connection.execute(LEADER.update().values(finished=finished_jobs.write(connection, jobs)))
         write_learned(connection, result.learned)

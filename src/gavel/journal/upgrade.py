@@ -17,7 +17,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from gavel.journal.facts import Document
-from gavel.journal.finished import FinishedJob
+from gavel.journal.finished import FinishedJobRow
 
 SUFFIX = "format-1"
 _TABLES = ("about", "events", "states", "jobs")
@@ -75,7 +75,7 @@ class Upgraded:
     """What a journal of format 1 amounts to: the state after its last event, and what belongs beside it."""
 
     state: Document
-    finished: Iterable[FinishedJob] = ()
+    finished: Iterable[FinishedJobRow] = ()
     learned: Mapping[str, Document] = field(default_factory=dict)
 
 

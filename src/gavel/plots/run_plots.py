@@ -65,14 +65,14 @@ def _utilisation(report: Report) -> Plot:
     recorder = recorded(report)
     present = _present(recorder)
     edges, averages = recorder.timeline.averages(at_most=MOST_BINS)
-    kinds = len(recorder.types)
+    type_count = len(recorder.types)
     unit, name = _time_unit(float(edges[-1] - edges[0]))
     figure, (above, below) = new_figure(7.0, 2, 1)
-    for kind in present.tolist():
-        there = averages[:, kinds + kind]
-        share = np.divide(averages[:, kind], there, out=np.zeros_like(there), where=there > 0)
-        label = f"{recorder.types[kind]} ({recorder.capacity[kind]:.0f})"
-        above.stairs(share * 100, edges / unit, color=colour(kind), linewidth=1.6, label=label, baseline=None)
+    for type_index in present.tolist():
+        there = averages[:, type_count + type_index]
+        share = np.divide(averages[:, type_index], there, out=np.zeros_like(there), where=there > 0)
+        label = f"{recorder.types[type_index]} ({recorder.capacity[type_index]:.0f})"
+        above.stairs(share * 100, edges / unit, color=colour(type_index), linewidth=1.6, label=label, baseline=None)
     above.set_ylim(0, 104)
     title = "Utilisation over time by accelerator type"
     above.set_title(title, pad=28)  # the legend is between the title and the axes
@@ -119,14 +119,20 @@ def _targets(recorder: Recorder, present: Ints) -> Plot:
     received = np.array([dues.received for dues in recorder.dues])
     size = 6.0 + 3.0 * np.log2(np.maximum([dues.rounds for dues in recorder.dues], 1.0))
     totals = np.array(list(recorder.by_profile.values())) / 3600
-    for kind in present.tolist():
-        label = recorder.types[kind]
+    for type_index in present.tolist():
+        label = recorder.types[type_index]
         jobs.scatter(
-            target[:, kind], received[:, kind], s=size, color=colour(kind), alpha=0.35, linewidth=0, label=label
+            target[:, type_index],
+            received[:, type_index],
+            s=size,
+            color=colour(type_index),
+            alpha=0.35,
+            linewidth=0,
+            label=label,
         )
-        wanted = (totals[:, :, kind] > LEAST_HOURS).any(axis=1)
-        meant, got = np.maximum(totals[wanted, :, kind], LEAST_HOURS).T
-        groups.scatter(meant, got, s=34, color=colour(kind), alpha=0.7, linewidth=0, label=label)
+        wanted = (totals[:, :, type_index] > LEAST_HOURS).any(axis=1)
+        meant, got = np.maximum(totals[wanted, :, type_index], LEAST_HOURS).T
+        groups.scatter(meant, got, s=34, color=colour(type_index), alpha=0.7, linewidth=0, label=label)
     jobs.set_xlim(-0.03, 1.03)
     jobs.set_ylim(-0.03, 1.03)
     jobs.set_title("Each job and type", fontsize=11)
@@ -201,7 +207,7 @@ def _rows(types: Sequence[str], stretch: Stretch, present: Ints, round_seconds: 
     axes.set_title(title)
     axes.set_xlabel("time (hours)")
     axes.set_ylabel("job, by arrival")
-    handles = [Patch(color=colour(kind), label=types[kind]) for kind in present.tolist()]
+    handles = [Patch(color=colour(type_index), label=types[type_index]) for type_index in present.tolist()]
     if any(segment.shared for segment in stretch.segments):
         handles.append(Patch(facecolor="white", edgecolor="black", hatch="////", label="shared by two jobs"))
     lines = [
@@ -215,15 +221,17 @@ def _rows(types: Sequence[str], stretch: Stretch, present: Ints, round_seconds: 
 
 def _draw_segments(axes: Axes, stretch: Stretch, row_of: dict[str, int], unit: float) -> None:
     for shared in (False, True):
-        for kind in {segment.type_index for segment in stretch.segments}:
-            drawn = [s for s in stretch.segments if s.job in row_of and (s.type_index, s.shared) == (kind, shared)]
+        for type_index in {segment.type_index for segment in stretch.segments}:
+            drawn = [
+                s for s in stretch.segments if s.job in row_of and (s.type_index, s.shared) == (type_index, shared)
+            ]
             if drawn:
                 axes.barh(
                     [row_of[segment.job] for segment in drawn],
                     [(segment.end - segment.begin) / unit for segment in drawn],
                     left=[segment.begin / unit for segment in drawn],
                     height=0.72,
-                    color=COLOURS[kind % len(COLOURS)],
+                    color=COLOURS[type_index % len(COLOURS)],
                     edgecolor="white",
                     linewidth=0.4,
                     hatch="////" if shared else None,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gavel.plots.page import NumberTable, write_report
 from gavel.plots.sweep_plots import sweep_plots
-from gavel.sim.sweep import Cell, Sweep, SweepOutcome
+from gavel.sim.sweep import Sweep, SweepCell, SweepOutcome
 
 VARIED = {"policy", "agnostic", "space_sharing", "mechanism", "seed", "arrivals_per_hour", "trace"}
 """Settings that a sweep varies or does not use."""
@@ -27,7 +27,7 @@ def write_sweep_report(outcome: SweepOutcome, directory: Path) -> list[Path]:
     )
 
 
-def _row(cell: Cell) -> list[str]:
+def _row(cell: SweepCell) -> list[str]:
     hours = {name: cell.mean(f"{name}_seconds") / 3600 for name in ("average_jct", "median_jct", "p99_jct", "makespan")}
     deviation = f"{cell.deviation('average_jct_seconds') / 3600:.2f}" if len(cell.results) > 1 else ""
     return [

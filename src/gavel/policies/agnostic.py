@@ -47,7 +47,9 @@ def _merged(seen: Problem) -> Problem | None:
     somewhere = (seen.type_rates > 0)[:, seen.counts > 0]
     if seen.rates[:, together].any() or (somewhere.any(axis=1) != somewhere.all(axis=1)).any():
         return None
-    every = AcceleratorType(" or ".join(kind.name for kind in seen.types), int(seen.counts.sum()))
+    every = AcceleratorType(
+        " or ".join(accelerator_type.name for accelerator_type in seen.types), int(seen.counts.sum())
+    )
     profiles = replace(seen.profiles, rates=seen.fastest_rates[:, None])
     return replace(seen, types=(every,), columns=(Column(0, consolidated=False),), profiles=profiles, pairs=no_pairs(1))
 
@@ -60,7 +62,7 @@ def dealt_out(decided: Allocation, seen: Problem) -> Allocation:
     part = seen.counts[seen.column_type] / seen.counts.sum()
     instances = decided.instances * part * (rates[:, 0] > 0)
     price = next(iter(decided.certificate.prices.values()))
-    certificate = replace(decided.certificate, prices={kind.name: price for kind in seen.types})
+    certificate = replace(decided.certificate, prices={accelerator_type.name: price for accelerator_type in seen.types})
     return replace(decided, problem=seen, instances=instances, rates=rates, certificate=certificate)
 
 

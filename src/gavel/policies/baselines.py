@@ -14,8 +14,8 @@ import numpy as np
 from gavel.core.allocation import Allocation, Certificate, Stage
 from gavel.core.problem import Bools, Classes, Floats, Ints, Problem
 from gavel.policies import scores
+from gavel.policies.certify import scored
 from gavel.policies.fairness import equal_levels
-from gavel.policies.finish import scored
 from gavel.policies.seating import seated
 from gavel.program import transport
 from gavel.program.program import Program
@@ -39,13 +39,16 @@ def isolated(problem: Problem, *, bounded: bool = True) -> Allocation:
 def _no_bound(problem: Problem) -> Certificate:
     """Of a baseline that is as fair as it happens to be."""
     return Certificate(
-        -np.inf, -np.inf, {kind.name: 0.0 for kind in problem.types}, notes=("nobody asked for a bound",)
+        -np.inf,
+        -np.inf,
+        {accelerator_type.name: 0.0 for accelerator_type in problem.types},
+        notes=("nobody asked for a bound",),
     )
 
 
 def _certificate(program: Program) -> Certificate:
     """How fair one could be, for a baseline that does not try."""
-    types = [kind.name for kind in program.problem.types]
+    types = [accelerator_type.name for accelerator_type in program.problem.types]
     level = program.max_level(equal_levels(program).demand)
     prices = dict(zip(types, level.prices.tolist(), strict=True))
     return Certificate(level.bound, level.bound, prices, stages=level.stages)
@@ -200,9 +203,9 @@ def _best_first(parts: Floats, problem: Problem) -> Floats:
     """Cut parts of the types down to all of a job's time, keeping those of the types that are fastest on average."""
     speed = problem.type_rates / np.maximum(problem.fastest_rates[:, None], 1e-300)
     left, share = np.ones(len(parts)), np.zeros_like(parts)
-    for kind in np.argsort(-speed.mean(axis=0), kind="stable"):
-        share[:, kind] = np.minimum(parts[:, kind], left)
-        left -= share[:, kind]
+    for type_index in np.argsort(-speed.mean(axis=0), kind="stable"):
+        share[:, type_index] = np.minimum(parts[:, type_index], left)
+        left -= share[:, type_index]
     return share
 
 
@@ -269,17 +272,17 @@ def _in_turn(seconds: Floats, counts: Floats) -> tuple[Ints, Ints]:
     longest_first = np.argsort(-seconds.min(axis=1, initial=np.inf), kind="stable")
     type_of, place = np.zeros((2, len(seconds)), dtype=np.intp)
     size, places = counts.astype(int).tolist(), [1] * len(counts)
-    room, kinds, chosen = list(size), [], []
+    room, type_indices, chosen = list(size), [], []
     for row in seconds[longest_first].tolist():
         costs = [k * s for k, s in zip(places, row, strict=True)]
-        kind = costs.index(min(costs))
-        kinds.append(kind)
-        chosen.append(places[kind])
-        room[kind] -= 1
-        if not room[kind]:
-            room[kind] = size[kind]
-            places[kind] += 1
-    type_of[longest_first], place[longest_first] = kinds, chosen
+        type_index = costs.index(min(costs))
+        type_indices.append(type_index)
+        chosen.append(places[type_index])
+        room[type_index] -= 1
+        if not room[type_index]:
+            room[type_index] = size[type_index]
+            places[type_index] += 1
+    type_of[longest_first], place[longest_first] = type_indices, chosen
     return type_of, place
 
 

@@ -7,8 +7,8 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.policies import scores
+from gavel.policies.certify import certified
 from gavel.policies.claims import LevelClaim, TotalClaim
-from gavel.policies.finish import certified
 from gavel.program.demand import FinishTime, Proportional
 from gavel.program.program import Program
 

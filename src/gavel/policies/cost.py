@@ -15,8 +15,8 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Ints, Problem
 from gavel.policies import scores
+from gavel.policies.certify import certified
 from gavel.policies.claims import RatioClaim, TotalClaim
-from gavel.policies.finish import certified
 from gavel.policies.scores import Score
 from gavel.program.demand import Proportional
 from gavel.program.program import Program, Ratio

@@ -7,8 +7,8 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Problem
 from gavel.policies import scores
+from gavel.policies.certify import certified
 from gavel.policies.claims import FillingClaim, LevelClaim
-from gavel.policies.finish import certified
 from gavel.program.demand import Capped, Demand, Proportional
 from gavel.program.filling import water_fill
 from gavel.program.program import Program

@@ -10,8 +10,8 @@ from gavel.core.allocation import Allocation
 from gavel.core.jobs import Entity
 from gavel.core.problem import Bools, Floats, Ints, Problem
 from gavel.policies import scores
+from gavel.policies.certify import certified
 from gavel.policies.claims import FillingClaim
-from gavel.policies.finish import certified
 from gavel.program.demand import Demand, Path
 from gavel.program.filling import water_fill
 from gavel.program.program import Program

@@ -45,7 +45,7 @@ class Policy:
     """Whether it adds up throughputs of different jobs, which `normalised` makes comparable."""
     knows_speeds: bool = True
     """Whether it looks at how fast a job runs on each type; if not, the mechanism should not prefer a type either."""
-    punctual: bool = False
+    deadline_bound: bool = False
     """Whether it keeps deadlines and gives no more than they ask for: patience would miss them, priorities do not."""
     claim: Callable[[Program, Options, Collection[str]], Claim] | None = None
     """What its stages prove, by class of a program, given the jobs whose deadlines are given up; None: nothing."""
@@ -55,6 +55,6 @@ class Policy:
     """Whether it is none of ours."""
 
     @property
-    def thrifty(self) -> bool:
+    def price_aware(self) -> bool:
         """Whether it looks at prices; if so, the mechanism does not waste idle accelerators on dear steps."""
         return "price" in self.needs

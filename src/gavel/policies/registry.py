@@ -9,9 +9,9 @@ import numpy as np
 
 from gavel.core.allocation import Allocation, Certificate
 from gavel.core.errors import InputError
-from gavel.core.own import is_own
 from gavel.core.problem import Problem
-from gavel.policies import agnostic, baselines, completion, cost, fairness, hierarchy, own, scores
+from gavel.core.user_code import is_user_defined
+from gavel.policies import agnostic, baselines, completion, cost, fairness, hierarchy, scores, user_defined
 from gavel.policies.policy import Options, Policy
 from gavel.program import deadline
 
@@ -99,7 +99,7 @@ POLICIES: dict[str, Policy] = {
             needs=frozenset({"price", "steps_of_dated"}),
             score=lambda o: cost.total_per_dollar(o.normalised),
             adds_up=True,
-            punctual=True,
+            deadline_bound=True,
             claim=lambda program, o, unmet: cost.cheapest_in_time(program, o.normalised, unmet),
         ),
         Policy(
@@ -149,8 +149,8 @@ def find_policy(name: str) -> Policy:
     """The policy of that name, or a sentence with the nearest ones; `module.NAME` is one of the user's own."""
     if name in POLICIES:
         return POLICIES[name]
-    if is_own(name):
-        return own.load(name)
+    if is_user_defined(name):
+        return user_defined.load(name)
     near = difflib.get_close_matches(name.lower().replace("-", "_"), POLICIES, n=3, cutoff=0.4)
     hint = f"did you mean {' or '.join(near)}?" if near else "`gavel policies` lists them all"
     raise InputError(f"there is no policy {name!r}; {hint}")
@@ -232,18 +232,17 @@ def check_needs(policy: Policy, problem: Problem) -> None:
                 f"{problem.jobs.ids[int(bad[0])]!r} has none; give it a positive 'steps'"
             )
     if "price" in policy.needs:
-        for kind in problem.types:
-            if kind.count and not kind.price:
-                raise InputError(
-                    f"{policy.name} needs a positive price for every type, and {kind.name!r} has none; give dollars an "
-                    f'hour as "price" of types.{kind.name} in a problem, or as --prices {kind.name}=... in a simulation'
-                )
+        for name in (each.name for each in problem.types if each.count and not each.price):
+            raise InputError(
+                f"{policy.name} needs a positive price for every type, and {name!r} has none; give dollars an "
+                f'hour as "price" of types.{name} in a problem, or as --prices {name}=... in a simulation'
+            )
 
 
 def _agnostic(policy: Policy, problem: Problem, options: Options, *, compare: bool) -> Allocation:
     """Decide as if all types were alike; objective and bound are those of the true rates."""
     seen = _decided_alike(policy, agnostic.alike(problem), options)
-    placed = agnostic.at_true_rates(seen, problem, spread=not policy.thrifty)
+    placed = agnostic.at_true_rates(seen, problem, spread=not policy.price_aware)
     if policy.score is None or not compare:
         note = "decided as if all types were equally fast; objective, bound and prices are as the policy sees them"
         return replace(placed, certificate=replace(seen.certificate, notes=(*seen.certificate.notes, note)))
@@ -251,14 +250,14 @@ def _agnostic(policy: Policy, problem: Problem, options: Options, *, compare: bo
     objective = policy.score(options)(placed)
     # Deadlines that hold at the mean rate may be missed at the true one; then the objective can pass the aware bound.
     bound = min(aware.bound, objective) if policy.minimised else max(aware.bound, objective)
-    unmet = cost.missed_deadlines(placed) if policy.punctual else ()
+    unmet = cost.missed_deadlines(placed) if policy.deadline_bound else ()
     note = "decided as if all types were equally fast; the gap is what that loses"
     return replace(placed, certificate=replace(aware, objective=objective, bound=bound, unmet=unmet, notes=(note,)))
 
 
 def _decided_alike(policy: Policy, seen: Problem, options: Options) -> Allocation:
     """The policy's answer where types are alike; a policy of the user's own, or of prices, is shown them one by one."""
-    one = None if policy.thrifty or policy.user_defined else agnostic.as_one_type(seen)
+    one = None if policy.price_aware or policy.user_defined else agnostic.as_one_type(seen)
     return policy.solve(seen, options) if one is None else agnostic.dealt_out(policy.solve(one, options), seen)
 
 
@@ -267,7 +266,7 @@ def _nothing_to_run(policy: Policy, problem: Problem) -> Allocation:
     classes = problem.classes()
     columns = len(problem.columns)
     prices = {t.name: 0.0 for t in problem.types}
-    dated = np.isfinite(problem.jobs.deadline) & policy.punctual
+    dated = np.isfinite(problem.jobs.deadline) & policy.deadline_bound
     unmet = tuple(sorted(problem.jobs.ids[job] for job in np.flatnonzero(dated).tolist()))
     return Allocation(
         problem,

@@ -18,8 +18,8 @@ def seated(problem: Problem, workers: Ints, rates: Floats, instances: Floats) ->
     for index, column in enumerate(problem.columns):
         if column.consolidated:
             close, apart = rates[:, index], rates[:, index - 1]  # the column before is the same type, anywhere
-            kind = problem.types[column.type_index]
-            room = {size: kind.gangs_on_one_server(size) for size in np.unique(workers).tolist()}
+            accelerator_type = problem.types[column.type_index]
+            room = {size: accelerator_type.gangs_on_one_server(size) for size in np.unique(workers).tolist()}
             left = {size: float(limit) for size, limit in room.items() if limit is not None}
             for who in ((close > 0) & (apart == 0), (close > apart) & (apart > 0)):
                 for size in np.unique(workers[who])[::-1].tolist():

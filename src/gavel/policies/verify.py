@@ -32,7 +32,7 @@ ROUNDING = 1e-9
 
 
 @dataclass(slots=True)
-class Report:
+class VerificationReport:
     """What was checked, and what was found wrong."""
 
     checked: list[str] = field(default_factory=list)
@@ -48,11 +48,11 @@ class Report:
         self.wrong += faults
 
 
-def verify(problem: Problem, answer: Answer) -> Report:
+def verify(problem: Problem, answer: Answer) -> VerificationReport:
     """Check an answer to a problem."""
     policy = find_policy(answer.policy)
     question = problem if answer.asked.space_sharing else problem.without_pairs()
-    report = Report()
+    report = VerificationReport()
     report.check("the rows name jobs and types of the problem, and pairs that may share", _misnamed(question, answer))
     if not report.ok:
         return report
@@ -76,8 +76,10 @@ def verify(problem: Problem, answer: Answer) -> Report:
     return report
 
 
-def _check_proof(policy: Policy, question: Problem, answer: Answer, allocation: Allocation, report: Report) -> None:
-    if policy.claim is None or not answer.stages or (policy.punctual and answer.asked.agnostic):
+def _check_proof(
+    policy: Policy, question: Problem, answer: Answer, allocation: Allocation, report: VerificationReport
+) -> None:
+    if policy.claim is None or not answer.stages or (policy.deadline_bound and answer.asked.agnostic):
         # An agnostic policy keeps other deadlines than the one that its bound is from.
         report.checked.append("not checked: the bound, for which this answer has no proof")
         return
@@ -89,7 +91,7 @@ def _check_proof(policy: Policy, question: Problem, answer: Answer, allocation: 
 
 
 def _misnamed(problem: Problem, answer: Answer) -> Iterator[str]:
-    jobs, types = set(problem.jobs.ids), {kind.name for kind in problem.types}
+    jobs, types = set(problem.jobs.ids), {accelerator_type.name for accelerator_type in problem.types}
     seen: set[frozenset[str]] = set()
     for row in answer.allocation:
         if not 1 <= len(row.jobs) == len(set(row.jobs)) <= 2 or frozenset(row.jobs) in seen:
@@ -156,9 +158,9 @@ def _infeasible(allocation: Allocation) -> Iterator[str]:
         yield f"{row(index)}: has a share where it cannot run"
     for job in (allocation.class_time > 1 + ROUNDING).nonzero()[0].tolist():
         yield f"job {ids[job]!r} has {allocation.class_time[job]:.9g} of its time"
-    for kind, busy in zip(problem.types, allocation.busy.tolist(), strict=True):
-        if busy > kind.count * (1 + ROUNDING) + ROUNDING:
-            yield f"{busy:.9g} of {kind.count} {kind.name} are in use"
+    for accelerator_type, busy in zip(problem.types, allocation.busy.tolist(), strict=True):
+        if busy > accelerator_type.count * (1 + ROUNDING) + ROUNDING:
+            yield f"{busy:.9g} of {accelerator_type.count} {accelerator_type.name} are in use"
     yield from _too_many_gangs(allocation)
 
 
@@ -166,19 +168,20 @@ def _too_many_gangs(allocation: Allocation) -> Iterator[str]:
     problem = allocation.problem
     wanted = problem.profiles.workers[problem.jobs.profile[allocation.combos[:, 0]]]
     for index, column in enumerate(problem.columns):
-        kind = problem.types[column.type_index]
+        accelerator_type = problem.types[column.type_index]
         for size in np.unique(wanted).tolist() if column.consolidated else ():
-            most = kind.gangs_on_one_server(size)
+            most = accelerator_type.gangs_on_one_server(size)
             gangs = float(allocation.instances[wanted >= size, index].sum())
             if most is not None and gangs > most * (1 + ROUNDING) + ROUNDING:
-                yield f"{gangs:.9g} gangs of {size} or more sit together on {kind.name}, and servers hold {most}"
+                together = f"{gangs:.9g} gangs of {size} or more sit together on {accelerator_type.name}"
+                yield f"{together}, and servers hold {most}"
 
 
 def _misstated(allocation: Allocation, answer: Answer) -> Iterator[str]:
     for name, rate in allocation.throughput.items():
         yield from _unequal(f"the throughput of {name!r}", answer.throughput[name], rate)
-    for kind, busy in zip(allocation.problem.types, allocation.busy.tolist(), strict=True):
-        yield from _unequal(f"busy {kind.name}", answer.busy.get(kind.name, np.nan), busy)
+    for accelerator_type, busy in zip(allocation.problem.types, allocation.busy.tolist(), strict=True):
+        yield from _unequal(f"busy {accelerator_type.name}", answer.busy.get(accelerator_type.name, np.nan), busy)
     gap = abs(answer.bound - answer.objective) / max(abs(answer.objective), abs(answer.bound), 1e-300)
     if answer.objective != answer.bound and abs(gap - answer.gap) > SAME:
         yield f"the gap is {gap:.3g} and not {answer.gap:.3g}"
@@ -209,7 +212,7 @@ class _Judge:
     program: Program
     answer: Answer
     allocation: Allocation
-    report: Report
+    report: VerificationReport
     optimal: bool
     """Whether the answer claims to reach its bound."""
 
@@ -254,8 +257,8 @@ class _Judge:
     def _duals(self, number: int, charge: Floats | None = None) -> _Duals:
         """The duals of a stage, after checking that no combo gains more than it pays; `charge` is paid as well."""
         stage, problem, program = self.answer.stages[number], self.program.problem, self.program
-        named = {name: stage.prices.get(name, np.nan) for name in program.polytope.frame.rows.names}
-        prices = np.array([named[kind.name] for kind in problem.types])
+        named = {name: stage.prices.get(name, np.nan) for name in program.polytope.structure.rows.names}
+        prices = np.array([named[accelerator_type.name] for accelerator_type in problem.types])
         worth, time = self._of(dict(stage.worth)), self._of(dict(stage.time_worth))
         gangs, limits = self._gangs(stage)
         everything = np.concatenate([worth, time, list(named.values())])
@@ -270,8 +273,8 @@ class _Judge:
         own = np.maximum(gains.max(axis=1), time + np.where(rates > 0, pays, 0.0).max(axis=1))
         allowed = np.maximum(SAME * own, small)
         for index in (excess.max(axis=1, initial=-np.inf) > allowed).nonzero()[0].tolist():
-            kind = problem.types[problem.column_type[int(excess[index].argmax())]].name
-            faults.append(f"job {problem.jobs.ids[program.member[index]]!r} gains more on {kind} than it pays")
+            type_name = problem.types[problem.column_type[int(excess[index].argmax())]].name
+            faults.append(f"job {problem.jobs.ids[program.member[index]]!r} gains more on {type_name} than it pays")
         time = np.maximum(time, time + excess.max(axis=1, initial=-np.inf))
         raised, paired = self._pairs(worth, time, prices, fee, small)
         faults += paired
@@ -287,11 +290,11 @@ class _Judge:
         problem, workers = self.program.problem, self.program.workers
         paid, total = np.zeros((len(self.program), len(problem.columns))), 0.0
         for index, column in enumerate(problem.columns):
-            kind = problem.types[column.type_index]
+            accelerator_type = problem.types[column.type_index]
             for size in np.unique(workers).astype(int).tolist() if column.consolidated else ():
-                price = stage.prices.get(gang_row(kind.name, size), 0.0)
+                price = stage.prices.get(gang_row(accelerator_type.name, size), 0.0)
                 paid[workers >= size, index] += price
-                total += price * (kind.gangs_on_one_server(size) or 0)
+                total += price * (accelerator_type.gangs_on_one_server(size) or 0)
         return paid, total
 
     def _pairs(
@@ -308,20 +311,20 @@ class _Judge:
             workers = float(program.workers[first[0]])
             rates = problem.pairs.rates[row]
             for column in (rates > 0).all(axis=0).nonzero()[0].tolist():
-                kind = int(problem.column_type[column])
-                if workers > problem.counts[kind]:
+                type_index = int(problem.column_type[column])
+                if workers > problem.counts[type_index]:
                     continue
                 left = worth[first] * rates[0, column] - time[first]
                 right = worth[second] * rates[1, column] - time[second]
                 most = float(np.sort(left)[-2:].sum()) if one == other else float(left.max() + right.max())
-                over = most - workers * (prices[kind] + fee[column])
+                over = most - workers * (prices[type_index] + fee[column])
                 size = max(worth[first].max() * rates[0, column], worth[second].max() * rates[1, column], 1e-300)
                 if over > max(SAME * size, small):
                     names = problem.jobs.ids[program.member[first[0]]], problem.jobs.ids[program.member[second[-1]]]
                     faults.append(
-                        f"a pair like {' and '.join(names)} gains more on {problem.types[kind].name} than it pays"
+                        f"a pair like {' and '.join(names)} gains more on {problem.types[type_index].name} than it pays"
                     )
-                raised[kind] = max(raised[kind], over / workers)
+                raised[type_index] = max(raised[type_index], over / workers)
         return raised, faults
 
     def _level(self, claim: LevelClaim) -> float:
@@ -336,8 +339,12 @@ class _Judge:
             if (self._throughput < needed).any():
                 faults.append("some job is below the level of stage 0")
         factor = claim.per_level(stage.value)
-        for kind, price in zip(self.program.problem.types, duals.prices.tolist(), strict=True):
-            faults += _unequal(f"the price of {kind.name}", self.answer.prices.get(kind.name, np.nan), price * factor)
+        for accelerator_type, price in zip(self.program.problem.types, duals.prices.tolist(), strict=True):
+            faults += _unequal(
+                f"the price of {accelerator_type.name}",
+                self.answer.prices.get(accelerator_type.name, np.nan),
+                price * factor,
+            )
         self.report.check("level, prices and stages of jobs agree with each other", faults)
         if len(self.answer.stages) > 1:
             floors = np.minimum(claim.demand.at(stage.value), self.program.reach)

@@ -16,7 +16,7 @@ from gavel.core.errors import SolverError
 from gavel.core.problem import Bools, Floats
 from gavel.program.demand import Demand, Proportional
 from gavel.program.program import Level, Program
-from gavel.program.proof import STUCK, Point, Proof, Start
+from gavel.program.proof import STUCK, FeasiblePoint, Proof, WarmStart
 
 SAME_LEVEL = 1e-9
 """A stage that rises by less than this, relative to all stages so far, only finds more classes that are stuck."""
@@ -33,7 +33,7 @@ Rise = Callable[[Floats, Bools], Demand]
 class Filled:
     """Where water filling ended, and the stages on the way, lowest level first."""
 
-    point: Point
+    point: FeasiblePoint
     stages: tuple[Stage, ...]
     prices: Floats
     """By type, in terms of the first level."""
@@ -54,8 +54,8 @@ def water_fill(program: Program, rise: Rise) -> Filled:
     position = np.zeros(len(program))
     active = np.ones(len(program), dtype=bool)
     steps: list[_Step] = []
-    start: Start | None = None
-    point: Point | None = None
+    start: WarmStart | None = None
+    point: FeasiblePoint | None = None
     while active.any():
         demand = rise(position, active)
         level = program.max_level(demand, floors=position, start=start, exact=True)
@@ -77,14 +77,14 @@ def water_fill(program: Program, rise: Rise) -> Filled:
     return Filled(_settled(program, position, point), stages, first)
 
 
-def _settled(program: Program, position: Floats, point: Point) -> Point:
+def _settled(program: Program, position: Floats, point: FeasiblePoint) -> FeasiblePoint:
     """A point at which every class stands where it stopped.
 
     At the last level some classes may be above their place: what tiny slack of the floors sets free can be a lot where
     prices are high. Going as far as possible in proportion to the places leaves nothing to give away.
     """
 
-    def off(at: Point) -> float:
+    def off(at: FeasiblePoint) -> float:
         return float((np.abs(at.throughput - position) / program.reach).max())
 
     if off(point) <= SETTLED or not position.any():
@@ -111,8 +111,8 @@ def _record(steps: list[_Step], level: Level, proof: Proof, stopped: Bools) -> N
 
 
 def _search(
-    program: Program, position: Floats, active: Bools, start: Start | None
-) -> tuple[Proof, Bools, Start | None]:
+    program: Program, position: Floats, active: Bools, start: WarmStart | None
+) -> tuple[Proof, Bools, WarmStart | None]:
     """Find the classes that cannot rise although the duals of the level name none.
 
     Maximise the sum of gains of the classes in question, all classes keeping where they stand. Those that gain are not

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints, Problem
-from gavel.program.frame import Combos, Cuts
 from gavel.program.polytope import Polytope
+from gavel.program.structure import Combos, Cuts
 
 ROUNDING = 2e-10
 """A member that needs so little more than its group's average rate, relatively, makes do with that rate."""
@@ -26,7 +26,7 @@ first have left, the average is lower."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entries:
+class ComboTimes:
     """Time that classes spend in combos: `second` is -1 where a class is alone."""
 
     first: Ints
@@ -140,7 +140,7 @@ class Grouping:
                 found.add((int(c.column[combo]), int(c.first[combo])))
         return frozenset(found)
 
-    def spelled(self, amounts: Floats, throughput: Floats) -> Entries:
+    def spelled(self, amounts: Floats, throughput: Floats) -> ComboTimes:
         """The answer by class, with few entries, every class getting this throughput."""
         c, polytope = self.polytope.combos, self.polytope
         used = (amounts > 0).nonzero()[0]
@@ -250,7 +250,7 @@ def _overlaps(one: Floats, other: Floats) -> tuple[Ints, Ints, Floats]:
     return first, second, length[long]
 
 
-def _paired_off(c: Combos, owner: Ints, combo: Ints, end: Ints, time: Floats, single: Bools) -> Entries:
+def _paired_off(c: Combos, owner: Ints, combo: Ints, end: Ints, time: Floats, single: Bools) -> ComboTimes:
     """Classes and their time in combos, as entries of one class alone or of two that share accelerators.
 
     `single` classes have one member.
@@ -258,7 +258,9 @@ def _paired_off(c: Combos, owner: Ints, combo: Ints, end: Ints, time: Floats, si
     pooled = c.pool[combo] >= 0
     shared = (c.second[combo] >= 0) | pooled
     alone, nothing = combo[~shared], np.zeros(int((~shared).sum()))
-    parts = [Entries(owner[~shared], np.full(len(alone), -1), c.column[alone], time[~shared], c.rate[alone], nothing)]
+    parts = [
+        ComboTimes(owner[~shared], np.full(len(alone), -1), c.column[alone], time[~shared], c.rate[alone], nothing)
+    ]
     # Those meet who are the two ends of a pair, or in one pool.
     meeting = np.where(pooled, len(c) + c.pool[combo], combo)
     order = shared.nonzero()[0][np.argsort(meeting[shared], kind="stable")]
@@ -274,8 +276,8 @@ def _paired_off(c: Combos, owner: Ints, combo: Ints, end: Ints, time: Floats, si
             who, beside = owner[one[who]], owner[other[beside]]
             rates = c.rate[combo[one[0]]], c.second_rate[some] if c.pool[some] < 0 else c.rate[combo[other[0]]]
         column, rate, second_rate = (np.full(len(who), value) for value in (c.column[some], *rates))
-        parts.append(Entries(who, beside, column, much, rate, second_rate))
-    return Entries(*(np.concatenate([getattr(part, name) for part in parts]) for name in Entries.__slots__))
+        parts.append(ComboTimes(who, beside, column, much, rate, second_rate))
+    return ComboTimes(*(np.concatenate([getattr(part, name) for part in parts]) for name in ComboTimes.__slots__))
 
 
 def _ring(owner: Ints, time: Floats, single: Bools) -> tuple[Ints, Ints, Floats]:

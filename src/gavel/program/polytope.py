@@ -9,9 +9,9 @@ import numpy as np
 
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.program.columns import Columns
-from gavel.program.frame import Combos, Cuts, Frame
 from gavel.program.lp import Bound, Lp, LpSolution, Sharing
 from gavel.program.solve import is_large
+from gavel.program.structure import Combos, Cuts, LpStructure
 
 FLOOR_SLACK = 1e-9
 INTERIOR_FLOOR_SLACK = 4e-8
@@ -43,24 +43,24 @@ class Polytope:
         self.problem = problem
         self.profile = profile
         self.count = count
-        self.frame = Frame.of(problem, profile, count > 1, cuts)
+        self.structure = LpStructure.of(problem, profile, count > 1, cuts)
 
     def __len__(self) -> int:
         return len(self.count)
 
     @property
     def combos(self) -> Combos:
-        return self.frame.combos
+        return self.structure.combos
 
     @cached_property
     def unit(self) -> Floats:
         """By combo: the instances at once that stand for 1 in the program."""
-        return self.frame.unit(self.count)
+        return self.structure.unit(self.count)
 
     @cached_property
     def matrix(self) -> Columns:
         """All rows in units; each program sets the last column, the level."""
-        return self.frame.matrix(self.unit, self.count)
+        return self.structure.matrix(self.unit, self.count)
 
     @property
     def shares(self) -> bool:
@@ -82,24 +82,24 @@ class Polytope:
         Floor rows are scaled by what they ask for, so that a job with few steps is served as exactly as one with many.
         The scale of each is returned too.
         """
-        frame, m, base = self.frame, len(self), self.matrix
+        structure, m, base = self.structure, len(self), self.matrix
         floors = self._at_least(floors)
         target = None if target is None else self._at_least(np.maximum(target, floors))
         asked = floors if target is None else target
-        scale = 1.0 / np.where(asked > 0, asked, frame.fastest)
+        scale = 1.0 / np.where(asked > 0, asked, structure.fastest)
         data = base.data.copy()
-        data[frame.throughput_entries] *= -scale[frame.throughput_classes]
+        data[structure.throughput_entries] *= -scale[structure.throughput_classes]
         if target is not None:
             data[len(data) - m :] = (target - floors) * scale
-        rhs = frame.most.copy()
-        rhs[frame.rows.floors] = -floors * scale
+        rhs = structure.most.copy()
+        rhs[structure.rows.floors] = -floors * scale
         c = self.combos
         gain = np.zeros(len(c) + 1)
         if cost is not None:
             gain[:-1] = cost
         gain[-1] = 0.0 if target is None else 1.0
         grid = None if self.shares else (c.first, c.column)
-        return Lp(gain, Columns(base.places, data), rhs, frame.rows, target is not None, grid, self._sharing), scale
+        return Lp(gain, Columns(base.places, data), rhs, structure.rows, target is not None, grid, self._sharing), scale
 
     @cached_property
     def _sharing(self) -> Sharing | None:
@@ -109,7 +109,7 @@ class Polytope:
         return Sharing((c.second < 0) & (c.pool < 0), np.where(c.side == 0, -1, c.pool))
 
     def _at_least(self, asked: Floats) -> Floats:
-        return np.where(asked > 0, np.maximum(asked, LEAST_SHARE * self.frame.fastest), 0.0)
+        return np.where(asked > 0, np.maximum(asked, LEAST_SHARE * self.structure.fastest), 0.0)
 
     def duals(self, lp: Lp, bound: Bound, scale: Floats) -> Duals:
         """What a bound says, in terms of the problem."""
@@ -119,7 +119,9 @@ class Polytope:
         if lp.has_level:
             shortfall = shortfall[:-1]
         coupled = lp.rhs[rows.coupling] @ prices[rows.coupling]
-        size = np.concatenate([np.maximum(self.frame.counts, 1.0), [max(row.most, 1.0) for row in self.frame.limits]])
+        size = np.concatenate(
+            [np.maximum(self.structure.counts, 1.0), [max(row.most, 1.0) for row in self.structure.limits]]
+        )
         return Duals(
             prices[rows.floors] * scale,
             prices[rows.times],
@@ -137,7 +139,7 @@ class Polytope:
 
     def time(self, amounts: Floats) -> Floats:
         """The share of its time that a member of each class runs."""
-        return self.matrix.times(np.append(amounts, 0.0))[self.frame.rows.times]
+        return self.matrix.times(np.append(amounts, 0.0))[self.structure.rows.times]
 
     def worth(self, gain: Floats) -> Floats:
         """By combo: what one instance gains, `gain` being that of a step by class."""
@@ -150,7 +152,7 @@ class Polytope:
     def charged(self, charge: Floats) -> Floats:
         """By combo: what one instance is charged, `charge` being that of an accelerator by column."""
         c = self.combos
-        return charge[c.column] * self.frame.workers[c.first] * c.load
+        return charge[c.column] * self.structure.workers[c.first] * c.load
 
     @cached_property
     def unhindered(self) -> Floats | None:
@@ -158,20 +160,22 @@ class Polytope:
 
         Where a cluster has more than its jobs need, as at night, this is all there is to solve.
         """
-        frame = self.frame
-        if (self.count @ frame.best_load > self.problem.counts).any() or (frame.reach > frame.fastest).any():
+        structure = self.structure
+        if (self.count @ structure.best_load > self.problem.counts).any() or (
+            structure.reach > structure.fastest
+        ).any():
             return None
-        amounts = frame.best * self.count[self.combos.first] / self.unit
-        used = self.matrix.times(np.append(amounts, 0.0))[frame.rows.named]
+        amounts = structure.best * self.count[self.combos.first] / self.unit
+        used = self.matrix.times(np.append(amounts, 0.0))[structure.rows.named]
         return amounts if (used <= 1.0).all() and (amounts <= 1.0).all() else None
 
     def start(self, amounts: Floats, *, level: float = 0.0) -> LpSolution:
         """A point as if a program without any bottleneck had been solved."""
-        return LpSolution(np.append(amounts, level), np.zeros(self.frame.rows.count))
+        return LpSolution(np.append(amounts, level), np.zeros(self.structure.rows.count))
 
     def feasible(self, amounts: Floats) -> Floats:
         """The same amounts with rounding taken off: nothing negative, no time or capacity exceeded, pools balanced."""
-        c, rows = self.combos, self.frame.rows
+        c, rows = self.combos, self.structure.rows
         x = np.zeros(len(c) + 1)  # the level is nothing that a job gets
         x[:-1] = np.where(amounts < 1e-13, 0.0, amounts)
         over = 1.0 / np.maximum(self.matrix.times(x)[rows.times], 1.0)
@@ -182,8 +186,8 @@ class Polytope:
         if c.sharing and (c.pool >= 0).any():
             x[:-1] = self._balanced(x[:-1])
         used = self.matrix.times(x)
-        x = x[:-1] / np.maximum(used[rows.types], 1.0)[c.kind]
-        for limit, taken in zip(self.frame.limits, used[rows.limits].tolist(), strict=True):
+        x = x[:-1] / np.maximum(used[rows.types], 1.0)[c.type_index]
+        for limit, taken in zip(self.structure.limits, used[rows.limits].tolist(), strict=True):
             x[limit.combos] /= max(taken, 1.0)
         return x
 
@@ -199,7 +203,7 @@ class Polytope:
         for side, total in ((c.side > 0, one), (c.side < 0, other)):
             keep = np.divide(common, total, out=np.ones(pools), where=total > 0)
             x = np.where(side, x * keep[c.pool], x)
-        for held, pool in self.frame.partners:
+        for held, pool in self.structure.partners:
             others = float((x * self.unit)[pool[pool != held]].sum())
             x[held] = min(x[held], others / self.unit[held])
         return x

@@ -17,11 +17,11 @@ from gavel.core.errors import SolverError
 from gavel.core.problem import Bools, Classes, Floats, Ints, JobField, Problem, grouped
 from gavel.program import highs
 from gavel.program.demand import Demand
-from gavel.program.grouping import Entries, Grouping
+from gavel.program.grouping import ComboTimes, Grouping
 from gavel.program.lp import Lp
 from gavel.program.polytope import Polytope
-from gavel.program.proof import STUCK, Point, Proof, Start
-from gavel.program.solve import TOLERANCE, Checked, solve
+from gavel.program.proof import STUCK, FeasiblePoint, Proof, WarmStart
+from gavel.program.solve import TOLERANCE, CheckedSolution, solve
 
 LEVEL_TOLERANCE = 5e-8
 LEVEL_STEPS = 60
@@ -35,11 +35,11 @@ REFINEMENTS = 60
 class Solution:
     """A feasible point and what its duals say."""
 
-    point: Point
+    point: FeasiblePoint
     value: float
     bound: float
     proof: Proof
-    start: Start
+    start: WarmStart
     program: Program
 
     @property
@@ -62,9 +62,9 @@ class Level:
     """The throughput of each class at this level, at most what a point that was found gives it: together feasible."""
     proof: Proof
     """That no level is higher; prices and worths are in levels."""
-    point: Point
+    point: FeasiblePoint
     """A point at which every class stands there."""
-    start: Start
+    start: WarmStart
     program: Program
     filled: Callable[[], Solution] | None = None
     """What was given away beyond the level, if anything was."""
@@ -98,9 +98,9 @@ class _Solved:
 
     lp: Lp
     scale: Floats
-    checked: Checked
-    point: Point
-    start: Start
+    checked: CheckedSolution
+    point: FeasiblePoint
+    start: WarmStart
 
 
 class Program:
@@ -141,7 +141,7 @@ class Program:
     def reach(self) -> Floats:
         """By class: the throughput of a member with the cluster to itself; measured pairs may beat running alone."""
         grouping = self._grouping(None)
-        return grouping.each(grouping.polytope.frame.reach)
+        return grouping.each(grouping.polytope.structure.reach)
 
     @property
     def polytope(self) -> Polytope:
@@ -182,7 +182,7 @@ class Program:
         target: Floats | None,
         *,
         gain: Floats | None = None,
-        start: Start | None = None,
+        start: WarmStart | None = None,
         exact: bool = False,
         refine: bool = True,
     ) -> _Solved:
@@ -203,8 +203,8 @@ class Program:
             amounts = polytope.feasible(checked.solution.x[:-1])
             least = kept if goal is None else kept + float(checked.solution.x[-1]) * np.maximum(goal - kept, 0.0)
             if not refine or not self._refined(grouping, amounts, least):
-                point = Point(grouping, amounts, grouping.dealt(amounts, least))
-                return _Solved(lp, scale, checked, point, Start(grouping, checked.solution))
+                point = FeasiblePoint(grouping, amounts, grouping.dealt(amounts, least))
+                return _Solved(lp, scale, checked, point, WarmStart(grouping, checked.solution))
         raise SolverError("groups of jobs that run alike were refined without end; please report the problem file")
 
     def _refined(self, grouping: Grouping, amounts: Floats, least: Floats) -> bool:
@@ -241,18 +241,18 @@ class Program:
         """One stage of a certificate, by class of the problem; worths are those of one job."""
         worth, time = np.zeros((2, len(self.classes)))
         worth[self.live], time[self.live] = proof.worth / self.count, proof.time / self.count
-        names = self.polytope.frame.rows.names
+        names = self.polytope.structure.rows.names
         prices = dict(zip(names, proof.prices.tolist(), strict=True))
         return Stage(kind, value, bound, prices, worth, time, self.live[stopped])
 
-    def raise_and_fill(self, demand: Demand, gain: Floats) -> tuple[Level, Point]:
+    def raise_and_fill(self, demand: Demand, gain: Floats) -> tuple[Level, FeasiblePoint]:
         """The highest level, and the point that gives away what is left so that the jobs together gain most.
 
         The optimum of a max-min problem is hugely degenerate: a vertex of it leaves accelerators idle. With a second
         program no job can gain without another losing. Mostly one is enough: either some class is as fast as it can be,
         or nothing is left.
         """
-        start: Start | None = None
+        start: WarmStart | None = None
         if self._may_reach_ceiling(demand):
             point, start, filled = self._filled_ceiling(demand, gain)
             reached = demand.reached(point.throughput * (1 + point.grouping.polytope.slack / 2))
@@ -278,7 +278,7 @@ class Program:
             return float(relaxed.checked.solution.x[-1]) >= 1.0 - self.polytope.slack
         return bool(self.count @ self.workers <= self.problem.counts.sum())
 
-    def _filled_ceiling(self, demand: Demand, gain: Floats) -> tuple[Point, Start, Callable[[], Solution]]:
+    def _filled_ceiling(self, demand: Demand, gain: Floats) -> tuple[FeasiblePoint, WarmStart, Callable[[], Solution]]:
         """A point at the ceiling that gains most, if the ceiling can be reached: one program raises and fills.
 
         It begins where every class has what is best for it, which a third of the usual steps makes fit. What proves
@@ -292,10 +292,10 @@ class Program:
         size = float(np.abs(cost(grouping)).max()) / FILLING
         start = None
         if not grouping.polytope.shares:
-            used = grouping.polytope.frame.best.nonzero()[0]
+            used = grouping.polytope.structure.best.nonzero()[0]
             first = grouping.polytope.combos.first
             each = used[np.unique(first[used], return_index=True)[1]]
-            start = Start(grouping, highs.whole_time(grouping.polytope.frame.rows, len(first) + 1, each))
+            start = WarmStart(grouping, highs.whole_time(grouping.polytope.structure.rows, len(first) + 1, each))
         floors = demand.at(demand.ceiling(self.reach))
         solved = self._solve(
             lambda grouping: cost(grouping) / size, np.zeros(len(self)), floors, gain=gain, start=start
@@ -313,8 +313,8 @@ class Program:
         self,
         demand: Demand,
         floors: Floats,
-        point: Point,
-        start: Start,
+        point: FeasiblePoint,
+        start: WarmStart,
         filled: Callable[[], Solution] | None = None,
     ) -> Level:
         """The level at which some class is as fast as it can be: no accelerator more would help."""
@@ -328,11 +328,11 @@ class Program:
         fastest = int(np.argmax(demand.at(top) / self.reach))
         slope = float(demand.slope(top)[fastest])
         worth[fastest] = 1.0 / slope if slope > 0 else 1.0 / self.reach[fastest]
-        names = len(self.polytope.frame.rows.names)
+        names = len(self.polytope.structure.rows.names)
         return Proof(worth, worth * self.reach, np.zeros(names), float(worth @ self.reach))
 
     def max_level(
-        self, demand: Demand, *, floors: Floats | None = None, start: Start | None = None, exact: bool = False
+        self, demand: Demand, *, floors: Floats | None = None, start: WarmStart | None = None, exact: bool = False
     ) -> Level:
         """The highest level of `demand` that is feasible, each class keeping at least its floor.
 
@@ -346,7 +346,7 @@ class Program:
         unhindered = self._unhindered
         if unhindered is not None and demand.reached(self.reach) >= top:
             grouping = unhindered.grouping
-            begin = Start(grouping, grouping.polytope.start(unhindered.amounts, level=1.0))
+            begin = WarmStart(grouping, grouping.polytope.start(unhindered.amounts, level=1.0))
             return self._at_ceiling(demand, floors, unhindered, begin)
         low, high, sharp = -np.inf, top, False
         asked, given, point, proof = high, floors, None, None
@@ -385,11 +385,11 @@ class Program:
         return Level(low, max(high, low), needed, proof, point, start, self)
 
     @cached_property
-    def _unhindered(self) -> Point | None:
+    def _unhindered(self) -> FeasiblePoint | None:
         """The point at which every class has the most that it can reach, if there is room for that."""
         grouping = self._grouping(None)
         amounts = grouping.polytope.unhindered
-        return None if amounts is None else Point(grouping, amounts, self.fastest)
+        return None if amounts is None else FeasiblePoint(grouping, amounts, self.fastest)
 
     def maximise(
         self,
@@ -397,7 +397,7 @@ class Program:
         *,
         floors: Floats | None = None,
         charge: Floats | None = None,
-        start: Start | None = None,
+        start: WarmStart | None = None,
         exact: bool = False,
     ) -> Solution:
         """Maximise the sum over jobs of gain x throughput, less `charge` by column for each busy accelerator."""
@@ -407,9 +407,9 @@ class Program:
             grouping = unhindered.grouping
             most = float(gain * self.count @ self.fastest)
             worth = gain * self.count
-            names = len(grouping.polytope.frame.rows.names)
+            names = len(grouping.polytope.structure.rows.names)
             proof = Proof(worth, worth * self.fastest, np.zeros(names), most)
-            begin = Start(grouping, grouping.polytope.start(unhindered.amounts))
+            begin = WarmStart(grouping, grouping.polytope.start(unhindered.amounts))
             return Solution(unhindered, most, most, proof, begin, self)
 
         def value(grouping: Grouping) -> Floats:
@@ -423,7 +423,7 @@ class Program:
         value: Callable[[Grouping], Floats],
         gain: Floats,
         floors: Floats,
-        start: Start | None = None,
+        start: WarmStart | None = None,
         *,
         exact: bool = False,
     ) -> Solution:
@@ -474,7 +474,7 @@ class Program:
         found = self._ratio(last, gain, charge, bound, least=cheapest)
         return replace(found, at=solution, ratio=ratio)
 
-    def _ratio_at(self, point: Point, gain: Floats, charge: Floats) -> float:
+    def _ratio_at(self, point: FeasiblePoint, gain: Floats, charge: Floats) -> float:
         polytope = point.grouping.polytope
         spent = float(polytope.charged(charge) * polytope.unit @ point.amounts)
         return float(gain * self.count @ point.throughput) / spent if spent > 0 else 0.0
@@ -489,15 +489,15 @@ class Program:
         prices = np.where(prices * self.problem.counts > 2 * RATIO_TOLERANCE * ratio, prices, 0.0)
         return Ratio(last.point, ratio, max(bound, ratio), prices, self, last, ratio, least)
 
-    def point(self, instances: Floats) -> Point:
+    def point(self, instances: Floats) -> FeasiblePoint:
         """The point at which this many jobs of each class run alone in each column."""
         grouping = self._grouping(None)
         c = grouping.polytope.combos
         alone = (c.second < 0) & (c.pool < 0)
         amounts = np.where(alone, instances[c.first, c.column], 0.0) / grouping.polytope.unit
-        return Point(grouping, amounts, grouping.polytope.throughput(amounts))
+        return FeasiblePoint(grouping, amounts, grouping.polytope.throughput(amounts))
 
-    def allocation(self, policy: str, point: Point, certificate: Certificate) -> Allocation:
+    def allocation(self, policy: str, point: FeasiblePoint, certificate: Certificate) -> Allocation:
         """Spell a point out as an allocation of the problem."""
         e, columns = self._entries(point), len(self.problem.columns)
         combo = e.first
@@ -516,25 +516,29 @@ class Program:
         rates[combo, 1, e.column] = e.second_rate
         return Allocation(self.problem, policy, self.classes, combos, instances, rates, certificate)
 
-    def _entries(self, point: Point) -> Entries:
+    def _entries(self, point: FeasiblePoint) -> ComboTimes:
         """What runs where, by class; every class is listed alone wherever it can run."""
         grouping = point.grouping
         c = grouping.polytope.combos
         if not grouping.merged and not (c.sharing and (c.pool >= 0).any()):
-            return Entries(c.first, c.second, c.column, point.amounts * grouping.polytope.unit, c.rate, c.second_rate)
+            return ComboTimes(
+                c.first, c.second, c.column, point.amounts * grouping.polytope.unit, c.rate, c.second_rate
+            )
         spelled = grouping.spelled(point.amounts, point.throughput)
         rates = self.problem.rates[self.profile]
         who, where = (rates > 0).nonzero()
         nothing = np.zeros(len(who))
-        idle = Entries(who, np.full(len(who), -1), where, nothing, rates[who, where], nothing)
-        return Entries(*(np.concatenate([getattr(e, name) for e in (spelled, idle)]) for name in Entries.__slots__))
+        idle = ComboTimes(who, np.full(len(who), -1), where, nothing, rates[who, where], nothing)
+        return ComboTimes(
+            *(np.concatenate([getattr(e, name) for e in (spelled, idle)]) for name in ComboTimes.__slots__)
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratio:
     """The best ratio of gain to charge, and what proves it."""
 
-    point: Point
+    point: FeasiblePoint
     value: float
     bound: float
     prices: Floats

@@ -17,7 +17,7 @@ DUAL_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Point:
+class FeasiblePoint:
     """A valid allocation: what groups of classes get of each combo, and so what each class gets."""
 
     grouping: Grouping
@@ -28,7 +28,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Start:
+class WarmStart:
     """Where a similar program may begin."""
 
     grouping: Grouping

@@ -61,9 +61,9 @@ def solve(lp: Lp) -> LpSolution:
 def _first(lp: Lp) -> Ints:
     """The classes that gain most for what they take, as many as would fill the cluster and half of it again."""
     m, owner = lp.classes, _owner(lp)
-    time, load, kind = _entries(lp)
-    at_once = np.zeros((m, int(kind.max(initial=0)) + 1))
-    np.maximum.at(at_once, (owner, kind), time / load)  # how many would fit on a type
+    time, load, type_index = _entries(lp)
+    at_once = np.zeros((m, int(type_index.max(initial=0)) + 1))
+    np.maximum.at(at_once, (owner, type_index), time / load)  # how many would fit on a type
     ranked = np.argsort(-_most(lp.cost[:-1] / load, owner, m), kind="stable")
     filled = (1.0 / np.maximum(at_once.sum(axis=1), 1e-12))[ranked].cumsum()
     return ranked[: int(np.searchsorted(filled, FILLING)) + 1]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gavel.core.errors import SolverError
-from gavel.program import deadline, highs, interior, shortlist, single
+from gavel.program import deadline, highs, interior, one_type, shortlist
 from gavel.program.lp import Bound, Lp, LpSolution, SolverFailed
 
 TOLERANCE = 1e-6
@@ -25,14 +25,14 @@ MANY_COLUMNS = 500
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Checked:
+class CheckedSolution:
     """A solution that its own duals prove optimal to within the tolerance."""
 
     solution: LpSolution
     bound: Bound
 
 
-Attempt = Callable[[], LpSolution]
+SolverCall = Callable[[], LpSolution]
 
 
 def is_large(classes: int, columns: int) -> bool:
@@ -45,8 +45,8 @@ def is_large(classes: int, columns: int) -> bool:
 
 
 def solve(
-    lp: Lp, *, start: LpSolution | None = None, exact: bool = False, attempts: Iterator[Attempt] | None = None
-) -> Checked:
+    lp: Lp, *, start: LpSolution | None = None, exact: bool = False, attempts: Iterator[SolverCall] | None = None
+) -> CheckedSolution:
     """Solve a program; raises SolverError if no solver's answer passes the check.
 
     `exact` asks for a vertex. A start that is none must be a solution of this very program, close to the vertex.
@@ -67,18 +67,18 @@ def solve(
         gap, violation = bound.value - value, lp.violation(solution.x)
         rounding = LEVEL_ROUNDING if lp.has_level else ROUNDING
         if gap <= max(TOLERANCE * max(abs(value), abs(bound.value)), rounding) and violation <= ROW_TOLERANCE:
-            return Checked(solution, bound)
+            return CheckedSolution(solution, bound)
         failures.append(f"an answer of {value:.9g} with bound {bound.value:.9g} and violation {violation:.1e}")
     raise SolverError(
         "no solver reached a certified optimum (" + "; ".join(failures) + "); please report the problem file"
     )
 
 
-def _attempts(lp: Lp, start: LpSolution | None, *, exact: bool) -> Iterator[Attempt]:
+def _attempts(lp: Lp, start: LpSolution | None, *, exact: bool) -> Iterator[SolverCall]:
     structured = lp.grid is not None
     large = structured and is_large(lp.classes, lp.matrix.shape[1] - 1)
-    if single.fits(lp):
-        yield lambda: single.solve(lp)
+    if one_type.fits(lp):
+        yield lambda: one_type.solve(lp)
     if shortlist.fits(lp):
         yield lambda: shortlist.solve(lp)
     if large:

@@ -21,7 +21,7 @@ from gavel.plots.figures import (
 )
 from gavel.plots.page import NumberTable
 from gavel.reproduce.measured import Measured
-from gavel.reproduce.study import Claim, Contender, Study
+from gavel.reproduce.study import Claim, Study, StudyContender
 
 UNITS = {"seconds": ("h", 3600.0), "dollars": ("$", 1.0)}
 """How figures are shown, by the end of their name."""
@@ -72,7 +72,7 @@ def _lines(axis: Axes, measured: Measured) -> None:
     axis.legend()
 
 
-def _drawn(measured: Measured) -> list[tuple[int, Contender]]:
+def _drawn(measured: Measured) -> list[tuple[int, StudyContender]]:
     """Contenders with their numbers; those that are run at few loads are left to the table."""
     found = []
     for number, contender in enumerate(measured.study.contenders):
@@ -140,7 +140,7 @@ def _highest(by_load: Iterable[Iterable[float]]) -> float | None:
     return max(set.intersection(*loads), default=None) if loads else None
 
 
-def _shown(measured: Measured, contender: Contender) -> tuple[Floats, Floats]:
+def _shown(measured: Measured, contender: StudyContender) -> tuple[Floats, Floats]:
     """The study's figure by load as it is shown, and its deviations."""
     figure = measured.study.figure
     series, spread = measured.series(contender.key, figure), measured.deviations(contender.key, figure)

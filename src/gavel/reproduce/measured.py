@@ -10,7 +10,7 @@ import numpy as np
 from gavel.core.problem import Floats
 from gavel.plots.figures import Picture, Plot
 from gavel.plots.page import NumberTable
-from gavel.reproduce.study import Claim, Point, Scope, Study
+from gavel.reproduce.study import Claim, Scope, Study, StudyPoint
 from gavel.sim.results import Result
 
 
@@ -72,7 +72,7 @@ class Measured:
         return {load: values for load, values in found.items() if values}
 
 
-def gather(study: Study, points: Iterable[Point], known: Mapping[str, Result]) -> Measured:
+def gather(study: Study, points: Iterable[StudyPoint], known: Mapping[str, Result]) -> Measured:
     """What the points of a sweep measured, as far as they are known."""
     results: dict[tuple[str, float], list[Result]] = {}
     for point in points:

@@ -16,10 +16,10 @@ from gavel.plots.page import NumberTable
 from gavel.reproduce.drawings import with_drawings
 from gavel.reproduce.measured import Measured, gather
 from gavel.reproduce.measures import MEASURES
-from gavel.reproduce.study import Point, Scope, Study
-from gavel.sim.keeper import replace_file
+from gavel.reproduce.study import Scope, Study, StudyPoint
 from gavel.sim.pool import answers
 from gavel.sim.results import Result, ResultsFiles, digest, settings_of
+from gavel.sim.resume_file import replace_file
 from gavel.version import __version__
 
 
@@ -65,7 +65,7 @@ def _simulate(
     studies: Sequence[Study], scope: Scope, files: ResultsFiles, workers: int, notice: Notice
 ) -> dict[str, list[str]]:
     """Run every simulation that is not known; those that studies share only once. Returns sentences about failures."""
-    wanted: dict[str, tuple[str, Point]] = {}
+    wanted: dict[str, tuple[str, StudyPoint]] = {}
     for study in studies:
         for point in study.points(scope):
             if point.id not in files.known:

@@ -34,7 +34,7 @@ class Scope:
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class StudyContender:
     """A policy, or a way to run it, as a study compares them."""
 
     key: str
@@ -82,7 +82,7 @@ class Sizes:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class StudyPoint:
     """One experiment of a study."""
 
     contender: str
@@ -113,7 +113,7 @@ class Study:
     settings: Mapping[str, Any] | None = None
     full: Sizes = Sizes()
     quick: Sizes = Sizes()
-    contenders: tuple[Contender, ...] = ()
+    contenders: tuple[StudyContender, ...] = ()
     claims: tuple[Claim, ...] = ()
 
     @classmethod
@@ -147,20 +147,22 @@ class Study:
     def sizes(self, scope: Scope) -> Sizes:
         return self.full if scope.full else self.quick
 
-    def points(self, scope: Scope) -> Iterator[Point]:
+    def points(self, scope: Scope) -> Iterator[StudyPoint]:
         """Every experiment, in the order in which they begin."""
         sizes = self.sizes(scope)
         for contender in self.contenders:
             for load in sizes.loads:
                 if contender.loads is None or load in contender.loads:
                     for seed in sizes.seeds:
-                        yield Point(contender.key, load, self._experiment(contender, load, seed, scope))
+                        yield StudyPoint(contender.key, load, self._experiment(contender, load, seed, scope))
 
-    def _experiment(self, contender: Contender, load: float, seed: int, scope: Scope) -> Experiment:
+    def _experiment(self, contender: StudyContender, load: float, seed: int, scope: Scope) -> Experiment:
         sizes = self.sizes(scope)
-        cluster = {kind: count // sizes.scale for kind, count in (self.cluster or {}).items()}
+        cluster = {type_name: count // sizes.scale for type_name, count in (self.cluster or {}).items()}
         settings = {**(self.settings or {}), **(sizes.settings or {}), **contender.settings}
-        base = Experiment.of({"cluster": ",".join(f"{kind}={count}" for kind, count in cluster.items()), **settings})
+        base = Experiment.of(
+            {"cluster": ",".join(f"{type_name}={count}" for type_name, count in cluster.items()), **settings}
+        )
         arriving: dict[str, Any] = (
             {"jobs": round(load / sizes.scale)} if self.static else {"arrivals_per_hour": load / sizes.scale}
         )
@@ -171,14 +173,14 @@ class Study:
         return "jobs" if self.static else "jobs/hour"
 
 
-def _contender(key: str, part: Mapping[str, Any]) -> Contender:
+def _contender(key: str, part: Mapping[str, Any]) -> StudyContender:
     own = {"label", "loads", "published"}
     settings = {name: value for name, value in part.items() if name not in own}
     if unknown := settings.keys() - EXPERIMENT:
         raise ValueError(f"contender {key}: {min(unknown)!r} is no setting of an experiment")
     published = {float(load): float(value) for load, value in part.get("published", {}).items()} or None
     loads = part.get("loads")
-    return Contender(key, part["label"], settings, None if loads is None else tuple(map(float, loads)), published)
+    return StudyContender(key, part["label"], settings, None if loads is None else tuple(map(float, loads)), published)
 
 
 def _sizes(part: Mapping[str, Any]) -> Sizes:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from gavel.core.jobs import JobRequest
 from gavel.runtime.messages import (
     Ack,
+    AttachRefused,
     Draining,
     Ending,
     FromAgent,
@@ -17,9 +18,8 @@ from gavel.runtime.messages import (
     Heartbeat,
     Hello,
     Lease,
-    Refused,
-    Start,
-    Stop,
+    StartAttempt,
+    StopAttempt,
     TaskEnded,
     TaskLog,
     TaskStarted,
@@ -133,7 +133,7 @@ def _pack_hello(hello: Hello) -> pb.Hello:
         name=hello.name,
         agent=hello.agent,
         incarnation=hello.incarnation,
-        accelerators=[pb.Accelerators(type=kind, count=count) for kind, count in hello.accelerators.items()],
+        accelerators=[pb.Accelerators(type=type_name, count=count) for type_name, count in hello.accelerators.items()],
         address=hello.address,
         tasks=_pack_statuses(hello.tasks),
         draining=hello.draining,
@@ -259,13 +259,13 @@ def _pack_to_agent(message: ToAgent) -> pb.ToAgent:
     match message:
         case Welcome():
             return pb.ToAgent(welcome=_pack_welcome(message))
-        case Refused():
+        case AttachRefused():
             return pb.ToAgent(refused=pb.Refused(reason=message.reason, retry=message.retry))
-        case Start():
+        case StartAttempt():
             return pb.ToAgent(start=_pack_start(message))
         case Lease():
             return pb.ToAgent(lease=pb.Lease(seconds=message.seconds, jobs=message.jobs))
-        case Stop():
+        case StopAttempt():
             return pb.ToAgent(stop=_pack_stop(message))
         case Ack():
             return pb.ToAgent(ack=pb.Ack(number=message.number))
@@ -282,7 +282,7 @@ def _unpack_to_agent(packed: pb.ToAgent) -> ToAgent | None:  # noqa: PLR0911 - o
         case "welcome":
             return _unpack_welcome(packed.welcome)
         case "refused":
-            return Refused(reason=packed.refused.reason, retry=packed.refused.retry)
+            return AttachRefused(reason=packed.refused.reason, retry=packed.refused.retry)
         case "start":
             return _unpack_start(packed.start)
         case "lease":
@@ -312,7 +312,7 @@ def _unpack_welcome(welcome: pb.Welcome) -> Welcome:
     )
 
 
-def _pack_start(start: Start) -> pb.Start:
+def _pack_start(start: StartAttempt) -> pb.Start:
     return pb.Start(
         job=start.job,
         attempt=start.attempt,
@@ -331,8 +331,8 @@ def _pack_start(start: Start) -> pb.Start:
     )
 
 
-def _unpack_start(start: pb.Start) -> Start:
-    return Start(
+def _unpack_start(start: pb.Start) -> StartAttempt:
+    return StartAttempt(
         job=start.job,
         attempt=start.attempt,
         first_rank=start.first_rank,
@@ -350,9 +350,9 @@ def _unpack_start(start: pb.Start) -> Start:
     )
 
 
-def _pack_stop(stop: Stop) -> pb.Stop:
+def _pack_stop(stop: StopAttempt) -> pb.Stop:
     return pb.Stop(job=stop.job, attempt=stop.attempt, reason=stop.reason, at_once=stop.at_once)
 
 
-def _unpack_stop(stop: pb.Stop) -> Stop:
-    return Stop(job=stop.job, attempt=stop.attempt, reason=stop.reason, at_once=stop.at_once)
+def _unpack_stop(stop: pb.Stop) -> StopAttempt:
+    return StopAttempt(job=stop.job, attempt=stop.attempt, reason=stop.reason, at_once=stop.at_once)

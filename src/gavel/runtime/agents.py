@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gavel.core.cluster import Server
-from gavel.core.plain import from_plain, plain_record
+from gavel.core.serialization import from_plain, plain_record
 from gavel.runtime.facts import AgentDraining, AgentForgotten, AgentJoined, AgentLost, AgentUndrained, Fact
 
 ITSELF = "agent"

@@ -58,13 +58,13 @@ def pack_cluster(view: ClusterView, *, started: float, cluster: str, term: int) 
         servers=[_pack_server(server) for server in view.servers],
         types=[
             pb.TypeView(
-                name=kind.name,
-                accelerators=kind.accelerators,
-                busy=kind.busy,
-                price=kind.price or 0.0,
-                given_seconds=kind.given_seconds,
+                name=accelerator_type.name,
+                accelerators=accelerator_type.accelerators,
+                busy=accelerator_type.busy,
+                price=accelerator_type.price or 0.0,
+                given_seconds=accelerator_type.given_seconds,
             )
-            for kind in view.types
+            for accelerator_type in view.types
         ],
         policy=view.policy,
         objective=view.objective,

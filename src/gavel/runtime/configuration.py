@@ -9,7 +9,7 @@ from typing import Any
 
 from gavel.core.errors import InputError
 from gavel.core.jobs import Entity
-from gavel.core.plain import from_plain, to_plain
+from gavel.core.serialization import from_plain, to_plain
 from gavel.core.throughputs import Throughputs, ThroughputTable, find_table
 from gavel.estimator.learned import LearnedTable
 from gavel.policies.mechanisms import DEFAULT, mechanism_for, starts_mid_round, weighs_restarts

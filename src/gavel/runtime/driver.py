@@ -44,7 +44,7 @@ class Driver:
         self._limit = solve_limit_seconds
         self._policy = _thread("policy")
         self._writer = _thread("journal")
-        self._follower = _thread("keeper")
+        self._follower = _thread("state-keeper")
         self._keeping: asyncio.Task[None] | None = None
         self._something = asyncio.Event()
         self._stopping = False
@@ -99,9 +99,9 @@ class Driver:
         """Keep a state: worked out in a thread beside the loop, written where everything is written."""
         engine = self.engine
         kept = await asyncio.get_running_loop().run_in_executor(
-            self._follower, engine.keeper.catch_up, engine.journal.last
+            self._follower, engine.state_keeper.catch_up, engine.journal.last
         )
-        await self._written(lambda: engine.keeper.write(kept))
+        await self._written(lambda: engine.state_keeper.write(kept))
         engine.kept(kept)
 
     def _kept(self, keeping: asyncio.Task[None]) -> None:

@@ -1,7 +1,7 @@
 """The live scheduler between its journal and the world: events become facts, facts are written, then they take effect.
 
 A batch goes through three steps: `prepare` decides, the journal writes, `perform` lets the outside know. So nothing is
-started, stopped or acknowledged before it is durable. Time passes elsewhere, in a World.
+started, stopped or acknowledged before it is durable. Time passes elsewhere, in an EngineHost.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from gavel.journal.store import Journal
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
 from gavel.runtime.facts import Fact, document_of
-from gavel.runtime.jobs import JobRecord
-from gavel.runtime.keeper import Keeper, Kept
+from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.state import ClusterState
+from gavel.runtime.state_keeper import Kept, StateKeeper
 from gavel.scheduler.machine import Scheduler
 
 Clock = Callable[[], float]
 
 
-class World(Protocol):
+class EngineHost(Protocol):
     """What the engine cannot do by itself: it takes time."""
 
     def ask(self, solve: Solve) -> None:
@@ -47,7 +47,7 @@ class _Posted:
 
 
 @dataclass(slots=True)
-class Batch:
+class DecisionBatch:
     """Facts that were decided together, what they ask for, and who waits for them to be written."""
 
     facts: list[Fact] = field(default_factory=list)
@@ -67,15 +67,15 @@ class Engine:
         state: ClusterState,
         journal: Journal,
         clock: Clock,
-        keeper: Keeper,
+        state_keeper: StateKeeper,
         *,
         facts_between_states: int = 10_000,
     ) -> None:
         self.state = state
         self.journal = journal
         self.clock = clock
-        self.keeper = keeper
-        self.records: dict[str, JobRecord] = dict(state.jobs.records)
+        self.state_keeper = state_keeper
+        self.records: dict[str, LiveJobRecord] = dict(state.jobs.records)
         """Jobs as the journal has them: what readers and agents are told."""
         self.listeners: set[Callable[[set[str]], None]] = set()
         """Called with the jobs whose records changed."""
@@ -84,7 +84,7 @@ class Engine:
         self.alarms: dict[str, str] = {}
         """What is wrong at the moment, by what it is about."""
         self._queue: list[_Posted] = []
-        self._world: World | None = None
+        self._host: EngineHost | None = None
         self._executor: Executor | None = None
         self._since_state = 0
         self._facts_between_states = facts_between_states
@@ -99,43 +99,43 @@ class Engine:
         return self._executor
 
     @property
-    def world(self) -> World:
-        assert self._world is not None, "an engine works once it has begun"  # noqa: S101
-        return self._world
+    def host(self) -> EngineHost:
+        assert self._host is not None, "an engine works once it has begun"  # noqa: S101
+        return self._host
 
-    def begin(self, world: World, executor: Executor) -> None:
+    def begin(self, host: EngineHost, executor: Executor) -> None:
         """Continue where the journal ends: agents are expected back, an unanswered question is asked again."""
-        self._world, self._executor = world, executor
+        self._host, self._executor = host, executor
         state = self.state
         executor.begin(list(state.agents), list(state.attempts), state.agents.fences, state.renewed_until)
         if state.scheduler.unanswered is not None:
-            world.ask(state.scheduler.unanswered)
+            host.ask(state.scheduler.unanswered)
         if state.scheduler.wake is not None:
-            world.wake(state.scheduler.wake)
+            host.wake(state.scheduler.wake)
         if self._queue:
-            world.hurry()
+            host.hurry()
 
     def post(self, event: Event, done: Done | None = None) -> None:
         """Have an event taken in; `done` is called once its facts are written and in effect, or it was refused."""
         self._queue.append(_Posted(event, done))
-        if self._world is not None:
-            self._world.hurry()
+        if self._host is not None:
+            self._host.hurry()
 
     # ---- one batch ----
 
-    def prepare(self) -> Batch | None:
+    def prepare(self) -> DecisionBatch | None:
         """Decide what follows from everything that has been posted; None if nothing has."""
         posted, self._queue = self._queue, []
         if not posted:
             return None
-        now, batch = max(self.clock(), self.state.time), Batch()
+        now, batch = max(self.clock(), self.state.time), DecisionBatch()
         for each in posted:
             error = self._decide(replace(each.event, time=now), batch)
             if each.done is not None:
                 batch.told.append((each.done, error))
         return batch
 
-    def _decide(self, event: Event, batch: Batch) -> InputError | None:
+    def _decide(self, event: Event, batch: DecisionBatch) -> InputError | None:
         try:
             facts = self.state.take(event)
         except InputError as error:
@@ -144,11 +144,11 @@ class Engine:
         batch.commands += [(fact, list(self.state.commands(fact))) for fact in facts]
         return None
 
-    def write(self, batch: Batch) -> None:
+    def write(self, batch: DecisionBatch) -> None:
         """Make a batch durable; may be repeated after a TemporaryJournalError. Any thread may do it, one at a time."""
         self.journal.append(batch.documents())
 
-    def perform(self, batch: Batch) -> None:
+    def perform(self, batch: DecisionBatch) -> None:
         """Let the outside know what has been written."""
         changed = self._publish()
         for witness in self.witnesses:
@@ -182,9 +182,9 @@ class Engine:
     def _command(self, command: Command) -> None:
         match command:
             case Solve():
-                self.world.ask(command)
+                self.host.ask(command)
             case WakeAt():
-                self.world.wake(command.time)
+                self.host.wake(command.time)
             case Renew():
                 self.executor.renew(command.until)
             case Launch():
@@ -219,12 +219,12 @@ class Engine:
 
     # ---- jobs, finished ones included ----
 
-    def record(self, job: str) -> JobRecord | None:
+    def record(self, job: str) -> LiveJobRecord | None:
         """What is known of a job; None if there was never one."""
         if job in self.records:
             return self.records[job]
         found = self.journal.find(job)
-        return JobRecord.of(found) if found is not None else None
+        return LiveJobRecord.of(found) if found is not None else None
 
     # ---- kept states ----
 
@@ -235,8 +235,8 @@ class Engine:
 
     def keep_state(self) -> None:
         """Write the whole state down, and hand finished jobs over to the journal's own table."""
-        kept = self.keeper.catch_up(self.journal.last)
-        self.keeper.write(kept)
+        kept = self.state_keeper.catch_up(self.journal.last)
+        self.state_keeper.write(kept)
         self.kept(kept)
 
     def kept(self, kept: Kept) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from gavel.core.codec import kind_of
 from gavel.journal.facts import Entry
-from gavel.journal.queries import Reader
+from gavel.journal.queries import JournalReader
 from gavel.runtime.agents import Agents
 from gavel.runtime.facts import KINDS, Fact, jobs_of, server_of
 from gavel.runtime.timeline import ROUTINE
@@ -37,7 +37,7 @@ class Wanted:
             and (not self.servers or server_of(fact) in self.servers)
         )
 
-    def until(self, journal: Reader, last: int) -> Iterator[Entry]:
+    def until(self, journal: JournalReader, last: int) -> Iterator[Entry]:
         """Those up to a number, oldest first; the journal is read when the first is asked for."""
         if self.limit:
             newest = islice(self._merged(journal, last, newest_first=True), self.limit)
@@ -45,7 +45,7 @@ class Wanted:
         else:
             yield from self._merged(journal, last, newest_first=False)
 
-    def _merged(self, journal: Reader, last: int, *, newest_first: bool) -> Iterator[Entry]:
+    def _merged(self, journal: JournalReader, last: int, *, newest_first: bool) -> Iterator[Entry]:
         asked: Mapping[str, Any] = {
             "after": self.after,
             "until": last,

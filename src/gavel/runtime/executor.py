@@ -18,7 +18,7 @@ from gavel.runtime.events import Event
 Done = Callable[[InputError | None], None]
 
 
-class Post(Protocol):
+class EventSink(Protocol):
     """The way of an event to the scheduler."""
 
     def __call__(self, event: Event, done: Done | None = None) -> None:

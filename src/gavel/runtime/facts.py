@@ -11,8 +11,8 @@ from gavel.core.cluster import Server
 from gavel.core.codec import decode_fact, encode_event, kind_of
 from gavel.core.errors import InputError
 from gavel.core.events import RateMeasured, RestartMeasured
-from gavel.core.plain import MisfitError, from_plain, plain_record
 from gavel.core.problem import Problem
+from gavel.core.serialization import MisfitError, from_plain, plain_record
 
 
 @dataclass(frozen=True, slots=True)

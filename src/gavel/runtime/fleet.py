@@ -17,15 +17,15 @@ from gavel.core.jobs import Cause
 from gavel.runtime.agents import ITSELF, AgentRecord
 from gavel.runtime.attempts import Attempt, Part, parts_of
 from gavel.runtime.events import AgentAttached, AgentGone, AttemptEnded, AttemptOutcome, DrainAsked, StepsCounted
-from gavel.runtime.executor import AttemptStatus, Post, Presence
-from gavel.runtime.jobs import JobRecord, JobState
+from gavel.runtime.executor import AttemptStatus, EventSink, Presence
+from gavel.runtime.jobs import JobState, LiveJobRecord
 from gavel.runtime.messages import (
     Ending,
     Heartbeat,
     Hello,
     Lease,
-    Start,
-    Stop,
+    StartAttempt,
+    StopAttempt,
     TaskEnded,
     TaskStarted,
     TaskStatus,
@@ -40,7 +40,7 @@ MEASURED_SECONDS = 0.5
 """A rate is worth something when it was measured for this long."""
 
 
-class Link(Protocol):
+class AgentConnection(Protocol):
     """The way to an agent."""
 
     def send(self, message: ToAgent) -> None:
@@ -80,7 +80,7 @@ class FleetSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class SchedulerIdentity:
     """Whom agents deal with."""
 
     cluster: str
@@ -97,7 +97,7 @@ class Member:
     servers: dict[str, Server]
     """By type."""
     heard_at: float
-    link: Link | None
+    link: AgentConnection | None
     since: float = 0.0
     """When it attached."""
 
@@ -107,10 +107,10 @@ class Fleet:
     """Every agent that is counted on, and every attempt that may still be running."""
 
     settings: FleetSettings
-    identity: Identity
+    identity: SchedulerIdentity
     clock: Callable[[], float]
-    post: Post
-    jobs: Mapping[str, JobRecord]
+    post: EventSink
+    jobs: Mapping[str, LiveJobRecord]
     """What is in the journal about jobs; read only."""
     members: dict[str, Member] = field(default_factory=dict)
     """By agent."""
@@ -136,7 +136,7 @@ class Fleet:
 
     # ---- what agents say ----
 
-    def attach(self, hello: Hello, link: Link) -> None:
+    def attach(self, hello: Hello, link: AgentConnection) -> None:
         """An agent is here, for the first time or again."""
         self._check(hello)
         for rival in self._rivals(hello):
@@ -235,7 +235,7 @@ class Fleet:
         self.strays.setdefault(status.job, set()).add((member.agent, status.attempt, status.rank))
         if member.link:
             reason = "no longer planned here"
-            member.link.send(Stop(job=status.job, attempt=status.attempt, reason=reason, at_once=not continues))
+            member.link.send(StopAttempt(job=status.job, attempt=status.attempt, reason=reason, at_once=not continues))
 
     def heartbeat(self, agent: str, message: Heartbeat) -> None:
         """An agent is well, and lists what it has."""
@@ -313,7 +313,7 @@ class Fleet:
         else:
             acknowledge()
 
-    def detached(self, agent: str, link: Link) -> None:
+    def detached(self, agent: str, link: AgentConnection) -> None:
         """A connection broke; the agent has `agent_timeout_seconds` to come back."""
         member = self.members.get(agent)
         if member is not None and member.link is link:
@@ -385,7 +385,7 @@ class Fleet:
         if attempt.ports is None and part is not attempt.parts[0]:
             return  # it needs to know where the first rank is
         record = self.jobs[launch.job]
-        start = Start(
+        start = StartAttempt(
             job=launch.job,
             attempt=attempt.number,
             first_rank=part.first_rank,
@@ -444,7 +444,7 @@ class Fleet:
         member = self.members.get(part.agent)
         if member is not None and member.link is not None:
             why = reason or "preempted"
-            member.link.send(Stop(job=attempt.job, attempt=attempt.number, reason=why, at_once=at_once))
+            member.link.send(StopAttempt(job=attempt.job, attempt=attempt.number, reason=why, at_once=at_once))
 
     def renew(self, until: float) -> None:
         self.renewed_until = until
@@ -682,6 +682,6 @@ def servers_of(hello: Hello) -> dict[str, Server]:
     """An agent's servers, one for each type; the agent's name if there is one type only."""
     several = len(hello.accelerators) > 1
     return {
-        kind: Server(f"{hello.name}:{kind}" if several else hello.name, kind, count)
-        for kind, count in hello.accelerators.items()
+        type_name: Server(f"{hello.name}:{type_name}" if several else hello.name, type_name, count)
+        for type_name, count in hello.accelerators.items()
     }

@@ -13,7 +13,7 @@ from typing import Any
 from gavel.core.events import JobsProgressed
 from gavel.core.facts import JobEnded, JobQueued, JobRequeued, RoundPlanned, ServerRemoved, Started
 from gavel.core.jobs import Cause, JobRequest
-from gavel.core.plain import from_plain, plain_record
+from gavel.core.serialization import from_plain, plain_record
 from gavel.runtime.facts import Fact
 
 
@@ -84,7 +84,7 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecord:
+class LiveJobRecord:
     """One job as its owner sees it."""
 
     id: str
@@ -120,7 +120,7 @@ class JobRecord:
         return plain_record(self)
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> JobRecord:
+    def of(cls, document: Mapping[str, Any]) -> LiveJobRecord:
         return from_plain(cls, document)
 
 
@@ -139,11 +139,11 @@ class Refusal:
         return f"job {self.job} cannot be {self.turn}: it is {self.state}"
 
 
-class Jobs:
+class JobRegistry:
     """The records of all jobs that have not finished, and of those that finished since they were last handed over."""
 
     def __init__(self) -> None:
-        self.records: dict[str, JobRecord] = {}
+        self.records: dict[str, LiveJobRecord] = {}
         self.next_number = 1
         self.keys: dict[str, tuple[str, ...]] = {}
         """Ids by the key of the call that submitted them."""
@@ -152,19 +152,19 @@ class Jobs:
         self.refusals: list[Refusal] = []
         """Facts that were refused since this was last read."""
 
-    def __getitem__(self, job: str) -> JobRecord:
+    def __getitem__(self, job: str) -> LiveJobRecord:
         return self.records[job]
 
     def __contains__(self, job: object) -> bool:
         return job in self.records
 
-    def get(self, job: str) -> JobRecord | None:
+    def get(self, job: str) -> LiveJobRecord | None:
         return self.records.get(job)
 
-    def active(self) -> Iterator[JobRecord]:
+    def active(self) -> Iterator[LiveJobRecord]:
         return (record for record in self.records.values() if not record.finished)
 
-    def hand_over(self) -> list[JobRecord]:
+    def hand_over(self) -> list[LiveJobRecord]:
         """Forget the records of finished jobs, which the journal keeps from now on."""
         finished = [record for record in self.records.values() if record.finished]
         for record in finished:
@@ -200,7 +200,7 @@ class Jobs:
         job, request = fact.job.id, fact.request
         assert request is not None, "only simulated jobs have no request"  # noqa: S101
         first = Transition(fact.time, JobState.QUEUED, "waiting for accelerators")
-        self.records[job] = JobRecord(id=job, request=request, submitted=fact.time, history=(first,))
+        self.records[job] = LiveJobRecord(id=job, request=request, submitted=fact.time, history=(first,))
         self.next_number = max(self.next_number, int(job) + 1)
         if fact.key:
             self.keys[fact.key] = (*self.keys.get(fact.key, ()), job)
@@ -263,7 +263,7 @@ class Jobs:
                 )
         return changed
 
-    def _turned(self, time: float, job: str, turn: Turn, cause: Cause) -> JobRecord | None:
+    def _turned(self, time: float, job: str, turn: Turn, cause: Cause) -> LiveJobRecord | None:
         """Move a job along the table; None, and nothing changed, where the table has no such way."""
         record = self.records.get(job)
         state = None if record is None else TRANSITIONS.get((record.state, turn))
@@ -289,9 +289,9 @@ class Jobs:
         }
 
     @classmethod
-    def of(cls, document: Mapping[str, Any]) -> Jobs:
+    def of(cls, document: Mapping[str, Any]) -> JobRegistry:
         jobs = cls()
         jobs.next_number = document["next_number"]
         jobs.keys = {key: tuple(ids) for key, ids in document["keys"].items()}
-        jobs.records = {entry["id"]: JobRecord.of(entry) for entry in document["records"]}
+        jobs.records = {entry["id"]: LiveJobRecord.of(entry) for entry in document["records"]}
         return jobs

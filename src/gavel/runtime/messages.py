@@ -135,7 +135,7 @@ class Welcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class AttachRefused:
     """The agent may not attach."""
 
     reason: str
@@ -144,7 +144,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
+class StartAttempt:
     """Start the ranks of an attempt that belong to this agent."""
 
     job: str
@@ -174,7 +174,7 @@ class Lease:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stop:
+class StopAttempt:
     """Have an attempt save a checkpoint and leave, or leave at once."""
 
     job: str
@@ -191,7 +191,7 @@ class Ack:
     number: int
 
 
-ToAgent = Welcome | Refused | Start | Lease | Stop | Ack
+ToAgent = Welcome | AttachRefused | StartAttempt | Lease | StopAttempt | Ack
 
 
 @dataclass(frozen=True, slots=True)

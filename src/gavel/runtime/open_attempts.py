@@ -10,7 +10,7 @@ from typing import Any
 
 from gavel.core.events import Launch
 from gavel.core.facts import RoundPlanned
-from gavel.core.plain import from_plain, plain_record
+from gavel.core.serialization import from_plain, plain_record
 from gavel.runtime.facts import AttemptClosed, Fact
 
 

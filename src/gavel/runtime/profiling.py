@@ -53,10 +53,10 @@ class TrialTable:
         self.types: tuple[str, ...] = ()
         self.reports: dict[Condition, list[float]] = {}
 
-    def admit(self, kind: str) -> None:
+    def admit(self, type_name: str) -> None:
         """Any type will do."""
-        if kind not in self.types:
-            self.types = (*self.types, kind)
+        if type_name not in self.types:
+            self.types = (*self.types, type_name)
 
     def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> Floats:
         """All are equally fast."""
@@ -101,12 +101,12 @@ class Found:
     def table(self, templates: Sequence[str], types: Sequence[str]) -> ThroughputTable:
         """As a throughput table; what is missing cannot run."""
 
-        def rate(one: str, kind: str, beside: str | None = None) -> float:
-            return self.rates.get(Condition(one, 1, kind, beside=beside), 0.0)
+        def rate(one: str, type_name: str, beside: str | None = None) -> float:
+            return self.rates.get(Condition(one, 1, type_name, beside=beside), 0.0)
 
         names = list(dict.fromkeys(templates))
-        alone = np.array([[rate(name, kind) for kind in types] for name in names])
-        shared = np.array([[[rate(one, kind, other) for kind in types] for other in names] for one in names])
+        alone = np.array([[rate(name, type_name) for type_name in types] for name in names])
+        shared = np.array([[[rate(one, type_name, other) for type_name in types] for other in names] for one in names])
         both = np.where((shared > 0) & (shared.transpose(1, 0, 2) > 0), shared, 0.0)
         return ThroughputTable(
             tuple(types), tuple((name, 1) for name in names), np.stack([alone, alone], axis=-1), both
@@ -128,9 +128,9 @@ async def profile(settings: ProfileSettings, say: Callable[[str], None]) -> Foun
         with Client(running.address) as client:
             await asyncio.to_thread(_await_types, client, settings)
             found = Found()
-            for kind in settings.types:
+            for type_name in settings.types:
                 for trial in trials(settings):
-                    await asyncio.to_thread(_measure, client, table, settings, trial, kind, found, say)
+                    await asyncio.to_thread(_measure, client, table, settings, trial, type_name, found, say)
     return found
 
 
@@ -143,7 +143,7 @@ def trials(settings: ProfileSettings) -> Iterator[tuple[JobRequest, ...]]:
 
 def _await_types(client: Client, settings: ProfileSettings) -> None:
     end = time.monotonic() + settings.patience_seconds
-    while missing := set(settings.types) - {kind.name for kind in client.cluster().types}:
+    while missing := set(settings.types) - {accelerator_type.name for accelerator_type in client.cluster().types}:
         if time.monotonic() > end:
             raise GavelError(
                 f"no server with {', '.join(sorted(missing))} came within {settings.patience_seconds:g} s; start "
@@ -157,15 +157,15 @@ def _measure(
     table: TrialTable,
     settings: ProfileSettings,
     jobs: Sequence[JobRequest],
-    kind: str,
+    type_name: str,
     found: Found,
     say: Callable[[str], None],
 ) -> None:
     """Run one job, or two together, and take down their rates."""
-    named = " beside ".join(job.template for job in jobs) + f" on {kind}"
+    named = " beside ".join(job.template for job in jobs) + f" on {type_name}"
     others = [job.template for job in jobs[::-1]] if len(jobs) == 2 else [None]
-    conditions = [Condition(job.template, 1, kind, beside=other) for job, other in zip(jobs, others, strict=True)]
-    ids = client.submit([replace(job, types=(kind,), steps=None, retries=0) for job in jobs])
+    conditions = [Condition(job.template, 1, type_name, beside=other) for job, other in zip(jobs, others, strict=True)]
+    ids = client.submit([replace(job, types=(type_name,), steps=None, retries=0) for job in jobs])
     try:
         trouble = _wait(client, table, settings, ids, conditions)
     finally:

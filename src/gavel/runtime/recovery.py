@@ -9,7 +9,7 @@ from gavel.core.codec import kind_of
 from gavel.core.errors import InputError
 from gavel.core.events import SolveFailed
 from gavel.core.facts import AllocationAdopted
-from gavel.journal.queries import Reader
+from gavel.journal.queries import JournalReader
 from gavel.runtime.facts import fact_of
 from gavel.runtime.state import ClusterState, Configure, Retries
 
@@ -17,7 +17,7 @@ ADOPTED = kind_of(AllocationAdopted)
 
 
 def recover(
-    journal: Reader, configure: Configure, retries: Retries | None = None, *, until: int | None = None
+    journal: JournalReader, configure: Configure, retries: Retries | None = None, *, until: int | None = None
 ) -> ClusterState:
     """The state after the last fact, or after the fact with the number `until`."""
     number, state = last_kept(journal, configure, retries, until=until)
@@ -29,7 +29,7 @@ def recover(
 
 
 def last_kept(
-    journal: Reader, configure: Configure, retries: Retries | None = None, *, until: int | None = None
+    journal: JournalReader, configure: Configure, retries: Retries | None = None, *, until: int | None = None
 ) -> tuple[int, ClusterState]:
     """The last state that was kept, or the last one before a fact, and the number of the last fact in it."""
     kept = journal.latest(at=until)

@@ -30,13 +30,13 @@ from gavel.runtime.configuration import Configurator, Scheduling, ServeSettings,
 from gavel.runtime.driver import Driver, Solver
 from gavel.runtime.engine import Clock, Engine
 from gavel.runtime.events import Began, SettingsGiven
-from gavel.runtime.fleet import Fleet, FleetSettings, Identity
+from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
 from gavel.runtime.housekeeping import keep_house
-from gavel.runtime.keeper import Keeper
 from gavel.runtime.logs import Logs
 from gavel.runtime.recovery import last_kept, recover
 from gavel.runtime.service import Service
 from gavel.runtime.state import Retries
+from gavel.runtime.state_keeper import StateKeeper
 from gavel.runtime.upgrade import upgrading
 from gavel.version import __version__
 from gavel.wire import SERVER_OPTIONS
@@ -82,9 +82,9 @@ def build_engine(
     )
     configurator = Configurator(scheduling, table)
     state = recover(journal, configurator, retries)
-    keeper = Keeper(journal, partial(last_kept, journal, configurator, retries))
+    state_keeper = StateKeeper(journal, partial(last_kept, journal, configurator, retries))
     clock = clock or SteadyClock(not_before=state.time)
-    engine = Engine(state, journal, clock, keeper, facts_between_states=facts_between_states)
+    engine = Engine(state, journal, clock, state_keeper, facts_between_states=facts_between_states)
     engine.post(Began(clock(), __version__, journal.term, holder()))
     engine.post(SettingsGiven(clock(), holder(), settings_document(scheduling)))
     engine.take_up()
@@ -93,7 +93,7 @@ def build_engine(
 
 def fleet_for(engine: Engine, settings: FleetSettings) -> Fleet:
     """The executor that works through agents."""
-    identity = Identity(engine.journal.cluster, engine.journal.term)
+    identity = SchedulerIdentity(engine.journal.cluster, engine.journal.term)
     return Fleet(settings, identity, engine.clock, engine.post, engine.records)
 
 

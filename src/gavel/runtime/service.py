@@ -25,15 +25,15 @@ from gavel.runtime.event_lines import Wanted, names_of
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, UndrainAsked
 from gavel.runtime.facts import Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
-from gavel.runtime.jobs import FINISHED, JobRecord
+from gavel.runtime.jobs import FINISHED, LiveJobRecord
 from gavel.runtime.logs import Logs
 from gavel.runtime.messages import (
     Ack,
+    AttachRefused,
     Draining,
     FromAgentFrame,
     Heartbeat,
     Hello,
-    Refused,
     TaskEnded,
     TaskLog,
     TaskStarted,
@@ -61,7 +61,7 @@ OPERATOR = "operator"
 """Who asks for a drain, as long as the service does not know its callers."""
 
 
-class Stream:
+class AgentStream:
     """The way to one agent: messages wait here until they are sent."""
 
     def __init__(self, term: int) -> None:
@@ -128,10 +128,10 @@ class Service(stubs.GavelServicer):
     async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.JobDetail:  # noqa: N802
         return pack_detail(job_detail(self._engine, await self._find(request.id, context)))
 
-    def _view(self, record: JobRecord) -> pb.JobView:
+    def _view(self, record: LiveJobRecord) -> pb.JobView:
         return self._watching.view(record)
 
-    async def _listed(self, query: pb.JobQuery) -> Sequence[JobRecord]:
+    async def _listed(self, query: pb.JobQuery) -> Sequence[LiveJobRecord]:
         return (await self._matching(query))[0]
 
     async def Watch(self, request: pb.JobQuery, context: Context) -> AsyncIterator[pb.JobUpdate]:  # noqa: N802
@@ -161,13 +161,13 @@ class Service(stubs.GavelServicer):
                 return
             await asyncio.sleep(FOLLOW_SECONDS)
 
-    async def _find(self, job: str, context: Context) -> JobRecord:
+    async def _find(self, job: str, context: Context) -> LiveJobRecord:
         record = self._engine.records.get(job) or await asyncio.to_thread(self._engine.record, job)
         if record is None:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no job {job!r}; `gavel jobs --all` lists them")
         return record
 
-    async def _matching(self, query: pb.JobQuery) -> tuple[list[JobRecord], str]:
+    async def _matching(self, query: pb.JobQuery) -> tuple[list[LiveJobRecord], str]:
         """The jobs that a query asks for, oldest first, and where the next page of finished ones begins."""
         states = unpack_states(query.states)
         if query.ids:
@@ -182,7 +182,7 @@ class Service(stubs.GavelServicer):
         ordered = sorted(found, key=lambda record: int(record.id))
         return (ordered[-query.limit :] if query.limit else ordered), following
 
-    async def _finished(self, query: pb.JobQuery, fresh: list[JobRecord]) -> tuple[list[JobRecord], str]:
+    async def _finished(self, query: pb.JobQuery, fresh: list[LiveJobRecord]) -> tuple[list[LiveJobRecord], str]:
         """The newest finished jobs, and the key of the next page; all of them if no limit is given.
 
         Those of `fresh` are not in the journal's table yet, or only just.
@@ -208,9 +208,9 @@ class Service(stubs.GavelServicer):
         more = following is not None or len(kept) < len(newest)
         return kept, f"{kept[-1].changed!r}:{kept[-1].id}" if more else ""
 
-    def _page(self, wanted: FinishedQuery) -> tuple[list[JobRecord], tuple[float, int] | None]:
+    def _page(self, wanted: FinishedQuery) -> tuple[list[LiveJobRecord], tuple[float, int] | None]:
         page = self._engine.journal.finished(wanted)
-        return [JobRecord.of(job.document) for job in page.jobs], page.next
+        return [LiveJobRecord.of(job.document) for job in page.jobs], page.next
 
     # ---- servers ----
 
@@ -287,13 +287,13 @@ class Service(stubs.GavelServicer):
         if first is None or not isinstance(first.message, Hello):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of an agent is its hello")
             return
-        hello, stream = first.message, Stream(self._fleet.identity.term)
+        hello, stream = first.message, AgentStream(self._fleet.identity.term)
         hello = hello if hello.agent else replace(hello, agent=identity_of(hello.name))
         stream.heard = first.number
         try:
             self._fleet.attach(hello, stream)
         except RefusedError as refusal:
-            refused = Refused(reason=str(refusal), retry=refusal.retry)
+            refused = AttachRefused(reason=str(refusal), retry=refusal.retry)
             yield pack_to_agent(ToAgentFrame(refused, self._fleet.identity.term))
             return
         reader = asyncio.create_task(self._listen(hello.agent, requests, stream))
@@ -304,7 +304,7 @@ class Service(stubs.GavelServicer):
             reader.cancel()
             self._fleet.detached(hello.agent, stream)
 
-    async def _listen(self, agent: str, requests: AsyncIterator[pb.FromAgent], stream: Stream) -> None:
+    async def _listen(self, agent: str, requests: AsyncIterator[pb.FromAgent], stream: AgentStream) -> None:
         """Take in what an agent says until it says no more."""
         try:
             async for packed in requests:
@@ -316,7 +316,7 @@ class Service(stubs.GavelServicer):
         finally:
             stream.close()
 
-    def _hear(self, agent: str, frame: FromAgentFrame, stream: Stream) -> None:
+    def _hear(self, agent: str, frame: FromAgentFrame, stream: AgentStream) -> None:
         match frame.message:
             case Heartbeat() as heartbeat:
                 self._fleet.heartbeat(agent, heartbeat)
@@ -349,12 +349,12 @@ def _key(text: str) -> tuple[float, int] | None:
         return None
 
 
-def _parts(records: Sequence[JobRecord]) -> Iterator[Iterable[JobRecord]]:
+def _parts(records: Sequence[LiveJobRecord]) -> Iterator[Iterable[LiveJobRecord]]:
     for start in range(0, len(records), AT_ONCE):
         yield records[start : start + AT_ONCE]
 
 
-def _rank(record: JobRecord) -> tuple[float, int]:
+def _rank(record: LiveJobRecord) -> tuple[float, int]:
     """The order of finished jobs."""
     return record.changed, int(record.id)
 

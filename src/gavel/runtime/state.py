@@ -45,7 +45,7 @@ from gavel.runtime.facts import (
     SchedulerStarted,
     SettingsChanged,
 )
-from gavel.runtime.jobs import JobRecord, Jobs
+from gavel.runtime.jobs import JobRegistry, LiveJobRecord
 from gavel.runtime.open_attempts import OpenAttempts
 from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
@@ -84,7 +84,7 @@ class ClusterState:
     """Scheduler, jobs and agents: one owner for each, changed by facts alone."""
 
     def __init__(self, configure: Configure, retries: Retries | None = None) -> None:
-        self.jobs = Jobs()
+        self.jobs = JobRegistry()
         self.agents = Agents()
         self.attempts = OpenAttempts()
         self.renewed_until = 0.0
@@ -191,7 +191,7 @@ class ClusterState:
         failed = core.JobFailed(event.time, event.job, sentence, not_before=event.time + pause, counts=False)
         self._schedule(failed)
 
-    def _crashed(self, record: JobRecord, event: AttemptEnded) -> None:
+    def _crashed(self, record: LiveJobRecord, event: AttemptEnded) -> None:
         job, time, reason = event.job, event.time, event.reason or "it failed"
         left = record.request.retries - record.failures
         if event.hopeless or left <= 0:
@@ -234,7 +234,7 @@ class ClusterState:
             self._schedule(core.ServerLost(time, server.name, cause))
 
     def _has(self, server: str) -> bool:
-        return any(server in floor for floor in self.scheduler.floors)
+        return any(server in pool for pool in self.scheduler.server_pools)
 
     def _gone(self, event: AgentGone) -> None:
         record = self.agents.get(event.agent)
@@ -350,7 +350,7 @@ class ClusterState:
         state = cls(configure, retries)
         state.settings = document["settings"]
         state._scheduler = configure.restored(state.settings, document)
-        state.jobs = Jobs.of(document["jobs"])
+        state.jobs = JobRegistry.of(document["jobs"])
         state.agents = Agents.of(document["agents"])
         state.attempts = OpenAttempts.of(document["attempts"])
         state.renewed_until = document["renewed_until"]
@@ -358,7 +358,7 @@ class ClusterState:
         return state
 
 
-def _done(record: JobRecord) -> str:
+def _done(record: LiveJobRecord) -> str:
     steps = record.request.steps
     return "all steps done" if steps is not None and record.steps_done >= steps else "finished by itself"
 

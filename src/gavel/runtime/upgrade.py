@@ -14,15 +14,15 @@ from gavel.core.codec import decode_event
 from gavel.core.errors import InputError
 from gavel.core.events import JobFailed, JobSubmitted, Launch, ServerJoined, ServerLost
 from gavel.core.jobs import JobRequest
-from gavel.core.plain import plain_record
+from gavel.core.serialization import plain_record
 from gavel.journal.upgrade import OldJob, OldJournal, Upgraded
 from gavel.runtime.agents import identity_of
 from gavel.runtime.configuration import Configurator, Scheduling, settings_document
 from gavel.runtime.events import AgentAttached, AgentGone, Event, SettingsGiven
 from gavel.runtime.fleet import agent_name
-from gavel.runtime.jobs import JobRecord, JobState
-from gavel.runtime.keeper import finished_jobs
+from gavel.runtime.jobs import JobState, LiveJobRecord
 from gavel.runtime.state import ClusterState
+from gavel.runtime.state_keeper import finished_jobs
 
 STATES = {
     1: JobState.QUEUED,
@@ -130,9 +130,9 @@ def _document(old: Mapping[str, Any], settings: Scheduling) -> dict[str, Any]:
 def _servers(scheduler: Mapping[str, Any]) -> dict[str, list[Server]]:
     """By agent: its servers."""
     found: dict[str, list[Server]] = {}
-    for kind, floor in zip(scheduler["types"], scheduler["floors"], strict=True):
-        for name, size in floor["sizes"].items():
-            found.setdefault(agent_name(name), []).append(Server(name, kind, size))
+    for type_name, pool in zip(scheduler["types"], scheduler["floors"], strict=True):
+        for name, size in pool["sizes"].items():
+            found.setdefault(agent_name(name), []).append(Server(name, type_name, size))
     return found
 
 
@@ -160,9 +160,9 @@ def request_of(old: Mapping[str, Any]) -> JobRequest:
     )
 
 
-def record_of(old: Mapping[str, Any] | OldJob) -> JobRecord:
+def record_of(old: Mapping[str, Any] | OldJob) -> LiveJobRecord:
     """A record as format 1 wrote it."""
     document = dict(old.document if isinstance(old, OldJob) else old)
     history = [{"time": time, "state": STATES[state], "reason": reason} for time, state, reason in document["history"]]
     request = plain_record(request_of(document["request"]))
-    return JobRecord.of({**document, "request": request, "history": history})
+    return LiveJobRecord.of({**document, "request": request, "history": history})

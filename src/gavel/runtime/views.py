@@ -12,7 +12,7 @@ from gavel.policies.mechanisms import trouble_of
 from gavel.runtime.agents import AgentRecord
 from gavel.runtime.engine import Engine
 from gavel.runtime.executor import Executor
-from gavel.runtime.jobs import JobRecord, JobState
+from gavel.runtime.jobs import JobState, LiveJobRecord
 from gavel.scheduler import snapshot
 from gavel.scheduler.machine import Scheduler
 from gavel.version import __version__
@@ -22,7 +22,7 @@ from gavel.version import __version__
 class JobView:
     """A job in a few figures."""
 
-    record: JobRecord
+    record: LiveJobRecord
     reason: str
     """Why it is in its state."""
     steps_done: float
@@ -63,7 +63,7 @@ class ClusterView:
     """Servers, types and what is going on."""
 
     servers: tuple[ServerView, ...]
-    types: tuple[snapshot.TypeView, ...]
+    types: tuple[snapshot.TypeSnapshot, ...]
     policy: str
     objective: float
     round_seconds: float
@@ -77,25 +77,25 @@ class ClusterView:
     ignored: tuple[str, ...]
 
 
-def job_view(engine: Engine, record: JobRecord) -> JobView:
+def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
     """A job as its owner sees it."""
     scheduler = engine.scheduler
     received, restarts = record.received, record.restarts
     if not record.finished and record.id in scheduler.roster:
         slot = scheduler.roster.slot_of[record.id]
         seconds = scheduler.received_until(slot, engine.clock()).tolist()
-        received = {kind: part for kind, part in zip(scheduler.types, seconds, strict=True) if part}
+        received = {type_name: part for type_name, part in zip(scheduler.types, seconds, strict=True) if part}
         restarts = int(scheduler.roster.restarts[slot])
     return JobView(record, reason_of(engine, record), steps_done(engine, record), restarts, received)
 
 
-def steps_done(engine: Engine, record: JobRecord) -> float:
+def steps_done(engine: Engine, record: LiveJobRecord) -> float:
     """As last heard: while a job runs, its agent knows more than the journal."""
     attempt = None if record.finished else engine.executor.attempt(record.id)
     return record.steps_done if attempt is None or attempt.steps is None else attempt.steps
 
 
-def reason_of(engine: Engine, record: JobRecord) -> str:
+def reason_of(engine: Engine, record: LiveJobRecord) -> str:
     """Why a job is in its state; a job that nothing can run yet is told why."""
     if record.finished or record.state is JobState.RUNNING or record.failures:
         return record.history[-1].reason
@@ -112,11 +112,11 @@ def reason_of(engine: Engine, record: JobRecord) -> str:
 
 def _largest(scheduler: Scheduler, allowed: set[str]) -> int:
     """The accelerators of the largest type that a job may use."""
-    kinds = zip(scheduler.types, scheduler.floors, strict=True)
-    return max((floor.capacity for kind, floor in kinds if not allowed or kind in allowed), default=0)
+    type_names = zip(scheduler.types, scheduler.server_pools, strict=True)
+    return max((pool.capacity for type_name, pool in type_names if not allowed or type_name in allowed), default=0)
 
 
-def job_detail(engine: Engine, record: JobRecord) -> JobDetail:
+def job_detail(engine: Engine, record: LiveJobRecord) -> JobDetail:
     """Everything about a job."""
     view = job_view(engine, record)
     if record.finished or record.id not in engine.scheduler.roster:
@@ -128,11 +128,11 @@ def job_detail(engine: Engine, record: JobRecord) -> JobDetail:
 def cluster_view(engine: Engine) -> ClusterView:
     """Servers, types and what is going on."""
     scheduler, now = engine.scheduler, engine.clock()
-    allocation = snapshot.allocation_view(scheduler)
+    allocation = snapshot.allocation_snapshot(scheduler)
     running = sum(len(run.members) for run in scheduler.placed)
     return ClusterView(
         servers=_servers(engine),
-        types=tuple(kind for kind in snapshot.type_views(scheduler, now) if kind.accelerators),
+        types=tuple(each for each in snapshot.type_snapshots(scheduler, now) if each.accelerators),
         policy=allocation.policy if allocation else str(engine.state.settings.get("policy", "max_min_fairness")),
         objective=allocation.objective if allocation else 0.0,
         round_seconds=scheduler.settings.round_seconds,
@@ -149,7 +149,7 @@ def cluster_view(engine: Engine) -> ClusterView:
 
 def _servers(engine: Engine) -> tuple[ServerView, ...]:
     """Those of every agent that is known, also of agents whose servers take no work."""
-    at_work = {server.name: server for server in snapshot.server_views(engine.scheduler)}
+    at_work = {server.name: server for server in snapshot.server_snapshots(engine.scheduler)}
     return tuple(
         _server(engine.executor, record, at_work.get(server.name), server.name, server.type, server.accelerators)
         for record in engine.state.agents
@@ -158,7 +158,7 @@ def _servers(engine: Engine) -> tuple[ServerView, ...]:
 
 
 def _server(
-    executor: Executor, record: AgentRecord, here: snapshot.ServerView | None, name: str, kind: str, size: int
+    executor: Executor, record: AgentRecord, here: snapshot.ServerSnapshot | None, name: str, type_name: str, size: int
 ) -> ServerView:
     presence = executor.presence(record.agent)
     attempts = [attempt for attempt in executor.at(record.agent) if name in attempt.accelerators]
@@ -168,7 +168,7 @@ def _server(
     return ServerView(
         name=name,
         agent=record.name,
-        type=kind,
+        type=type_name,
         accelerators=size,
         free=here.free if here and not record.draining else max(size - used, 0),
         state=_state(record, attached=presence is not None and presence.attached, empty=not jobs and not running),

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequen
 
 from gavel.runtime.api_wire import pack_job, unpack_states
 from gavel.runtime.engine import Engine
-from gavel.runtime.jobs import JobRecord
+from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.views import job_view, reason_of, steps_done
 from gavel.wire import gavel_pb2 as pb
 
@@ -20,7 +20,7 @@ BATCH = 500
 LONGEST_GATHERING = 0.25
 """Changes are gathered for at most this long, a millisecond for each watcher, and sent together."""
 
-Matching = Callable[[pb.JobQuery], Awaitable[Sequence[JobRecord]]]
+Matching = Callable[[pb.JobQuery], Awaitable[Sequence[LiveJobRecord]]]
 
 
 class Watching:
@@ -29,14 +29,14 @@ class Watching:
     def __init__(self, engine: Engine, matching: Matching) -> None:
         self._engine = engine
         self._matching = matching
-        self._packed: dict[str, tuple[JobRecord, pb.JobView]] = {}
+        self._packed: dict[str, tuple[LiveJobRecord, pb.JobView]] = {}
         """Of jobs that do not run: their views change only with their records."""
         self._first: dict[bytes, tuple[float, asyncio.Task[list[pb.JobUpdate]]]] = {}
         """By query: when it was first answered, and the answer."""
         self._steps: dict[str, float] = {}
         self._progress: asyncio.Task[None] | None = None
 
-    def view(self, record: JobRecord) -> pb.JobView:
+    def view(self, record: LiveJobRecord) -> pb.JobView:
         """A job as clients see it."""
         running = self._engine.executor.attempt(record.id) is not None
         if not running and (known := self._known(record)) is not None:
@@ -46,7 +46,7 @@ class Watching:
             self._packed[record.id] = record, packed
         return packed
 
-    def _known(self, record: JobRecord) -> pb.JobView | None:
+    def _known(self, record: LiveJobRecord) -> pb.JobView | None:
         """What was packed before, if it is still so; why a job waits may change without its record."""
         before, packed = self._packed.get(record.id, (None, None))
         if before is not record or packed is None:
@@ -99,11 +99,11 @@ class Watching:
         self._forget()
         return updates
 
-    def _updates(self, records: Iterable[JobRecord]) -> list[pb.JobUpdate]:
+    def _updates(self, records: Iterable[LiveJobRecord]) -> list[pb.JobUpdate]:
         views = [self.view(record) for record in records]
         return [pb.JobUpdate(jobs=views[start : start + BATCH]) for start in range(0, len(views), BATCH)]
 
-    def _wanted(self, jobs: Iterable[str], query: pb.JobQuery, told: set[str]) -> list[JobRecord]:
+    def _wanted(self, jobs: Iterable[str], query: pb.JobQuery, told: set[str]) -> list[LiveJobRecord]:
         """Those of the jobs that match a query, or did when the watcher was last told."""
         records = [record for job in jobs if (record := self._engine.record(job)) is not None]
         if query.ids:
@@ -143,11 +143,11 @@ def _selects(query: pb.JobQuery) -> bool:
     return bool(query.states or query.names or query.entity)
 
 
-def matcher(query: pb.JobQuery) -> Callable[[JobRecord], bool]:
+def matcher(query: pb.JobQuery) -> Callable[[LiveJobRecord], bool]:
     """Whether a record in memory is asked for."""
     states, names, entity = unpack_states(query.states), set(query.names), query.entity
 
-    def wanted(record: JobRecord) -> bool:
+    def wanted(record: LiveJobRecord) -> bool:
         return (
             (not states or record.state in states)
             and (not names or record.request.name in names)

@@ -100,12 +100,12 @@ class Beliefs:
         changed = self.table.learn(own, event.rate)
         return self.table.learn(other, event.rate_beside or 0.0) or changed
 
-    def condition(self, roster: Roster, job: str, kind: str, beside: str | None, close: bool = True) -> Condition:
+    def condition(self, roster: Roster, job: str, type_name: str, beside: str | None, close: bool = True) -> Condition:
         """The condition under which a job runs on a type."""
         profiles = list(self.profiles)
         template, workers, _ = profiles[roster.profile[roster.slot_of[job]]]
         other = None if beside is None else profiles[roster.profile[roster.slot_of[beside]]][0]
-        return Condition(template, workers, kind, close, other)
+        return Condition(template, workers, type_name, close, other)
 
     def measure_restart(self, template: str, seconds: float) -> float:
         """Let what a restart of a template is taken to cost follow what was measured, and return it."""
@@ -135,7 +135,7 @@ class Beliefs:
         return np.where(self._allowed(profiles)[:, :, None], rates, 0.0)
 
     def _allowed(self, profiles: Iterable[Profile]) -> Bools:
-        allowed = [[types is None or kind in types for kind in self.types] for _, _, types in profiles]
+        allowed = [[types is None or type_name in types for type_name in self.types] for _, _, types in profiles]
         return np.array(allowed, dtype=bool).reshape(len(allowed), len(self.types))
 
     def _look_up(self, numbers: Sequence[int], roster: Roster) -> None:

@@ -12,9 +12,9 @@ from typing import Any, Literal
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Floats, Ints
-from gavel.scheduler.entries import NOBODY, Entries
+from gavel.core.serialization import from_plain, plain_record
+from gavel.scheduler.entries import NOBODY, LedgerEntries
 from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.rounds import Elapsed, Plan, RoundInput, Run, RunNumbers, prices
 from gavel.scheduler.rules import Rules, draw_up
@@ -22,11 +22,11 @@ from gavel.scheduler.settled import Settled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class _CreditsState:
     """What the mechanism writes down."""
 
     kind: Literal["credits"]
-    entries: Entries
+    entries: LedgerEntries
     lag: Floats
     members: tuple[tuple[int, ...], ...]
     class_rate: Floats
@@ -39,9 +39,9 @@ class _State:
 class Credits:
     """Plans rounds by credit; see the module."""
 
-    def __init__(self, rules: Rules | None = None, *, knows_speeds: bool = True, thrifty: bool = False) -> None:
+    def __init__(self, rules: Rules | None = None, *, knows_speeds: bool = True, price_aware: bool = False) -> None:
         self.rules = replace(rules or Rules(), knows_speeds=knows_speeds)
-        self.thrifty = thrifty
+        self.price_aware = price_aware
         """Whether idle accelerators are offered only where a step costs least."""
         self.ledger = Ledger()
         self._prices: Floats | None = None
@@ -49,7 +49,7 @@ class Credits:
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         self._settled = None
-        self._prices = prices(allocation.problem) if self.thrifty else None
+        self._prices = prices(allocation.problem) if self.price_aware else None
         self.ledger.adopt(allocation, slots)
 
     def decide(self, given: RoundInput) -> Plan:
@@ -70,7 +70,7 @@ class Credits:
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:
         ledger = self.ledger
         return plain_record(
-            _State(
+            _CreditsState(
                 "credits",
                 ledger.entries,
                 ledger.lag[: _used(ledger)],
@@ -83,7 +83,7 @@ class Credits:
         )
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:
-        state = from_plain(_State, document)
+        state = from_plain(_CreditsState, document)
         class_of = np.full(len(state.lag), NOBODY)
         members = list(map(list, state.members))
         for number, slots in enumerate(members):

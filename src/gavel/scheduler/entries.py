@@ -9,6 +9,7 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Floats, Ints
+from gavel.core.serialization import stored_as
 
 GUEST = -1
 """The entry of a run on an accelerator that would be idle: it pays nothing and yields first."""
@@ -19,12 +20,12 @@ EntryKey = tuple[int, int, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Entries:
+class LedgerEntries:
     """What an allocation asks for, and what is owed."""
 
     first: Ints
     second: Ints
-    kind: Ints
+    type_index: Ints = field(metadata=stored_as("kind"))
     target: Floats
     """Runs at once, on average."""
     speed: Floats
@@ -35,7 +36,7 @@ class Entries:
     index: dict[EntryKey, int] = field(init=False)
 
     def __post_init__(self) -> None:
-        keys = list(zip(self.first.tolist(), self.second.tolist(), self.kind.tolist(), strict=True))
+        keys = list(zip(self.first.tolist(), self.second.tolist(), self.type_index.tolist(), strict=True))
         object.__setattr__(self, "keys", keys)
         object.__setattr__(self, "index", {key: number for number, key in enumerate(keys)})
 
@@ -56,29 +57,31 @@ class Entries:
 
     def usual_credit(self) -> dict[int, float]:
         """By type: what entries are owed on average, where that is more than nothing."""
-        meant = np.bincount(self.kind, weights=self.target)
-        owed = np.bincount(self.kind, weights=self.target * self.credit)
-        return {kind: owed[kind] / meant[kind] for kind in (owed > 0).nonzero()[0].tolist()}
+        meant = np.bincount(self.type_index, weights=self.target)
+        owed = np.bincount(self.type_index, weights=self.target * self.credit)
+        return {type_index: owed[type_index] / meant[type_index] for type_index in (owed > 0).nonzero()[0].tolist()}
 
     @classmethod
-    def none(cls) -> Entries:
+    def none(cls) -> LedgerEntries:
         ints, floats = np.empty(0, dtype=np.intp), np.empty(0)
         return cls(ints, ints, ints, floats, np.empty((0, 2)), floats)
 
     @classmethod
-    def of(cls, allocation: Allocation, running: Iterable[EntryKey]) -> Entries:
+    def of(cls, allocation: Allocation, running: Iterable[EntryKey]) -> LedgerEntries:
         """Those of an allocation, the placements of a type taken together, and those of who runs anyway."""
         combo, column = (allocation.instances > 1e-9).nonzero()
-        kind = allocation.problem.column_type[column]
+        type_index = allocation.problem.column_type[column]
         target, speed = allocation.instances[combo, column], allocation.rates[combo, :, column]
         if len(allocation.problem.columns) > len(allocation.problem.types):
             new = np.ones(len(combo), dtype=bool)
-            new[1:] = (combo[1:] != combo[:-1]) | (kind[1:] != kind[:-1])  # the placements of a type stand side by side
+            new[1:] = (combo[1:] != combo[:-1]) | (
+                type_index[1:] != type_index[:-1]
+            )  # the placements of a type stand side by side
             begin = new.nonzero()[0]
-            combo, kind = combo[begin], kind[begin]
+            combo, type_index = combo[begin], type_index[begin]
             target, speed = np.add.reduceat(target, begin), np.maximum.reduceat(speed, begin)
         keys = np.empty((len(combo), 3), dtype=np.intp)
-        keys[:, :2], keys[:, 2] = allocation.combos[combo], kind
+        keys[:, :2], keys[:, 2] = allocation.combos[combo], type_index
         known, others = set(map(tuple, keys.tolist())), []
         for key in running:
             if key not in known and (key[1], key[0], key[2]) not in known:  # a pair may be listed either way round

@@ -37,7 +37,7 @@ from gavel.core.throughputs import Throughputs
 from gavel.scheduler import posing
 from gavel.scheduler.beliefs import Beliefs, profile_of
 from gavel.scheduler.occupancy import Occupancy
-from gavel.scheduler.placement import Floor, Where
+from gavel.scheduler.placement import ServerPool, Where
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Mechanism, Run
 from gavel.scheduler.settings import Settings
@@ -64,7 +64,7 @@ class EvolvingState:
         self.prices = LIST_PRICES | dict(prices or {})
         self.beliefs = Beliefs(table)
         self.roster = Roster(len(self.types))
-        self.occupancy = Occupancy(self.roster, [Floor() for _ in self.types])
+        self.occupancy = Occupancy(self.roster, [ServerPool() for _ in self.types])
         self.allocation: Allocation | None = None
         self.allocated_at: float | None = None
         """When the allocation came."""
@@ -107,9 +107,9 @@ class EvolvingState:
         return self.beliefs.types
 
     @property
-    def floors(self) -> list[Floor]:
+    def server_pools(self) -> list[ServerPool]:
         """The servers, by type."""
-        return self.occupancy.floors
+        return self.occupancy.server_pools
 
     @property
     def placed(self) -> dict[Run, Where]:
@@ -179,7 +179,7 @@ class EvolvingState:
         """The problem of the current types and profiles, without jobs; made again only when those change."""
         if self._problem_base is None:
             self._problem_base = posing.problem_without_jobs(
-                self.beliefs, self.floors, self._tree, self.prices, sharing=self.settings.space_sharing
+                self.beliefs, self.server_pools, self._tree, self.prices, sharing=self.settings.space_sharing
             )
         return self._problem_base
 
@@ -202,7 +202,7 @@ class EvolvingState:
             self.mechanism.account(self.occupancy.told(elapsed))
         if elapsed > 0 and self.placed:
             self.roster.receive(elapsed)
-            self.accelerator_seconds += [elapsed * floor.busy for floor in self.floors]
+            self.accelerator_seconds += [elapsed * pool.busy for pool in self.server_pools]
         self._accounted_until = max(time, self._accounted_until)
 
     def _queued(self, fact: JobQueued) -> None:
@@ -299,15 +299,15 @@ class EvolvingState:
 
     def _added(self, fact: ServerAdded) -> None:
         self._admit(fact.server.type)
-        self.floors[self.types.index(fact.server.type)].join(fact.server)
+        self.server_pools[self.types.index(fact.server.type)].join(fact.server)
         self._problem_base = None
         self._changed = True
 
-    def _admit(self, kind: str) -> None:
+    def _admit(self, type_name: str) -> None:
         """Make room for a type that is new, if the table will have it."""
-        self.table.admit(kind)
+        self.table.admit(type_name)
         while len(self.types) < len(self.table.types):
-            self.floors.append(Floor())
+            self.server_pools.append(ServerPool())
             self.accelerator_seconds = np.append(self.accelerator_seconds, 0.0)
             self.roster.add_type()
             self.beliefs.add_type(self.roster)
@@ -316,20 +316,20 @@ class EvolvingState:
         self.account(fact.time)
         for job in fact.stopped:
             self._vacate(fact.time, job)
-        self._floor_of(fact.server).lose(fact.server)
+        self._pool_of(fact.server).lose(fact.server)
         self._problem_base = None
         self._changed = True
 
     def _closed(self, fact: ServerClosed) -> None:
-        self._floor_of(fact.server).close(fact.server)
+        self._pool_of(fact.server).close(fact.server)
 
     def _reopened(self, fact: ServerReopened) -> None:
-        self._floor_of(fact.server).reopen(fact.server)
+        self._pool_of(fact.server).reopen(fact.server)
 
-    def _floor_of(self, server: str) -> Floor:
-        floor = self.occupancy.floor_of(server)
-        assert floor is not None  # noqa: S101 - it was there when the fact was decided
-        return floor
+    def _pool_of(self, server: str) -> ServerPool:
+        pool = self.occupancy.pool_of(server)
+        assert pool is not None  # noqa: S101 - it was there when the fact was decided
+        return pool
 
     def _woken_for(self, fact: WakeSet) -> None:
         self.wake = fact.at
@@ -392,8 +392,8 @@ class EvolvingState:
     def _start(self, started: Started) -> None:
         slot_of = self.roster.slot_of
         members = tuple([slot_of[job] for job in started.jobs])
-        kind = self.types.index(started.type)
-        self.occupancy.start(Run(members, kind, int(self.roster.workers[members[0]])), started.accelerators)
+        type_index = self.types.index(started.type)
+        self.occupancy.start(Run(members, type_index, int(self.roster.workers[members[0]])), started.accelerators)
 
     def _launched(self, started: Started, time: float) -> None:
         roster = self.roster

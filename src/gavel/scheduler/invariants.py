@@ -18,9 +18,9 @@ def check_invariants(scheduler: EvolvingState) -> None:
     active = set(scheduler.roster.active.tolist())
     assert seen <= active, "a job runs that has left"  # noqa: S101
     assert scheduler.run_of == {slot: run for run in scheduler.placed for slot in run.members}, "slots and runs differ"  # noqa: S101
-    kinds = {slot: run.type_index + 1 for slot, run in scheduler.run_of.items()}
+    seats = {slot: run.type_index + 1 for slot, run in scheduler.run_of.items()}
     running_on = scheduler.roster.running_on
-    assert {slot: running_on[slot] for slot in running_on.nonzero()[0].tolist()} == kinds, "roster and floors differ"  # noqa: S101
-    for floor in scheduler.floors:
-        for name, size, free in floor.servers():
+    assert {slot: running_on[slot] for slot in running_on.nonzero()[0].tolist()} == seats, "roster and pools differ"  # noqa: S101
+    for pool in scheduler.server_pools:
+        for name, size, free in pool.servers():
             assert free == size - used.get(name, 0) >= 0, f"server {name} does not add up"  # noqa: S101

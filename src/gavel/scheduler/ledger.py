@@ -15,7 +15,7 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Ints
-from gavel.scheduler.entries import GUEST, NOBODY, Entries, EntryKey
+from gavel.scheduler.entries import GUEST, NOBODY, EntryKey, LedgerEntries
 from gavel.scheduler.rounds import Elapsed, Run
 
 
@@ -23,7 +23,7 @@ from gavel.scheduler.rounds import Elapsed, Run
 class Ledger:
     """Credit by entry, lag by job, and which runs pay for which entry."""
 
-    entries: Entries = field(default_factory=Entries.none)
+    entries: LedgerEntries = field(default_factory=LedgerEntries.none)
     lag: Floats = field(default_factory=lambda: np.zeros(0))
     """By slot: seconds of its target throughput that a job is behind, or, negative, ahead."""
     members: list[list[int]] = field(default_factory=list)
@@ -62,7 +62,7 @@ class Ledger:
         columns = self.columns()
         keys, which = columns.keys(self.class_of)
         paying = [keys[at] for at in np.unique(which[columns.entry != GUEST]).tolist()]
-        self.entries = Entries.of(allocation, [key for key in paying if key is not None])
+        self.entries = LedgerEntries.of(allocation, [key for key in paying if key is not None])
         self._carry_over(old, _first_in_groups(before[slots], classes, len(allocation.classes)))
         found = np.array([self.entries.find(key) for key in keys], dtype=np.intp)
         entry = found[which]
@@ -77,17 +77,17 @@ class Ledger:
             self.class_of = np.concatenate([self.class_of, np.full(more, NOBODY)])
             self._drift = self._classes = self._present = None
 
-    def _carry_over(self, old: Entries, was: list[int]) -> None:
+    def _carry_over(self, old: LedgerEntries, was: list[int]) -> None:
         """Entries keep their credit; `was` is each class's number before.
 
         Gangs that do not pack are owed ever more, all of them alike. A class that is new starts with the usual credit.
         """
         was.append(NOBODY)  # no second class is still none
         usual = old.usual_credit()
-        for number, (first, second, kind) in enumerate(self.entries.keys):
+        for number, (first, second, type_index) in enumerate(self.entries.keys):
             one, other = was[first], was[second]
-            found = old.index.get((one, other, kind), old.index.get((other, one, kind)))
-            self.entries.credit[number] = usual.get(kind, 0.0) if found is None else old.credit[found]
+            found = old.index.get((one, other, type_index), old.index.get((other, one, type_index)))
+            self.entries.credit[number] = usual.get(type_index, 0.0) if found is None else old.credit[found]
 
     def entries_of(self, number: int) -> list[int]:
         """The entries with a target that a class has part in."""
@@ -242,7 +242,7 @@ class RunColumns:
     first: Ints
     """The slot of the first job, and of the last one, which is the same for a job that runs alone."""
     last: Ints
-    kind: Ints
+    type_index: Ints
 
     @classmethod
     def of(cls, entry_of: Mapping[Run, int]) -> RunColumns:
@@ -257,7 +257,7 @@ class RunColumns:
 
     def where(self, chosen: Bools) -> RunColumns:
         """Some of the runs."""
-        return RunColumns(self.entry[chosen], self.first[chosen], self.last[chosen], self.kind[chosen])
+        return RunColumns(self.entry[chosen], self.first[chosen], self.last[chosen], self.type_index[chosen])
 
     def followed_by(self, others: RunColumns) -> RunColumns:
         """These runs and then others."""
@@ -267,7 +267,7 @@ class RunColumns:
             np.concatenate([self.entry, others.entry]),
             np.concatenate([self.first, others.first]),
             np.concatenate([self.last, others.last]),
-            np.concatenate([self.kind, others.kind]),
+            np.concatenate([self.type_index, others.type_index]),
         )
 
     def keys(self, class_of: Ints) -> tuple[list[EntryKey | None], Ints]:
@@ -275,12 +275,12 @@ class RunColumns:
         one, other = class_of[self.first], class_of[self.last]
         nobody = (one == NOBODY) | (other == NOBODY)
         second = np.where(self.first == self.last, NOBODY, other)
-        classes, types = int(class_of.max(initial=0)) + 2, int(self.kind.max(initial=0)) + 1
+        classes, types = int(class_of.max(initial=0)) + 2, int(self.type_index.max(initial=0)) + 1
         codes, which = np.unique(
-            np.where(nobody, -1, (one * classes + second + 1) * types + self.kind), return_inverse=True
+            np.where(nobody, -1, (one * classes + second + 1) * types + self.type_index), return_inverse=True
         )
-        pairs, kinds = codes // types, codes % types
-        found = zip((pairs // classes).tolist(), (pairs % classes - 1).tolist(), kinds.tolist(), strict=True)
+        pairs, type_indices = codes // types, codes % types
+        found = zip((pairs // classes).tolist(), (pairs % classes - 1).tolist(), type_indices.tolist(), strict=True)
         return [None if code < 0 else key for code, key in zip(codes.tolist(), found, strict=True)], which
 
 
@@ -397,14 +397,14 @@ class Drift:
     def begin_alone(self, ledger: Ledger, columns: RunColumns) -> None:
         """The same for all runs of one job each."""
         alone = columns.first == columns.last
-        entry, slots, kinds = columns.entry[alone], columns.first[alone], columns.kind[alone]
+        entry, slots, type_indices = columns.entry[alone], columns.first[alone], columns.type_index[alone]
         paying = entry != GUEST
         np.add.at(self.paid, entry[paying], 1.0)
         number = ledger.class_of[slots]
         meant = np.append(ledger.class_rate, 0.0)[number]
-        known = (number != NOBODY) & (kinds < ledger.alone.shape[1])
+        known = (number != NOBODY) & (type_indices < ledger.alone.shape[1])
         speed = np.zeros(len(slots))
-        speed[known] = ledger.alone[number[known], kinds[known]]
+        speed[known] = ledger.alone[number[known], type_indices[known]]
         as_allocated = np.append(ledger.entries.speed[:, 0], 0.0)[entry]
         speed = np.where(paying & (as_allocated > 0), as_allocated, speed)
         here = meant > 0

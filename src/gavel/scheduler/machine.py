@@ -154,7 +154,7 @@ class Scheduler(EvolvingState):
             return
         slot = self.roster.slot_of[job]
         seconds = zip(self.types, self.received_until(slot, time).tolist(), strict=True)
-        received = {kind: part for kind, part in seconds if part}
+        received = {type_name: part for type_name, part in seconds if part}
         restarts = int(self.roster.restarts[slot])
         self._note(JobEnded(time, job, outcome, reason, received, restarts, crashed))
         self._look_for_work(time)
@@ -171,7 +171,7 @@ class Scheduler(EvolvingState):
                 self._wake_after_pauses(event.time)
 
     def _joined(self, time: float, server: Server) -> None:
-        if self.occupancy.floor_of(server.name) is not None:
+        if self.occupancy.pool_of(server.name) is not None:
             raise InputError(f"server {server.name!r} is here already")
         self._note(ServerAdded(time, server))
         self._look_for_work(time)
@@ -182,8 +182,8 @@ class Scheduler(EvolvingState):
 
     def _leaving(self, time: float, name: str) -> None:
         """Have a server empty by the end of the round; at once if nothing runs there."""
-        floor = self.occupancy.floor_of(name)
-        if floor is None or name in floor.closed:
+        pool = self.occupancy.pool_of(name)
+        if pool is None or name in pool.closed:
             return
         if self.occupancy.runs_on(name):
             self._note(ServerClosed(time, name))
@@ -197,7 +197,7 @@ class Scheduler(EvolvingState):
             self._remove_server(time, name, DRAINED)
 
     def _remove_server(self, time: float, name: str, cause: Cause) -> None:
-        if self.occupancy.floor_of(name) is not None:
+        if self.occupancy.pool_of(name) is not None:
             jobs = tuple(self.roster.name(slot) for run in self.occupancy.runs_on(name) for slot in run.members)
             self._note(ServerRemoved(time, name, cause, jobs))
 
@@ -226,9 +226,9 @@ class Scheduler(EvolvingState):
         """
         roster = self.roster
         who = slice(None) if newcomer is None else slice(newcomer, newcomer + 1)
-        for kind, floor in enumerate(self.floors):
-            if floor.free:
-                wanted = (roster.rates[who, kind] > roster.rate_here[who]) & (roster.workers[who] <= floor.free)
+        for type_index, pool in enumerate(self.server_pools):
+            if pool.free:
+                wanted = (roster.rates[who, type_index] > roster.rate_here[who]) & (roster.workers[who] <= pool.free)
                 if newcomer is None and self._held:
                     wanted[list(self._held)] = False
                 if wanted.any():
@@ -327,7 +327,7 @@ class Scheduler(EvolvingState):
             number=self._plans + 1,
             time=time,
             capacity=self.occupancy.capacity,
-            free=[floor.free for floor in self.floors],
+            free=[pool.free for pool in self.server_pools],
             running=self.placed.keys(),
             waiting=ready[roster.running_on.take(ready) == 0],
             workers=roster.workers,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from gavel.core.plain import read_items, to_plain
 from gavel.core.problem import Floats
+from gavel.core.serialization import read_items, to_plain
 
 
 def in_seconds(document: Mapping[str, Any], round_seconds: float) -> dict[str, Any]:

@@ -1,21 +1,23 @@
-"""Who runs where: the floors, the runs on them, and which runs have begun or ended since the mechanism was told."""
+"""Who runs where: the server pools, the runs in them, and which runs began or ended since the mechanism was told."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from gavel.core.cluster import Server
-from gavel.scheduler.placement import Floor, Where
+from gavel.scheduler.placement import ServerPool, Where
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Elapsed, Run
 
 
 class Occupancy:
-    """The runs on the floors of all types. Starts and stops are noted in the roster, too."""
+    """The runs in the server pools of all types. Starts and stops are noted in the roster, too."""
 
-    def __init__(self, roster: Roster, floors: Iterable[Floor], placed: Mapping[Run, Where] | None = None) -> None:
+    def __init__(
+        self, roster: Roster, server_pools: Iterable[ServerPool], placed: Mapping[Run, Where] | None = None
+    ) -> None:
         self._roster = roster
-        self.floors = list(floors)
+        self.server_pools = list(server_pools)
         self.placed: dict[Run, Where] = dict(placed or {})
         """What runs, and where: no accelerator twice, no job twice."""
         self.run_of = {slot: run for run in self.placed for slot in run.members}
@@ -27,7 +29,7 @@ class Occupancy:
     @property
     def capacity(self) -> list[int]:
         """Accelerators by type."""
-        return [floor.capacity for floor in self.floors]
+        return [pool.capacity for pool in self.server_pools]
 
     @property
     def untold(self) -> bool:
@@ -43,37 +45,39 @@ class Occupancy:
 
     def servers(self, types: Sequence[str]) -> Iterator[Server]:
         """Every server that is counted on."""
-        for kind, floor in zip(types, self.floors, strict=True):
-            for name, size, _ in floor.servers():
-                yield Server(name, kind, size)
+        for type_name, pool in zip(types, self.server_pools, strict=True):
+            for name, size, _ in pool.servers():
+                yield Server(name, type_name, size)
 
-    def floor_of(self, server: str) -> Floor | None:
-        """The floor that a server is on; None if there is no such server."""
-        return next((floor for floor in self.floors if server in floor), None)
+    def pool_of(self, server: str) -> ServerPool | None:
+        """The pool that a server is in; None if there is no such server."""
+        return next((pool for pool in self.server_pools if server in pool), None)
 
     def runs_on(self, server: str) -> list[Run]:
         """What runs on a server."""
-        floor = self.floor_of(server)
-        return [run for run, where in self.placed.items() if self.floors[run.type_index] is floor and server in where]
+        pool = self.pool_of(server)
+        return [
+            run for run, where in self.placed.items() if self.server_pools[run.type_index] is pool and server in where
+        ]
 
     def closed(self) -> list[str]:
         """The servers that start nothing new, by name."""
-        return sorted(name for floor in self.floors for name in floor.closed)
+        return sorted(name for pool in self.server_pools for name in pool.closed)
 
     def start(self, run: Run, where: Where) -> None:
         """Let a run have these accelerators, which must be free."""
-        self._seat(run, self.floors[run.type_index].take_exactly(where))
+        self._seat(run, self.server_pools[run.type_index].take_exactly(where))
 
     def stop(self, run: Run) -> None:
         """Take a run off its accelerators."""
-        self.floors[run.type_index].give_back(self._clear(run))
+        self.server_pools[run.type_index].give_back(self._clear(run))
 
     def move(self, places: Mapping[Run, Where]) -> None:
         """Runs that move within a type stay the same runs; all leave before any sits down."""
         for run in places:
-            self.floors[run.type_index].give_back(self.placed[run])
+            self.server_pools[run.type_index].give_back(self.placed[run])
         for run, where in places.items():
-            self.placed[run] = self.floors[run.type_index].take_exactly(where)
+            self.placed[run] = self.server_pools[run.type_index].take_exactly(where)
 
     def vacate(self, slot: int) -> None:
         """Take a job off its accelerators; whoever shared them goes on alone until the round ends."""
@@ -83,7 +87,7 @@ class Occupancy:
         if rest:
             self._seat(Run(rest, run.type_index, run.workers), where)
         else:
-            self.floors[run.type_index].give_back(where)
+            self.server_pools[run.type_index].give_back(where)
 
     def _seat(self, run: Run, where: Where) -> None:
         self.placed[run] = where

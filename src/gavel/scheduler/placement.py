@@ -17,8 +17,8 @@ MOST_TRIED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class FloorState:
-    """A floor as it is written down. Orders are part of it: of servers that would do, the first is taken."""
+class ServerPoolState:
+    """A server pool as it is written down. Orders are part of it: of servers that would do, the first is taken."""
 
     sizes: Mapping[str, int]
     with_free: tuple[tuple[int, tuple[str, ...]], ...]
@@ -27,7 +27,7 @@ class FloorState:
     """Servers that start nothing new, and their idle accelerators."""
 
 
-class Floor:
+class ServerPool:
     """The servers of one type and what is free on each."""
 
     def __init__(self) -> None:
@@ -54,37 +54,37 @@ class Floor:
         """Accelerators of every server, the largest first: the same however the servers came."""
         return tuple(sorted((size for name, size in self._size.items() if name not in self._closed), reverse=True))
 
-    def dump(self) -> FloorState:
+    def dump(self) -> ServerPoolState:
         """All there is to know."""
         groups = tuple((count, tuple(names)) for count, names in sorted(self._with_free.items()) if names)
         closed = tuple((name, self._free[name]) for name in sorted(self._closed))
-        return FloorState(dict(self._size), groups, closed)
+        return ServerPoolState(dict(self._size), groups, closed)
 
-    def copy(self) -> Floor:
-        """The same floor, to try things on."""
-        floor = Floor()
-        floor._size = self._size  # only `join` and `lose` change it
-        floor._free = dict(self._free)
-        floor._with_free = {count: dict(names) for count, names in self._with_free.items()}
-        floor._closed = set(self._closed)
-        floor.capacity, floor.free = self.capacity, self.free
-        return floor
+    def copy(self) -> ServerPool:
+        """The same pool, to try things on."""
+        pool = ServerPool()
+        pool._size = self._size  # only `join` and `lose` change it
+        pool._free = dict(self._free)
+        pool._with_free = {count: dict(names) for count, names in self._with_free.items()}
+        pool._closed = set(self._closed)
+        pool.capacity, pool.free = self.capacity, self.free
+        return pool
 
     @classmethod
-    def restored(cls, state: FloorState) -> Floor:
-        """The floor that was written down."""
-        floor = cls()
-        floor._size = dict(state.sizes)
-        floor.capacity = sum(state.sizes.values())
+    def restored(cls, state: ServerPoolState) -> ServerPool:
+        """The pool that was written down."""
+        pool = cls()
+        pool._size = dict(state.sizes)
+        pool.capacity = sum(state.sizes.values())
         for count, names in state.with_free:
-            floor._free |= dict.fromkeys(names, count)
-            floor._with_free[count] = dict.fromkeys(names)
-            floor.free += count * len(names)
+            pool._free |= dict.fromkeys(names, count)
+            pool._with_free[count] = dict.fromkeys(names)
+            pool.free += count * len(names)
         for name, free in state.closed:
-            floor._free[name] = free
-            floor._closed.add(name)
-            floor.capacity -= free
-        return floor
+            pool._free[name] = free
+            pool._closed.add(name)
+            pool.capacity -= free
+        return pool
 
     def join(self, server: Server) -> None:
         self._size[server.name] = server.accelerators

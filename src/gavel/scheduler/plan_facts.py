@@ -32,7 +32,7 @@ class PlanRecorder:
     def with_places(self, planned: RoundPlanned, plan: Plan) -> RoundPlanned:
         """Give every run its accelerators; when a round begins, scattered gangs are gathered where possible."""
         gather, placed = not planned.mid_round, self.occupancy.placed
-        seating = Seating(self.occupancy.floors, placed, self._cares)
+        seating = Seating(self.occupancy.server_pools, placed, self._cares)
         for run in plan.stopped:
             seating.stop(run)
         scattered = planned.scattered or any(run.workers > 1 for run in plan.started)
@@ -59,7 +59,7 @@ class PlanRecorder:
     def _started(self, run: Run, where: Where, cause: Cause) -> Started:
         roster = self.roster
         attempts = tuple(int(roster.restarts[slot] + roster.started[slot]) + 1 for slot in run.members)
-        close = self.occupancy.floors[run.type_index].is_consolidated(where)
+        close = self.occupancy.server_pools[run.type_index].is_consolidated(where)
         return Started(self._names(run), attempts, self.beliefs.types[run.type_index], where, close, cause)
 
     def _why_stopped(self, run: Run, plan: Plan) -> Cause:

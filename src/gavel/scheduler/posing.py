@@ -9,16 +9,16 @@ import numpy as np
 
 from gavel.core.cluster import AcceleratorType
 from gavel.core.jobs import Entity
-from gavel.core.problem import Ints, Jobs, Problem
+from gavel.core.problem import Ints, Problem, ProblemJobs
 from gavel.scheduler.beliefs import Beliefs
-from gavel.scheduler.placement import Floor
+from gavel.scheduler.placement import ServerPool
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import NO_TEAM
 
 
 def problem_without_jobs(
     beliefs: Beliefs,
-    floors: Sequence[Floor],
+    server_pools: Sequence[ServerPool],
     entities: Mapping[str, Entity],
     prices: Mapping[str, float],
     *,
@@ -26,14 +26,14 @@ def problem_without_jobs(
 ) -> Problem:
     """What stays the same while types, servers, profiles and entities do."""
     types = [
-        AcceleratorType(name, floor.capacity, prices.get(name), floor.sizes())
-        for name, floor in zip(beliefs.types, floors, strict=True)
+        AcceleratorType(name, pool.capacity, prices.get(name), pool.sizes())
+        for name, pool in zip(beliefs.types, server_pools, strict=True)
     ]
     return Problem.from_table(
         types,
         beliefs.table,
         [(template, workers) for template, workers, _ in beliefs.profiles],
-        Jobs((), *(np.empty(0) for _ in range(8))),  # type: ignore[arg-type]
+        ProblemJobs((), *(np.empty(0) for _ in range(8))),  # type: ignore[arg-type]
         entities=entities,
         allowed=beliefs.allowed(),
         sharing=sharing,
@@ -43,7 +43,7 @@ def problem_without_jobs(
 def problem_at(time: float, base: Problem, roster: Roster, slots: Ints) -> Problem:
     """The question that these jobs pose at this moment."""
     return base.with_jobs(
-        Jobs(
+        ProblemJobs(
             roster.names(slots),
             roster.profile[slots],
             roster.weight[slots],

@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Floats, Ints
+from gavel.core.serialization import from_plain, plain_record
 from gavel.scheduler.rounds import (
     MEANT,
     Elapsed,
@@ -29,7 +29,7 @@ EQUAL = 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class _PrioritiesState:
     """What the mechanism writes down."""
 
     kind: Literal["priorities"]
@@ -49,15 +49,15 @@ class Priorities:
     drawn anew each round.
     """
 
-    def __init__(self, *, knows_speeds: bool = True, thrifty: bool = False) -> None:
+    def __init__(self, *, knows_speeds: bool = True, price_aware: bool = False) -> None:
         self.knows_speeds = knows_speeds
-        self.thrifty = thrifty
+        self.price_aware = price_aware
         self._combos: list[Members] = []
         self._target: Floats = np.empty((0, 0))
         self._declined: set[int] = set()
         """Jobs that the policy gives nothing, though it knows of them: idle accelerators are not for them either.
 
-        A policy that is thrifty leaves all but the cheapest idle, so that there whoever loses nothing by it may run.
+        A price-aware policy leaves all but the cheapest idle, so that there whoever loses nothing by it may run.
         """
         self._prices: Floats | None = None
         self._seconds: Floats = np.empty((0, 0))
@@ -69,8 +69,8 @@ class Priorities:
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         self._combos, self._target = shares_by_type(allocation, slots)
-        self._prices = prices(allocation.problem) if self.thrifty else None
-        known = () if self.thrifty else slots.tolist()
+        self._prices = prices(allocation.problem) if self.price_aware else None
+        known = () if self.price_aware else slots.tolist()
         self._declined = {slot for slot in known if slot >= 0}.difference(*self._combos)
         self._seconds = np.zeros(self._target.shape)
         self._steady = self._index = None
@@ -85,10 +85,10 @@ class Priorities:
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:  # noqa: ARG002 - it keeps no runs
         declined = tuple(sorted(self._declined))
         combos = tuple(self._combos)
-        return plain_record(_State("priorities", combos, self._target, declined, self._seconds, self._prices))
+        return plain_record(_PrioritiesState("priorities", combos, self._target, declined, self._seconds, self._prices))
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:  # noqa: ARG002 - it keeps no runs
-        state = from_plain(_State, document)
+        state = from_plain(_PrioritiesState, document)
         self._combos, self._target, self._prices = list(state.combos), state.target, state.prices
         self._declined, self._seconds, self._index = set(state.declined), state.seconds, None
 
@@ -116,24 +116,24 @@ class Priorities:
         taken: set[int] = set()
         chosen: list[Run] = []
 
-        def start(members: Members, kind: int) -> bool:
+        def start(members: Members, type_index: int) -> bool:
             workers = workers_of[members[0]]
-            if workers > free[kind] or not taken.isdisjoint(members) or not ready.issuperset(members):
+            if workers > free[type_index] or not taken.isdisjoint(members) or not ready.issuperset(members):
                 return False
-            free[kind] -= workers
+            free[type_index] -= workers
             taken.update(members)
-            chosen.append(Run(members, kind, workers))
+            chosen.append(Run(members, type_index, workers))
             return True
 
         if given.mid_round:
             for run in given.running:
                 start(run.members, run.type_index)
-        for combo, kind in self._by_priority(given):
-            if free[kind]:
-                start(self._combos[combo], kind)
+        for combo, type_index in self._by_priority(given):
+            if free[type_index]:
+                start(self._combos[combo], type_index)
         by_share = len(chosen)
-        for slot, kind in offers(given, free, ready - taken - self._declined, self._prices):
-            start((slot,), kind)
+        for slot, type_index in offers(given, free, ready - taken - self._declined, self._prices):
+            start((slot,), type_index)
         return chosen, by_share
 
     def _by_priority(self, given: RoundInput) -> list[tuple[int, int]]:
@@ -142,13 +142,13 @@ class Priorities:
         rounds = 0.5 + self._seconds / given.round_seconds
         received = rounds / rounds.sum(axis=0, keepdims=True)
         priority = self._target / received
-        combo, kind = np.nonzero(self._target > MEANT)
+        combo, type_index = np.nonzero(self._target > MEANT)
         # Nobody may always come first among equals, least of all where a new allocation comes after a few rounds.
-        equals = np.round(np.log(priority[combo, kind]), EQUAL)
+        equals = np.round(np.log(priority[combo, type_index]), EQUAL)
         rng = np.random.default_rng(given.number)
         lot, places = rng.permutation(len(self._combos)), self._places_of_types(given, rng)
-        order = np.lexsort((lot[combo], -equals, places[kind]))
-        return list(zip(combo[order].tolist(), kind[order].tolist(), strict=True))
+        order = np.lexsort((lot[combo], -equals, places[type_index]))
+        return list(zip(combo[order].tolist(), type_index[order].tolist(), strict=True))
 
     def _places_of_types(self, given: RoundInput, rng: np.random.Generator) -> Ints:
         """By type: when it is served."""

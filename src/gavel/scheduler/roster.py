@@ -11,8 +11,8 @@ from typing import Any, cast, get_type_hints
 import numpy as np
 
 from gavel.core.jobs import JobSpec
-from gavel.core.plain import from_plain, read_items, to_plain
 from gavel.core.problem import Floats, Ints
+from gavel.core.serialization import from_plain, read_items, to_plain
 
 
 @dataclass(slots=True)
@@ -125,14 +125,14 @@ class Roster:
         self.rates[slot], self.received[slot] = rates, 0.0
         return slot
 
-    def starts(self, slots: Iterable[int], kind: int) -> None:
+    def starts(self, slots: Iterable[int], type_index: int) -> None:
         """These jobs run on a type from now on."""
         rate_here, receiving = self.rate_here, self._receiving
         for slot in slots:
-            self.running_on[slot] = kind + 1
-            rate_here[slot] = self.rates[slot, kind]
+            self.running_on[slot] = type_index + 1
+            rate_here[slot] = self.rates[slot, type_index]
             if receiving is not None:
-                receiving[slot, kind] = 1.0
+                receiving[slot, type_index] = 1.0
 
     def stops(self, slots: Iterable[int]) -> None:
         """These jobs no longer run."""
@@ -178,7 +178,7 @@ class Roster:
     @classmethod
     def restored(cls, document: Mapping[str, Any], types: int) -> Roster:
         """The roster that was written down."""
-        state = from_plain(_State, document)
+        state = from_plain(_RosterState, document)
         roster = cls(types, [None] * state.size, dict(state.slots), list(state.spare))
         slots = roster.active
         for job, slot in state.slots.items():
@@ -204,7 +204,7 @@ class Roster:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _RosterState:
     size: int
     slots: Mapping[str, int]
     spare: tuple[int, ...]

@@ -176,8 +176,8 @@ def shares_by_type(allocation: Allocation, slots: Ints) -> tuple[list[Members], 
     slot_of = slots.tolist()
     jobs, shares = allocation.job_combos()
     by_type = np.zeros((len(jobs), len(allocation.problem.types)))
-    for column, kind in enumerate(allocation.problem.column_type.tolist()):
-        by_type[:, kind] += shares[:, column]
+    for column, type_index in enumerate(allocation.problem.column_type.tolist()):
+        by_type[:, type_index] += shares[:, column]
     combos = [tuple([slot_of[job] for job in members]) for members in jobs]
     keep = [at for at in np.flatnonzero(by_type.any(axis=1)).tolist() if min(combos[at]) >= 0]
     return [combos[at] for at in keep], by_type[keep]
@@ -187,16 +187,16 @@ def granted(allocation: Allocation, slots: Ints) -> dict[tuple[Members, int], fl
     """The share of time that each combo is allocated on each type, as {(members, type): share}."""
     combos, shares = shares_by_type(allocation, slots)
     return {
-        (members, kind): share
+        (members, type_index): share
         for members, row in zip(combos, shares.tolist(), strict=True)
-        for kind, share in enumerate(row)
+        for type_index, share in enumerate(row)
         if share > MEANT
     }
 
 
 def prices(problem: Problem) -> Floats:
     """By type; types without a price are free."""
-    return np.array([kind.price or 0.0 for kind in problem.types])
+    return np.array([accelerator_type.price or 0.0 for accelerator_type in problem.types])
 
 
 def cheapest_types(rates: Floats, prices: Floats) -> Bools:
@@ -218,7 +218,7 @@ def offers(
     Where speeds do not matter, the type with most idle accelerators comes first. Where prices are given, a job is
     offered only the types on which a step costs it least.
     """
-    open_types = [kind for kind, count in enumerate(free) if count > 0]
+    open_types = [type_index for type_index, count in enumerate(free) if count > 0]
     if not open_types:
         return []
     slots = jobs if isinstance(jobs, np.ndarray) else np.fromiter(jobs, dtype=np.intp)
@@ -230,6 +230,6 @@ def offers(
     fitting &= (relative > 0) & (np.asarray(free) > 0)
     if prices is not None:
         fitting &= cheapest_types(rates, prices)
-    job, kind = np.nonzero(fitting)
-    order = np.lexsort((slots[job], -(relative[job, kind] if by_speed else np.asarray(free)[kind])))
-    return list(zip(slots[job[order]].tolist(), kind[order].tolist(), strict=True))
+    job, type_index = np.nonzero(fitting)
+    order = np.lexsort((slots[job], -(relative[job, type_index] if by_speed else np.asarray(free)[type_index])))
+    return list(zip(slots[job[order]].tolist(), type_index[order].tolist(), strict=True))

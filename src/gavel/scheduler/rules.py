@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
-from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.ledger import Ledger, RunColumns
 from gavel.scheduler.patience import Patience
+from gavel.scheduler.round_draft import Draft
 from gavel.scheduler.rounds import Members, RoundInput, Run, cheapest_types, offers
 
 
@@ -67,8 +67,8 @@ def draw_up(ledger: Ledger, given: RoundInput, rules: Rules, prices: Floats | No
     seat_idle(draft, rules, prices)
     if rules.knows_speeds and rules.upgrading:
         upgrade(draft, rules, prices)
-    for kind, count in held.items():
-        draft.free[kind] += count
+    for type_index, count in held.items():
+        draft.free[type_index] += count
     if not given.mid_round:
         trade(draft, rules)
     return draft
@@ -121,7 +121,7 @@ def _room_for_first_turns(draft: Draft, rules: Rules) -> list[int]:
     room = np.maximum((np.asarray(draft.given.capacity) * rules.first_turns).astype(int), 1)
     columns, had = draft.columns, draft.served >= draft.turns
     turning = ~(had[columns.first] & had[columns.last])
-    np.subtract.at(room, columns.kind[turning], draft.given.workers[columns.first[turning]])
+    np.subtract.at(room, columns.type_index[turning], draft.given.workers[columns.first[turning]])
     rooms: list[int] = room.tolist()
     return rooms
 
@@ -135,13 +135,15 @@ def _first_turn(slot: int, has_waited: bool, room: list[int], draft: Draft) -> b
     """Start a job on the type where its class is owed most of those that have room for it."""
     workers = int(draft.given.workers[slot])
     for entry in sorted(draft.ledger.entries_of(draft.class_of(slot)), key=draft.standing, reverse=True):
-        kind = draft.ledger.entries.keys[entry][2]
-        needed = workers - draft.free[kind]
-        if needed > 0 and (room[kind] <= 0 or not has_waited):
+        type_index = draft.ledger.entries.keys[entry][2]
+        needed = workers - draft.free[type_index]
+        if needed > 0 and (room[type_index] <= 0 or not has_waited):
             continue
         members = _with_partner(slot, entry, draft)
-        if members is not None and _take(members, kind, _yielding_to_first_turn(slot, kind, needed, draft), draft):
-            room[kind] -= workers
+        if members is not None and _take(
+            members, type_index, _yielding_to_first_turn(slot, type_index, needed, draft), draft
+        ):
+            room[type_index] -= workers
             return True
     return False
 
@@ -158,10 +160,10 @@ def _with_partner(slot: int, entry: int, draft: Draft) -> Members | None:
     return (slot, other) if is_first else (other, slot)
 
 
-def _yielding_to_first_turn(slot: int, kind: int, needed: int, draft: Draft) -> Sequence[Run] | None:
+def _yielding_to_first_turn(slot: int, type_index: int, needed: int, draft: Draft) -> Sequence[Run] | None:
     """Runs that have had their turn and would not end within another; the longest lose least by waiting."""
     able: list[Run] = []
-    for run in draft.longest_left(kind) if needed > 0 else ():
+    for run in draft.longest_left(type_index) if needed > 0 else ():
         if draft.seconds_left(run) <= draft.turns[slot]:
             break
         if draft.still_runs(run) and not draft.is_before(run, (slot,)):
@@ -183,20 +185,22 @@ def hold_for_gangs(draft: Draft) -> dict[int, int]:
     for slot in new[draft.given.workers[new] > 1].tolist():
         if slot not in draft.run_of:
             workers = draft.given.workers[slot]
-            kinds = {draft.ledger.entries.keys[entry][2] for entry in draft.ledger.entries_of(draft.class_of(slot))}
-            for kind in kinds:
-                if draft.free[kind] and workers <= draft.given.capacity[kind]:
-                    held[kind], draft.free[kind] = draft.free[kind], 0
+            type_indices = {
+                draft.ledger.entries.keys[entry][2] for entry in draft.ledger.entries_of(draft.class_of(slot))
+            }
+            for type_index in type_indices:
+                if draft.free[type_index] and workers <= draft.given.capacity[type_index]:
+                    held[type_index], draft.free[type_index] = draft.free[type_index], 0
     return held
 
 
-def _take(members: Members, kind: int, victims: Iterable[Run] | None, draft: Draft) -> bool:
+def _take(members: Members, type_index: int, victims: Iterable[Run] | None, draft: Draft) -> bool:
     """Start a combo in place of runs that yield; False if they are not enough or an earlier job should come first."""
-    if victims is None or (draft.has_teams and any(draft.jumps_the_queue(slot, kind) for slot in members)):
+    if victims is None or (draft.has_teams and any(draft.jumps_the_queue(slot, type_index) for slot in members)):
         return False
     for run in victims:
         draft.stop(run)
-    draft.start(members, kind)
+    draft.start(members, type_index)
     return True
 
 
@@ -223,14 +227,14 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
         return []
     waits, alone = draft.classes_that_wait(), entries.second == NOBODY
     has_jobs = waits[entries.first] & (alone | waits[entries.second])
-    room = np.asarray(draft.free)[entries.kind] > 0
+    room = np.asarray(draft.free)[entries.type_index] > 0
     if not draft.given.mid_round:
         behind = (draft.excess_lag(rules.behind) > 0)[entries.first]
         hopeful &= has_jobs | behind | ~alone
         if not hopeful.any():
             return []
         patience = draft.least_patience
-        room |= owed - weakest_on_type(draft)[entries.kind] > patience
+        room |= owed - weakest_on_type(draft)[entries.type_index] > patience
         lowest = lowest_of_class(draft, owed)
         moves = behind & (owed - lowest[entries.first] > patience)
         pairs = owed - np.minimum(lowest[entries.first], lowest[entries.second]) > rules.pairing * patience
@@ -261,31 +265,33 @@ def lowest_of_class(draft: Draft, owed: Floats) -> Floats:
 
 def weakest_on_type(draft: Draft) -> Floats:
     """By type: the least that a run there stands at which has had its turn; infinite where there is none."""
-    return np.array([next((standing for standing, _ in draft.ranked(kind)), np.inf) for kind in range(len(draft.free))])
+    return np.array(
+        [next((standing for standing, _ in draft.ranked(type_index)), np.inf) for type_index in range(len(draft.free))]
+    )
 
 
 def advance(entry: int, draft: Draft, rules: Rules) -> bool:
     """Start one more run of an entry if it is owed one and there is room, or runs that must yield."""
-    first, second, kind = draft.ledger.entries.keys[entry]
+    first, second, type_index = draft.ledger.entries.keys[entry]
     owed = draft.standing(entry)
-    if owed <= 0 or (draft.given.mid_round and not draft.free[kind]):
+    if owed <= 0 or (draft.given.mid_round and not draft.free[type_index]):
         return False
-    members = _choose((first,) if second == NOBODY else (first, second), kind, owed, draft, rules)
+    members = _choose((first,) if second == NOBODY else (first, second), type_index, owed, draft, rules)
     if members is None:
         return False
     movers = dict.fromkeys(draft.run_of[slot] for slot in members if slot in draft.run_of)
-    room = draft.free[kind] + sum(run.workers for run in movers if run.type_index == kind)
-    victims = yielding(kind, int(draft.given.workers[members[0]]) - room, owed, members, draft, rules)
-    return _take(members, kind, None if victims is None else [*movers, *victims], draft)
+    room = draft.free[type_index] + sum(run.workers for run in movers if run.type_index == type_index)
+    victims = yielding(type_index, int(draft.given.workers[members[0]]) - room, owed, members, draft, rules)
+    return _take(members, type_index, None if victims is None else [*movers, *victims], draft)
 
 
-def _choose(classes: Sequence[int], kind: int, owed: float, draft: Draft, rules: Rules) -> Members | None:
+def _choose(classes: Sequence[int], type_index: int, owed: float, draft: Draft, rules: Rules) -> Members | None:
     """One job of each class: the one furthest behind of those that wait, else one that gains enough by moving."""
     chosen: list[int] = []
     for number in classes:
         slot = draft.next_in_queue(number, chosen)
         if slot is None and not draft.given.mid_round:
-            slot = _mover(number, kind, owed, chosen, draft, rules, paired=len(classes) > 1)
+            slot = _mover(number, type_index, owed, chosen, draft, rules, paired=len(classes) > 1)
         if slot is None:
             return None
         chosen.append(slot)
@@ -293,7 +299,7 @@ def _choose(classes: Sequence[int], kind: int, owed: float, draft: Draft, rules:
 
 
 def _mover(
-    number: int, kind: int, owed: float, taken: Sequence[int], draft: Draft, rules: Rules, *, paired: bool
+    number: int, type_index: int, owed: float, taken: Sequence[int], draft: Draft, rules: Rules, *, paired: bool
 ) -> int | None:
     """The job of a class that gains most by moving here from where it runs; None if none gains enough."""
     found: tuple[float, int] | None = None
@@ -304,20 +310,22 @@ def _mover(
             continue
         run = draft.run_of[slot]
         excess = owed - draft.standing_of(run)
-        if excess > margin * float(draft.patience[slot]) and (paired or _is_faster(run, kind, draft, rules)):
+        if excess > margin * float(draft.patience[slot]) and (paired or _is_faster(run, type_index, draft, rules)):
             found = min(found or (-excess, slot), (-excess, slot))
     return None if found is None else found[1]
 
 
-def _is_faster(run: Run, kind: int, draft: Draft, rules: Rules) -> bool:
+def _is_faster(run: Run, type_index: int, draft: Draft, rules: Rules) -> bool:
     """Whether a run is faster on the other type, if that is known and matters."""
     if len(run.members) > 1 or not rules.knows_speeds:
         return True
     rates = draft.given.rates[run.members[0]]
-    return bool(rates[kind] > rates[run.type_index])
+    return bool(rates[type_index] > rates[run.type_index])
 
 
-def yielding(kind: int, needed: int, owed: float, members: Members, draft: Draft, rules: Rules) -> Sequence[Run] | None:
+def yielding(
+    type_index: int, needed: int, owed: float, members: Members, draft: Draft, rules: Rules
+) -> Sequence[Run] | None:
     """Runs on a type that yield to jobs that are owed this much; None if they are not enough.
 
     A run that occupies more accelerators than needed loses more than the others gain, so it yields later.
@@ -328,7 +336,7 @@ def yielding(kind: int, needed: int, owed: float, members: Members, draft: Draft
         return None
     patience = min(float(draft.patience[slot]) for slot in members)
     able: list[Run] = []
-    for standing, group in draft.ranked(kind):
+    for standing, group in draft.ranked(type_index):
         if owed - standing <= patience:
             break
         for run in draft.lasting(group, rules.ending):
@@ -375,9 +383,9 @@ def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     again = True
     while again and any(draft.free) and draft.waiting:
         again = False
-        for slot, kind in offers(draft.given, draft.free, draft.idle_jobs(), prices, by_speed=rules.knows_speeds):
-            fits = slot not in draft.run_of and int(draft.given.workers[slot]) <= draft.free[kind]
-            if fits and _take((slot,), kind, (), draft):
+        for slot, type_index in offers(draft.given, draft.free, draft.idle_jobs(), prices, by_speed=rules.knows_speeds):
+            fits = slot not in draft.run_of and int(draft.given.workers[slot]) <= draft.free[type_index]
+            if fits and _take((slot,), type_index, (), draft):
                 again = draft.has_teams  # a job that had to let an earlier one pass may start now
                 if not any(draft.free):
                     return
@@ -386,18 +394,23 @@ def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
 def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     """Move runs onto idle accelerators where they end much sooner, the largest gain first."""
     while any(draft.free) and (best := _best_upgrade(draft, rules, prices)) is not None:
-        run, kind = best
+        run, type_index = best
         draft.stop(run)
-        draft.start(run.members, kind)
+        draft.start(run.members, type_index)
 
 
 def _best_upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Run, int] | None:
     """The run that gains most by moving to an idle type, and that type; None if none gains enough."""
-    slots, kinds, sooner = _sooner_elsewhere(draft, rules, prices)
+    slots, type_indices, sooner = _sooner_elsewhere(draft, rules, prices)
     for at in np.argsort(-sooner, kind="stable"):
-        run, kind = draft.run_of.get(int(slots[at])), int(kinds[at])
-        if run is not None and run not in draft.begun and len(run.members) == 1 and not _overtakes(run, kind, draft):
-            return run, kind
+        run, type_index = draft.run_of.get(int(slots[at])), int(type_indices[at])
+        if (
+            run is not None
+            and run not in draft.begun
+            and len(run.members) == 1
+            and not _overtakes(run, type_index, draft)
+        ):
+            return run, type_index
     return None
 
 
@@ -407,16 +420,16 @@ def _sooner_elsewhere(draft: Draft, rules: Rules, prices: Floats | None) -> tupl
     faster = rules.faster * given.rate_here <= given.rates.T
     faster &= given.rate_here > 0
     faster &= (free > 0)[:, None]
-    kinds, slots = faster.nonzero()
+    type_indices, slots = faster.nonzero()
     if not len(slots):
-        return slots, kinds, np.empty(0)
+        return slots, type_indices, np.empty(0)
     here = given.rate_here[slots]
     left = _steps_left(slots, here, draft)
-    sooner = left / here - left / given.rates[slots, kinds]
-    good = (sooner > rules.upgrading * draft.restart_seconds[slots]) & (given.workers[slots] <= free[kinds])
+    sooner = left / here - left / given.rates[slots, type_indices]
+    good = (sooner > rules.upgrading * draft.restart_seconds[slots]) & (given.workers[slots] <= free[type_indices])
     if prices is not None:
-        good &= cheapest_types(given.rates[slots], prices)[np.arange(len(slots)), kinds]
-    return slots[good], kinds[good], sooner[good]
+        good &= cheapest_types(given.rates[slots], prices)[np.arange(len(slots)), type_indices]
+    return slots[good], type_indices[good], sooner[good]
 
 
 def _steps_left(slots: Ints, here: Floats, draft: Draft) -> Floats:
@@ -428,12 +441,12 @@ def _steps_left(slots: Ints, here: Floats, draft: Draft) -> Floats:
     return np.where(unknown, np.maximum(draft.served[slots], draft.turns[slots]) * here, left)
 
 
-def _overtakes(run: Run, kind: int, draft: Draft) -> bool:
+def _overtakes(run: Run, type_index: int, draft: Draft) -> bool:
     """Whether an earlier job of the same team would gain by moving there, too."""
     rates = draft.given.rates
     for other in draft.earlier(run.members[0]):
         place = draft.run_of.get(other)
-        if rates[other, kind] > (0.0 if place is None else rates[other, place.type_index]):
+        if rates[other, type_index] > (0.0 if place is None else rates[other, place.type_index]):
             return True
     return False
 

@@ -1,20 +1,22 @@
-"""Where the runs of a plan will sit: drafted on copies of the floors, so that deciding changes nothing."""
+"""Where the runs of a plan will sit: drafted on copies of the server pools, so that deciding changes nothing."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from gavel.scheduler.placement import Floor, Where
+from gavel.scheduler.placement import ServerPool, Where
 from gavel.scheduler.rounds import Run
 
 
 class Seating:
     """A draft of who sits where. Runs that start are seated; scattered gangs may be gathered, and others moved."""
 
-    def __init__(self, floors: Sequence[Floor], placed: Mapping[Run, Where], cares: Callable[[Run], bool]) -> None:
-        self._originals = floors
-        self._floors: dict[int, Floor] = {}
+    def __init__(
+        self, server_pools: Sequence[ServerPool], placed: Mapping[Run, Where], cares: Callable[[Run], bool]
+    ) -> None:
+        self._originals = server_pools
+        self._pools: dict[int, ServerPool] = {}
         self._placed = placed
         self._cares = cares
         self._elsewhere: dict[Run, Where] = {}
@@ -24,13 +26,13 @@ class Seating:
     def stop(self, run: Run) -> None:
         """Take a run off its accelerators."""
         self._stopped.add(run)
-        self._floor(run).give_back(self._placed[run])
+        self._pool(run).give_back(self._placed[run])
 
     def seat(self, run: Run, *, make_room: bool) -> Where:
         """Accelerators for a run that starts; others may move within its type so that a gang can sit together."""
         if make_room:
             self._make_room(run)
-        return self._floor(run).take(run.workers)
+        return self._pool(run).take(run.workers)
 
     def gather(self, scattered: Iterable[Run]) -> None:
         """Bring scattered gangs together where that is possible now, the largest first."""
@@ -41,40 +43,40 @@ class Seating:
         """The runs that sit elsewhere than before."""
         return {run: where for run, where in self._elsewhere.items() if where != self._placed[run]}
 
-    def _floor(self, run: Run) -> Floor:
-        kind = run.type_index
-        if kind not in self._floors:
-            self._floors[kind] = self._originals[kind].copy()
-        return self._floors[kind]
+    def _pool(self, run: Run) -> ServerPool:
+        type_index = run.type_index
+        if type_index not in self._pools:
+            self._pools[type_index] = self._originals[type_index].copy()
+        return self._pools[type_index]
 
     def _where(self, run: Run) -> Where:
         return self._elsewhere.get(run) or self._placed[run]
 
     def _gather(self, run: Run) -> None:
-        floor, where = self._floor(run), self._where(run)
-        if floor.is_consolidated(where):
+        pool, where = self._pool(run), self._where(run)
+        if pool.is_consolidated(where):
             return
-        floor.give_back(where)
+        pool.give_back(where)
         self._make_room(run)
-        gathered = floor.take(run.workers)
-        if floor.is_consolidated(gathered):
+        gathered = pool.take(run.workers)
+        if pool.is_consolidated(gathered):
             self._elsewhere[run] = gathered
         else:
-            floor.give_back(gathered)
-            floor.take_exactly(where)
+            pool.give_back(gathered)
+            pool.take_exactly(where)
 
     def _make_room(self, run: Run) -> None:
         """Move smaller runs within a type, each to one server, so that a gang that cares can sit together."""
-        floor = self._floor(run)
-        if run.workers == 1 or floor.holds(run.workers) or not self._cares(run):
+        pool = self._pool(run)
+        if run.workers == 1 or pool.holds(run.workers) or not self._cares(run):
             return
         movable = self._movable(run)
         sizes = {name: [other.workers for other in runs] for name, runs in movable.items()}
-        clearing = floor.cheapest_clearing(run.workers, sizes)
+        clearing = pool.cheapest_clearing(run.workers, sizes)
         leaving = [movable[name][at] for name, positions in clearing.items() for at in positions]
         for other in sorted(leaving, key=lambda other: -other.workers):
-            where = floor.take_elsewhere(other.workers, clearing)
-            floor.give_back(self._where(other))
+            where = pool.take_elsewhere(other.workers, clearing)
+            pool.give_back(self._where(other))
             self._elsewhere[other] = where
 
     def _movable(self, run: Run) -> dict[str, list[Run]]:

@@ -12,8 +12,8 @@ from typing import Self
 import numpy as np
 
 from gavel.core.problem import Floats, Ints
-from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
+from gavel.scheduler.round_draft import Draft
 from gavel.scheduler.rounds import RoundInput, Run
 from gavel.scheduler.rules import Rules, standings
 
@@ -82,15 +82,15 @@ def _until_served(draft: Draft, rules: Rules) -> float:
     drift = np.clip(entries.target - paid, -1.0, 1.0)
     owed = entries.standing(paid, seconds)
     lowest = _Lowest.of(draft, owed, drift)
-    kind, first, second = entries.kind[meant], entries.first[meant], entries.second[meant]
+    type_index, first, second = entries.type_index[meant], entries.first[meant], entries.second[meant]
     owed, drift, patience = owed[meant], drift[meant], draft.least_patience[meant]
-    on_type = _until_above(owed, drift, lowest.on_type[:, kind], patience)
+    on_type = _until_above(owed, drift, lowest.on_type[:, type_index], patience)
     of_class = np.minimum(
         _until_above(owed, drift, lowest.of_class[:, first], patience),
         np.where(second == NOBODY, np.inf, _until_above(owed, drift, lowest.of_class[:, second], patience)),
     )
     at_all = _until_above(owed, drift, np.zeros((2, len(owed))), np.zeros(len(owed)))
-    free = np.asarray(draft.free)[kind] > 0
+    free = np.asarray(draft.free)[type_index] > 0
     waits = draft.classes_that_wait()
     waiting = waits[first] | waits[second]
     of_class = np.where(second == NOBODY, np.maximum(of_class, behind[first]), of_class)
@@ -111,7 +111,7 @@ class _Lowest:
         sinking = np.where(columns.entry == GUEST, -1.0, np.append(drift, 0.0)[columns.entry])
         at, class_of = np.array([standing, sinking]), draft.ledger.class_of
         return cls(
-            _least_by(len(draft.free), [(columns.kind, at)]),
+            _least_by(len(draft.free), [(columns.type_index, at)]),
             _least_by(len(draft.ledger.members) + 1, [(class_of[columns.first], at), (class_of[columns.last], at)]),
         )
 

@@ -9,15 +9,15 @@ from typing import Any, Literal
 import numpy as np
 
 from gavel.core.allocation import Allocation
-from gavel.core.plain import to_plain
 from gavel.core.problem import Floats
+from gavel.core.serialization import to_plain
 from gavel.scheduler.machine import Scheduler
 
 JobState = Literal["running", "waiting"]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class JobPlace:
     """Where a job runs."""
 
     type: str
@@ -30,7 +30,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class JobView:
+class JobSnapshot:
     """A job that is not over."""
 
     id: str
@@ -47,7 +47,7 @@ class JobView:
     has_run: bool
     """Whether it runs or has ever run."""
     restarts: int
-    place: Place | None
+    place: JobPlace | None
     """None while it waits."""
     paused_until: float | None
     """It failed and does not run before this time."""
@@ -60,7 +60,7 @@ class JobView:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerView:
+class ServerSnapshot:
     """A server."""
 
     name: str
@@ -71,7 +71,7 @@ class ServerView:
 
 
 @dataclass(frozen=True, slots=True)
-class TypeView:
+class TypeSnapshot:
     """All accelerators of a type."""
 
     name: str
@@ -84,7 +84,7 @@ class TypeView:
 
 
 @dataclass(frozen=True, slots=True)
-class AllocationView:
+class AllocationSnapshot:
     """The allocation in force."""
 
     policy: str
@@ -107,11 +107,11 @@ class Snapshot:
     time: float
     round_seconds: float
     round_ends: float | None
-    jobs: tuple[JobView, ...]
-    servers: tuple[ServerView, ...]
-    types: tuple[TypeView, ...]
+    jobs: tuple[JobSnapshot, ...]
+    servers: tuple[ServerSnapshot, ...]
+    types: tuple[TypeSnapshot, ...]
     """Those of the throughput table, also where the cluster has none."""
-    allocation: AllocationView | None
+    allocation: AllocationSnapshot | None
     running: int
     waiting: int
     accelerators: int
@@ -128,19 +128,19 @@ def _document(value: Any) -> Any:
     """Every field, also those that have their default: whoever reads pages should not have to know defaults."""
     if isinstance(value, tuple):
         return [_document(item) for item in value]
-    if isinstance(value, _VIEWS):
+    if isinstance(value, _PARTS):
         return {name: _document(getattr(value, name)) for name in value.__slots__}
     return to_plain(value)
 
 
-_VIEWS = (JobView, Place, ServerView, TypeView, AllocationView)
+_PARTS = (JobSnapshot, JobPlace, ServerSnapshot, TypeSnapshot, AllocationSnapshot)
 
 
 def take(scheduler: Scheduler, time: float) -> Snapshot:
     """Look at a scheduler; what runs is counted as having run until `time`."""
     places = _places(scheduler)
-    servers = tuple(server_views(scheduler))
-    types = tuple(type_views(scheduler, time))
+    servers = tuple(server_snapshots(scheduler))
+    types = tuple(type_snapshots(scheduler, time))
     return Snapshot(
         time=time,
         round_seconds=scheduler.settings.round_seconds,
@@ -148,28 +148,28 @@ def take(scheduler: Scheduler, time: float) -> Snapshot:
         jobs=tuple(_jobs(scheduler, time, places)),
         servers=servers,
         types=types,
-        allocation=allocation_view(scheduler),
+        allocation=allocation_snapshot(scheduler),
         running=len(places),
         waiting=len(scheduler.roster) - len(places),
-        accelerators=sum(kind.accelerators for kind in types),
-        busy=sum(kind.busy for kind in types),
+        accelerators=sum(each.accelerators for each in types),
+        busy=sum(each.busy for each in types),
         learned=scheduler.table.document(),
     )
 
 
-def _places(scheduler: Scheduler) -> dict[int, Place]:
+def _places(scheduler: Scheduler) -> dict[int, JobPlace]:
     """Where everyone who runs does so, by slot."""
-    places: dict[int, Place] = {}
+    places: dict[int, JobPlace] = {}
     for run, where in scheduler.placed.items():
-        together = scheduler.floors[run.type_index].is_consolidated(where)
+        together = scheduler.server_pools[run.type_index].is_consolidated(where)
         names = [scheduler.roster.ids[slot] for slot in run.members]
         others = names[::-1] if len(names) == 2 else [None]
         for slot, other in zip(run.members, others, strict=True):
-            places[slot] = Place(scheduler.types[run.type_index], dict(where), together, other)
+            places[slot] = JobPlace(scheduler.types[run.type_index], dict(where), together, other)
     return places
 
 
-def _jobs(scheduler: Scheduler, time: float, places: Mapping[int, Place]) -> Iterator[JobView]:
+def _jobs(scheduler: Scheduler, time: float, places: Mapping[int, JobPlace]) -> Iterator[JobSnapshot]:
     roster = scheduler.roster
     received = roster.received.copy()
     for run in scheduler.placed:
@@ -179,7 +179,7 @@ def _jobs(scheduler: Scheduler, time: float, places: Mapping[int, Place]) -> Ite
     for name, slot in roster.slot_of.items():
         place = places.get(slot)
         deadline = float(roster.deadline[slot])
-        yield JobView(
+        yield JobSnapshot(
             id=name,
             template=templates[roster.profile[slot]],
             workers=int(roster.workers[slot]),
@@ -209,7 +209,7 @@ def _meant(allocation: Allocation | None) -> tuple[dict[str, dict[str, float]], 
     if allocation is None:
         return {}, {}
     ids, numbers = allocation.problem.jobs.ids, allocation.classes.of_job.tolist()
-    types = [kind.name for kind in allocation.problem.types]  # others may have joined since
+    types = [accelerator_type.name for accelerator_type in allocation.problem.types]  # others may have joined since
     shares = [dict(zip(types, row, strict=True)) for row in allocation.class_shares.tolist()]
     limits = [str(limit) for limit in allocation.class_limits]
     return (
@@ -224,25 +224,25 @@ def meant_for(scheduler: Scheduler, job: str) -> tuple[dict[str, float] | None, 
     if allocation is None or job not in allocation.problem.jobs.ids:
         return None, None
     number = int(allocation.classes.of_job[allocation.problem.jobs.ids.index(job)])
-    types = [kind.name for kind in allocation.problem.types]
+    types = [accelerator_type.name for accelerator_type in allocation.problem.types]
     shares = dict(zip(types, allocation.class_shares[number].tolist(), strict=True))
     return shares, str(allocation.class_limits[number])
 
 
-def server_views(scheduler: Scheduler) -> list[ServerView]:
+def server_snapshots(scheduler: Scheduler) -> list[ServerSnapshot]:
     """Every server that takes work, and what runs there."""
     jobs: dict[str, list[str]] = {}
     for run, where in scheduler.placed.items():
         for name in where:
             jobs.setdefault(name, []).extend(scheduler.roster.ids[slot] or "" for slot in run.members)
     return [
-        ServerView(name, kind, size, free, tuple(jobs.get(name, ())))
-        for kind, floor in zip(scheduler.types, scheduler.floors, strict=True)
-        for name, size, free in floor.servers()
+        ServerSnapshot(name, type_name, size, free, tuple(jobs.get(name, ())))
+        for type_name, pool in zip(scheduler.types, scheduler.server_pools, strict=True)
+        for name, size, free in pool.servers()
     ]
 
 
-def type_views(scheduler: Scheduler, time: float) -> list[TypeView]:
+def type_snapshots(scheduler: Scheduler, time: float) -> list[TypeSnapshot]:
     """Every type, as in use at that time."""
     busy: Floats = np.zeros(len(scheduler.types))
     for run in scheduler.placed:
@@ -250,20 +250,20 @@ def type_views(scheduler: Scheduler, time: float) -> list[TypeView]:
     given = scheduler.accelerator_seconds + busy * _unaccounted(scheduler, time)
     prices = scheduler.allocation.certificate.prices if scheduler.allocation else {}
     return [
-        TypeView(name, floor.capacity, int(used), seconds, prices.get(name))
-        for name, floor, used, seconds in zip(
-            scheduler.types, scheduler.floors, busy.tolist(), given.tolist(), strict=True
+        TypeSnapshot(name, pool.capacity, int(used), seconds, prices.get(name))
+        for name, pool, used, seconds in zip(
+            scheduler.types, scheduler.server_pools, busy.tolist(), given.tolist(), strict=True
         )
     ]
 
 
-def allocation_view(scheduler: Scheduler) -> AllocationView | None:
+def allocation_snapshot(scheduler: Scheduler) -> AllocationSnapshot | None:
     """The allocation in force."""
     allocation, at = scheduler.allocation, scheduler.allocated_at
     if allocation is None or at is None:
         return None
     c = allocation.certificate
-    return AllocationView(
+    return AllocationSnapshot(
         allocation.policy,
         c.objective,
         c.bound,

@@ -16,14 +16,14 @@ from gavel.core.allocation import Allocation
 from gavel.core.errors import InputError
 from gavel.core.events import Solve
 from gavel.core.jobs import Entity
-from gavel.core.plain import from_plain, plain_record, read_items
 from gavel.core.problem import Floats, Ints, Problem
+from gavel.core.serialization import from_plain, plain_record, read_items, stored_as
 from gavel.core.throughputs import Throughputs
 from gavel.scheduler.beliefs import Beliefs
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.migration import in_seconds, with_times_heard, with_wake
 from gavel.scheduler.occupancy import Occupancy
-from gavel.scheduler.placement import Floor, FloorState
+from gavel.scheduler.placement import ServerPool, ServerPoolState
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Elapsed, Mechanism, Run, RunNumbers
 
@@ -48,7 +48,7 @@ COUNTERS: dict[str, Any] = {
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class _SchedulerState:
     format: int
     types: tuple[str, ...]
     entities: tuple[str, ...]
@@ -60,7 +60,7 @@ class _State:
     held: tuple[tuple[int, float], ...]
     counters: Mapping[str, Any]
     roster: Mapping[str, Any]
-    floors: tuple[FloorState, ...]
+    server_pools: tuple[ServerPoolState, ...] = field(metadata=stored_as("floors"))
     runs: tuple[Run, ...]
     """Everything that runs, or that the mechanism remembers; below, a run is its number here."""
     placed: tuple[tuple[int, Mapping[str, int]], ...]
@@ -78,7 +78,7 @@ def dump(scheduler: Scheduler) -> dict[str, Any]:
     placed = tuple((numbers.of(run), where) for run, where in scheduler.placed.items())
     mechanism = scheduler.mechanism.dump(numbers)
     return plain_record(
-        _State(
+        _SchedulerState(
             FORMAT,
             scheduler.types,
             tuple(scheduler.entities),
@@ -88,7 +88,7 @@ def dump(scheduler: Scheduler) -> dict[str, Any]:
             tuple(scheduler._held.items()),
             {name: getattr(scheduler, name) for name in COUNTERS},
             scheduler.roster.dump(),
-            tuple(floor.dump() for floor in scheduler.floors),
+            tuple(pool.dump() for pool in scheduler.server_pools),
             tuple(numbers.all()),
             placed,
             mechanism,
@@ -116,9 +116,9 @@ def restore(
     scheduler = Scheduler(table, mechanism, settings, entities=opened | dict(entities or {}), prices=prices)
     scheduler.roster = Roster.restored(state.roster, len(table.types))
     placed = {state.runs[number]: where for number, where in state.placed}
-    scheduler.occupancy = Occupancy(scheduler.roster, map(Floor.restored, state.floors), placed)
+    scheduler.occupancy = Occupancy(scheduler.roster, map(ServerPool.restored, state.server_pools), placed)
     _restore_beliefs(scheduler.beliefs, state)
-    scheduler._problem_base = _with_servers(state.base, scheduler.floors)
+    scheduler._problem_base = _with_servers(state.base, scheduler.server_pools)
     scheduler._held = dict(state.held)
     here = scheduler.roster.active
     if tuple(scheduler.entities) != state.entities:
@@ -132,13 +132,13 @@ def restore(
     return scheduler
 
 
-def _restore_beliefs(beliefs: Beliefs, state: _State) -> None:
+def _restore_beliefs(beliefs: Beliefs, state: _SchedulerState) -> None:
     beliefs.profiles = {profile: number for number, profile in enumerate(state.profiles)}
     beliefs.rates = list(state.rates)
     beliefs.restarts, beliefs.restarts_in_use = dict(state.restarts), dict(state.restarts_in_use)
 
 
-def _take_up(scheduler: Scheduler, state: _State) -> None:
+def _take_up(scheduler: Scheduler, state: _SchedulerState) -> None:
     """Give the mechanism what it had written down; one of another kind begins with the allocation in force."""
     mechanism = scheduler.mechanism
     if state.mechanism.get("kind") == mechanism.dump(RunNumbers()).get("kind"):
@@ -153,7 +153,7 @@ def _take_up(scheduler: Scheduler, state: _State) -> None:
     mechanism.account(Elapsed(0.0, scheduler.placed.keys(), list(scheduler.placed), gone))
 
 
-def _read(document: Any, table: Throughputs, settings: Settings) -> _State:
+def _read(document: Any, table: Throughputs, settings: Settings) -> _SchedulerState:
     found = document.get("format") if isinstance(document, dict) else None
     if found == 1:
         document, found = in_seconds(document, settings.round_seconds), 2
@@ -163,7 +163,7 @@ def _read(document: Any, table: Throughputs, settings: Settings) -> _State:
         document, found = with_wake(document), FORMAT
     if found != FORMAT:
         raise InputError(f"the scheduler's state has format {found!r}; this version of Gavel reads format {FORMAT}")
-    state = from_plain(_State, document)
+    state = from_plain(_SchedulerState, document)
     if state.types != table.types:
         raise InputError(
             f"the scheduler's state is of the types {', '.join(state.types)}, and the throughput table has "
@@ -172,12 +172,15 @@ def _read(document: Any, table: Throughputs, settings: Settings) -> _State:
     return state
 
 
-def _with_servers(base: Problem | None, floors: list[Floor]) -> Problem | None:
+def _with_servers(base: Problem | None, server_pools: list[ServerPool]) -> Problem | None:
     """The problem with the sizes of the servers, which states of earlier versions lack."""
-    if base is None or all(kind.servers or not kind.count for kind in base.types):
+    if base is None or all(accelerator_type.servers or not accelerator_type.count for accelerator_type in base.types):
         return base
-    kinds = zip(base.types, floors, strict=True)
-    return replace(base, types=tuple(replace(kind, servers=floor.sizes()) for kind, floor in kinds))
+    accelerator_types = zip(base.types, server_pools, strict=True)
+    return replace(
+        base,
+        types=tuple(replace(accelerator_type, servers=pool.sizes()) for accelerator_type, pool in accelerator_types),
+    )
 
 
 def _renumbered(numbers: Ints, before: tuple[str, ...], now: list[str]) -> Ints:

@@ -21,7 +21,7 @@ from gavel.sim.recorder import Recorder
 from gavel.sim.report import Report
 from gavel.sim.results import Result, ResultsFiles
 from gavel.sim.rounds import RoundLog
-from gavel.sim.sweep import Contender, Point, Sweep, SweepOutcome, run_sweep, said
+from gavel.sim.sweep import Contender, Sweep, SweepOutcome, SweepPoint, run_sweep, said
 from gavel.workload.trace import Trace, TraceJob
 
 FileName: TypeAlias = str | os.PathLike[str]
@@ -68,7 +68,7 @@ def simulate(
     if (chosen.jobs is None) == (trace is None and chosen.trace is None):
         raise InputError("give either trace=..., or jobs=... to generate, with arrivals_per_hour=... or all at once")
     scene = prepare(chosen if jobs is None else replace(chosen, trace=None), table=table, trace=jobs)
-    types = tuple(kind.name for kind in scene.cluster.types())
+    types = tuple(accelerator_type.name for accelerator_type in scene.cluster.types())
     return run(
         chosen,
         scene=scene,
@@ -151,8 +151,8 @@ def _names(policies: str | Sequence[str]) -> list[str]:
     return [name.strip() for name in policies.split(",")] if isinstance(policies, str) else list(policies)
 
 
-def _telling(progress: Callable[[str], object] | None) -> Callable[[Point, Result | str], None]:
-    def on_end(point: Point, answer: Result | str) -> None:
+def _telling(progress: Callable[[str], object] | None) -> Callable[[SweepPoint, Result | str], None]:
+    def on_end(point: SweepPoint, answer: Result | str) -> None:
         if progress is not None:
             progress(f"{point.label}: {said(answer)}")
 

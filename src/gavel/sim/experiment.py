@@ -17,14 +17,15 @@ from gavel.core.cluster import LIST_PRICES, Cluster, parse_prices
 from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.jobs import Entity
-from gavel.core.own import file_of, is_own
 from gavel.core.problem import Problem, job_arrays
 from gavel.core.throughputs import ThroughputTable, find_table
+from gavel.core.user_code import file_of, is_user_defined
 from gavel.limits import check_options, check_positive
 from gavel.policies.mechanisms import DEFAULT, check_mechanism, mechanism_for, starts_mid_round
 from gavel.policies.registry import allocate, check_adds_up, check_needs, find_policy
 from gavel.scheduler.machine import Settings
 from gavel.scheduler.rounds import Mechanism
+from gavel.sim.entities import WorkloadEntities, names_a_file, read_entities
 from gavel.sim.failures import random_failures, read_failures, together
 from gavel.sim.ideal import simulate_ideally
 from gavel.sim.outcome import Outcome
@@ -34,7 +35,6 @@ from gavel.sim.records import fastest_rate
 from gavel.sim.report import Report
 from gavel.sim.rounds import RoundLog
 from gavel.sim.simulate import Attendant, Observer, check_fits, simulate
-from gavel.sim.teams import Teams, names_a_file, read_teams
 from gavel.workload.formats import read_trace
 from gavel.workload.generate import generate
 from gavel.workload.nodes import find_cluster, names_a_node_list
@@ -119,7 +119,7 @@ class Experiment:
 
 def _module_file(name: str) -> str | None:
     """The file of a user's policy or mechanism; None for ours."""
-    file = file_of(name) if is_own(name) else None
+    file = file_of(name) if is_user_defined(name) else None
     return str(file) if file else None
 
 
@@ -164,13 +164,13 @@ def prepare(experiment: Experiment, *, table: ThroughputTable | None = None, tra
     check_settings(experiment, has_trace=experiment.trace is not None or trace is not None)
     table = table or find_table(experiment.throughputs)
     cluster, unlike = find_cluster(experiment.cluster, per_server=experiment.per_server, types=table.types)
-    teams = read_teams(experiment.entities)
-    trace = teams.own(trace or _workload(experiment, table, teams))
+    entities = read_entities(experiment.entities)
+    trace = entities.resolved(trace or _workload(experiment, table, entities))
     table = table.scaled((job.template, job.workers) for job in trace.jobs)
     check_fits(trace, experiment.window, cluster, table)
     failures = tuple(_failures(experiment, trace, cluster))
     prices = _prices(experiment, cluster)
-    scene = Scene(cluster, table, trace, teams.entities(trace), failures, prices, notes=unlike)
+    scene = Scene(cluster, table, trace, entities.named_by(trace), failures, prices, notes=unlike)
     check_policy(experiment, scene)
     return scene if experiment.throughputs_known == 1.0 else _half_known(experiment, scene)
 
@@ -349,7 +349,10 @@ def _all_at_once(scene: Scene) -> Problem:
     jobs = scene.trace.jobs
     classes = list(dict.fromkeys((job.template, job.workers, job.types) for job in jobs))
     number = {alike: index for index, alike in enumerate(classes)}
-    types = [replace(kind, price=scene.prices.get(kind.name)) for kind in scene.cluster.types()]
+    types = [
+        replace(accelerator_type, price=scene.prices.get(accelerator_type.name))
+        for accelerator_type in scene.cluster.types()
+    ]
     return Problem.from_table(
         types,
         scene.table,
@@ -359,7 +362,9 @@ def _all_at_once(scene: Scene) -> Problem:
             np.array([number[job.template, job.workers, job.types] for job in jobs], dtype=np.intp),
             steps=np.array([job.steps for job in jobs]),
         ),
-        allowed=np.array([[only is None or kind.name in only for kind in types] for _, _, only in classes]),
+        allowed=np.array(
+            [[only is None or accelerator_type.name in only for accelerator_type in types] for _, _, only in classes]
+        ),
     )
 
 
@@ -367,8 +372,8 @@ def _prices(experiment: Experiment, cluster: Cluster) -> dict[str, float]:
     """Dollars an hour by type."""
     given = parse_prices(experiment.prices)
     for name in given:
-        if name not in {kind.name for kind in cluster.types()}:
-            known = ", ".join(kind.name for kind in cluster.types())
+        if name not in {accelerator_type.name for accelerator_type in cluster.types()}:
+            known = ", ".join(accelerator_type.name for accelerator_type in cluster.types())
             raise InputError(f"--prices {experiment.prices}: the cluster has no {name}; its types are: {known}")
         check_positive(f"the price of {name}", given[name])
     return LIST_PRICES | given
@@ -387,7 +392,11 @@ def _failures(experiment: Experiment, trace: Trace, cluster: Cluster) -> list[Ev
 
 
 def _unpriced(scene: Scene) -> tuple[str, ...]:
-    names = [kind.name for kind in scene.cluster.types() if kind.count and kind.name not in scene.prices]
+    names = [
+        accelerator_type.name
+        for accelerator_type in scene.cluster.types()
+        if accelerator_type.count and accelerator_type.name not in scene.prices
+    ]
     if not names:
         return ()
     given = ",".join(f"{name}=..." for name in names)
@@ -424,7 +433,7 @@ def mechanism_of(experiment: Experiment) -> Mechanism:
     return mechanism_for(find_policy(experiment.policy), experiment.mechanism, agnostic=experiment.agnostic)
 
 
-def _workload(experiment: Experiment, table: ThroughputTable, teams: Teams) -> Trace:
+def _workload(experiment: Experiment, table: ThroughputTable, entities: WorkloadEntities) -> Trace:
     if experiment.trace is not None:
         return read_trace(
             Path(experiment.trace),
@@ -441,7 +450,7 @@ def _workload(experiment: Experiment, table: ThroughputTable, teams: Teams) -> T
         seed=experiment.seed,
         high_priority_share=experiment.high_priority,
         slo_factors=experiment.slo,
-        entities=teams.names,
+        entities=entities.names,
         templates=experiment.templates or None,
         durations=experiment.durations or None,
         reference_type=experiment.reference,

@@ -15,14 +15,14 @@ from gavel.core.allocation import Allocation
 from gavel.core.cluster import Cluster
 from gavel.core.events import Event, JobFinished, JobsProgressed, JobSubmitted, ServerJoined
 from gavel.core.jobs import Entity
-from gavel.core.plain import from_plain, to_plain
+from gavel.core.serialization import from_plain, to_plain
 from gavel.core.throughputs import ThroughputTable
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.priorities import Priorities
-from gavel.sim.meter import Meter
 from gavel.sim.outcome import Outcome, measure, measure_unfinished
 from gavel.sim.simulate import Attendant, Stopwatch, counted
+from gavel.sim.usage import UsageMeter
 from gavel.sim.world import Solver
 from gavel.workload.trace import Trace
 
@@ -51,11 +51,13 @@ def simulate_ideally(
     coming: list[Event] = sorted((*joining, *disturbances, *arriving), key=lambda event: event.time)[::-1]
     if start is None:
         books = Scheduler(table, Priorities(), settings, entities=entities, prices=prices)
-        simulation = _Ideal(books, coming, Stopwatch(solver), Meter(), counted(trace, window))
+        simulation = _Ideal(books, coming, Stopwatch(solver), UsageMeter(), counted(trace, window))
     else:
         books = state.restore(start["books"], table, Priorities(), settings, entities=entities, prices=prices)
         coming = coming[: start["coming"]]
-        simulation = _Ideal(books, coming, Stopwatch(solver), from_plain(Meter, start["meter"]), counted(trace, window))
+        simulation = _Ideal(
+            books, coming, Stopwatch(solver), from_plain(UsageMeter, start["meter"]), counted(trace, window)
+        )
         simulation.take_up(Outcome.restored(start["outcome"]))
     return simulation.run(until_seconds, attendants)
 
@@ -69,7 +71,7 @@ class _Ideal:
     coming: list[Event]
     """What will come from outside, the next one last."""
     stopwatch: Stopwatch
-    meter: Meter
+    meter: UsageMeter
     counted: frozenset[str]
     outcome: Outcome = field(default_factory=Outcome)
 
@@ -123,7 +125,7 @@ class _Ideal:
             self.books.handle(event)
 
 
-def _advance(books: Scheduler, allocation: Allocation, upcoming: float, outcome: Outcome, meter: Meter) -> float:
+def _advance(books: Scheduler, allocation: Allocation, upcoming: float, outcome: Outcome, meter: UsageMeter) -> float:
     """Go on to the next event or end of a job, whichever is first, and return when that is."""
     now, names, pace = outcome.stopped, allocation.problem.jobs.ids, allocation.job_throughput
     for index in np.flatnonzero(pace).tolist():
@@ -136,8 +138,8 @@ def _advance(books: Scheduler, allocation: Allocation, upcoming: float, outcome:
     books.handle(JobsProgressed(end, names, np.minimum(pace * elapsed, left)))
     books.roster.received[slots] += allocation.job_shares * elapsed
     outcome.given_by_type = {
-        kind: outcome.given_by_type.get(kind, 0.0) + float(busy) * elapsed
-        for kind, busy in zip(books.types, allocation.busy, strict=True)
+        type_name: outcome.given_by_type.get(type_name, 0.0) + float(busy) * elapsed
+        for type_name, busy in zip(books.types, allocation.busy, strict=True)
     }
     for name in [name for name, needed in zip(names, seconds, strict=True) if now + needed <= end]:
         finished = JobFinished(end, name)

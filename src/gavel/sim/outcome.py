@@ -11,10 +11,10 @@ import numpy as np
 
 from gavel.core.cluster import LIST_PRICES
 from gavel.core.events import JobFinished
-from gavel.core.plain import from_plain, plain_record, read_items, to_plain
 from gavel.core.problem import Floats, Ints
+from gavel.core.serialization import from_plain, plain_record, read_items, to_plain
 from gavel.scheduler.machine import Scheduler
-from gavel.sim.meter import Meter
+from gavel.sim.usage import UsageMeter
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,7 +97,7 @@ def _columns() -> dict[str, Any]:
     return {name: together[hint] for name, hint in get_type_hints(FinishedJob).items()}
 
 
-def measure(event: JobFinished, scheduler: Scheduler, meter: Meter) -> FinishedJob:
+def measure(event: JobFinished, scheduler: Scheduler, meter: UsageMeter) -> FinishedJob:
     """The figures of a job that is about to leave; neither has heard of its end."""
     scheduler.account(event.time)
     roster, slot = scheduler.roster, scheduler.roster.slot_of[event.job]
@@ -116,7 +116,7 @@ def measure(event: JobFinished, scheduler: Scheduler, meter: Meter) -> FinishedJ
     )
 
 
-def measure_unfinished(scheduler: Scheduler, meter: Meter) -> dict[str, UnfinishedJob]:
+def measure_unfinished(scheduler: Scheduler, meter: UsageMeter) -> dict[str, UnfinishedJob]:
     """The figures of the jobs that are there when the simulation stops and all time is accounted for."""
     roster = scheduler.roster
     return {
@@ -127,4 +127,4 @@ def measure_unfinished(scheduler: Scheduler, meter: Meter) -> dict[str, Unfinish
 
 def dollars(outcome: Outcome, prices: Mapping[str, float] = LIST_PRICES) -> float:
     """What all accelerator time that was given costs; a shared accelerator counts once."""
-    return sum(prices.get(kind, 0.0) * seconds for kind, seconds in outcome.given_by_type.items()) / 3600.0
+    return sum(prices.get(type_name, 0.0) * seconds for type_name, seconds in outcome.given_by_type.items()) / 3600.0

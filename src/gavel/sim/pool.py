@@ -66,7 +66,7 @@ class Worker:
             self._questions.close()
 
 
-class Crew:
+class WorkerPool:
     """Workers and what each is at. Close it to end them all."""
 
     def __init__(self, experiments: Sequence[Experiment]) -> None:
@@ -115,7 +115,7 @@ class Crew:
 
 def answers(experiments: Sequence[Experiment], workers: int) -> Generator[tuple[int, Result | str]]:
     """Run experiments and yield (index, result or what went wrong) as they end; closing it ends the processes."""
-    with closing(Crew(experiments)) as crew:
+    with closing(WorkerPool(experiments)) as crew:
         for _ in range(workers):
             crew.hire()
         yield from crew.heard()

@@ -48,15 +48,15 @@ def profile(
     if share <= 0.0:
         return Profiling(cluster, ())
     servers = _set_aside(cluster, share)
-    kinds = [server.type for server in servers]
-    references = References.of(known).on(kinds)
+    type_names = [server.type for server in servers]
+    references = References.of(known).on(type_names)
     if not references.templates:
         raise InputError("no template that is known has pairs to compare new ones with; raise --throughputs-known")
     plan = profiling_plan(references)
     first = {job.template: job.arrival for job in reversed(trace.jobs) if job.template not in known.templates}
     events: list[Event] = []
     for server in servers:
-        partners = [None, *(name for name, kind in plan if kind == server.type)]
+        partners = [None, *(name for name, type_name in plan if type_name == server.type)]
         events += _on_one_type(server, sorted(first.items(), key=lambda item: item[1]), partners, truth, seconds)
     rest = {server.name: server for server in _without(cluster, servers)}
     return Profiling(Cluster((*rest.values(), *servers)), tuple(sorted(events, key=lambda event: event.time)))
@@ -65,9 +65,9 @@ def profile(
 def _set_aside(cluster: Cluster, share: float) -> list[Server]:
     """One server of each type, for profiling: at least one accelerator."""
     return [
-        Server(f"{kind.name}-profiling", kind.name, math.ceil(share * kind.count))
-        for kind in cluster.types()
-        if kind.count
+        Server(f"{accelerator_type.name}-profiling", accelerator_type.name, math.ceil(share * accelerator_type.count))
+        for accelerator_type in cluster.types()
+        if accelerator_type.count
     ]
 
 
@@ -110,8 +110,8 @@ def _on_one_type(
         yield ServerJoined(away_until, server)
 
 
-def _figure(truth: ThroughputTable, template: str, kind: str, partner: str | None, time: float) -> RatesProfiled:
+def _figure(truth: ThroughputTable, template: str, type_name: str, partner: str | None, time: float) -> RatesProfiled:
     if partner is None:
-        return RatesProfiled(time, template, kind, float(truth.rates([(template, 1)], [kind])[0, 0, 0]))
-    mine, its = truth.together((template, 1), (partner, 1), kind)
-    return RatesProfiled(time, template, kind, mine, partner, its)
+        return RatesProfiled(time, template, type_name, float(truth.rates([(template, 1)], [type_name])[0, 0, 0]))
+    mine, its = truth.together((template, 1), (partner, 1), type_name)
+    return RatesProfiled(time, template, type_name, mine, partner, its)

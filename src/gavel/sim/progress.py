@@ -16,7 +16,7 @@ ROUNDING_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgressState:
-    """Progress as it is written down. Places are part of it: steps are told in their order."""
+    """Running jobs as they are written down. Places are part of it: steps are told in their order."""
 
     places: Mapping[str, int]
     spare: tuple[int, ...]
@@ -32,7 +32,7 @@ class ProgressState:
 Names = npt.NDArray[np.object_]
 
 
-class Progress:
+class RunningJobs:
     """Jobs that run: since when and how fast they make steps, and how many they have left."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Progress:
         return ProgressState(dict(self._place), tuple(self._spare), self._launches, *columns)  # type: ignore[arg-type]
 
     @classmethod
-    def restored(cls, state: ProgressState) -> Progress:
+    def restored(cls, state: ProgressState) -> RunningJobs:
         """The progress that was written down."""
         progress, at = cls(), list(state.places.values())
         while len(progress._names) < len(at) + len(state.spare):

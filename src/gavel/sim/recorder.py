@@ -19,8 +19,8 @@ from gavel.core.events import (
     JobSubmitted,
     RoundDue,
 )
-from gavel.core.plain import read_items, to_plain
 from gavel.core.problem import Floats
+from gavel.core.serialization import read_items, to_plain
 from gavel.scheduler.machine import Scheduler
 from gavel.sim.view import View
 
@@ -217,14 +217,14 @@ class Recorder:
 
     def _begin(self, types: tuple[str, ...]) -> None:
         self.types = types
-        kinds = len(types)
-        self.capacity = np.zeros(kinds)
-        self._now = np.zeros(2 * kinds + 2)
-        self.timeline = Timeline.of(2 * kinds + 2, bins=self._bins)
-        self._share, self._target, self._received_before = (np.zeros((0, kinds)) for _ in range(3))
+        type_count = len(types)
+        self.capacity = np.zeros(type_count)
+        self._now = np.zeros(2 * type_count + 2)
+        self.timeline = Timeline.of(2 * type_count + 2, bins=self._bins)
+        self._share, self._target, self._received_before = (np.zeros((0, type_count)) for _ in range(3))
 
     def _look_at_runs(self, time: float, view: View) -> None:
-        running = {name: (kind, shared, time) for name, kind, shared in view.running()}
+        running = {name: (type_index, shared, time) for name, type_index, shared in view.running()}
         available = view.available
         self.capacity = np.maximum(self.capacity, available)
         waiting = view.job_count - len(running)

@@ -46,12 +46,12 @@ class JobRecord:
     def row(self) -> dict[str, Any]:
         """All of it as flat columns, the seconds by type last."""
         flat = {name: getattr(self, name) for name in COLUMNS}
-        return flat | {f"{kind}_seconds": seconds for kind, seconds in self.seconds_by_type.items()}
+        return flat | {f"{type_name}_seconds": seconds for type_name, seconds in self.seconds_by_type.items()}
 
 
 def columns(cluster: Cluster) -> list[str]:
     """The columns of the rows of a simulation on this cluster."""
-    return [*COLUMNS, *(f"{kind.name}_seconds" for kind in cluster.types())]
+    return [*COLUMNS, *(f"{accelerator_type.name}_seconds" for accelerator_type in cluster.types())]
 
 
 def job_records(
@@ -59,7 +59,7 @@ def job_records(
 ) -> list[JobRecord]:
     """A record of every job that had arrived when the simulation stopped, by order of arrival."""
     types = cluster.types()
-    kinds = {kind.name: table.types.index(kind.name) for kind in types}
+    type_index = {accelerator_type.name: table.types.index(accelerator_type.name) for accelerator_type in types}
     rates: dict[tuple[str, int, tuple[str, ...] | None], float] = {}
     records = []
     for job in jobs:
@@ -68,17 +68,21 @@ def job_records(
         profile = (job.template, job.workers, job.types)
         if profile not in rates:
             rates[profile] = fastest_rate(job, types, table)
-        records.append(_record(job, outcome, kinds, rates[profile]))
+        records.append(_record(job, outcome, type_index, rates[profile]))
     return records
 
 
 def fastest_rate(job: TraceJob, types: Sequence[AcceleratorType], table: ThroughputTable) -> float:
     """Steps per second of a job alone on the fastest of these types; 0 if none has room for it or can run it."""
-    kinds = [kind.name for kind in types if job.workers <= kind.count and job.may_run_on(kind.name)]
-    return float(table.rates([(job.template, job.workers)], kinds).max(initial=0.0))
+    type_names = [
+        accelerator_type.name
+        for accelerator_type in types
+        if job.workers <= accelerator_type.count and job.may_run_on(accelerator_type.name)
+    ]
+    return float(table.rates([(job.template, job.workers)], type_names).max(initial=0.0))
 
 
-def _record(job: TraceJob, outcome: Outcome, kinds: Mapping[str, int], rate: float) -> JobRecord:
+def _record(job: TraceJob, outcome: Outcome, type_index: Mapping[str, int], rate: float) -> JobRecord:
     finished = outcome.jobs.get(job.id)
     seen: FinishedJob | UnfinishedJob | None = finished or outcome.unfinished.get(job.id)
     return JobRecord(
@@ -92,12 +96,12 @@ def _record(job: TraceJob, outcome: Outcome, kinds: Mapping[str, int], rate: flo
         jct_seconds=finished.seconds if finished else None,
         fastest_seconds=job.steps / rate if rate else None,
         restarts=seen.restarts if seen else 0,
-        seconds_by_type=_by_type(seen.received if seen else None, kinds),
+        seconds_by_type=_by_type(seen.received if seen else None, type_index),
     )
 
 
-def _by_type(received: Floats | None, kinds: Mapping[str, int]) -> dict[str, float]:
-    return {kind: 0.0 if received is None else float(received[index]) for kind, index in kinds.items()}
+def _by_type(received: Floats | None, type_index: Mapping[str, int]) -> dict[str, float]:
+    return {type_name: 0.0 if received is None else float(received[index]) for type_name, index in type_index.items()}
 
 
 def write_csv(path: Path, columns: Sequence[str], records: Sequence[JobRecord]) -> None:

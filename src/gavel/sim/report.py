@@ -97,7 +97,7 @@ class Report:
     @property
     def types(self) -> tuple[str, ...]:
         """The types of the cluster."""
-        return tuple(kind.name for kind in self.scene.cluster.types())
+        return tuple(accelerator_type.name for accelerator_type in self.scene.cluster.types())
 
     def completion_seconds(self) -> list[float]:
         """Job completion times of the window, by order of arrival; jobs that did not finish are left out."""

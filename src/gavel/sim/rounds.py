@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gavel.core.events import Command, Event, Launch, Renew, Stop
-from gavel.core.plain import from_plain, plain_record
+from gavel.core.serialization import from_plain, plain_record
 from gavel.scheduler.machine import Scheduler
 from gavel.sim.view import View
 
@@ -35,8 +35,8 @@ class RoundRecord:
     def row(self) -> dict[str, Any]:
         """All of it as flat columns, those by type last."""
         flat = {name: getattr(self, name) for name in COLUMNS}
-        busy = {f"{kind}_busy": count for kind, count in self.busy.items()}
-        return flat | busy | {f"{kind}_available": count for kind, count in self.available.items()}
+        busy = {f"{type_name}_busy": count for type_name, count in self.busy.items()}
+        return flat | busy | {f"{type_name}_available": count for type_name, count in self.available.items()}
 
 
 COLUMNS = ("time_seconds", "running", "waiting", "launches", "stops", "preemptions")
@@ -44,7 +44,7 @@ COLUMNS = ("time_seconds", "running", "waiting", "launches", "stops", "preemptio
 
 def columns(types: tuple[str, ...]) -> list[str]:
     """The columns of the rows of a cluster with these types."""
-    return [*COLUMNS, *(f"{kind}_busy" for kind in types), *(f"{kind}_available" for kind in types)]
+    return [*COLUMNS, *(f"{type_name}_busy" for type_name in types), *(f"{type_name}_available" for type_name in types)]
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ class RoundLog:
 
     def _by_type(self, types: tuple[str, ...], counts: list[int]) -> dict[str, int]:
         count = dict(zip(types, counts, strict=True))
-        return {kind: count[kind] for kind in self.types}
+        return {type_name: count[type_name] for type_name in self.types}
 
     def dump(self) -> dict[str, Any]:
         """The records so far, and what has happened since the last one."""

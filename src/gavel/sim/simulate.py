@@ -18,17 +18,17 @@ from gavel.core.cluster import Cluster
 from gavel.core.errors import InputError
 from gavel.core.events import Command, Event, JobFinished, JobSubmitted, Launch, Renew, ServerJoined, Solve
 from gavel.core.jobs import Entity
-from gavel.core.plain import from_plain, to_plain
 from gavel.core.problem import Problem
+from gavel.core.serialization import from_plain, to_plain
 from gavel.core.throughputs import Throughputs, ThroughputTable
 from gavel.estimator.learned import LearnedTable
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.rounds import Mechanism
-from gavel.sim.meter import Meter
 from gavel.sim.outcome import Outcome, measure, measure_unfinished
 from gavel.sim.starts import StartCosts
-from gavel.sim.world import Solver, World
+from gavel.sim.usage import UsageMeter
+from gavel.sim.world import SimulatedWorld, Solver
 from gavel.workload.trace import Trace, TraceJob
 
 
@@ -110,7 +110,7 @@ def simulate(
     With a `start`, which an attendant has written down, go on from there; all else must be as it was.
     """
     stopwatch = Stopwatch(solver)
-    world = World(table, stopwatch.solve, restart_seconds, starts, measures=known is not None)
+    world = SimulatedWorld(table, stopwatch.solve, restart_seconds, starts, measures=known is not None)
     for server in cluster.servers:
         world.expect(ServerJoined(0.0, server))
     for event in disturbances:
@@ -120,12 +120,14 @@ def simulate(
     if start is None:
         believed: Throughputs = table if known is None else LearnedTable(known)
         scheduler = Scheduler(believed, mechanism, settings, entities=entities, prices=prices)
-        simulation = _Simulation(scheduler, world, stopwatch, Meter(restart_seconds), counted(trace, window), observers)
+        simulation = _Simulation(
+            scheduler, world, stopwatch, UsageMeter(restart_seconds), counted(trace, window), observers
+        )
     else:
         believed = table if known is None else LearnedTable.of(known, start["learned"])
         scheduler = state.restore(start["scheduler"], believed, mechanism, settings, entities=entities, prices=prices)
         world.restore(start["world"], scheduler.unanswered)
-        meter = from_plain(Meter, start["meter"])
+        meter = from_plain(UsageMeter, start["meter"])
         simulation = _Simulation(scheduler, world, stopwatch, meter, counted(trace, window), observers)
         simulation.take_up(Outcome.restored(start["outcome"]), start["recordings"])
     return simulation.run(until_seconds, attendants)
@@ -134,7 +136,7 @@ def simulate(
 def _where(job: TraceJob, table: ThroughputTable) -> tuple[str, ...] | None:
     """The types that a job can run on, which its owner knows; None: all."""
     runs = table.rates([(job.template, job.workers)], table.types)[0].any(axis=1)
-    return None if runs.all() else tuple(kind for kind, can in zip(table.types, runs, strict=True) if can)
+    return None if runs.all() else tuple(type_name for type_name, can in zip(table.types, runs, strict=True) if can)
 
 
 def counted(trace: Trace, window: tuple[int, int] | None) -> frozenset[str]:
@@ -147,9 +149,9 @@ class _Simulation:
     """A simulation under way."""
 
     scheduler: Scheduler
-    world: World
+    world: SimulatedWorld
     stopwatch: Stopwatch
-    meter: Meter
+    meter: UsageMeter
     counted: frozenset[str]
     observers: Sequence[Observer]
     outcome: Outcome = field(default_factory=Outcome)
@@ -266,11 +268,11 @@ class Stopwatch:
 
 def check_fits(trace: Trace, window: tuple[int, int] | None, cluster: Cluster, table: ThroughputTable) -> None:
     """Refuse what cannot be simulated, before any time is spent on it."""
-    for kind in cluster.types():
-        if kind.name not in table.types:
-            near = difflib.get_close_matches(kind.name.lower(), table.types, n=1)
+    for accelerator_type in cluster.types():
+        if accelerator_type.name not in table.types:
+            near = difflib.get_close_matches(accelerator_type.name.lower(), table.types, n=1)
             hint = f"did you mean {near[0]!r}?" if near else f"known: {', '.join(table.types)}"
-            raise InputError(f"no throughput is known for {kind.name!r}, a type of the cluster; {hint}")
+            raise InputError(f"no throughput is known for {accelerator_type.name!r}, a type of the cluster; {hint}")
     if not sum(server.accelerators for server in cluster.servers):
         raise InputError("the cluster has no accelerators; give for example --cluster v100=4,k80=8")
     if window and not 0 <= window[0] < window[1] <= len(trace.jobs):

@@ -81,8 +81,8 @@ def _idle_seconds(job: JobSpec, received: Mapping[str, float], table: Throughput
     """How long a job held its accelerators without making steps; None if that does not follow from the table."""
     if len(received) != 1 or job.workers not in table.workers(job.template) or job.workers > 1:
         return None
-    ((kind, seconds),) = received.items()
-    rate = float(table.rates([(job.template, 1)], [kind])[0, 0, 0])
+    ((type_name, seconds),) = received.items()
+    rate = float(table.rates([(job.template, 1)], [type_name])[0, 0, 0])
     return max(seconds - job.steps / rate, 0.0) if rate > 0 else None
 
 

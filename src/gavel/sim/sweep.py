@@ -82,7 +82,7 @@ def _changes(variant: str) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     """One experiment of a sweep."""
 
     contender: Contender
@@ -118,10 +118,10 @@ class Sweep:
         return "jobs" if self.static else "jobs/hour"
 
     @cached_property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[SweepPoint, ...]:
         """Every experiment, in the order in which they begin."""
         return tuple(
-            Point(contender, load, self._experiment(contender, load, seed))
+            SweepPoint(contender, load, self._experiment(contender, load, seed))
             for contender in self.contenders
             for load in self.loads
             for seed in self.seeds
@@ -151,7 +151,7 @@ class Sweep:
 
 
 @dataclass(frozen=True)
-class Cell:
+class SweepCell:
     """A contender at a load: what its seeds measured."""
 
     contender: Contender
@@ -208,7 +208,7 @@ class PointRecord:
 class Failure:
     """A point that gave no result."""
 
-    point: Point
+    point: SweepPoint
     reason: str
 
 
@@ -217,7 +217,7 @@ class SweepOutcome:
     """Everything that a sweep knows when it ends."""
 
     sweep: Sweep
-    cells: tuple[Cell, ...]
+    cells: tuple[SweepCell, ...]
     """By contender and load; where every seed failed there is none."""
     failures: tuple[Failure, ...]
     already_known: int
@@ -247,7 +247,7 @@ def run_sweep(
     files: ResultsFiles,
     *,
     workers: int,
-    on_end: Callable[[Point, Result | str], None] = lambda _point, _answer: None,
+    on_end: Callable[[SweepPoint, Result | str], None] = lambda _point, _answer: None,
 ) -> SweepOutcome:
     """Run the points that are not known yet, several at once, and keep each as it ends."""
     sweep.check()
@@ -273,9 +273,9 @@ def said(answer: Result | str) -> str:
     return "no job finished" if seconds is None else f"average JCT {seconds / 3600:.2f} h"
 
 
-def _cells(points: Sequence[Point], files: ResultsFiles) -> tuple[Cell, ...]:
+def _cells(points: Sequence[SweepPoint], files: ResultsFiles) -> tuple[SweepCell, ...]:
     found: dict[tuple[Contender, float], dict[int, Result]] = {}
     for point in points:
         if result := files.known.get(point.id):
             found.setdefault((point.contender, point.load), {})[point.experiment.seed] = result
-    return tuple(Cell(*where, tuple(results.values()), tuple(results)) for where, results in found.items())
+    return tuple(SweepCell(*where, tuple(results.values()), tuple(results)) for where, results in found.items())

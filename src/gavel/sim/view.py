@@ -29,12 +29,12 @@ class View:
     @property
     def busy(self) -> list[int]:
         """Accelerators in use, by type; one that two jobs share counts once."""
-        return [floor.busy for floor in self.scheduler.floors]
+        return [pool.busy for pool in self.scheduler.server_pools]
 
     @property
     def available(self) -> list[int]:
         """Accelerators of the servers that are there, by type."""
-        return [floor.capacity for floor in self.scheduler.floors]
+        return [pool.capacity for pool in self.scheduler.server_pools]
 
     def running(self) -> Iterator[tuple[str, int, bool]]:
         """The jobs that run: name, index of the type, and whether the job shares its accelerators."""

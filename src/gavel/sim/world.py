@@ -34,10 +34,10 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.jobs import JobSpec
-from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Problem
+from gavel.core.serialization import from_plain, plain_record, stored_as
 from gavel.core.throughputs import ThroughputTable
-from gavel.sim.progress import Progress, ProgressState
+from gavel.sim.progress import ProgressState, RunningJobs
 from gavel.sim.starts import StartCosts
 
 Solver = Callable[[Problem], Allocation]
@@ -48,7 +48,7 @@ class _Running:
     """A job on its accelerators."""
 
     spec: JobSpec
-    kind: str
+    type_name: str = field(metadata=stored_as("kind"))
     version: int
     close: bool
     """Whether its workers sit on as few servers as possible."""
@@ -56,7 +56,7 @@ class _Running:
 
 
 @dataclass(frozen=True, slots=True)
-class _State:
+class _WorldState:
     """A world as it is written down; what comes from outside is not part of it but how much of that has come."""
 
     now: float
@@ -73,7 +73,7 @@ class _State:
 
 
 @dataclass(slots=True)
-class World:
+class SimulatedWorld:
     """A calendar of things to come. Iterate over it and perform what the scheduler commands."""
 
     table: ThroughputTable
@@ -87,7 +87,7 @@ class World:
     left: dict[str, float] = field(default_factory=dict)
     """Steps left of every job that is here and does not run."""
     running: dict[str, _Running] = field(default_factory=dict)
-    progress: Progress = field(default_factory=Progress)
+    progress: RunningJobs = field(default_factory=RunningJobs)
     """Of those that run."""
     _outside: list[Event] = field(default_factory=list)
     """What comes from outside, by time."""
@@ -187,8 +187,8 @@ class World:
         return RoundDue(time)
 
     def _measured(self, entry: _Running) -> Event:
-        rate = self._rate(entry.spec, entry.kind, entry.close, entry.beside)
-        return RateMeasured(self.now, entry.spec.id, entry.kind, rate, entry.close, entry.beside)
+        rate = self._rate(entry.spec, entry.type_name, entry.close, entry.beside)
+        return RateMeasured(self.now, entry.spec.id, entry.type_name, rate, entry.close, entry.beside)
 
     def dump(self) -> dict[str, Any]:
         """All that is not known from outside, as plain data."""
@@ -197,7 +197,7 @@ class World:
             for time, serial, event, job, version in sorted(self._ahead, key=itemgetter(0, 1))
         )
         return plain_record(
-            _State(
+            _WorldState(
                 self.now,
                 self._come,
                 self.left,
@@ -220,12 +220,12 @@ class World:
                 raise InputError(f"there is an answer to question {number}, which nobody has asked")
             return unanswered.problem
 
-        state = from_plain(_State, document)
+        state = from_plain(_WorldState, document)
         self.now, self._come, self._serial, self._wake = state.now, state.come, state.serial, state.wake
         self._leased_until = state.leased_until
         self.left, self.running, self._ran = dict(state.left), state.running, state.ran
         self._unmeasured = dict.fromkeys(state.unmeasured)
-        self.progress = Progress.restored(state.progress)
+        self.progress = RunningJobs.restored(state.progress)
         self._ahead = [
             (time, serial, None if event is None else decode_event(event, problem_of), job, version)
             for time, serial, event, job, version in state.ahead
@@ -283,14 +283,14 @@ class World:
             failure = JobFailed(self.now + cost, command.job, reason, crashed=True)
             self._push(failure.time, failure, command.job, self.running[command.job].version)
 
-    def _rate(self, spec: JobSpec, kind: str, close: bool, beside: str | None) -> float:
+    def _rate(self, spec: JobSpec, type_name: str, close: bool, beside: str | None) -> float:
         other = self._specs[beside].template if beside else None
-        key = (spec.template, spec.workers, kind, close, other)
+        key = (spec.template, spec.workers, type_name, close, other)
         if key not in self._rates:
             if other is None:
-                rate = self.table.rates([(spec.template, spec.workers)], [kind])[0, 0, 0 if close else 1]
+                rate = self.table.rates([(spec.template, spec.workers)], [type_name])[0, 0, 0 if close else 1]
             else:
-                rate, _ = self.table.together((spec.template, spec.workers), (other, spec.workers), kind)
+                rate, _ = self.table.together((spec.template, spec.workers), (other, spec.workers), type_name)
             self._rates[key] = float(rate)
         return self._rates[key]
 
@@ -326,7 +326,7 @@ class World:
         other = self.running.get(entry.beside) if entry.beside else None
         if other is None or other.beside != entry.spec.id:
             return
-        rate = self._rate(other.spec, other.kind, other.close, None)
+        rate = self._rate(other.spec, other.type_name, other.close, None)
         end = self.progress.change_rate(other.spec.id, time, rate)
         self._serial += 1
         other.beside, other.version = None, self._serial

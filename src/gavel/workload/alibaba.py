@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from gavel.core.errors import InputError
 from gavel.limits import MOST_ACCELERATORS, at_most
 from gavel.workload.models import names
-from gavel.workload.recorded import NEVER_RAN, NO_END, NO_GPU, Log, Record
+from gavel.workload.recorded import NEVER_RAN, NO_END, NO_GPU, Record, RecordedLog
 from gavel.workload.rows import Row, Source, named_rows, positional_rows
 
 TASKS = (
@@ -44,9 +44,9 @@ class _Tasks:
     unfinished: bool = False
 
 
-def read_tasks(source: Source) -> Log:
+def read_tasks(source: Source) -> RecordedLog:
     """Read the task table; a job has the GPUs of all its tasks, from the first start to the last end."""
-    log, jobs = Log(source.name), dict[str, _Tasks]()
+    log, jobs = RecordedLog(source.name), dict[str, _Tasks]()
     for row in _task_rows(source):
         tasks = jobs.setdefault(row["job_name"].filled(), _Tasks())
         gpus = _number(row, "plan_gpu", 100.0 * MOST_ACCELERATORS) / 100.0 * _number(row, "inst_num", MOST_ACCELERATORS)
@@ -87,9 +87,9 @@ def _number(row: Row, column: str, most: float) -> float:
     return 0.0 if cell.missing else cell.number("a number from 0", most=most)
 
 
-def read_pods(source: Source) -> Log:
+def read_pods(source: Source) -> RecordedLog:
     """Read the pods; each is a job. A list without times has all of them at once."""
-    log, header = Log(source.name), source.columns()
+    log, header = RecordedLog(source.name), source.columns()
     timed = not header.isdisjoint(POD_TIMES)
     for row in named_rows(source, required=PODS if timed else UNTIMED_PODS, what="an openb pod list"):
         gpus = row["num_gpu"].count("a number of GPUs")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from gavel.core.errors import InputError
 from gavel.core.throughputs import ThroughputTable
-from gavel.workload import alibaba, artefact, helios, own, philly, shockwave, sia, slurm
-from gavel.workload.recorded import Log
+from gavel.workload import alibaba, artefact, helios, native, philly, shockwave, sia, slurm
+from gavel.workload.recorded import RecordedLog
 from gavel.workload.reference import Reference
 from gavel.workload.rows import Source
 from gavel.workload.trace import Trace
@@ -58,7 +58,7 @@ def _source(file: Path | Source) -> Source:
 
 def write_trace(trace: Trace, path: Path) -> None:
     """Write a trace in our own format."""
-    own.write_own(trace, path)
+    native.write_native(trace, path)
 
 
 def _recognised(source: Source) -> str:
@@ -68,7 +68,7 @@ def _recognised(source: Source) -> str:
         if kind.recognises(source):
             return name
     for separator, called in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
-        if source.columns(separator).issuperset(own.REQUIRED):
+        if source.columns(separator).issuperset(native.REQUIRED):
             raise InputError(f"{source.name}: there are {called} between its columns; our own format has commas")
     known = "; ".join(f"{name} ({kind.description})" for name, kind in FORMATS.items())
     raise InputError(f"{source.name}: its format is not recognised; name it with --format, one of: {known}")
@@ -109,7 +109,7 @@ def _is_pod_list(source: Source) -> bool:
     return columns.issuperset(("num_gpu", "creation_time")) or columns.issuperset(alibaba.UNTIMED_PODS)
 
 
-def _log(read: Callable[[Source], Log]) -> Callable[[Source, Context], Trace]:
+def _log(read: Callable[[Source], RecordedLog]) -> Callable[[Source, Context], Trace]:
     """The reader of a cluster's log, which needs templates drawn."""
     return lambda source, context: read(source).trace(Reference.of(context.table, context.reference_type), context.seed)
 
@@ -132,9 +132,9 @@ FORMATS = {
         lambda source, context: shockwave.read_shockwave(source, context.table, context.reference_type),
     ),
     "gavel": Format(
-        f"CSV with the columns {', '.join(own.REQUIRED)} and more",
-        _named(*own.COLUMNS, at_least=2),
-        lambda source, context: own.read_own(source, context.table),
+        f"CSV with the columns {', '.join(native.REQUIRED)} and more",
+        _named(*native.COLUMNS, at_least=2),
+        lambda source, context: native.read_native(source, context.table),
     ),
 }
 """Every format by name. A file is taken for the first that recognises it."""

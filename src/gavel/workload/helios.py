@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from gavel.workload.recorded import Log, Record
+from gavel.workload.recorded import Record, RecordedLog
 from gavel.workload.rows import Row, Source, named_rows
 
 REQUIRED = ("job_id", "gpu_num", "submit_time")
 
 
-def read_helios(source: Source) -> Log:
+def read_helios(source: Source) -> RecordedLog:
     """Read the log; jobs of every final state count, for they all held their GPUs."""
-    log = Log(source.name)
+    log = RecordedLog(source.name)
     for row in named_rows(source, required=(*REQUIRED, "duration"), what="a Helios log"):
         log.add(
             Record(

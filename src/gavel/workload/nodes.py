@@ -66,7 +66,11 @@ def read_nodes(source: Source, types: Sequence[str]) -> NodeList:
     _check_names(rows)
     nodes = [(row, row["gpu"].count("a number of GPUs")) for row in rows]
     meant = {model: type_of(model, types) for model in {row["model"].text for row in rows}}
-    servers = [Server(row["sn"].text, kind, gpus) for row, gpus in nodes if gpus and (kind := meant[row["model"].text])]
+    servers = [
+        Server(row["sn"].text, type_name, gpus)
+        for row, gpus in nodes
+        if gpus and (type_name := meant[row["model"].text])
+    ]
     unknown = [(row["model"].text or "no model", gpus) for row, gpus in nodes if gpus and not meant[row["model"].text]]
     _check(source, servers, unknown, types)
     number, total = Counter(model for model, _ in unknown), Counter[str]()

@@ -9,11 +9,11 @@ from typing import Any
 
 from gavel.core.errors import InputError
 from gavel.core.strict_json import read_json
-from gavel.workload.recorded import NEVER_RAN, NO_END, Log, Record
+from gavel.workload.recorded import NEVER_RAN, NO_END, Record, RecordedLog
 from gavel.workload.rows import Source, seconds_of
 
 
-def read_philly(source: Source) -> Log:
+def read_philly(source: Source) -> RecordedLog:
     """Read the log. A job's run time is that of all its attempts; its GPUs are those of its largest one."""
     try:
         data = read_json(source.text, repeated_keys=True)
@@ -23,32 +23,32 @@ def read_philly(source: Source) -> Log:
         ) from None
     except RecursionError:
         raise InputError(f"{source.name}: not a cluster_job_log; its brackets nest too deep") from None
-    log = Log(source.name)
-    for number, entry in enumerate(_Value(source.name, data).list(), start=1):
-        _add(_Value(f"{source.name}, job {number}", entry.raw), log)
+    log = RecordedLog(source.name)
+    for number, entry in enumerate(_LogValue(source.name, data).list(), start=1):
+        _add(_LogValue(f"{source.name}, job {number}", entry.raw), log)
     return log
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class _LogValue:
     """A JSON value and how to name it to the user."""
 
     where: str
     raw: Any
 
-    def get(self, key: str, *, required: bool = False) -> _Value:
+    def get(self, key: str, *, required: bool = False) -> _LogValue:
         if not isinstance(self.raw, dict):
             raise InputError(f"{self.where}: {reprlib.repr(self.raw)} is not an object; see docs/traces.md")
         if required and self.raw.get(key) is None:
             raise InputError(f"{self.where}: {key!r} is missing")
-        return _Value(f"{self.where}, {key!r}", self.raw.get(key))
+        return _LogValue(f"{self.where}, {key!r}", self.raw.get(key))
 
-    def list(self) -> list[_Value]:
+    def list(self) -> list[_LogValue]:
         if self.raw is None:
             return []
         if not isinstance(self.raw, list):
             raise InputError(f"{self.where}: {reprlib.repr(self.raw)} is not a list; see docs/traces.md")
-        return [_Value(f"{self.where} {number}", value) for number, value in enumerate(self.raw, start=1)]
+        return [_LogValue(f"{self.where} {number}", value) for number, value in enumerate(self.raw, start=1)]
 
     def text(self) -> str:
         return "" if self.raw is None or self.raw == "None" else str(self.raw)
@@ -59,7 +59,7 @@ class _Value:
         )
 
 
-def _add(entry: _Value, log: Log) -> None:
+def _add(entry: _LogValue, log: RecordedLog) -> None:
     attempts = entry.get("attempts").list()
     spans = [_seconds(attempt) for attempt in attempts]
     if not attempts:
@@ -78,11 +78,11 @@ def _add(entry: _Value, log: Log) -> None:
         )
 
 
-def _seconds(attempt: _Value) -> float | None:
+def _seconds(attempt: _LogValue) -> float | None:
     """How long an attempt ran; None where the log lost its start or end, or it was still running."""
     start, end = attempt.get("start_time"), attempt.get("end_time")
     return max(end.time() - start.time(), 0.0) if start.text() and end.text() else None
 
 
-def _gpus(attempt: _Value) -> int:
+def _gpus(attempt: _LogValue) -> int:
     return sum(len(server.get("gpus").list()) for server in attempt.get("detail").list())

@@ -50,7 +50,7 @@ class Record:
 
 
 @dataclass
-class Log:
+class RecordedLog:
     """What was read from a log: jobs that can be replayed, how many cannot and why, and what was assumed."""
 
     source: str

@@ -36,11 +36,11 @@ class Reference:
     _modelled: dict[Profile, float] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, table: ThroughputTable, kind: str) -> Reference:
+    def of(cls, table: ThroughputTable, type_name: str) -> Reference:
         """The rates on a type; an unknown type is refused with the known ones."""
-        rates = table.rates(table.profiles, [kind])[:, 0, 0]
+        rates = table.rates(table.profiles, [type_name])[:, 0, 0]
         found = {profile: float(rate) for profile, rate in zip(table.profiles, rates, strict=True) if rate}
-        return cls(kind, found, table)
+        return cls(type_name, found, table)
 
     def rate(self, template: str, workers: int) -> float:
         """Steps per second, scaled where the table lists none; 0 if it cannot run here."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from gavel.workload.recorded import Log, Record
+from gavel.workload.recorded import Record, RecordedLog
 from gavel.workload.rows import Source, named_rows
 
 REQUIRED = ("timestamp", "duration", "num_gpus")
 
 
-def read_sia(source: Source) -> Log:
+def read_sia(source: Source) -> RecordedLog:
     """Read the list; jobs are numbered in the order of the file. `gpu_time` follows from the others and is not read."""
-    log = Log(source.name)
+    log = RecordedLog(source.name)
     for number, row in enumerate(named_rows(source, required=REQUIRED, what="a job list of Sia")):
         log.add(
             Record(

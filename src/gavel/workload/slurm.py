@@ -7,7 +7,7 @@ import reprlib
 
 from gavel.core.errors import InputError
 from gavel.limits import LONGEST_SECONDS, MOST_ACCELERATORS, at_most
-from gavel.workload.recorded import Log, Record
+from gavel.workload.recorded import Record, RecordedLog
 from gavel.workload.rows import Cell, Row, Source, named_rows
 
 REQUIRED = ("JobID", "Submit")
@@ -18,9 +18,9 @@ _INDICES = re.compile(r"\([^)]*\)")
 _ELAPSED = re.compile(r"(?:(?:(?P<days>\d+)-)?(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)(?:\.\d+)?")
 
 
-def read_slurm(source: Source) -> Log:
+def read_slurm(source: Source) -> RecordedLog:
     """Read a dump; job steps such as 123.batch are passed over."""
-    log, running = Log(source.name), 0
+    log, running = RecordedLog(source.name), 0
     for row in named_rows(source, delimiter="|", quoted=False, required=REQUIRED, what="a sacct dump"):
         if not log.records and not log.left_out:
             _check_columns(row)
@@ -66,8 +66,8 @@ def _gpus(row: Row) -> int:
 
 def _of_tres(text: str) -> float:
     """Typed counts (gres/gpu:a100=4) repeat what the untyped one (gres/gpu=4) says, if there is one."""
-    found = [(kind, float(count)) for kind, count in _TRES.findall(text)]
-    untyped = [count for kind, count in found if not kind]
+    found = [(type_name, float(count)) for type_name, count in _TRES.findall(text)]
+    untyped = [count for type_name, count in found if not type_name]
     return untyped[0] if untyped else sum(count for _, count in found)
 
 

@@ -38,9 +38,9 @@ class TraceJob:
             self.id, self.template, self.workers, self.steps, self.weight, self.entity, self.deadline_seconds, both
         )
 
-    def may_run_on(self, kind: str) -> bool:
+    def may_run_on(self, type_name: str) -> bool:
         """Whether its types include this one."""
-        return self.types is None or kind in self.types
+        return self.types is None or type_name in self.types
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 
 from gavel.errors import InputError
 from gavel.runtime.agent import identity
-from gavel.runtime.agent.identity import Identity, OlderSchedulerError, OtherClusterError
-from gavel.runtime.messages import Ack, Refused, ToAgentFrame, Welcome
+from gavel.runtime.agent.identity import AgentIdentity, OlderSchedulerError, OtherClusterError
+from gavel.runtime.messages import Ack, AttachRefused, ToAgentFrame, Welcome
 from gavel.wire import gavel_pb2 as pb
 
 
@@ -55,22 +55,22 @@ def test_an_agent_keeps_its_id_from_start_to_start(tmp_path: Path) -> None:
 
 
 def test_the_identity_is_for_the_eyes_of_the_agent_alone(tmp_path: Path) -> None:
-    made = Identity.of(tmp_path)
+    made = AgentIdentity.of(tmp_path)
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
-    assert Identity.of(tmp_path) == made
+    assert AgentIdentity.of(tmp_path) == made
 
 
 def test_an_agent_that_lost_its_state_directory_is_another(tmp_path: Path) -> None:
-    first = Identity.of(tmp_path)
+    first = AgentIdentity.of(tmp_path)
     first.path.unlink()
-    assert Identity.of(tmp_path).agent != first.agent
+    assert AgentIdentity.of(tmp_path).agent != first.agent
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '{"agent": "a", "cluster": "c", "term": "many"}'])
 def test_a_damaged_identity_is_refused_with_what_to_do(tmp_path: Path, text: str) -> None:
     (tmp_path / identity.FILE).write_text(text)
     with pytest.raises(InputError, match="remove it to make this a new agent"):
-        Identity.of(tmp_path)
+        AgentIdentity.of(tmp_path)
 
 
 # ---- whom it follows ----
@@ -81,7 +81,7 @@ def test_terms_of_a_cluster_never_go_back_and_busy_agents_stay(
     tmp_path_factory: pytest.TempPathFactory, frames: list[tuple[str, int, bool]]
 ) -> None:
     directory = tmp_path_factory.mktemp("state")
-    one = Identity.of(directory)
+    one = AgentIdentity.of(directory)
     for cluster, term, busy in frames:
         before = (one.cluster, one.term)
         try:
@@ -96,22 +96,22 @@ def test_terms_of_a_cluster_never_go_back_and_busy_agents_stay(
             assert (one.cluster, one.term) == before
         else:
             assert (one.cluster, one.term) == (cluster or before[0], term)
-        assert Identity.of(directory) == one
+        assert AgentIdentity.of(directory) == one
 
 
 def test_a_refusal_changes_nothing_that_is_remembered(tmp_path: Path) -> None:
-    one = Identity.of(tmp_path)
+    one = AgentIdentity.of(tmp_path)
     one.follow(welcome("a", 3), busy=False)
-    one.follow(ToAgentFrame(Refused(reason="the name is in use"), 9), busy=False)
+    one.follow(ToAgentFrame(AttachRefused(reason="the name is in use"), 9), busy=False)
     assert (one.cluster, one.term) == ("a", 3)
     with pytest.raises(OlderSchedulerError, match=r"term 2 < 3\) was ignored; it said: go away"):
-        one.follow(ToAgentFrame(Refused(reason="go away"), 2), busy=False)
+        one.follow(ToAgentFrame(AttachRefused(reason="go away"), 2), busy=False)
 
 
 def test_a_higher_term_is_on_the_disk_before_its_frame_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = Identity.of(tmp_path)
+    one = AgentIdentity.of(tmp_path)
     synced: list[str] = []
     real = os.fsync
 

@@ -18,9 +18,9 @@ from gavel.runtime.agent import AgentSettings, emulated
 from gavel.runtime.agent.accelerators import by_type, installed_accelerators, parse_accelerators, short_type
 from gavel.runtime.agent.devices import Devices
 from gavel.runtime.agent.emulation import SHARED, Emulation
-from gavel.runtime.agent.ending import LastWords, judge
-from gavel.runtime.agent.logs import HEAD_BYTES, Log
-from gavel.runtime.agent.meeting import free_port, own_address
+from gavel.runtime.agent.exit_verdict import LastWords, judge
+from gavel.runtime.agent.logs import HEAD_BYTES, LogFile
+from gavel.runtime.agent.rendezvous import free_port, own_address
 from gavel.runtime.messages import Ending
 
 # ---- accelerators ----
@@ -177,7 +177,7 @@ def test_an_emulated_job_always_moves(profile: tuple[str, int], beside: tuple[st
 # ---- logs ----
 
 
-def everything(log: Log) -> bytes:
+def everything(log: LogFile) -> bytes:
     """Take all news."""
     data = b""
     while (news := log.news())[1]:
@@ -185,13 +185,13 @@ def everything(log: Log) -> bytes:
     return data
 
 
-def append(log: Log, data: bytes) -> None:
+def append(log: LogFile, data: bytes) -> None:
     with log.path.open("ab") as file:
         file.write(data)
 
 
 def test_a_long_log_keeps_its_beginning_and_its_newest_part(tmp_path: Path) -> None:
-    log = Log(tmp_path / "x.log", 4 * HEAD_BYTES)
+    log = LogFile(tmp_path / "x.log", 4 * HEAD_BYTES)
     os.close(log.open())
     lines = [f"line {number}\n".encode() for number in range(200_000)]
     for first in range(0, len(lines), 5000):
@@ -215,7 +215,7 @@ def test_a_long_log_keeps_its_beginning_and_its_newest_part(tmp_path: Path) -> N
 
 
 def test_a_short_log_stays_as_it_is(tmp_path: Path) -> None:
-    log = Log(tmp_path / "x.log", 4 * HEAD_BYTES)
+    log = LogFile(tmp_path / "x.log", 4 * HEAD_BYTES)
     os.close(log.open())
     append(log, b"all of it")
     log.tidy()
@@ -226,7 +226,7 @@ def test_a_short_log_stays_as_it_is(tmp_path: Path) -> None:
 def test_the_scheduler_gets_every_byte_in_order_or_learns_that_some_are_left_out(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, bool, bool]], frees: bool
 ) -> None:
-    log = Log(tmp_path_factory.mktemp("log") / "x.log", 3 * HEAD_BYTES)
+    log = LogFile(tmp_path_factory.mktemp("log") / "x.log", 3 * HEAD_BYTES)
     os.close(log.open())
     written = heard = 0
     with nullcontext() if frees else patch("gavel.runtime.agent.logs._punch_hole", return_value=False):
@@ -244,7 +244,7 @@ def test_the_scheduler_gets_every_byte_in_order_or_learns_that_some_are_left_out
 
 
 def test_a_log_that_someone_deleted_harms_nobody(tmp_path: Path) -> None:
-    log = Log(tmp_path / "x.log", 4 * HEAD_BYTES)
+    log = LogFile(tmp_path / "x.log", 4 * HEAD_BYTES)
     os.close(log.open())
     append(log, b"x" * 10 * HEAD_BYTES)
     log.path.unlink()

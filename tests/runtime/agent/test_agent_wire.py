@@ -20,15 +20,15 @@ from gavel.runtime.agent_wire import (
 )
 from gavel.runtime.messages import (
     Ack,
+    AttachRefused,
     Draining,
     Ending,
     FromAgentFrame,
     Heartbeat,
     Hello,
     Lease,
-    Refused,
-    Start,
-    Stop,
+    StartAttempt,
+    StopAttempt,
     TaskEnded,
     TaskLog,
     TaskStarted,
@@ -117,9 +117,9 @@ TO_AGENT = {
         checkpoint_grace_seconds=NUMBERS,
         terminate_grace_seconds=NUMBERS,
     ),
-    Refused: st.builds(Refused, reason=TEXTS, retry=st.booleans()),
-    Start: st.builds(
-        Start,
+    AttachRefused: st.builds(AttachRefused, reason=TEXTS, retry=st.booleans()),
+    StartAttempt: st.builds(
+        StartAttempt,
         job=TEXTS,
         attempt=SMALL,
         first_rank=SMALL,
@@ -136,7 +136,7 @@ TO_AGENT = {
         steps_done=NUMBERS,
     ),
     Lease: st.builds(Lease, seconds=NUMBERS, jobs=st.lists(TEXTS, max_size=3).map(tuple)),
-    Stop: st.builds(Stop, job=TEXTS, attempt=SMALL, reason=TEXTS, at_once=st.booleans()),
+    StopAttempt: st.builds(StopAttempt, job=TEXTS, attempt=SMALL, reason=TEXTS, at_once=st.booleans()),
     Ack: st.builds(Ack, LARGE),
 }
 
@@ -163,9 +163,10 @@ def test_the_properties_above_cover_every_message() -> None:
 
 def test_every_field_of_the_protocol_has_a_field_in_its_message() -> None:
     renamed = {"how": "ending"}
-    for kind in (*FROM_AGENT, *TO_AGENT, TaskStatus, JobRequest):
-        packed = getattr(pb, kind.__name__).DESCRIPTOR.fields
-        assert {renamed.get(field.name, field.name) for field in packed} == {field.name for field in fields(kind)}
+    on_the_wire = {"AttachRefused": "Refused", "StartAttempt": "Start", "StopAttempt": "Stop"}
+    for message in (*FROM_AGENT, *TO_AGENT, TaskStatus, JobRequest):
+        packed = getattr(pb, on_the_wire.get(message.__name__, message.__name__)).DESCRIPTOR.fields
+        assert {renamed.get(field.name, field.name) for field in packed} == {field.name for field in fields(message)}
 
 
 def test_what_is_not_given_is_0_or_empty_on_the_wire() -> None:

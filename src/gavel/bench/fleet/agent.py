@@ -36,7 +36,7 @@ _OPTIONS = (
 
 
 @dataclass(slots=True)
-class Tally:
+class FleetTally:
     """What the agents of one process have seen since the last report."""
 
     attached: int = 0
@@ -60,7 +60,7 @@ class Tally:
 
 
 @dataclass(slots=True)
-class Task:
+class ModelledTask:
     """The ranks of one attempt that run here."""
 
     start: pb.Start
@@ -84,11 +84,11 @@ class Task:
         done = self.start.steps_done + (now - self.began) * self.speed
         return min(done, self.start.request.steps)
 
-    def progress(self, now: float, *, saved: bool = False) -> messages.Progress:
+    def progress(self, now: float, *, saved: bool = False) -> messages.ModelledProgress:
         """How far it is, and what was measured since this was last asked."""
         seconds, self.reported = now - self.reported, now
         steps = self.steps(now)
-        return messages.Progress(
+        return messages.ModelledProgress(
             job=self.start.job,
             attempt=self.start.attempt,
             first_rank=self.start.first_rank,
@@ -104,14 +104,14 @@ class ModelledAgent:
     """Speaks the agent protocol and keeps its promises: ends are repeated until acknowledged, leases are obeyed."""
 
     def __init__(
-        self, name: str, kind: str, accelerators: int, slack: float, tally: Tally, random: np.random.Generator
+        self, name: str, type_name: str, accelerators: int, slack: float, tally: FleetTally, random: np.random.Generator
     ) -> None:
-        self._identity = messages.Identity(name, uuid.uuid4().hex, kind, accelerators)
+        self._identity = messages.ModelledIdentity(name, uuid.uuid4().hex, type_name, accelerators)
         self._slack = slack
         self._tally = tally
         self._random = random
         self._clock = asyncio.get_running_loop().time
-        self._tasks: dict[tuple[str, int], Task] = {}
+        self._tasks: dict[tuple[str, int], ModelledTask] = {}
         self._number = 0
         self._unacknowledged: dict[int, tuple[pb.FromAgent, float]] = {}
         self._outbox: asyncio.Queue[pb.FromAgent] = asyncio.Queue()
@@ -154,7 +154,7 @@ class ModelledAgent:
 
     # ---- what it says ----
 
-    def _running(self) -> list[messages.Progress]:
+    def _running(self) -> list[messages.ModelledProgress]:
         now = self._clock()
         return [task.progress(now) for task in self._tasks.values()]
 
@@ -185,7 +185,7 @@ class ModelledAgent:
             self._tally.expired += 1
             self._end(task, done=False, reason="its lease ended")
 
-    def _end(self, task: Task, *, done: bool, reason: str, saved: bool = True) -> None:
+    def _end(self, task: ModelledTask, *, done: bool, reason: str, saved: bool = True) -> None:
         if self._tasks.pop(task.key, None) is None:
             return
         if task.timer is not None:
@@ -229,14 +229,14 @@ class ModelledAgent:
         if (start.job, start.attempt) in self._tasks:
             return
         now = self._clock()
-        task = Task(start, speed(self._identity.type), now, lease_until, now)
+        task = ModelledTask(start, speed(self._identity.type), now, lease_until, now)
         self._tasks[task.key] = task
         self._tally.starts += 1
         for message in messages.started(start):
             self._outbox.put_nowait(message)
         task.timer = asyncio.get_running_loop().call_later(task.seconds_left, self._complete, task)
 
-    def _complete(self, task: Task) -> None:
+    def _complete(self, task: ModelledTask) -> None:
         self._end(task, done=True, reason="all steps are done")
 
     def _renew(self, lease: pb.Lease, until: float) -> None:
@@ -260,7 +260,7 @@ class ModelledAgent:
         delay = 0.0 if stop.at_once else SAVING_SECONDS
         task.timer = asyncio.get_running_loop().call_later(delay, self._leave, task, not stop.at_once)
 
-    def _leave(self, task: Task, saved: bool) -> None:
+    def _leave(self, task: ModelledTask, saved: bool) -> None:
         self._end(task, done=False, reason="preempted", saved=saved)
 
 

@@ -17,7 +17,7 @@ MASTER_PORT, GANG_PORT = 29_500, 29_501
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class ModelledIdentity:
     """An agent as it introduces itself."""
 
     name: str
@@ -27,7 +27,7 @@ class Identity:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ModelledProgress:
     """How far the ranks of one attempt at one agent are."""
 
     job: str
@@ -40,7 +40,7 @@ class Progress:
     measured_seconds: float = 0.0
 
 
-def hello(identity: Identity, running: Iterable[Progress]) -> pb.FromAgent:
+def hello(identity: ModelledIdentity, running: Iterable[ModelledProgress]) -> pb.FromAgent:
     """The first message of a stream."""
     return pb.FromAgent(
         hello=pb.Hello(
@@ -56,7 +56,7 @@ def hello(identity: Identity, running: Iterable[Progress]) -> pb.FromAgent:
     )
 
 
-def heartbeat(running: Iterable[Progress]) -> pb.FromAgent:
+def heartbeat(running: Iterable[ModelledProgress]) -> pb.FromAgent:
     """A sign of life that lists what runs."""
     return pb.FromAgent(heartbeat=pb.Heartbeat(tasks=_statuses(running)))
 
@@ -72,17 +72,17 @@ def started(start: pb.Start) -> list[pb.FromAgent]:
     return messages
 
 
-def ended(progress: Progress, *, done: bool, reason: str) -> list[pb.FromAgent]:
+def ended(progress: ModelledProgress, *, done: bool, reason: str) -> list[pb.FromAgent]:
     """One message for each rank: it has done all its steps, or left when asked to."""
     how = pb.TaskEnded.DONE if done else pb.TaskEnded.LEFT
     return [pb.FromAgent(ended=pb.TaskEnded(status=status, how=how, reason=reason)) for status in _statuses([progress])]
 
 
-def _statuses(running: Iterable[Progress]) -> list[pb.TaskStatus]:
+def _statuses(running: Iterable[ModelledProgress]) -> list[pb.TaskStatus]:
     return [_status(each, rank) for each in running for rank in range(each.first_rank, each.first_rank + each.ranks)]
 
 
-def _status(progress: Progress, rank: int) -> pb.TaskStatus:
+def _status(progress: ModelledProgress, rank: int) -> pb.TaskStatus:
     status = pb.TaskStatus(job=progress.job, attempt=progress.attempt, rank=rank, counts=True)
     if rank == 0:  # it speaks for the gang
         status.steps, status.saved_steps = progress.steps, progress.saved_steps

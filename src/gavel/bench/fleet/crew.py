@@ -9,16 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from gavel.bench.fleet.agent import ModelledAgent, Tally
+from gavel.bench.fleet.agent import FleetTally, ModelledAgent
 from gavel.bench.fleet.load import SPEEDS
 from gavel.bench.fleet.role import Answer, play
 
 
-class Crew:
+class ModelledCrew:
     """The agents of this process, and what they have seen."""
 
     def __init__(self) -> None:
-        self._tally = Tally()
+        self._tally = FleetTally()
         self._agents: list[asyncio.Task[None]] = []
 
     def answers(self) -> Mapping[str, Answer]:
@@ -29,11 +29,11 @@ class Crew:
         self, *, address: str, numbers: list[int], accelerators: int, slack: float, seed: int
     ) -> dict[str, Any]:
         """Start agents; they connect in the background."""
-        kinds = list(SPEEDS)
+        type_names = list(SPEEDS)
         for number in numbers:
             random = np.random.default_rng([seed, number])
-            kind = kinds[number % len(kinds)]
-            agent = ModelledAgent(f"agent{number}", kind, accelerators, slack, self._tally, random)
+            type_name = type_names[number % len(type_names)]
+            agent = ModelledAgent(f"agent{number}", type_name, accelerators, slack, self._tally, random)
             self._agents.append(asyncio.create_task(agent.run(address)))
         return {"agents": len(self._agents)}
 
@@ -52,4 +52,4 @@ class Crew:
 
 
 if __name__ == "__main__":
-    play(lambda: Crew().answers())
+    play(lambda: ModelledCrew().answers())

@@ -17,9 +17,9 @@ GANG_EVERY = 20
 """One job in so many has two workers."""
 
 
-def speed(kind: str) -> float:
+def speed(type_name: str) -> float:
     """Steps per second of every modelled job on a type."""
-    return STEPS_PER_SECOND * SPEEDS[kind]
+    return STEPS_PER_SECOND * SPEEDS[type_name]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

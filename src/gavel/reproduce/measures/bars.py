@@ -18,13 +18,13 @@ from gavel.reproduce.study import Scope, Study
 def measure(study: Study, scope: Scope) -> Measured:
     """Compare rates of one worker, by model: the batch size with the largest speed-up stands for each."""
     table = find_table(scope.throughputs)
-    types = [kind for kind in ("k80", "p100", "v100") if kind in table.types]
+    types = [type_name for type_name in ("k80", "p100", "v100") if type_name in table.types]
     known = [name for name in table.templates if 1 in table.workers(name)]
     every = table.rates([(name, 1) for name in known], types)[:, :, 0]
     chosen = _fastest(known, every[:, -1] / np.maximum(every[:, 0], 1e-300) * (every[:, 0] > 0))
     templates, rates = [known[n] for n in chosen], every[chosen]
     faster = rates / rates[:, :1]
-    per_dollar = faster / np.array([LIST_PRICES[kind] for kind in types]) * LIST_PRICES[types[0]]
+    per_dollar = faster / np.array([LIST_PRICES[type_name] for type_name in types]) * LIST_PRICES[types[0]]
     models = [name.partition(" (")[0] for name in templates]
     values = {
         "v100_not_best": float((per_dollar.argmax(axis=1) != len(types) - 1).mean()),
@@ -32,7 +32,7 @@ def measure(study: Study, scope: Scope) -> Measured:
         "a3c": float(faster[models.index("A3C"), -1]),
     }
     rows = [[model, *(f"{x:.2f}" for x in (*faster[n], *per_dollar[n]))] for n, model in enumerate(models)]
-    headings = ["model", *types, *(f"{kind} per dollar" for kind in types)]
+    headings = ["model", *types, *(f"{type_name} per dollar" for type_name in types)]
     return Measured(
         study,
         values=values,
@@ -58,8 +58,8 @@ def _plot(study: Study, models: list[str], types: Sequence[str], faster: Floats,
         for axis, values, label in zip(
             axes, (faster, per_dollar), ("throughput", "throughput per dollar"), strict=True
         ):
-            for number, kind in enumerate(types):
-                axis.bar(place + (number - 1) * 0.27, values[:, number], 0.25, label=kind, color=colour(number))
+            for number, type_name in enumerate(types):
+                axis.bar(place + (number - 1) * 0.27, values[:, number], 0.25, label=type_name, color=colour(number))
             axis.set_xticks(place, models, rotation=15, ha="right")
             axis.set_ylabel(f"{label}\n(K80 = 1)")
         legend_below(figure, axes, columns=len(types))

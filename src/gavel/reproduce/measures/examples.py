@@ -62,10 +62,10 @@ def _realised() -> float:
     for _ in range(ROUNDS):
         priority = EXAMPLE / (received / received.sum(axis=0))
         taken: set[int] = set()
-        for kind in range(EXAMPLE.shape[1]):
-            free = [job for job in range(len(EXAMPLE)) if job not in taken and EXAMPLE[job, kind] > 0]
+        for type_index in range(EXAMPLE.shape[1]):
+            free = [job for job in range(len(EXAMPLE)) if job not in taken and EXAMPLE[job, type_index] > 0]
             if free:
-                chosen = max(free, key=lambda job: float(priority[job, kind]))
+                chosen = max(free, key=lambda job: float(priority[job, type_index]))
                 taken.add(chosen)
-                received[chosen, kind] += 1
+                received[chosen, type_index] += 1
     return float(np.abs((received - 0.5) / ROUNDS - EXAMPLE).max())

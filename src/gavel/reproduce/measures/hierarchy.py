@@ -78,7 +78,7 @@ def _jobs(table: ThroughputTable, seed: int) -> list[Job]:
 
 
 def _types(table: ThroughputTable, count: int = COUNT) -> list[AcceleratorType]:
-    return [AcceleratorType(kind, count) for kind in table.types]
+    return [AcceleratorType(type_name, count) for type_name in table.types]
 
 
 def _normalised(table: ThroughputTable, jobs: list[Job], present: int, inside: EntityPolicy) -> Floats:

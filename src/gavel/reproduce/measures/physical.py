@@ -51,7 +51,7 @@ START_SECONDS = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class Contender:
+class PhysicalContender:
     """A policy, and what the paper measured with it: on real accelerators, and in simulation."""
 
     label: str
@@ -62,7 +62,7 @@ class Contender:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TrialSize:
     """How much to run."""
 
     jobs: int
@@ -76,9 +76,9 @@ class Trial:
     """One trace, run by two contenders: how much better is the first?"""
 
     figure: str
-    contenders: tuple[Contender, Contender]
-    quick: Plan
-    full: Plan
+    contenders: tuple[PhysicalContender, PhysicalContender]
+    quick: TrialSize
+    full: TrialSize
     static: bool = False
     """Whether all jobs are there at the start, and the last of them counts; otherwise they arrive, and all do."""
 
@@ -90,20 +90,20 @@ class Trial:
 CONTINUOUS = Trial(
     "average JCT (h)",
     (
-        Contender("LAS", "max_min_fairness", ("3.6", "3.4")),
-        Contender("LAS, agnostic", "max_min_fairness", ("5.0", "5.2"), agnostic=True),
+        PhysicalContender("LAS", "max_min_fairness", ("3.6", "3.4")),
+        PhysicalContender("LAS, agnostic", "max_min_fairness", ("5.0", "5.2"), agnostic=True),
     ),
-    Plan(36, 150.0),
-    Plan(48, 60.0, 3600.0),
+    TrialSize(36, 150.0),
+    TrialSize(48, 60.0, 3600.0),
 )
 STATIC = Trial(
     "makespan (h)",
     (
-        Contender("makespan", "makespan", ("17.7", "17.9")),
-        Contender("Gandiva's packing", "gandiva", ("21.3", "21.9"), space_sharing=True),
+        PhysicalContender("makespan", "makespan", ("17.7", "17.9")),
+        PhysicalContender("Gandiva's packing", "gandiva", ("21.3", "21.9"), space_sharing=True),
     ),
-    Plan(60, 400.0),
-    Plan(100, 150.0, 3600.0),
+    TrialSize(60, 400.0),
+    TrialSize(100, 150.0, 3600.0),
     static=True,
 )
 
@@ -118,7 +118,7 @@ class Live:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PhysicalOutcome:
     """Completion times by contender, live and simulated."""
 
     trial: Trial
@@ -198,25 +198,25 @@ def measure(study: Study, scope: Scope) -> Measured:
     )
 
 
-def _run(trial: Trial, plan: Plan) -> Outcome:
-    trace = _trace(builtin_table(), plan, trial)
-    live = asyncio.run(_side_by_side(trial, trace, plan))
+def _run(trial: Trial, size: TrialSize) -> PhysicalOutcome:
+    trace = _trace(builtin_table(), size, trial)
+    live = asyncio.run(_side_by_side(trial, trace, size))
     sides = zip(trial.contenders, live, strict=True)
-    return Outcome(
+    return PhysicalOutcome(
         trial,
         live=[each.seconds for each in live],
-        simulated=[_simulations(trace, plan, contender, each.starts) for contender, each in sides],
+        simulated=[_simulations(trace, size, contender, each.starts) for contender, each in sides],
         starts=[each.starts for each in live],
     )
 
 
-def _trace(table: ThroughputTable, plan: Plan, trial: Trial) -> Trace:
+def _trace(table: ThroughputTable, size: TrialSize, trial: Trial) -> Trace:
     """Single workers that arrive over some hours, or at once, and last between half an hour and two on a V100."""
     rng = np.random.default_rng(0)
-    arrivals = np.cumsum(rng.exponential(150.0, size=plan.jobs))
+    arrivals = np.cumsum(rng.exponential(150.0, size=size.jobs))
     names = [name for name in table.templates if (table.rates([(name, 1)], table.types)[0, :, 0] > 0).all()]
     jobs = []
-    for number in range(plan.jobs):
+    for number in range(size.jobs):
         template = names[int(rng.integers(len(names)))]
         rate = float(table.rates([(template, 1)], ["v100"])[0, 0, 0])
         seconds = 1800.0 * 4.0 ** float(rng.uniform())
@@ -226,40 +226,40 @@ def _trace(table: ThroughputTable, plan: Plan, trial: Trial) -> Trace:
     return Trace.of(jobs)
 
 
-async def _side_by_side(trial: Trial, trace: Trace, plan: Plan) -> list[Live]:
+async def _side_by_side(trial: Trial, trace: Trace, size: TrialSize) -> list[Live]:
     """Both contenders, on a cluster each: most of the time everyone waits.
 
     Processes start where rounds begin; half a round apart, those of one do not keep the others waiting.
     """
 
-    async def later(number: int, contender: Contender) -> Live:
-        await asyncio.sleep(number / len(trial.contenders) * ROUND_SECONDS / plan.time_scale)
-        return await _live(trace, plan, contender)
+    async def later(number: int, contender: PhysicalContender) -> Live:
+        await asyncio.sleep(number / len(trial.contenders) * ROUND_SECONDS / size.time_scale)
+        return await _live(trace, size, contender)
 
     return await asyncio.gather(*(later(number, contender) for number, contender in enumerate(trial.contenders)))
 
 
-async def _live(trace: Trace, plan: Plan, contender: Contender) -> Live:
+async def _live(trace: Trace, size: TrialSize, contender: PhysicalContender) -> Live:
     facts: list[Fact] = []
     settings = ServeSettings(
         policy=contender.policy,
         agnostic=contender.agnostic,
         space_sharing=contender.space_sharing,
-        round_seconds=ROUND_SECONDS / plan.time_scale,
+        round_seconds=ROUND_SECONDS / size.time_scale,
         restart_seconds=START_SECONDS,
-        patience=_compressed(Patience(), plan.time_scale),
+        patience=_compressed(Patience(), size.time_scale),
         fleet=FleetSettings(heartbeat_seconds=0.5, checkpoint_grace_seconds=10.0, terminate_grace_seconds=2.0),
     )
-    servers = {f"{kind}-server": f"{kind}={count}" for kind, count in CLUSTER.items()}
+    servers = {f"{type_name}-server": f"{type_name}={count}" for type_name, count in CLUSTER.items()}
     with tempfile.TemporaryDirectory(prefix="gavel-reproduce-") as name:
         program = Path(name) / "program.py"
         program.write_text(EMULATED_PROGRAM)
-        async with local_cluster(settings, servers, Path(name), time_scale=plan.time_scale) as running:
+        async with local_cluster(settings, servers, Path(name), time_scale=size.time_scale) as running:
             running.engine.witnesses.append(facts.extend)
-            ids = await _submit(running, trace, plan, program)
-            views = await _all_over(running, ids, plan)
-    starts = measured_starts(facts, builtin_table().faster(plan.time_scale)).times(plan.time_scale)
-    return Live([(view.record.changed - view.record.submitted) * plan.time_scale for view in views], starts)
+            ids = await _submit(running, trace, size, program)
+            views = await _all_over(running, ids, size)
+    starts = measured_starts(facts, builtin_table().faster(size.time_scale)).times(size.time_scale)
+    return Live([(view.record.changed - view.record.submitted) * size.time_scale for view in views], starts)
 
 
 def _compressed(patience: Patience, time_scale: float) -> Patience:
@@ -268,7 +268,7 @@ def _compressed(patience: Patience, time_scale: float) -> Patience:
     return replace(patience, horizon_seconds=horizon, cheapest_restart_seconds=cheapest)
 
 
-async def _submit(running: Running, trace: Trace, plan: Plan, program: Path) -> list[str]:
+async def _submit(running: Running, trace: Trace, size: TrialSize, program: Path) -> list[str]:
     """Every job at its time, and those of one moment in one call: a round would begin with the first of them."""
     clock = asyncio.get_running_loop()
     began = clock.time()
@@ -276,7 +276,7 @@ async def _submit(running: Running, trace: Trace, plan: Plan, program: Path) -> 
     async with grpc.aio.insecure_channel(running.address) as channel:
         submit = GavelStub(channel).Submit  # type: ignore[no-untyped-call]
         for arrival, jobs in groupby(trace.jobs, key=lambda job: job.arrival):
-            await asyncio.sleep(max(began + arrival / plan.time_scale - clock.time(), 0.0))
+            await asyncio.sleep(max(began + arrival / size.time_scale - clock.time(), 0.0))
             command = [sys.executable, str(program)]
             requests = [
                 pb.JobRequest(name=job.id, template=job.template, command=command, steps=job.steps, retries=2)
@@ -286,31 +286,31 @@ async def _submit(running: Running, trace: Trace, plan: Plan, program: Path) -> 
     return ids
 
 
-async def _all_over(running: Running, ids: list[str], plan: Plan) -> list[JobView]:
+async def _all_over(running: Running, ids: list[str], size: TrialSize) -> list[JobView]:
     engine, records = running.engine, running.engine.records
     try:
-        async with asyncio.timeout(plan.limit_seconds):
+        async with asyncio.timeout(size.limit_seconds):
             while any(job in records and not records[job].finished for job in ids):  # noqa: ASYNC110 - it does not tell us
                 await asyncio.sleep(0.1)
     except TimeoutError:
-        raise GavelError(f"the live run was not over after {plan.limit_seconds:g} s") from None
+        raise GavelError(f"the live run was not over after {size.limit_seconds:g} s") from None
     views = [job_view(engine, record) for record in map(engine.record, ids) if record is not None]
     if len(views) < len(ids) or any(view.record.state is not JobState.COMPLETED for view in views):
         raise GavelError("some jobs of the live run did not complete")
     return views
 
 
-def _simulations(trace: Trace, plan: Plan, contender: Contender, starts: StartCosts) -> list[list[float]]:
+def _simulations(trace: Trace, size: TrialSize, contender: PhysicalContender, starts: StartCosts) -> list[list[float]]:
     """Completion times of every simulation, with starts about as expensive as they were live."""
-    return [_simulated(trace, plan, contender, starts.times(factor)) for factor in COST_FACTORS]
+    return [_simulated(trace, size, contender, starts.times(factor)) for factor in COST_FACTORS]
 
 
-def _simulated(trace: Trace, plan: Plan, contender: Contender, starts: StartCosts) -> list[float]:
+def _simulated(trace: Trace, size: TrialSize, contender: PhysicalContender, starts: StartCosts) -> list[float]:
     """Completion times in seconds, with starts as expensive as these."""
-    policy, believed = find_policy(contender.policy), START_SECONDS * plan.time_scale
+    policy, believed = find_policy(contender.policy), START_SECONDS * size.time_scale
     outcome = simulate(
         trace,
-        parse_cluster(",".join(f"{kind}={count}" for kind, count in CLUSTER.items())),
+        parse_cluster(",".join(f"{type_name}={count}" for type_name, count in CLUSTER.items())),
         builtin_table(),
         lambda problem: allocate(problem, contender.policy, heterogeneity_agnostic=contender.agnostic),
         mechanism_for(policy, agnostic=contender.agnostic),
@@ -320,7 +320,7 @@ def _simulated(trace: Trace, plan: Plan, contender: Contender, starts: StartCost
     return [outcome.jobs[job.id].seconds for job in trace.jobs]
 
 
-def _plot(study: Study, outcome: Outcome) -> Plot:
+def _plot(study: Study, outcome: PhysicalOutcome) -> Plot:
     with styled():
         figure, (axis,) = new_figure(4.5)
         sides = zip(outcome.trial.contenders, outcome.live, outcome.simulated, strict=True)

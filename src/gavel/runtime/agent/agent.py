@@ -71,8 +71,8 @@ class Agent:
     async def _serve(self, work: Work) -> None:
         if self._draining:
             work.drain()
-        if work.site.mps is not None:
-            await asyncio.to_thread(work.site.mps.quit)  # one that an earlier agent left
+        if work.context.mps is not None:
+            await asyncio.to_thread(work.context.mps.quit)  # one that an earlier agent left
         streaming = asyncio.create_task(work.stream.run())
         others = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(work.keep_logs_small())]
         try:
@@ -84,8 +84,8 @@ class Agent:
             await asyncio.gather(streaming, *others, return_exceptions=True)
             await work.abandon()
             work.stream.tidy()
-            if work.site.mps is not None and work.site.mps.running:
-                await asyncio.to_thread(work.site.mps.quit)
+            if work.context.mps is not None and work.context.mps.running:
+                await asyncio.to_thread(work.context.mps.quit)
 
     async def _take_leave(self, work: Work, streaming: asyncio.Task[None]) -> None:
         """End all jobs and say so, or at least the first."""

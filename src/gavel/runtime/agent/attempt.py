@@ -13,15 +13,15 @@ from urllib.parse import quote
 from gavel.core.throughputs import Profile
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.disks import is_full, why_full
-from gavel.runtime.agent.ending import LEASE_OVER, Verdict, ended
 from gavel.runtime.agent.environment import Seat, job_environment, obstacle
-from gavel.runtime.agent.logs import Log
-from gavel.runtime.agent.meeting import Meeting, meeting_of
+from gavel.runtime.agent.exit_verdict import LEASE_OVER, ExitVerdict, ended
+from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.ownership import NotOursError, Owner, claim
-from gavel.runtime.agent.processes import Guarded, Program
-from gavel.runtime.agent.site import Key, Site
-from gavel.runtime.agent.task import Progress, Task
-from gavel.runtime.messages import Ending, Start, TaskStarted, TaskStatus
+from gavel.runtime.agent.processes import Guarded, ProcessSpec
+from gavel.runtime.agent.rendezvous import Rendezvous, rendezvous_of
+from gavel.runtime.agent.server_context import Key, ServerContext
+from gavel.runtime.agent.task import Task, TaskProgress
+from gavel.runtime.messages import Ending, StartAttempt, TaskStarted, TaskStatus
 
 
 class NeverStartsError(Exception):
@@ -29,11 +29,11 @@ class NeverStartsError(Exception):
 
 
 @dataclass(eq=False)
-class Attempt:
-    """From its Start to the end of its last process here."""
+class LocalAttempt:
+    """From its StartAttempt to the end of its last process here."""
 
-    start: Start
-    site: Site
+    start: StartAttempt
+    context: ServerContext
     lease_ends: float
     """By the clock of the event loop."""
     tasks: list[Task] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Attempt:
     """Whether no checkpoint is wanted."""
     broken: bool = False
     """One of its ranks has crashed here."""
-    meeting: Meeting | None = None
+    rendezvous: Rendezvous | None = None
     """Known when it runs."""
     _timer: asyncio.TimerHandle | None = None
     _neighbour: Profile | None = None
@@ -62,20 +62,20 @@ class Attempt:
 
     async def run(self) -> None:
         """Wait for devices, run every rank, report every end."""
-        there = self.site.devices.total(self.start.type)
+        there = self.context.devices.total(self.start.type)
         if there < self.start.ranks:
-            named = f"server {self.site.settings.name} has {there} accelerators of type {self.start.type}"
-            self._never_began(Verdict(Ending.CRASHED, f"{named}, not {self.start.ranks}"))
+            named = f"server {self.context.settings.name} has {there} accelerators of type {self.start.type}"
+            self._never_began(ExitVerdict(Ending.CRASHED, f"{named}, not {self.start.ranks}"))
             return
         self._watch_lease()
         try:
             devices = await self._devices()
             if devices is None:
-                self._never_began(Verdict(Ending.LEFT, f"{self.asked}, before it began"))
+                self._never_began(ExitVerdict(Ending.LEFT, f"{self.asked}, before it began"))
             else:
                 await self._run_on(devices)
         finally:
-            self.site.devices.leaving.discard(self.key)
+            self.context.devices.leaving.discard(self.key)
             if self._timer is not None:
                 self._timer.cancel()
 
@@ -85,11 +85,11 @@ class Attempt:
         """Ask all of its ranks to leave; nobody may move in with it from now on."""
         if self.asked is None:
             self.asked = reason
-            self.site.devices.leaving.add(self.key)
+            self.context.devices.leaving.add(self.key)
         self.at_once = self.at_once or at_once
         for task in self.tasks:
             task.leave(self.asked, at_once=self.at_once)
-        self.site.changed.ring()
+        self.context.changed.ring()
 
     def extend(self, ends: float) -> None:
         """Let it go on until then; a lease is never made shorter, and nobody who leaves comes back."""
@@ -102,7 +102,7 @@ class Attempt:
 
     def set_neighbour(self, neighbour: Profile | None) -> None:
         """Tell its processes how fast their emulated accelerators are beside this one."""
-        emulation, start = self.site.settings.emulation, self.start
+        emulation, start = self.context.settings.emulation, self.start
         if emulation is None or (self._pace is not None and neighbour == self._neighbour):
             return
         self._neighbour = neighbour
@@ -129,11 +129,11 @@ class Attempt:
 
     def wants_more(self) -> None:
         """Let the scheduler hear at once of a process whose lease is nearly over."""
-        self.site.post.hurry()
+        self.context.post.hurry()
 
     def makes_steps(self) -> None:
         """Let the scheduler hear at once of the first steps: the time until it hears counts as part of the start."""
-        self.site.post.hurry()
+        self.context.post.hurry()
 
     # ---- how it goes ----
 
@@ -152,137 +152,139 @@ class Attempt:
 
     async def _devices(self) -> tuple[int, ...] | None:
         """Wait for devices; None if it was asked to leave before it had them."""
-        start, devices = self.start, self.site.devices
+        start, devices = self.start, self.context.devices
         while self.asked is None:
-            if not self.site.others.earlier(self.key):
+            if not self.context.others.earlier(self.key):
                 taken = devices.take(self.key, start.type, start.ranks, start.beside)
                 if taken is not None:
                     return taken
-            await self.site.changed.heard()
+            await self.context.changed.heard()
         return None
 
     async def _run_on(self, devices: tuple[int, ...]) -> None:
-        self.meeting = meeting_of(self.start, self.site.address, self.site.ports)
+        self.rendezvous = rendezvous_of(self.start, self.context.address, self.context.ports)
         self.tasks = [self._task(local, device) for local, device in enumerate(devices)]
-        self.site.others.neighbours_changed()
+        self.context.others.neighbours_changed()
         try:
-            await asyncio.gather(*(self._run_task(task, self.meeting) for task in self.tasks))
+            await asyncio.gather(*(self._run_task(task, self.rendezvous) for task in self.tasks))
         finally:
             if self.start.first_rank == 0:
-                self.site.ports -= {self.meeting.master_port, self.meeting.gang_port}
+                self.context.ports -= {self.rendezvous.master_port, self.rendezvous.gang_port}
 
     def _task(self, local: int, device: int) -> Task:
         progress = self._progress(local)
-        log = Log(self.site.state.log(self.start.job, self.start.attempt, progress.rank), self.site.settings.log_bytes)
-        return Task(progress, device, log, self.site.graces, self)
+        log = LogFile(
+            self.context.state.log(self.start.job, self.start.attempt, progress.rank), self.context.settings.log_bytes
+        )
+        return Task(progress, device, log, self.context.graces, self)
 
-    async def _run_task(self, task: Task, meeting: Meeting) -> None:
-        socket = self.site.state.socket(next(self.site.sockets))
+    async def _run_task(self, task: Task, rendezvous: Rendezvous) -> None:
+        socket = self.context.state.socket(next(self.context.sockets))
         try:
             extra = await self._sharing()
             task.listen(socket)
-            program = self._program(task, meeting, socket, extra)
+            program = self._program(task, rendezvous, socket, extra)
             verdict = await task.run(lambda: self._launch(program, socket.name), lambda: self._report_started(task))
-            self.site.state.forget(task.pid)
+            self.context.state.forget(task.pid)
             verdict = await self._with_disk(verdict, task)
         except (NeverStartsError, NotOursError) as error:
-            verdict = Verdict(Ending.CRASHED, str(error), hopeless=True)
+            verdict = ExitVerdict(Ending.CRASHED, str(error), hopeless=True)
         except OSError as error:
-            verdict = Verdict(Ending.CRASHED, f"it cannot be started: {error}", blameless=is_full(error))
+            verdict = ExitVerdict(Ending.CRASHED, f"it cannot be started: {error}", blameless=is_full(error))
         except Exception as error:  # noqa: BLE001 - what goes wrong with one rank must not be the end of others
-            verdict = Verdict(Ending.CRASHED, f"a bug of the agent: {error!r}")
+            verdict = ExitVerdict(Ending.CRASHED, f"a bug of the agent: {error!r}")
         finally:
             task.close()
-            self.site.devices.give_back(self.key, task.device)
-            self.site.others.neighbours_changed()
+            self.context.devices.give_back(self.key, task.device)
+            self.context.others.neighbours_changed()
         self._report_ended(task, verdict)
 
-    async def _with_disk(self, verdict: Verdict, task: Task) -> Verdict:
+    async def _with_disk(self, verdict: ExitVerdict, task: Task) -> ExitVerdict:
         """Excuse a crash when the disk of its checkpoints takes no more data."""
         if verdict.ending is not Ending.CRASHED or verdict.hopeless or verdict.blameless:
             return verdict
         why = await asyncio.to_thread(why_full, self._checkpoints, task.log.tail())
         if why is None:
             return verdict
-        return Verdict(
+        return ExitVerdict(
             Ending.CRASHED, f"{verdict.reason}; its checkpoint directory {self._checkpoints}: {why}", blameless=True
         )
 
     @property
     def _checkpoints(self) -> Path:
-        return self.site.settings.checkpoints / quote(self.start.job, safe="")
+        return self.context.settings.checkpoints / quote(self.start.job, safe="")
 
     async def _sharing(self) -> Mapping[str, str]:
-        if self.site.mps is None or not self.start.beside:
+        if self.context.mps is None or not self.start.beside:
             return {}
-        return await asyncio.to_thread(self.site.mps.start)
+        return await asyncio.to_thread(self.context.mps.start)
 
-    def _program(self, task: Task, meeting: Meeting, socket: Path, extra: Mapping[str, str]) -> Program:
-        settings, start = self.site.settings, self.start
+    def _program(self, task: Task, rendezvous: Rendezvous, socket: Path, extra: Mapping[str, str]) -> ProcessSpec:
+        settings, start = self.context.settings, self.start
         rank = task.progress.rank
         seat = Seat(rank, rank - start.first_rank, task.device, str(socket), max(0.0, self._left()))
         real = settings.emulation is None
         environment = job_environment(
-            settings.environment, start, seat, meeting, checkpoints=self._checkpoints, real=real, extra=extra
+            settings.environment, start, seat, rendezvous, checkpoints=self._checkpoints, real=real, extra=extra
         )
         directory = start.request.working_directory or None
-        grace = self.site.graces.terminate_seconds
-        return Program(list(start.request.command), environment, directory, task.log, grace)
+        grace = self.context.graces.terminate_seconds
+        return ProcessSpec(list(start.request.command), environment, directory, task.log, grace)
 
-    def _launch(self, program: Program, number: str) -> Guarded:
+    def _launch(self, program: ProcessSpec, number: str) -> Guarded:
         """Start a process; runs in a thread, since disks may be slow."""
         problem = obstacle(program.command, program.directory, program.environment)
         if problem is not None:
             raise NeverStartsError(problem)
-        claim(self._checkpoints, Owner(self.site.cluster, self.start.job), self.start.attempt)
+        claim(self._checkpoints, Owner(self.context.cluster, self.start.job), self.start.attempt)
         guarded = Guarded(replace(program, container=self._container(number)))
         with contextlib.suppress(OSError):  # a full disk; it is noted only for the case that we crash
-            self.site.state.remember(guarded.mark)
+            self.context.state.remember(guarded.mark)
         return guarded
 
     def _container(self, number: str) -> Container | None:
         """Make a control group for a task; without one its processes are found in other ways."""
-        containers = self.site.state.containers
+        containers = self.context.state.containers
         if containers is None:
             return None
         try:
             return containers.make(f"{quote(self.start.job, safe='')[:100]}.{self.start.attempt}-{number}")
         except OSError as error:
-            self.site.say(f"job {self.start.job}: it runs without a control group ({error})")
+            self.context.say(f"job {self.start.job}: it runs without a control group ({error})")
             return None
 
     # ---- what the scheduler hears ----
 
-    def _progress(self, local: int) -> Progress:
-        return Progress(self.start.job, self.start.attempt, self.start.first_rank + local)
+    def _progress(self, local: int) -> TaskProgress:
+        return TaskProgress(self.start.job, self.start.attempt, self.start.first_rank + local)
 
     def _started(self, task: Task) -> TaskStarted:
         started = TaskStarted(job=self.start.job, attempt=self.start.attempt, rank=task.progress.rank)
-        meeting = self.meeting
-        if task.progress.rank > 0 or self.start.workers <= 1 or meeting is None:
+        rendezvous = self.rendezvous
+        if task.progress.rank > 0 or self.start.workers <= 1 or rendezvous is None:
             return started
         return replace(
             started,
-            master_address=meeting.address,
-            master_port=meeting.master_port,
-            gang_port=meeting.gang_port,
+            master_address=rendezvous.address,
+            master_port=rendezvous.master_port,
+            gang_port=rendezvous.gang_port,
         )
 
-    def _never_began(self, verdict: Verdict) -> None:
+    def _never_began(self, verdict: ExitVerdict) -> None:
         for local in range(self.start.ranks):
-            self.site.post.ended(ended(self._progress(local).take(), verdict), None)
+            self.context.post.ended(ended(self._progress(local).take(), verdict), None)
 
     def _report_started(self, task: Task) -> None:
         task.keep(self._left())
-        self.site.say(f"started {self._named(task)} on {self.start.type} {task.device}")
-        self.site.post.started(self._started(task))
+        self.context.say(f"started {self._named(task)} on {self.start.type} {task.device}")
+        self.context.post.started(self._started(task))
 
-    def _report_ended(self, task: Task, verdict: Verdict) -> None:
-        self.site.say(f"ended {self._named(task)}: {verdict.reason}")
-        self.site.post.ended(ended(task.progress.take(), verdict, task.log), task.log)
+    def _report_ended(self, task: Task, verdict: ExitVerdict) -> None:
+        self.context.say(f"ended {self._named(task)}: {verdict.reason}")
+        self.context.post.ended(ended(task.progress.take(), verdict, task.log), task.log)
         if verdict.ending is Ending.CRASHED:
             self.broken = True
-            if not self.site.post.attached:
+            if not self.context.post.attached:
                 self.give_up()
 
     def give_up(self) -> None:

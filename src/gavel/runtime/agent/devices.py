@@ -26,13 +26,13 @@ class Devices:
     leaving: set[tuple[str, int]] = field(default_factory=set)
     """Those that have been asked to leave: nobody moves in with them."""
 
-    def total(self, kind: str) -> int:
+    def total(self, type_name: str) -> int:
         """How many devices of a type there are."""
-        return len(self.indices.get(kind, ()))
+        return len(self.indices.get(type_name, ()))
 
-    def take(self, holder: tuple[str, int], kind: str, count: int, beside: str = "") -> tuple[int, ...] | None:
+    def take(self, holder: tuple[str, int], type_name: str, count: int, beside: str = "") -> tuple[int, ...] | None:
         """Take as many devices as wanted, those of the named neighbour if it has some; None: not yet."""
-        devices = self.indices.get(kind, ())
+        devices = self.indices.get(type_name, ())
         theirs = [device for device in devices if beside and self._stays(beside, device)]
         room = 1 if theirs else 0
         chosen = [device for device in theirs or devices if len(self.holders.get(device, ())) == room][:count]

@@ -27,26 +27,26 @@ class Emulation:
                 known = ", ".join(self.table.types)
                 raise InputError(f"emulated type {name!r} has no throughputs; use one of {known}, or give a table")
 
-    def pace(self, profile: Profile, kind: str, *, consolidated: bool, beside: Profile | None = None) -> float:
+    def pace(self, profile: Profile, type_name: str, *, consolidated: bool, beside: Profile | None = None) -> float:
         """Steps per second of a job, alone or while it shares its accelerators."""
-        alone = self._alone(profile, kind, consolidated=consolidated)
+        alone = self._alone(profile, type_name, consolidated=consolidated)
         if beside is None:
             return alone * self.time_scale
-        return (self._shared(profile, beside, kind) or alone * SHARED) * self.time_scale
+        return (self._shared(profile, beside, type_name) or alone * SHARED) * self.time_scale
 
-    def _alone(self, profile: Profile, kind: str, *, consolidated: bool) -> float:
+    def _alone(self, profile: Profile, type_name: str, *, consolidated: bool) -> float:
         known = profile in self.table.profiles
-        rate = float(self.table.rates([profile], [kind])[0, 0, 0 if consolidated else 1]) if known else 0.0
-        return rate or self.usual(kind)
+        rate = float(self.table.rates([profile], [type_name])[0, 0, 0 if consolidated else 1]) if known else 0.0
+        return rate or self.usual(type_name)
 
-    def usual(self, kind: str) -> float:
+    def usual(self, type_name: str) -> float:
         """Find the rate of a template that nobody knows: that of the median template with one worker."""
         single = [profile for profile in self.table.profiles if profile[1] == 1] or list(self.table.profiles)
-        rates = self.table.rates(single, [kind])[:, 0, 0]
+        rates = self.table.rates(single, [type_name])[:, 0, 0]
         running = rates[rates > 0]
         return float(np.median(running)) if running.size else 1.0
 
-    def _shared(self, profile: Profile, beside: Profile, kind: str) -> float:
+    def _shared(self, profile: Profile, beside: Profile, type_name: str) -> float:
         if not {profile, beside} <= set(self.table.profiles):
             return 0.0
-        return self.table.together(profile, beside, kind)[0]
+        return self.table.together(profile, beside, type_name)[0]

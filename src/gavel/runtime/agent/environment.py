@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gavel.runtime.agent.meeting import Meeting
-from gavel.runtime.messages import Start
+from gavel.runtime.agent.rendezvous import Rendezvous
+from gavel.runtime.messages import StartAttempt
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class Seat:
 
 def job_environment(
     inherited: Mapping[str, str],
-    start: Start,
+    start: StartAttempt,
     seat: Seat,
-    meeting: Meeting,
+    rendezvous: Rendezvous,
     *,
     checkpoints: Path,
     real: bool,
@@ -36,11 +36,15 @@ def job_environment(
 ) -> dict[str, str]:
     """Build the whole environment: inherited, then the job's own, then what must be as we say."""
     kept = {name: value for name, value in inherited.items() if not name.startswith("GAVEL_")}
-    ours = {**_gavel(start, seat, meeting, checkpoints), **_torch(start, seat, meeting), **_devices(seat, real=real)}
+    ours = {
+        **_gavel(start, seat, rendezvous, checkpoints),
+        **_torch(start, seat, rendezvous),
+        **_devices(seat, real=real),
+    }
     return {**kept, "PYTHONUNBUFFERED": "1", **start.request.environment, **ours, **extra}
 
 
-def _gavel(start: Start, seat: Seat, meeting: Meeting, checkpoints: Path) -> dict[str, str]:
+def _gavel(start: StartAttempt, seat: Seat, rendezvous: Rendezvous, checkpoints: Path) -> dict[str, str]:
     told = {
         "GAVEL_JOB_ID": start.job,
         "GAVEL_ATTEMPT": str(start.attempt),
@@ -55,8 +59,8 @@ def _gavel(start: Start, seat: Seat, meeting: Meeting, checkpoints: Path) -> dic
     if start.request.steps:
         told["GAVEL_STEPS"] = _plain(start.request.steps)
     if start.workers > 1:
-        told["GAVEL_GANG_ADDRESS"] = f"{meeting.address}:{meeting.gang_port}"
-        told["GAVEL_GANG_TOKEN"] = gang_token(start, meeting)
+        told["GAVEL_GANG_ADDRESS"] = f"{rendezvous.address}:{rendezvous.gang_port}"
+        told["GAVEL_GANG_TOKEN"] = gang_token(start, rendezvous)
     return told
 
 
@@ -64,20 +68,20 @@ def _plain(number: float) -> str:
     return str(int(number)) if number.is_integer() else repr(number)
 
 
-def gang_token(start: Start, meeting: Meeting) -> str:
+def gang_token(start: StartAttempt, rendezvous: Rendezvous) -> str:
     """Make what all ranks of an attempt know and no process of another one: its port may be given again."""
-    known = f"{start.job}\0{start.attempt}\0{meeting.address}\0{meeting.master_port}\0{meeting.gang_port}"
+    known = f"{start.job}\0{start.attempt}\0{rendezvous.address}\0{rendezvous.master_port}\0{rendezvous.gang_port}"
     return hashlib.sha256(known.encode()).hexdigest()[:32]
 
 
-def _torch(start: Start, seat: Seat, meeting: Meeting) -> dict[str, str]:
+def _torch(start: StartAttempt, seat: Seat, rendezvous: Rendezvous) -> dict[str, str]:
     return {
         "RANK": str(seat.rank),
         "WORLD_SIZE": str(start.workers),
         "LOCAL_RANK": str(seat.local_rank),
         "LOCAL_WORLD_SIZE": str(start.ranks),
-        "MASTER_ADDR": meeting.address,
-        "MASTER_PORT": str(meeting.master_port),
+        "MASTER_ADDR": rendezvous.address,
+        "MASTER_PORT": str(rendezvous.master_port),
     }
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from gavel.errors import GavelError, InputError
-from gavel.runtime.messages import Refused, ToAgentFrame, Welcome
+from gavel.runtime.messages import AttachRefused, ToAgentFrame, Welcome
 
 FILE = "identity.json"
 
@@ -38,7 +38,7 @@ class OtherClusterError(GavelError):
 
 
 @dataclass
-class Identity:
+class AgentIdentity:
     """What is known of an agent beyond its present run; what is on disk is never behind what is here."""
 
     path: Path
@@ -78,8 +78,10 @@ class Identity:
         if isinstance(message, Welcome) and message.cluster and message.cluster != self.cluster:
             return self._change_over(message.cluster, frame.term, busy=busy)
         if frame.term < self.term:
-            raise OlderSchedulerError(frame.term, self.term, message.reason if isinstance(message, Refused) else "")
-        if frame.term > self.term and not isinstance(message, Refused):
+            raise OlderSchedulerError(
+                frame.term, self.term, message.reason if isinstance(message, AttachRefused) else ""
+            )
+        if frame.term > self.term and not isinstance(message, AttachRefused):
             self._write({"term": frame.term})
         return ""
 

@@ -26,7 +26,7 @@ _MOST_READS = 64
 Listener = Callable[[Mapping[str, Any]], None]
 
 
-class Link:
+class JobSocket:
     """Listens at one path; whatever processes of the job connect are one job to us."""
 
     def __init__(self, path: Path, hear: Listener, greet: Callable[[], list[Mapping[str, Any]]]) -> None:

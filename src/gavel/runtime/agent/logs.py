@@ -26,7 +26,7 @@ _PUNCH_HOLE_AND_KEEP_SIZE = 3
 
 
 @dataclass
-class Log:
+class LogFile:
     """One file."""
 
     path: Path

@@ -14,18 +14,18 @@ from dataclasses import dataclass
 
 from gavel.client import guard
 from gavel.runtime.agent.containers import Container
-from gavel.runtime.agent.logs import Log
+from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.state import Mark, end_marked, kill_all_with, mark_of
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ProcessSpec:
     """What to run."""
 
     command: Sequence[str]
     environment: Mapping[str, str]
     directory: str | None
-    log: Log
+    log: LogFile
     grace_seconds: float
     """Between SIGTERM and SIGKILL."""
     container: Container | None = None
@@ -34,7 +34,7 @@ class Program:
 class Guarded:
     """A job process with its guard: one thing that runs, can be told to end, and ends."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ProcessSpec) -> None:
         self._process, self._leash = _start_guard(program)
         self._container = program.container
         self._killed = False
@@ -102,7 +102,7 @@ class Guarded:
             kill_all_with(self.mark.socket)
 
 
-def _start_guard(program: Program) -> tuple[subprocess.Popen[bytes], socket.socket]:
+def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
     """Start a guard and its job; returns it and the end of a connection which it takes for our life."""
     output = program.log.open()
     ours, theirs = socket.socketpair()

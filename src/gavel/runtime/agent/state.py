@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from gavel.errors import InputError
 from gavel.runtime.agent.containers import Container, Containers, offered
-from gavel.runtime.agent.identity import Identity
+from gavel.runtime.agent.identity import AgentIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Mark:
 class StateDirectory:
     """Held by one agent at a time, from `with` to its end."""
 
-    identity: Identity
+    identity: AgentIdentity
     containers: Containers | None
     """None: the machine offers none."""
 
@@ -61,7 +61,7 @@ class StateDirectory:
         return self
 
     def _open(self) -> None:
-        self.identity = Identity.of(self.path)
+        self.identity = AgentIdentity.of(self.path)
         self.containers = offered(self.identity.agent) if self._contain else None
         self.leftovers = self._clean_up()
         self.sockets = _short_directory()

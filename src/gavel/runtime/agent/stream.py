@@ -18,17 +18,17 @@ from typing import Any, Protocol
 import grpc
 
 from gavel.errors import InputError
-from gavel.runtime.agent.identity import Identity, OlderSchedulerError, OtherClusterError
-from gavel.runtime.agent.logs import Log
+from gavel.runtime.agent.identity import AgentIdentity, OlderSchedulerError, OtherClusterError
+from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.settings import AgentSettings
 from gavel.runtime.agent_wire import pack_from_agent, unpack_to_agent
 from gavel.runtime.messages import (
     Ack,
+    AttachRefused,
     FromAgent,
     FromAgentFrame,
     Heartbeat,
     Hello,
-    Refused,
     TaskEnded,
     TaskLog,
     TaskStarted,
@@ -70,7 +70,7 @@ class AgentRefusedError(InputError):
 
 
 class _RefusedError(Exception):
-    def __init__(self, refused: Refused) -> None:
+    def __init__(self, refused: AttachRefused) -> None:
         super().__init__(refused.reason or "it does not say why")
         self.retry = refused.retry
 
@@ -127,7 +127,7 @@ class Printed:
     job: str
     attempt: int
     rank: int
-    log: Log
+    log: LogFile
 
     def news(self) -> TaskLog | None:
         """Take what the scheduler has not got yet, a chunk at most; None: it has all."""
@@ -145,7 +145,7 @@ class _Connection:
     clock: asyncio.AbstractEventLoop
     sent: dict[int, float] = field(default_factory=dict)
     """When each message was sent that the scheduler may say it has heard, by number."""
-    unheard: deque[tuple[int, Log, int]] = field(default_factory=deque)
+    unheard: deque[tuple[int, LogFile, int]] = field(default_factory=deque)
     """Parts of logs that the scheduler may not have heard: the number of each, and how far it goes."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -184,10 +184,10 @@ class _Connection:
             log.rewind()
 
 
-class Stream:
+class SchedulerStream:
     """Keeps the connection, numbers what is said, and repeats ends until they are acknowledged."""
 
-    def __init__(self, settings: AgentSettings, identity: Identity, desk: Desk) -> None:
+    def __init__(self, settings: AgentSettings, identity: AgentIdentity, desk: Desk) -> None:
         self._identity = identity
         self._scheduler = settings.scheduler
         self._pauses = settings.first_pause_seconds, settings.longest_pause_seconds
@@ -221,7 +221,7 @@ class Stream:
             self._queue.append(FromAgentFrame(number, message))
             self._more.set()
 
-    def ended(self, message: TaskEnded, log: Log | None) -> None:
+    def ended(self, message: TaskEnded, log: LogFile | None) -> None:
         """Say that a task has ended, until the scheduler knows; then send the rest of its log."""
         self._number += 1
         self._endings[self._number] = message
@@ -324,7 +324,7 @@ class Stream:
             left = await asyncio.to_thread(self._identity.follow, frame, busy=self._desk.busy())
             if left:
                 self._change_over(left)
-        if isinstance(frame.message, Refused):
+        if isinstance(frame.message, AttachRefused):
             raise _RefusedError(frame.message)
         return frame
 

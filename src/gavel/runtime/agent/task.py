@@ -8,9 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from gavel.runtime.agent.ending import LastWords, Verdict, judge, never_began
-from gavel.runtime.agent.link import Link, figure
-from gavel.runtime.agent.logs import Log
+from gavel.runtime.agent.exit_verdict import ExitVerdict, LastWords, judge, never_began
+from gavel.runtime.agent.link import JobSocket, figure
+from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.processes import Guarded
 from gavel.runtime.messages import TaskStatus
 
@@ -28,7 +28,7 @@ class Graces:
 
 
 @dataclass
-class Progress:
+class TaskProgress:
     """How far a task is, as it changes."""
 
     job: str
@@ -84,15 +84,15 @@ class Voice(Protocol):
 class Task:
     """One rank of one attempt, from its process's start to its end."""
 
-    progress: Progress
+    progress: TaskProgress
     device: int
-    log: Log
+    log: LogFile
     graces: Graces
     voice: Voice
     words: LastWords = field(default_factory=LastWords)
     asked: str | None = None
     """Why it was asked to leave."""
-    link: Link | None = None
+    link: JobSocket | None = None
     running: bool = False
     pid: int = 0
     """Of its guard."""
@@ -106,9 +106,9 @@ class Task:
 
     def listen(self, path: Path) -> None:
         """Open the link."""
-        self.link = Link(path, self._hear, self._greet)
+        self.link = JobSocket(path, self._hear, self._greet)
 
-    async def run(self, launch: Callable[[], Guarded], started: Callable[[], None]) -> Verdict:
+    async def run(self, launch: Callable[[], Guarded], started: Callable[[], None]) -> ExitVerdict:
         """Start the process and see it to its end."""
         guarded = self._guarded = await _launched(launch)
         self.running, self.pid = True, guarded.pid

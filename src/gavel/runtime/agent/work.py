@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from uuid import uuid4
 
-from gavel.runtime.agent.attempt import Attempt
+from gavel.runtime.agent.attempt import LocalAttempt
 from gavel.runtime.agent.devices import Devices
-from gavel.runtime.agent.ending import Verdict, ended
-from gavel.runtime.agent.meeting import own_address
+from gavel.runtime.agent.exit_verdict import ExitVerdict, ended
 from gavel.runtime.agent.mps import Mps
+from gavel.runtime.agent.rendezvous import own_address
+from gavel.runtime.agent.server_context import Key, ServerContext
 from gavel.runtime.agent.settings import AgentSettings
-from gavel.runtime.agent.site import Key, Site
 from gavel.runtime.agent.state import StateDirectory
-from gavel.runtime.agent.stream import Printed, Stream
+from gavel.runtime.agent.stream import Printed, SchedulerStream
 from gavel.runtime.messages import (
     Draining,
     Ending,
@@ -24,8 +24,8 @@ from gavel.runtime.messages import (
     Heartbeat,
     Hello,
     Lease,
-    Start,
-    Stop,
+    StartAttempt,
+    StopAttempt,
     TaskStatus,
     ToAgent,
     Welcome,
@@ -43,13 +43,13 @@ class Work:
     """Every attempt that is here, from the order to start it to the end of its last process."""
 
     def __init__(self, settings: AgentSettings, state: StateDirectory, say: Callable[[str], None]) -> None:
-        self.stream = Stream(settings, state.identity, self)
+        self.stream = SchedulerStream(settings, state.identity, self)
         mps = Mps(state.path / "mps", settings.environment) if settings.emulation is None else None
-        self.site = Site(settings, state, Devices(settings.accelerators), self.stream, say, self, mps=mps)
+        self.context = ServerContext(settings, state, Devices(settings.accelerators), self.stream, say, self, mps=mps)
         self.draining = False
         self.closing: str | None = None
         """Why nothing is started any more."""
-        self.attempts: dict[Key, Attempt] = {}
+        self.attempts: dict[Key, LocalAttempt] = {}
         self._incarnation = uuid4().hex
         self._runs: set[asyncio.Task[None]] = set()
 
@@ -57,11 +57,11 @@ class Work:
 
     async def hello(self) -> Hello:
         """Introduce the agent."""
-        settings = self.site.settings
-        self.site.address = await asyncio.to_thread(own_address, settings.scheduler)
+        settings = self.context.settings
+        self.context.address = await asyncio.to_thread(own_address, settings.scheduler)
         if settings.address is not None:
-            self.site.address = settings.address
-        identity = self.site.state.identity
+            self.context.address = settings.address
+        identity = self.context.state.identity
         return Hello(
             protocol=PROTOCOL,
             version=__version__,
@@ -69,7 +69,7 @@ class Work:
             agent=identity.agent,
             incarnation=self._incarnation,
             accelerators=settings.counts(),
-            address=self.site.address,
+            address=self.context.address,
             tasks=self._statuses(),
             draining=self.draining,
             cluster=identity.cluster,
@@ -91,7 +91,7 @@ class Work:
 
     def say(self, sentence: str) -> None:
         """Tell whoever looks after the agent."""
-        self.site.say(sentence)
+        self.context.say(sentence)
 
     def _statuses(self) -> tuple[TaskStatus, ...]:
         return tuple(status for attempt in self.attempts.values() for status in attempt.statuses())
@@ -100,10 +100,10 @@ class Work:
 
     def attached(self, welcome: Welcome) -> Iterable[FromAgent]:
         """Take over what the scheduler says of itself and of graces; tell it again what runs."""
-        self.site.cluster = welcome.cluster
-        self.site.graces.checkpoint_seconds = welcome.checkpoint_grace_seconds
-        self.site.graces.terminate_seconds = welcome.terminate_grace_seconds
-        self.say(f"attached to {self.site.settings.scheduler} as {self.site.settings.name}")
+        self.context.cluster = welcome.cluster
+        self.context.graces.checkpoint_seconds = welcome.checkpoint_grace_seconds
+        self.context.graces.terminate_seconds = welcome.terminate_grace_seconds
+        self.say(f"attached to {self.context.settings.scheduler} as {self.context.settings.name}")
         running = [message for attempt in self.attempts.values() for message in attempt.started()]
         return [*([Draining()] if self.draining else []), *running]
 
@@ -119,22 +119,22 @@ class Work:
     def take(self, message: ToAgent, sent_after: float) -> None:
         """Do as the scheduler says; its leases count from the given time."""
         match message:
-            case Start():
+            case StartAttempt():
                 self._start(message, sent_after + message.lease_seconds)
             case Lease():
                 self._extend(message, sent_after + message.seconds)
-            case Stop():
+            case StopAttempt():
                 attempt = self.attempts.get((message.job, message.attempt))
                 if attempt is not None:
                     attempt.leave(message.reason or "it was stopped", at_once=message.at_once)
 
-    def _start(self, start: Start, lease_ends: float) -> None:
+    def _start(self, start: StartAttempt, lease_ends: float) -> None:
         key = (start.job, start.attempt)
         if key in self.attempts:
             for started in self.attempts[key].started():
                 self.stream.started(started)
         elif not self.stream.is_ending(key):
-            attempt = Attempt(start, self.site, lease_ends)
+            attempt = LocalAttempt(start, self.context, lease_ends)
             self.attempts[key] = attempt
             if self.closing is not None:
                 attempt.leave(self.closing)
@@ -142,17 +142,17 @@ class Work:
             self._runs.add(run)
             run.add_done_callback(self._runs.discard)
 
-    async def _run(self, attempt: Attempt) -> None:
+    async def _run(self, attempt: LocalAttempt) -> None:
         try:
             await attempt.run()
         except Exception as error:  # noqa: BLE001 - one job's trouble must not be that of others
             self.say(f"job {attempt.start.job}: a bug of ours: {error!r}")
             for status in attempt.statuses():
-                verdict = Verdict(Ending.CRASHED, f"a bug of the agent: {error!r}")
+                verdict = ExitVerdict(Ending.CRASHED, f"a bug of the agent: {error!r}")
                 self.stream.ended(ended(status, verdict), None)
         finally:
             del self.attempts[attempt.key]
-            self.site.changed.ring()
+            self.context.changed.ring()
 
     def _extend(self, lease: Lease, ends: float) -> None:
         named = set(lease.jobs)
@@ -193,7 +193,7 @@ class Work:
                 printed.log.trim()
             if tick % PRUNE_TICKS == 0:
                 with contextlib.suppress(OSError):  # someone else tidies up
-                    self.site.state.prune_logs({printed.log.path for printed in self.logs()})
+                    self.context.state.prune_logs({printed.log.path for printed in self.logs()})
             await asyncio.sleep(TRIM_SECONDS)
 
     # ---- what the attempts ask ----
@@ -204,16 +204,16 @@ class Work:
 
     def neighbours_changed(self) -> None:
         """Wake those who wait for devices; tell those whose neighbour came or went how fast they are now."""
-        self.site.changed.ring()
-        if self.site.settings.emulation is None:
+        self.context.changed.ring()
+        if self.context.settings.emulation is None:
             return
         for attempt in self.attempts.values():
             self._set_pace(attempt)
 
-    def _set_pace(self, attempt: Attempt) -> None:
+    def _set_pace(self, attempt: LocalAttempt) -> None:
         device = next((task.device for task in attempt.tasks if not task.over), None)
         if device is None:
             return
-        key = self.site.devices.neighbour(attempt.key, device)
+        key = self.context.devices.neighbour(attempt.key, device)
         other = None if key is None else self.attempts.get(key)
         attempt.set_neighbour(None if other is None else other.profile)

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import AcceleratorType
-from gavel.core.problem import Jobs, Problem, grouped, job_arrays
+from gavel.core.problem import Problem, ProblemJobs, grouped, job_arrays
 from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate
 from gavel.program.columns import Columns
-from gavel.program.frame import KEPT_FRAMES, Frame
+from gavel.program.structure import KEPT_STRUCTURES, LpStructure
 
 TABLE = builtin_table()
 PROFILES = (("A3C", 1), ("LM (batch size 5)", 1), ("LM (batch size 5)", 4), ("ResNet-50 (batch size 64)", 2))
@@ -27,7 +27,7 @@ def base(*, space_sharing: bool) -> Problem:
     return problem if space_sharing else problem.without_pairs()
 
 
-def jobs_of(profiles: list[int]) -> Jobs:
+def jobs_of(profiles: list[int]) -> ProblemJobs:
     return job_arrays([f"j{n}" for n in range(len(profiles))], np.array(profiles, dtype=np.intp), steps=1e6)
 
 
@@ -51,11 +51,11 @@ def test_a_problem_with_other_jobs_is_answered_as_if_it_had_been_made_for_them(
 def test_frames_serve_again_and_are_not_kept_without_end() -> None:
     first = base(space_sharing=False)
     one, few = np.ones(1, dtype=bool), np.array([0])
-    frame = Frame.of(first.with_jobs(jobs_of([0])), few, one)
-    assert Frame.of(first.with_jobs(jobs_of([0, 0])), few, one) is frame
-    for size in range(1, 3 * KEPT_FRAMES):
-        Frame.of(first, np.zeros(size, dtype=np.intp), np.ones(size, dtype=bool))
-    assert len(first.kept) <= KEPT_FRAMES
+    structure = LpStructure.of(first.with_jobs(jobs_of([0])), few, one)
+    assert LpStructure.of(first.with_jobs(jobs_of([0, 0])), few, one) is structure
+    for size in range(1, 3 * KEPT_STRUCTURES):
+        LpStructure.of(first, np.zeros(size, dtype=np.intp), np.ones(size, dtype=bool))
+    assert len(first.kept) <= KEPT_STRUCTURES
 
 
 @given(codes=st.lists(st.integers(0, 30) | st.integers(0, 2**62)))

@@ -22,9 +22,9 @@ from gavel.policies.mechanisms import (
 )
 from gavel.policies.registry import find_policy
 from gavel.scheduler.credits import Credits
-from gavel.scheduler.own import fault, load
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import NO_TEAM, RoundInput, Run, RunNumbers
+from gavel.scheduler.user_defined import fault, load
 from gavel.sim.experiment import Experiment, run
 from gavel.sim.results import digest, point_of, settings_of
 from gavel.sim.sweep import Contender
@@ -243,7 +243,7 @@ def test_every_name_has_its_mechanism() -> None:
     for name in ("credits", "priorities", "plain"):
         chosen = mechanism_for(dated, name)
         assert isinstance(chosen, Priorities)  # credits would miss deadlines
-        assert chosen.thrifty
+        assert chosen.price_aware
     assert not mechanism_for(fair, "credits", agnostic=True).rules.knows_speeds  # type: ignore[attr-defined]
     assert not mechanism_for(find_policy("isolated"), "plain").knows_speeds  # type: ignore[attr-defined]
     assert {name: starts_mid_round(name) for name in ("credits", "priorities", "plain", "theirs.Theirs")} == {

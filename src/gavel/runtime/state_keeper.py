@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gavel.journal.facts import encode_long
-from gavel.journal.finished import FinishedJob
+from gavel.journal.finished import FinishedJobRow
 from gavel.journal.store import Journal
-from gavel.runtime.jobs import JobRecord
+from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.recovery import apply
 from gavel.runtime.state import ClusterState
 
@@ -22,10 +22,10 @@ class Kept:
 
     state: bytes
     number: int
-    finished: tuple[JobRecord, ...]
+    finished: tuple[LiveJobRecord, ...]
 
 
-class Keeper:
+class StateKeeper:
     """Follows a journal in a thread of its own; `catch_up` there, `write` where the journal is written."""
 
     def __init__(self, journal: Journal, recovered: Callable[[], tuple[int, ClusterState]]) -> None:
@@ -51,10 +51,10 @@ class Keeper:
         self._journal.keep(kept.state, kept.number, finished_jobs(kept.finished))
 
 
-def finished_jobs(records: tuple[JobRecord, ...]) -> list[FinishedJob]:
+def finished_jobs(records: tuple[LiveJobRecord, ...]) -> list[FinishedJobRow]:
     """Records of finished jobs as rows of the journal."""
     return [
-        FinishedJob(
+        FinishedJobRow(
             id=int(record.id),
             state=record.state,
             name=record.request.name,

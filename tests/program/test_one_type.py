@@ -15,13 +15,13 @@ from gavel.core.jobs import Job
 from gavel.core.problem import Problem
 from gavel.policies import agnostic
 from gavel.policies.registry import POLICIES, allocate
-from gavel.program import highs, interior, single
+from gavel.program import highs, interior, one_type
 from gavel.program.lp import LpSolution, SolverFailed
 from gavel.program.program import Program
 from strategies import Case, cases
 
 LINEAR = [policy.name for policy in POLICIES.values() if not policy.baseline]
-SPEEDS_ONLY = [name for name in LINEAR if not POLICIES[name].thrifty]
+SPEEDS_ONLY = [name for name in LINEAR if not POLICIES[name].price_aware]
 
 
 def speed(job: Job) -> float:
@@ -42,7 +42,7 @@ def on_one_type(case: Case) -> Problem:
 def test_the_answer_is_that_of_a_solver(policy: str, case: Case) -> None:
     problem = on_one_type(case)
     ours = allocate(problem, policy)
-    with patch.object(single, "fits", return_value=False):
+    with patch.object(one_type, "fits", return_value=False):
         solved = allocate(problem, policy)
     assert ours.certificate.objective == pytest.approx(solved.certificate.objective, rel=1e-6)
     assert ours.certificate.gap <= 1e-6
@@ -62,7 +62,7 @@ def test_no_other_solver_is_asked(policy: str) -> None:
     asked = AssertionError("a solver was asked")
     with patch.object(highs, "solve", side_effect=asked), patch.object(interior, "solve", side_effect=asked):
         allocation = allocate(crowded(), policy)
-    assert allocation.busy == pytest.approx([4.0]) or POLICIES[policy].thrifty
+    assert allocation.busy == pytest.approx([4.0]) or POLICIES[policy].price_aware
 
 
 def test_equals_share_what_is_left() -> None:
@@ -75,16 +75,16 @@ def test_equals_share_what_is_left() -> None:
 def test_a_program_that_asks_for_too_much_is_left_to_others() -> None:
     program = Program(crowded())
     lp, _ = program.polytope.lp(np.zeros(len(program)), program.fastest, None)
-    assert single.fits(lp)
+    assert one_type.fits(lp)
     with pytest.raises(SolverFailed, match="more than there is"):
-        single.solve(lp)
+        one_type.solve(lp)
 
 
 def test_two_types_do_not_fit() -> None:
     types = [AcceleratorType("left", 1), AcceleratorType("right", 1)]
     program = Program(Problem.of(types, [Job("a", {"left": 1.0, "right": 2.0})]))
     lp, _ = program.polytope.lp(None, np.zeros(1), program.fastest)
-    assert not single.fits(lp)
+    assert not one_type.fits(lp)
 
 
 MIXED = [AcceleratorType("a", 4), AcceleratorType("b", 2), AcceleratorType("c", 6)]
@@ -136,6 +136,6 @@ def test_a_job_that_is_too_wide_for_every_type_is_too_wide_for_all_as_one() -> N
 def test_the_level_and_its_prices_prove_each_other() -> None:
     program = Program(crowded(), "steps")
     lp, _ = program.polytope.lp(None, np.zeros(len(program)), program.fastest)
-    found: LpSolution = single.solve(lp)
+    found: LpSolution = one_type.solve(lp)
     assert lp.bound(found.duals).value == pytest.approx(float(lp.cost @ found.x), rel=1e-12)
     assert lp.violation(found.x) <= 1e-12

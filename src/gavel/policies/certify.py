@@ -10,7 +10,7 @@ from gavel.core.errors import SolverError
 from gavel.core.problem import Floats
 from gavel.policies.scores import Score
 from gavel.program.program import Program
-from gavel.program.proof import Point
+from gavel.program.proof import FeasiblePoint
 
 WRONG_SIDE = 1e-5
 """An objective that passes its bound by more than this, relatively, is not rounding but a mistake of ours."""
@@ -18,7 +18,7 @@ WRONG_SIDE = 1e-5
 
 def certified(
     program: Program,
-    point: Point,
+    point: FeasiblePoint,
     policy: str,
     score: Score,
     *,

@@ -26,6 +26,7 @@ Reader = Callable[[Any], Any]
 SHORT = 8
 """An array of so few elements is always a list: shorter and easier to read."""
 _PLAIN = frozenset({types.NoneType, bool, int, str})
+_STORED_AS = "stored as"
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -40,6 +41,23 @@ class MisfitError(InputError):
     def within(self, name: str) -> MisfitError:
         """The same, seen from one level further out."""
         return MisfitError(self.what, (name, *self.path))
+
+
+def stored_as(name: str) -> Mapping[str, str]:
+    """Metadata of a field that plain data calls otherwise than code does: what was written before stays readable.
+
+    >>> @dataclasses.dataclass
+    ... class Example:
+    ...     type_index: int = dataclasses.field(metadata=stored_as("kind"))
+    >>> to_plain(Example(2)), from_plain(Example, {"kind": 2}).type_index
+    ({'kind': 2}, 2)
+    """
+    return {_STORED_AS: name}
+
+
+def _stored_name(field: dataclasses.Field[Any]) -> str:
+    name: str = field.metadata.get(_STORED_AS, field.name)
+    return name
 
 
 def to_plain(value: Any) -> Any:  # noqa: PLR0911 - one answer for each kind of value
@@ -71,7 +89,7 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911 - one answer for each kind of 
 def plain_record(value: Any, *, without: Collection[str] = ()) -> dict[str, Any]:
     """The fields of a dataclass that make it and differ from their defaults."""
     return {
-        field.name: to_plain(content)
+        _stored_name(field): to_plain(content)
         for field in dataclasses.fields(value)
         if field.init and field.name not in without and not _is_default(field, content := getattr(value, field.name))
     }
@@ -120,7 +138,7 @@ def from_plain(kind: type[Value], document: Any, **known: Any) -> Value:
     Server(name='a', type='v100', accelerators=4)
     >>> from_plain(Server, {"name": "a", "type": "v100", "accelerators": "4"})
     Traceback (most recent call last):
-    gavel.core.plain.MisfitError: accelerators is '4', not a whole number
+    gavel.core.serialization.MisfitError: accelerators is '4', not a whole number
     """
     value: Value = _record(kind, document, known) if known else _reader(cast("Any", kind))(document)
     return value
@@ -156,18 +174,22 @@ def _reader(hint: Any) -> Reader:  # noqa: C901, PLR0911 - one answer for each k
 
 
 @cache
-def _fields(kind: type) -> tuple[dict[str, Any], frozenset[str]]:
-    """The type of each field, and those that must be there."""
+def _fields(kind: type) -> tuple[dict[str, Any], frozenset[str], dict[str, str]]:
+    """By stored name: the type of each field, those that must be there, and the names in code where they differ."""
     hints = get_type_hints(kind)
     fields = [field for field in dataclasses.fields(kind) if field.init]
-    required = {f.name for f in fields if f.default is f.default_factory is dataclasses.MISSING}
-    return {field.name: hints[field.name] for field in fields}, frozenset(required)
+    required = {_stored_name(f) for f in fields if f.default is f.default_factory is dataclasses.MISSING}
+    renamed = {_stored_name(field): field.name for field in fields if _stored_name(field) != field.name}
+    return {_stored_name(field): hints[field.name] for field in fields}, frozenset(required), renamed
 
 
 def _record(kind: type, document: Any, known: Mapping[str, Any]) -> Any:
-    hints, required = _fields(kind)
+    hints, required, renamed = _fields(kind)
     open_ = {name: hint for name, hint in hints.items() if name not in known} if known else hints
-    return kind(**known, **_contents(document, open_, required - known.keys(), kind.__name__))
+    contents = _contents(document, open_, required - known.keys(), kind.__name__)
+    if renamed:
+        contents = {renamed.get(stored, stored): content for stored, content in contents.items()}
+    return kind(**known, **contents)
 
 
 def read_items(hints: Mapping[str, Any], document: Any, whose: str) -> dict[str, Any]:

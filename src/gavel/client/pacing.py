@@ -7,7 +7,7 @@ from dataclasses import dataclass
 _MOST_BEHIND_SECONDS = 0.25
 
 
-class Tally:
+class StepTally:
     """The steps done and how long they took. Written by the training thread; others may read any field at any time."""
 
     def __init__(self) -> None:

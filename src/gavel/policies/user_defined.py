@@ -11,8 +11,8 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.errors import GavelError
-from gavel.core.own import find, misfit, told
 from gavel.core.problem import Problem
+from gavel.core.user_code import find, misfit, told
 from gavel.policies.policy import Options, Policy
 
 ROUNDING = 1e-6
@@ -24,10 +24,10 @@ def load(name: str) -> Policy:
     found = find("policy", name, "a Policy")
     if not isinstance(found, Policy):
         raise misfit("policy", name, found, "a gavel.Policy")
-    return replace(found, name=name, solve=_Checked(name, found), user_defined=True)
+    return replace(found, name=name, solve=_CheckedPolicy(name, found), user_defined=True)
 
 
-class _Checked:
+class _CheckedPolicy:
     """The function of a user's policy, whose answers are checked."""
 
     def __init__(self, name: str, policy: Policy) -> None:
@@ -55,6 +55,6 @@ def _fault(answer: Allocation) -> str | None:
         job = answer.problem.jobs.ids[int(answer.classes.first[int(late.argmax())])]
         return f"job {job!r} would run {answer.class_time[late][0]:.3g} times all of its time"
     if (over := answer.busy > answer.problem.counts * (1 + ROUNDING)).any():
-        kind = answer.problem.types[int(over.argmax())]
-        return f"{answer.busy[over][0]:.3g} of {kind.count} {kind.name} would be in use"
+        accelerator_type = answer.problem.types[int(over.argmax())]
+        return f"{answer.busy[over][0]:.3g} of {accelerator_type.count} {accelerator_type.name} would be in use"
     return None

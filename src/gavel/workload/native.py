@@ -24,7 +24,7 @@ COLUMNS = (
 )
 
 
-def read_own(source: Source, table: ThroughputTable) -> Trace:
+def read_native(source: Source, table: ThroughputTable) -> Trace:
     """Read our own format; a worker count is refused if the table neither lists it nor can scale to it."""
     unknown = UnknownTemplates(source.name, table)
     profiles = frozenset(table.profiles)
@@ -47,7 +47,7 @@ def read_own(source: Source, table: ThroughputTable) -> Trace:
     return Trace.of(jobs, scaled_note(jobs, table))
 
 
-def write_own(trace: Trace, path: Path) -> None:
+def write_native(trace: Trace, path: Path) -> None:
     """Write a trace with all columns; notes are not part of the file."""
     rows = [
         [

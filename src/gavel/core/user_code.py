@@ -1,6 +1,6 @@
 """Code of users: `module.NAME` is something in a module that Python can import. Owns how it is found and quoted.
 
-What it is for, and what it must be, is known to `policies.own` and `scheduler.own`.
+What it is for, and what it must be, is known to `policies.user_defined` and `scheduler.user_defined`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from gavel.core.errors import InputError
 
 
-def is_own(name: str) -> bool:
+def is_user_defined(name: str) -> bool:
     """Whether a name is that of a user's policy or mechanism: none of ours has a dot."""
     return "." in name
 

@@ -14,7 +14,7 @@ from gavel.workload.trace import Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Teams:
+class WorkloadEntities:
     """The entities of one simulation."""
 
     source: str = ""
@@ -24,12 +24,12 @@ class Teams:
     names: tuple[str, ...] = ()
     """Who takes turns in owning generated jobs."""
 
-    def entities(self, trace: Trace) -> dict[str, Entity]:
+    def named_by(self, trace: Trace) -> dict[str, Entity]:
         """Everybody that the trace's jobs belong to; who is not described has weight 1 and shares fairly."""
         described: Mapping[str, Entity] = self.declared.described if self.declared else {}
         return {job.entity: Entity() for job in trace.jobs if job.entity} | dict(described)
 
-    def own(self, trace: Trace) -> Trace:
+    def resolved(self, trace: Trace) -> Trace:
         """The trace with every entity by its full path; one that the file does not describe is refused."""
         known = self.declared or Entities({}, {})
         path_of = {name: known.path_of(name, f"{self._where}job {job!r}") for name, job in _first_jobs(trace).items()}
@@ -43,20 +43,20 @@ class Teams:
         return f"{self.source}: " if self.source else ""
 
 
-def read_teams(text: str | None) -> Teams:
+def read_entities(text: str | None) -> WorkloadEntities:
     """Entities as "a,b/c", or the name of a JSON file with what a problem file has as "entities".
 
-    >>> read_teams("research, product").names
+    >>> read_entities("research, product").names
     ('research', 'product')
     """
     if text is None:
-        return Teams()
+        return WorkloadEntities()
     if names_a_file(text):
         return _from_file(text)
     names = tuple(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise InputError("no entity is named; give names with commas between them, or a JSON file")
-    return Teams(names=names)
+    return WorkloadEntities(names=names)
 
 
 def names_a_file(text: str) -> bool:
@@ -64,7 +64,7 @@ def names_a_file(text: str) -> bool:
     return text.endswith(".json") or ("," not in text and Path(text).exists() and not Path(text).is_dir())
 
 
-def _from_file(name: str) -> Teams:
+def _from_file(name: str) -> WorkloadEntities:
     text = Source.of(Path(name)).text
     try:
         declared = parse_entities(text)
@@ -73,7 +73,7 @@ def _from_file(name: str) -> Teams:
     if not declared.described:
         raise InputError(f'{name} describes nobody; write for example {{"research": {{"weight": 2}}}}')
     inner = {above for path in declared.described for above in _ancestors(path)}
-    return Teams(name, declared, tuple(path for path in declared.described if path not in inner))
+    return WorkloadEntities(name, declared, tuple(path for path in declared.described if path not in inner))
 
 
 def _ancestors(path: str) -> list[str]:

@@ -243,15 +243,15 @@ class Draft:
                 insort(self._returned.setdefault(number, []), self._place_in_queue(slot))
         self.stopped[run.members, run.type_index] = run
 
-    def start(self, members: Members, kind: int) -> None:
+    def start(self, members: Members, type_index: int) -> None:
         """Start a combo; one that was stopped a moment ago on the same type has not moved at all."""
-        run = self.stopped.pop((members, kind), None)
+        run = self.stopped.pop((members, type_index), None)
         if run is None:
-            run = Run(members, kind, int(self.given.workers[members[0]]))
+            run = Run(members, type_index, int(self.given.workers[members[0]]))
             self.fresh[run] = None
         self.begun.add(run)
         entry = self.entry_of[run] = self.ledger.entry(run)
-        self.free[kind] -= run.workers
+        self.free[type_index] -= run.workers
         if entry != GUEST:
             self.paid[entry] += 1
             self._outdated.add(entry)
@@ -328,11 +328,11 @@ class Draft:
                 return
             yield other
 
-    def jumps_the_queue(self, slot: int, kind: int) -> bool:
+    def jumps_the_queue(self, slot: int, type_index: int) -> bool:
         """Whether an earlier job of the same team waits that could run in this one's place."""
         workers, rates = self.given.workers, self.given.rates
         return any(
-            other not in self.run_of and rates[other, kind] > 0 and workers[other] <= workers[slot]
+            other not in self.run_of and rates[other, type_index] > 0 and workers[other] <= workers[slot]
             for other in self.earlier(slot)
         )
 
@@ -349,20 +349,20 @@ class Draft:
 
     # Who may yield
 
-    def ranked(self, kind: int) -> Iterator[tuple[float, RunGroup]]:
+    def ranked(self, type_index: int) -> Iterator[tuple[float, RunGroup]]:
         """Runs on a type that have had their turn, by what they stand at, the lowest first."""
-        if kind not in self._ranks:
-            groups = enumerate(group for group in self._groups[kind] if group.entry != GUEST)
+        if type_index not in self._ranks:
+            groups = enumerate(group for group in self._groups[type_index] if group.entry != GUEST)
             ranks = [(self.standing(group.entry), number, group) for number, group in groups]
             self._rank_of |= {rank[2].entry: rank for rank in ranks}
-            self._ranks[kind] = sorted(ranks, key=itemgetter(0))
+            self._ranks[type_index] = sorted(ranks, key=itemgetter(0))
         for entry in self._outdated & self._rank_of.keys():
             self._rank_again(entry)
         self._outdated.clear()
-        if not self._guests[kind]:
-            return ((standing, group) for standing, _, group in self._ranks[kind])
-        guests = (guest for guest in self._guests[kind] if guest[2].first in self.entry_of)
-        return ((standing, group) for standing, _, group in merge(self._ranks[kind], guests, key=itemgetter(0)))
+        if not self._guests[type_index]:
+            return ((standing, group) for standing, _, group in self._ranks[type_index])
+        guests = (guest for guest in self._guests[type_index] if guest[2].first in self.entry_of)
+        return ((standing, group) for standing, _, group in merge(self._ranks[type_index], guests, key=itemgetter(0)))
 
     def _rank_again(self, entry: int) -> None:
         _, number, group = old = self._rank_of[entry]
@@ -378,14 +378,14 @@ class Draft:
         ready = (self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
         found: list[list[RunGroup]] = [[] for _ in self.free]
         if len(ready):
-            code = columns.entry[ready] * len(found) + columns.kind[ready]
+            code = columns.entry[ready] * len(found) + columns.type_index[ready]
             ready = ready[code.argsort(kind="stable")]
-            code = columns.entry[ready] * len(found) + columns.kind[ready]
+            code = columns.entry[ready] * len(found) + columns.type_index[ready]
             ends = ((code[1:] != code[:-1]).nonzero()[0] + 1).tolist()
             parts = [ready[begin:end] for begin, end in pairwise([0, *ends, len(ready)])]
             for rows in sorted(parts, key=itemgetter(0)):
-                entry, kind = int(columns.entry[rows[0]]), int(columns.kind[rows[0]])
-                found[kind].append(RunGroup(entry, rows, self._runs_at_first))
+                entry, type_index = int(columns.entry[rows[0]]), int(columns.type_index[rows[0]])
+                found[type_index].append(RunGroup(entry, rows, self._runs_at_first))
         return found
 
     @once
@@ -403,7 +403,7 @@ class Draft:
         """Those runs of a group that still run, without those that end within so many times the least patience."""
         if group.runs is None:
             columns, rows = self._at_first, group.rows
-            left = self._seconds_left(int(columns.kind[rows[0]]))
+            left = self._seconds_left(int(columns.type_index[rows[0]]))
             shortest = np.minimum(left[columns.first[rows]], left[columns.last[rows]])
             lasting = rows[shortest > times * self._least_of_all]
             group.runs = deque(self._runs_at_first[row] for row in lasting.tolist())
@@ -493,21 +493,23 @@ class Draft:
         left = self._seconds_left(run.type_index)
         return float(left[run.members[0]] if len(run.members) == 1 else min(left[list(run.members)]))
 
-    def _seconds_left(self, kind: int) -> Floats:
-        if kind not in self._left:
-            left = self.given.seconds_left(kind)
-            self._left[kind] = np.where(np.isnan(left), np.inf, left)
-        return self._left[kind]
+    def _seconds_left(self, type_index: int) -> Floats:
+        if type_index not in self._left:
+            left = self.given.seconds_left(type_index)
+            self._left[type_index] = np.where(np.isnan(left), np.inf, left)
+        return self._left[type_index]
 
-    def longest_left(self, kind: int) -> deque[Run]:
+    def longest_left(self, type_index: int) -> deque[Run]:
         """Runs on a type that have had their turn, the one that will take longest first."""
-        if kind not in self._longest:
-            columns, left = self._at_first, self._seconds_left(kind)
-            rows = ((columns.kind == kind) & self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
+        if type_index not in self._longest:
+            columns, left = self._at_first, self._seconds_left(type_index)
+            rows = (
+                (columns.type_index == type_index) & self._had_turn[columns.first] & self._had_turn[columns.last]
+            ).nonzero()[0]
             shortest = np.minimum(left[columns.first[rows]], left[columns.last[rows]])
             rows = rows[np.argsort(-shortest, kind="stable")]
-            self._longest[kind] = deque(self._runs_at_first[row] for row in rows.tolist())
-        longest = self._longest[kind]
+            self._longest[type_index] = deque(self._runs_at_first[row] for row in rows.tolist())
+        longest = self._longest[type_index]
         while longest and not self.still_runs(longest[0]):
             longest.popleft()
         return longest

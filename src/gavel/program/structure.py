@@ -1,6 +1,6 @@
 """What programs of the same profiles have in common, however many jobs there are of each: combos, rows and places.
 
-In a running cluster jobs come and go all the time, and new profiles rarely: a frame serves for many programs.
+In a running cluster jobs come and go all the time, and new profiles rarely: a structure serves for many programs.
 
 Two profiles that may share accelerators are written in one of two ways. If one of them is a single class, each class of
 the other has a column for the pair. If both are several classes, a job of either does not care with *which* job of the
@@ -24,8 +24,8 @@ from gavel.program.rows import Rows
 MOST_COMBOS = 20_000_000
 """Beyond this the columns alone take gigabytes."""
 KEPT_CLASSES = 150
-"""Larger frames are built for every program: they take much memory and are hardly ever used twice."""
-KEPT_FRAMES = 16
+"""Larger structures are built for every program: they take much memory and are hardly ever used twice."""
+KEPT_STRUCTURES = 16
 SMALL_POOL = 6
 """In a pool of one profile with more classes than this, no class is likely to need half of the time of all."""
 
@@ -41,7 +41,7 @@ class Combos:
     second: Ints
     """-1 where one class runs alone, or in a pool."""
     column: Ints
-    kind: Ints
+    type_index: Ints
     """The type of the column."""
     rate: Floats
     second_rate: Floats
@@ -61,7 +61,7 @@ class Combos:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Limit:
+class CouplingLimit:
     """A coupling row with a name: at most this many instances of some combos at once."""
 
     name: str
@@ -70,7 +70,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Frame:
+class LpStructure:
     """Classes by their profiles, and all that follows from those."""
 
     rows: Rows
@@ -85,7 +85,7 @@ class Frame:
     """By combo: the part of its time for a class to spend there that wants to be as fast as it can be alone."""
     best_load: Floats
     """By class and type: the accelerators that a member then takes."""
-    limits: tuple[Limit, ...]
+    limits: tuple[CouplingLimit, ...]
     partners: tuple[tuple[int, Ints], ...]
     """For each partner row, the combo that it holds back and all combos of the pool."""
     places: Places
@@ -98,25 +98,25 @@ class Frame:
     """What rows allow, in units; of throughput rows each program says."""
 
     @classmethod
-    def of(cls, problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts = frozenset()) -> Frame:
-        """The frame of classes of these profiles, perhaps one that was made before.
+    def of(cls, problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts = frozenset()) -> LpStructure:
+        """The structure of classes of these profiles, perhaps one that was made before.
 
         Members of a class may share accelerators with each other where it is `repeated`: has more than one.
         """
         if len(profile) >= KEPT_CLASSES:
             return _made(problem, profile, repeated, cuts)
         key = profile.tobytes(), repeated.tobytes() if len(problem.pairs) else b"", cuts
-        frame = problem.kept.get(key)
-        if not isinstance(frame, Frame):
-            if len(problem.kept) >= KEPT_FRAMES:
+        structure = problem.kept.get(key)
+        if not isinstance(structure, LpStructure):
+            if len(problem.kept) >= KEPT_STRUCTURES:
                 problem.kept.clear()
-            frame = problem.kept[key] = _made(problem, profile, repeated, cuts)
-        return frame
+            structure = problem.kept[key] = _made(problem, profile, repeated, cuts)
+        return structure
 
     def unit(self, count: Floats) -> Floats:
         """By combo: the instances at once that stand for 1 in a program, as many as members or accelerators allow."""
         c = self.combos
-        room = self.counts[c.kind] / self.workers[c.first]
+        room = self.counts[c.type_index] / self.workers[c.first]
         if c.sharing:
             room[(c.pool >= 0) & (c.side == 0)] *= 2.0
         unit = np.minimum(count[c.first], room)
@@ -131,7 +131,7 @@ class Frame:
         """The rows in units, for classes of this many members; the level's values are 0."""
         c = self.combos
         share = unit / count[c.first]
-        used = self.workers[c.first] * unit / self.counts[c.kind]
+        used = self.workers[c.first] * unit / self.counts[c.type_index]
         values = [_interleaved(share, c.rate * share, used * c.load)]
         if len(c.shared):
             share = unit[c.shared] / count[c.second[c.shared]]
@@ -146,7 +146,7 @@ class Frame:
         return self.places.holding(np.concatenate(values))
 
 
-def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> Frame:
+def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> LpStructure:
     workers, fastest = problem.profiles.workers[profile].astype(float), problem.fastest_rates[profile]
     combos = _combos(problem, profile, repeated)
     limits = tuple(_gang_limits(problem, combos, workers))
@@ -155,7 +155,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> Frame
     if len(problem.pairs):
         partners = tuple(_partners(combos, repeated, cuts))
         balances = int(combos.pool[combos.side != 0].max(initial=-1)) + 1
-    names = tuple(kind.name for kind in problem.types)
+    names = tuple(accelerator_type.name for accelerator_type in problem.types)
     rows = Rows(len(profile), names, tuple(limit.name for limit in limits), balances, len(partners))
     places = _places(combos, rows, limits, partners)
     m = len(profile)
@@ -163,12 +163,12 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> Frame
     entries = ((at >= rows.floors.start) & (at < rows.floors.stop)).nonzero()[0]
     best = _best(fastest, problem.counts, combos)
     best_load = np.zeros((m, len(problem.types)))
-    np.add.at(best_load, (combos.first, combos.kind), best * workers[combos.first])
+    np.add.at(best_load, (combos.first, combos.type_index), best * workers[combos.first])
     most = np.ones(rows.count)
     if limits:
         most[rows.limits] = [1.0 if limit.most else 0.0 for limit in limits]
     most[rows.balances_at.start :] = 0.0
-    return Frame(
+    return LpStructure(
         rows,
         workers,
         fastest,
@@ -292,22 +292,22 @@ def _reach(fastest: Floats, c: Combos) -> Floats:
 
 def _best(fastest: Floats, counts: Floats, c: Combos) -> Floats:
     """All on the fastest column; of equally fast ones, more where there are more accelerators."""
-    best = ((c.second < 0) & (c.pool < 0) & (c.rate >= fastest[c.first])) * counts[c.kind]
+    best = ((c.second < 0) & (c.pool < 0) & (c.rate >= fastest[c.first])) * counts[c.type_index]
     return np.asarray(best / np.bincount(c.first, weights=best, minlength=len(fastest))[c.first])
 
 
-def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[Limit]:
+def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[CouplingLimit]:
     """By column and size: at most this many gangs of at least this size sit on one server each."""
     found = []
     for index, column in enumerate(problem.columns):
         if column.consolidated:
             here = c.column == index
-            kind = problem.types[column.type_index]
+            accelerator_type = problem.types[column.type_index]
             for size in np.unique(workers[c.first[here]]).astype(int).tolist():
-                most = kind.gangs_on_one_server(size)
+                most = accelerator_type.gangs_on_one_server(size)
                 if most is not None:
                     combos = (here & (workers[c.first] >= size)).nonzero()[0]
-                    found.append(Limit(gang_row(kind.name, size), combos, most))
+                    found.append(CouplingLimit(gang_row(accelerator_type.name, size), combos, most))
     return found
 
 
@@ -325,10 +325,10 @@ def _partners(c: Combos, repeated: Bools, cuts: Cuts) -> list[tuple[int, Ints]]:
     return found
 
 
-def _places(c: Combos, rows: Rows, limits: tuple[Limit, ...], partners: tuple[tuple[int, Ints], ...]) -> Places:
+def _places(c: Combos, rows: Rows, limits: tuple[CouplingLimit, ...], partners: tuple[tuple[int, Ints], ...]) -> Places:
     """Entries column by column as far as that goes, so that without pairs and limits nothing has to be sorted."""
     m, second = rows.classes, c.second[c.shared]
-    at = [_interleaved(c.first, m + c.first, rows.types.start + c.kind), second, m + second]
+    at = [_interleaved(c.first, m + c.first, rows.types.start + c.type_index), second, m + second]
     columns = [np.arange(len(c)).repeat(3), c.shared, c.shared]
     for number, limit in enumerate(limits):
         at.append(np.full(len(limit.combos), rows.limits.start + number))

@@ -34,7 +34,7 @@ class StoppedError(GavelError):
         self.signal = signal
 
 
-class Keeper:
+class ResumeFile:
     """Keeps a simulation in a file; give it to `run` as an attendant, and what it found there as the start."""
 
     def __init__(self, path: Path, experiment: Experiment, *, clock: Callable[[], float] = time.monotonic) -> None:

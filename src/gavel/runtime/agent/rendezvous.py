@@ -5,13 +5,13 @@ from __future__ import annotations
 import socket
 from dataclasses import dataclass
 
-from gavel.runtime.messages import Start
+from gavel.runtime.messages import StartAttempt
 
 LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Rendezvous:
     """Where the first rank is."""
 
     address: str
@@ -19,12 +19,12 @@ class Meeting:
     gang_port: int
 
 
-def meeting_of(start: Start, address: str, taken: set[int]) -> Meeting:
+def rendezvous_of(start: StartAttempt, address: str, taken: set[int]) -> Rendezvous:
     """Where the ranks of this attempt meet: as told, or at ports that are free here and now noted in `taken`."""
     if start.first_rank > 0:
-        return Meeting(start.master_address, start.master_port, start.gang_port)
+        return Rendezvous(start.master_address, start.master_port, start.gang_port)
     local = start.ranks == start.workers
-    return Meeting(LOOPBACK if local else address, free_port(taken), free_port(taken))
+    return Rendezvous(LOOPBACK if local else address, free_port(taken), free_port(taken))
 
 
 def free_port(taken: set[int]) -> int:

@@ -22,7 +22,7 @@ from gavel.client.checkpoints import (
 from gavel.client.errors import CheckpointError
 
 
-class Verdict(enum.Enum):
+class NextAction(enum.Enum):
     """What comes after the step that was just made, or what a process wishes to come."""
 
     GO = "go"
@@ -39,10 +39,10 @@ Load = Callable[[Path, Position], None]
 """Restore from a checkpoint; raises what the user's function raises."""
 Fill = Callable[[Path], None]
 """Write this process's part of a checkpoint into a directory."""
-Wish = Callable[[], Verdict]
+Wish = Callable[[], NextAction]
 
 
-class Company(Protocol):
+class Coordination(Protocol):
     look_at: float
     """The loop must call `meet` when it has made so many steps."""
 
@@ -53,7 +53,7 @@ class Company(Protocol):
     def begin(self, load: Load, wish: Wish) -> Position | None:
         """Come together and load the newest checkpoint that all can load; None: there is none, begin at step 0."""
 
-    def meet(self, step: int, wish: Wish) -> Verdict:
+    def meet(self, step: int, wish: Wish) -> NextAction:
         """Say what comes next, waiting for the others where needed; all get the same answer at the same step."""
 
     def save(self, position: Position, fill: Fill | None) -> None:
@@ -75,7 +75,7 @@ class Solo:
         self._store = store
 
     def begin(self, load: Load, wish: Wish) -> Position | None:
-        if wish() is Verdict.LEAVE:
+        if wish() is NextAction.LEAVE:
             raise AskedToLeaveError
         if self._store is not None:
             self._store.prepare()
@@ -84,7 +84,7 @@ class Solo:
             self._store.set_aside(unreadable)
         return position
 
-    def meet(self, step: int, wish: Wish) -> Verdict:
+    def meet(self, step: int, wish: Wish) -> NextAction:
         del step
         return wish()
 
@@ -104,7 +104,7 @@ class Solo:
         return newest(self._store, lambda checkpoint, position: tried(load, checkpoint, position))
 
 
-class Reader(Solo):
+class LoadOnlyRank(Solo):
     """One of several processes that Gavel did not start (torchrun did): it loads, and leaves saving to rank 0."""
 
     def begin(self, load: Load, wish: Wish) -> Position | None:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.client.tempo import Pace, Tally
+from gavel.client.pacing import Pace, StepTally
 
 
 @given(first=st.floats(0, 1e6), lengths=st.lists(st.floats(0.001, 100), max_size=30))
 def test_the_first_step_is_counted_but_not_measured(first: float, lengths: list[float]) -> None:
-    tally = Tally()
+    tally = StepTally()
     now = first
     tally.step(now)
     for length in lengths:
@@ -24,7 +24,7 @@ def test_the_first_step_is_counted_but_not_measured(first: float, lengths: list[
 
 
 def test_time_spent_on_saving_is_left_out() -> None:
-    tally = Tally()
+    tally = StepTally()
     tally.step(10.0)
     tally.leave_out(5.0)
     tally.step(16.0)

@@ -11,7 +11,7 @@ from gavel.errors import InputError
 
 
 @dataclass(frozen=True)
-class Place:
+class JobEnvironment:
     """Of one process of a job. Without Gavel everything is absent, and the process is rank 0 of 1."""
 
     socket: str | None = None
@@ -24,7 +24,7 @@ class Place:
     lease_seconds: float | None = None
 
     @classmethod
-    def of(cls, environment: Mapping[str, str]) -> Place:
+    def of(cls, environment: Mapping[str, str]) -> JobEnvironment:
         """Read the variables that the agent sets; torchrun's RANK and WORLD_SIZE count where Gavel's are absent."""
         world = _whole(environment, "GAVEL_WORLD_SIZE", _whole(environment, "WORLD_SIZE", 1))
         address = environment.get("GAVEL_GANG_ADDRESS")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gavel.runtime.agent.logs import Log
+from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.processes import in_words
 from gavel.runtime.messages import Ending, TaskEnded, TaskStatus
 
@@ -37,7 +37,7 @@ class LastWords:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ExitVerdict:
     """What the scheduler is told."""
 
     ending: Ending
@@ -46,22 +46,22 @@ class Verdict:
     blameless: bool = False
 
 
-def judge(code: int, words: LastWords, asked: str | None, *, reached: bool) -> Verdict:
+def judge(code: int, words: LastWords, asked: str | None, *, reached: bool) -> ExitVerdict:
     """Judge an end; `reached`: the order to leave reached the process before it ended."""
     if words.failed is not None:
-        return Verdict(Ending.CRASHED, words.failed, blameless=words.blameless)
+        return ExitVerdict(Ending.CRASHED, words.failed, blameless=words.blameless)
     if words.done:
-        return Verdict(Ending.DONE, "it has done all of its steps")
+        return ExitVerdict(Ending.DONE, "it has done all of its steps")
     if words.stopped or reached:
         # A job may leave by itself when its lease is over, a moment before anybody asks it.
         reason = asked or LEASE_OVER
-        return Verdict(Ending.LEFT, reason if code == 0 else f"{reason} ({in_words(code)})")
+        return ExitVerdict(Ending.LEFT, reason if code == 0 else f"{reason} ({in_words(code)})")
     if code == 0:
-        return Verdict(Ending.DONE, "it ended with exit code 0")
-    return Verdict(Ending.CRASHED, in_words(code))
+        return ExitVerdict(Ending.DONE, "it ended with exit code 0")
+    return ExitVerdict(Ending.CRASHED, in_words(code))
 
 
-def never_began(code: int, log: bytes) -> Verdict | None:
+def never_began(code: int, log: bytes) -> ExitVerdict | None:
     """Tell a command that its guard could not execute, of which the guard's word is all there is in the log.
 
     >>> never_began(127, b"gavel: command not found: x\\n").reason
@@ -69,11 +69,11 @@ def never_began(code: int, log: bytes) -> Verdict | None:
     """
     line = log.decode(errors="replace").strip()
     if code in {126, 127} and line.startswith(GUARD_SAYS) and "\n" not in line:
-        return Verdict(Ending.CRASHED, line.removeprefix(GUARD_SAYS), hopeless=True)
+        return ExitVerdict(Ending.CRASHED, line.removeprefix(GUARD_SAYS), hopeless=True)
     return None
 
 
-def ended(status: TaskStatus, verdict: Verdict, log: Log | None = None) -> TaskEnded:
+def ended(status: TaskStatus, verdict: ExitVerdict, log: LogFile | None = None) -> TaskEnded:
     """Put an end in the words of the protocol."""
     return TaskEnded(
         status=status,

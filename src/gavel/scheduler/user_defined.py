@@ -14,9 +14,9 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.errors import GavelError, InputError
-from gavel.core.own import find, misfit, told
-from gavel.core.plain import from_plain, plain_record
 from gavel.core.problem import Ints
+from gavel.core.serialization import from_plain, plain_record
+from gavel.core.user_code import find, misfit, told
 from gavel.scheduler.rounds import Elapsed, Mechanism, Place, Plan, RoundInput, Run, RunNumbers, granted
 
 NEEDED = ("adopt", "decide", "account", "leave")
@@ -24,7 +24,7 @@ WRITTEN_DOWN = ("dump", "restore")
 """Methods that a mechanism may lack; without them nothing can be resumed."""
 
 
-def load(name: str, *, forgiving: bool = False) -> Checked:
+def load(name: str, *, forgiving: bool = False) -> CheckedMechanism:
     """A new mechanism made by `module.NAME`; a `forgiving` one keeps what runs where a plan fails."""
     make = find("mechanism", name, "a class or function that makes a mechanism")
     if make is None or not callable(make):
@@ -35,7 +35,7 @@ def load(name: str, *, forgiving: bool = False) -> Checked:
         raise InputError(f"mechanism {name}: it cannot be made without arguments: {told(error, name)}") from error
     if missing := [method for method in NEEDED if not _has(made, method)]:
         raise InputError(f"mechanism {name}: a {type(made).__name__} has no method {missing[0]!r}; see gavel.Mechanism")
-    return Checked(name, made, forgiving=forgiving)
+    return CheckedMechanism(name, made, forgiving=forgiving)
 
 
 def _has(made: object, method: str) -> bool:
@@ -45,7 +45,7 @@ def _has(made: object, method: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _State:
+class _CheckedState:
     """What a checked mechanism writes down."""
 
     kind: str
@@ -54,7 +54,7 @@ class _State:
     own: Any
 
 
-class Checked:
+class CheckedMechanism:
     """A user's mechanism, whose plans are checked. Errors name it and, where its code raised, the line."""
 
     def __init__(self, name: str, mechanism: Mechanism, *, forgiving: bool = False) -> None:
@@ -78,7 +78,9 @@ class Checked:
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         shares = granted(allocation, slots)
-        self._pairs = frozenset((tuple(sorted(members)), kind) for members, kind in shares if len(members) > 1)
+        self._pairs = frozenset(
+            (tuple(sorted(members)), type_index) for members, type_index in shares if len(members) > 1
+        )
         self._guarded("adopt", lambda: self._mechanism.adopt(allocation, slots))
 
     def decide(self, given: RoundInput) -> Plan:
@@ -98,14 +100,14 @@ class Checked:
             json.dumps(own, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise GavelError(f"mechanism {self.name} gave a state that JSON cannot hold: {error}") from None
-        pairs = sorted((*members, kind) for members, kind in self._pairs)
-        return plain_record(_State(self.name, tuple(pairs), own))  # type: ignore[arg-type] # two slots each
+        pairs = sorted((*members, type_index) for members, type_index in self._pairs)
+        return plain_record(_CheckedState(self.name, tuple(pairs), own))  # type: ignore[arg-type] # two slots each
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:
-        state = from_plain(_State, document)
+        state = from_plain(_CheckedState, document)
         if state.kind != self.name:
             raise InputError(f"the state is that of mechanism {state.kind}, and not of {self.name}")
-        self._pairs = frozenset(((one, other), kind) for one, other, kind in state.pairs)
+        self._pairs = frozenset(((one, other), type_index) for one, other, type_index in state.pairs)
         try:
             self._called(lambda: self._mechanism.restore(state.own, runs))
         except GavelError as error:
@@ -155,9 +157,9 @@ def fault(given: RoundInput, runs: Sequence[Run], pairs: Collection[Place]) -> s
             return f"the job in slot {min(twice)} would run twice"
         seen.update(run.members)
         used[run.type_index] += run.workers
-    for kind, (count, capacity) in enumerate(zip(used, given.capacity, strict=True)):
+    for type_index, (count, capacity) in enumerate(zip(used, given.capacity, strict=True)):
         if count > capacity:
-            return f"{count} of {capacity} accelerators of type {kind} would be in use"
+            return f"{count} of {capacity} accelerators of type {type_index} would be in use"
     stopped = {slot for run in given.running for slot in run.members} - seen
     if given.mid_round and stopped:
         return f"the job in slot {min(stopped)} would be stopped during a round"

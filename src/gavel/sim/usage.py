@@ -33,7 +33,7 @@ class _Seat:
 
 
 @dataclass(slots=True)
-class Meter:
+class UsageMeter:
     """Hears every event before the scheduler does, and every command after."""
 
     restart_seconds: float = 0.0

@@ -9,7 +9,7 @@ from itertools import count
 from typing import Protocol
 
 from gavel.runtime.agent.devices import Devices
-from gavel.runtime.agent.logs import Log
+from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.mps import Mps
 from gavel.runtime.agent.settings import AgentSettings
 from gavel.runtime.agent.state import StateDirectory
@@ -36,14 +36,14 @@ class Bell:
         await self._event.wait()
 
 
-class Post(Protocol):
+class SchedulerChannel(Protocol):
     """The way to the scheduler, whether it is there or not."""
 
     def started(self, message: TaskStarted) -> None:
         """Say that a process runs."""
         ...
 
-    def ended(self, message: TaskEnded, log: Log | None) -> None:
+    def ended(self, message: TaskEnded, log: LogFile | None) -> None:
         """Say that a process has ended, until it is heard; then what is left of its log."""
         ...
 
@@ -74,13 +74,13 @@ class Others(Protocol):
 
 
 @dataclass
-class Site:
+class ServerContext:
     """One server."""
 
     settings: AgentSettings
     state: StateDirectory
     devices: Devices
-    post: Post
+    post: SchedulerChannel
     say: Callable[[str], None]
     others: Others
     changed: Bell = field(default_factory=Bell)
