@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from virtual_fleet import job_request
 
+from gavel.client.views import JobState, Transition
 from gavel.core.cluster import Server
 from gavel.core.events import AllocationReady, JobCancelled, Launch, RoundDue
 from gavel.core.facts import JobEnded, JobRequeued, RoundPlanned, Started
@@ -42,7 +43,7 @@ from gavel.runtime.events import (
 from gavel.runtime.executor import Done
 from gavel.runtime.facts import AgentJoined, AgentLost, AttemptClosed, Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, Identity, RefusedError
-from gavel.runtime.jobs import JobRecord, Jobs, JobState, Transition
+from gavel.runtime.jobs import JobRecord, Jobs
 from gavel.runtime.messages import (
     Ending,
     FromAgentFrame,

@@ -52,7 +52,7 @@ def job_command(
 def _print_head(out: Console, job: JobView, now: float) -> None:
     head = styled("").append(f"job {job.id}", "bold").append(f"  {printable(label(job))}  ")
     head = head.append(str(job.state), STYLES.get(job.state, ""))
-    tense = "took" if job.over else "for"
+    tense = "took" if job.finished else "for"
     out.print(head.append(f" {tense} {span(lasted(job, now))}"), soft_wrap=True)
     if job.reason:
         out.print(styled(printable(job.reason)), soft_wrap=True)

@@ -52,7 +52,8 @@ def jobs_command(
         if watch:
             from gavel.cli.board import follow  # noqa: PLC0415 - loads the library that draws
 
-            follow(client, states=states, since=since, limit=limit, as_json=as_json)
+            most = 0 if everything or limit else SHOWN_FINISHED
+            follow(client, states=states, since=since, limit=limit, most_finished=most, as_json=as_json)
             return
         names = name or ()
         if everything or limit:
@@ -134,7 +135,7 @@ def cancel_command(
 ) -> None:
     """Cancel jobs; those that are over stay as they are."""
     with connect(scheduler) as client:
-        over = {job.id for job in client.jobs(ids=ids) if job.over}
+        over = {job.id for job in client.jobs(ids=ids) if job.finished}
         found = client.cancel(ids)
     if as_json:
         print_json({"jobs": [job.document() for job in found], "already_over": sorted(over)})

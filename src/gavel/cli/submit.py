@@ -221,7 +221,7 @@ def _watched(client: Client, ids: Sequence[str]) -> list[JobView]:
 
 
 def _progress(jobs: Mapping[str, JobView]) -> str:
-    over = sum(job.over for job in jobs.values())
+    over = sum(job.finished for job in jobs.values())
     return f"{over:,} of {len(jobs):,} over: {summary(list(jobs.values()))}"
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import grpc
 import numpy as np
 
+from gavel.client.views import JobState, JobView
 from gavel.core.cluster import parse_cluster
 from gavel.core.errors import GavelError
 from gavel.core.throughputs import ThroughputTable, builtin_table
@@ -24,10 +25,9 @@ from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import FleetSettings
-from gavel.runtime.jobs import JobState
 from gavel.runtime.local import EMULATED_PROGRAM, local_cluster
 from gavel.runtime.server import Running, ServeSettings
-from gavel.runtime.views import JobView, job_view
+from gavel.runtime.views import job_view
 from gavel.scheduler.machine import Settings
 from gavel.scheduler.patience import Patience
 from gavel.sim.simulate import simulate
@@ -259,7 +259,7 @@ async def _live(trace: Trace, plan: Plan, contender: Contender) -> Live:
             ids = await _submit(running, trace, plan, program)
             views = await _all_over(running, ids, plan)
     starts = measured_starts(facts, builtin_table().faster(plan.time_scale)).times(plan.time_scale)
-    return Live([(view.record.changed - view.record.submitted) * plan.time_scale for view in views], starts)
+    return Live([(view.changed - view.submitted) * plan.time_scale for view in views], starts)
 
 
 def _compressed(patience: Patience, time_scale: float) -> Patience:
@@ -295,7 +295,7 @@ async def _all_over(running: Running, ids: list[str], plan: Plan) -> list[JobVie
     except TimeoutError:
         raise GavelError(f"the live run was not over after {plan.limit_seconds:g} s") from None
     views = [job_view(engine, record) for record in map(engine.record, ids) if record is not None]
-    if len(views) < len(ids) or any(view.record.state is not JobState.COMPLETED for view in views):
+    if len(views) < len(ids) or any(view.state is not JobState.COMPLETED for view in views):
         raise GavelError("some jobs of the live run did not complete")
     return views
 
