@@ -20,8 +20,8 @@ from gavel.core.allocation import Allocation
 from gavel.core.events import AllocationReady, Event, JobFinished, JobSubmitted
 from gavel.core.jobs import JobSpec
 from gavel.core.problem import Problem
-from gavel.policies.mechanisms import starts_mid_round
-from gavel.policies.registry import allocate
+from gavel.policies.mechanisms import suited
+from gavel.policies.registry import allocate, find_policy
 from gavel.scheduler.machine import PLACEMENT_MATTERS, Settings
 from gavel.sim.experiment import Experiment, mechanism_of, prepare
 from gavel.sim.simulate import simulate
@@ -118,7 +118,8 @@ def measured(experiment: Experiment, *, hidden: bool) -> tuple[Promises, float, 
         return allocate(without_servers(problem) if hidden else problem, experiment.policy, compare=False)
 
     scene, promises = prepare(experiment), Promises()
-    settings = Settings(round_seconds=experiment.round_seconds, start_mid_round=starts_mid_round(experiment.mechanism))
+    policy = find_policy(experiment.policy)
+    settings = suited(Settings(round_seconds=experiment.round_seconds), policy, experiment.mechanism)
     outcome = simulate(
         scene.trace,
         scene.cluster,

@@ -24,7 +24,7 @@ from gavel.core.cluster import parse_cluster
 from gavel.core.errors import GavelError
 from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.limits import check_options
-from gavel.policies.mechanisms import mechanism_for, weighs_restarts
+from gavel.policies.mechanisms import mechanism_for, suited
 from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import FleetSettings
@@ -186,7 +186,7 @@ def simulated(jobs: list[DemoJob], table: ThroughputTable, starts: StartCosts, *
         table,
         lambda problem: allocate(problem, POLICY, heterogeneity_agnostic=agnostic),
         mechanism_for(policy, MECHANISM, agnostic=agnostic),
-        Settings(round_seconds=ROUND_SECONDS * TIME_SCALE, weigh_restarts=weighs_restarts(policy, MECHANISM)),
+        suited(Settings(round_seconds=ROUND_SECONDS * TIME_SCALE), policy, MECHANISM),
         known=builtin_table(),
         starts=starts,
     )

@@ -18,9 +18,11 @@ from gavel.core.jobs import Entity
 from gavel.core.plain import from_plain, read_items, to_plain
 from gavel.core.problem import Floats
 from gavel.core.throughputs import ThroughputTable
+from gavel.policies.mechanisms import mechanism_for
+from gavel.policies.registry import find_policy
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
-from gavel.scheduler.priorities import Priorities
+from gavel.scheduler.rounds import Mechanism
 from gavel.sim.meter import Meter
 from gavel.sim.outcome import Outcome, measure, measure_unfinished
 from gavel.sim.simulate import Attendant, Stopwatch, counted
@@ -52,14 +54,19 @@ def simulate_ideally(
     arriving = [JobSubmitted(job.arrival, job.spec()) for job in trace.jobs]
     coming: list[Event] = sorted((*joining, *disturbances, *arriving), key=lambda event: event.time)[::-1]
     if start is None:
-        books = Scheduler(table, Priorities(), settings, entities=entities, prices=prices)
+        books = Scheduler(table, _any_mechanism(), settings, entities=entities, prices=prices)
         simulation = _Ideal(books, coming, Stopwatch(solver), Meter(), counted(trace, window))
     else:
-        books = state.restore(start["books"], table, Priorities(), settings, entities=entities, prices=prices)
+        books = state.restore(start["books"], table, _any_mechanism(), settings, entities=entities, prices=prices)
         coming = coming[: start["coming"]]
         simulation = _Ideal(books, coming, Stopwatch(solver), from_plain(Meter, start["meter"]), counted(trace, window))
         simulation.take_up(Outcome.restored(start["outcome"]), start["received"])
     return simulation.run(until_seconds, attendants)
+
+
+def _any_mechanism() -> Mechanism:
+    """A scheduler has a mechanism, though the books plan no rounds."""
+    return mechanism_for(find_policy("max_min_fairness"), "priorities")
 
 
 @dataclass(slots=True)

@@ -19,7 +19,7 @@ from gavel.core.errors import GavelError
 from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.plots.figures import Plot, colour, new_figure, styled
 from gavel.plots.page import NumberTable
-from gavel.policies.mechanisms import mechanism_for
+from gavel.policies.mechanisms import mechanism_for, suited
 from gavel.policies.registry import allocate, find_policy
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
@@ -308,13 +308,14 @@ def _simulations(trace: Trace, plan: Plan, contender: Contender, starts: StartCo
 def _simulated(trace: Trace, plan: Plan, contender: Contender, starts: StartCosts) -> list[float]:
     """Completion times in seconds, with starts as expensive as these."""
     policy, believed = find_policy(contender.policy), START_SECONDS * plan.time_scale
+    settings = Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing, restart_seconds=believed)
     outcome = simulate(
         trace,
         parse_cluster(",".join(f"{kind}={count}" for kind, count in CLUSTER.items())),
         builtin_table(),
         lambda problem: allocate(problem, contender.policy, heterogeneity_agnostic=contender.agnostic),
         mechanism_for(policy, agnostic=contender.agnostic),
-        Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing, restart_seconds=believed),
+        suited(settings, policy),
         starts=starts,
     )
     return [outcome.jobs[job.id].seconds for job in trace.jobs]
