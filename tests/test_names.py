@@ -8,8 +8,6 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "gavel"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if not path.stem.endswith(("_pb2", "_pb2_grpc")))
-STILL_TWICE = frozenset({"ClusterView", "JobDetail", "JobRequest", "JobState", "JobView", "ServerView", "Transition"})
-"""Types that the client and the runtime define each for itself. Remove a name when its second definition is gone."""
 
 
 def homes() -> dict[str, list[str]]:
@@ -23,10 +21,5 @@ def homes() -> dict[str, list[str]]:
 
 
 def test_no_two_classes_share_a_name() -> None:
-    shared = {name: paths for name, paths in homes().items() if len(paths) > 1 and name not in STILL_TWICE}
+    shared = {name: paths for name, paths in homes().items() if len(paths) > 1}
     assert not shared, f"say in the name what each of them is: {shared}"
-
-
-def test_exceptions_are_still_needed() -> None:
-    found = homes()
-    assert not {name for name in STILL_TWICE if len(found[name]) < 2}, "these may leave STILL_TWICE"

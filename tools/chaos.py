@@ -109,7 +109,7 @@ class Campaign:
                     client.undrain(name)
                     self.drained.discard(name)
                 views = self._look(client)
-                if all(view.over for view in views):
+                if all(view.finished for view in views):
                     break
             time.sleep(0.5)
         return views
@@ -148,7 +148,7 @@ class Campaign:
         """Look at the jobs and submit more, while a scheduler answers; whatever fails is looked at in the end."""
         if self.cluster.answers():
             with contextlib.suppress(GavelError), self._client() as client:
-                unfinished = [view for view in self._look(client) if not view.over]
+                unfinished = [view for view in self._look(client) if not view.finished]
                 for _ in range(BACKLOG - len(unfinished)):
                     self._submit(client)
 
@@ -158,7 +158,7 @@ class Campaign:
             before = self.submitted.ended.get(view.request.name)
             if before is not None and before != view.state.value:
                 self.findings.append(f"job {view.id} ({view.request.name}) was {before} and is {view.state.value} now")
-            if view.over:
+            if view.finished:
                 self.submitted.ended[view.request.name] = view.state.value
         return views
 
@@ -300,13 +300,13 @@ class Campaign:
         if not self.cluster.answers():
             return ""
         with contextlib.suppress(GavelError), self._client() as client:
-            unfinished = [view for view in self._look(client) if not view.over]
+            unfinished = [view for view in self._look(client) if not view.finished]
             if not unfinished:
                 return ""
             view = self.random.choice(unfinished)
             self.submitted.cancels.add(view.request.name)
             (answer,) = client.cancel(view.id)
-            if not answer.over:
+            if not answer.finished:
                 self.findings.append(f"job {view.id} was cancelled, and the answer says {answer.state.value}")
             self.submitted.ended[view.request.name] = answer.state.value
             return "cancelled"

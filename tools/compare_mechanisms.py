@@ -19,10 +19,9 @@ from statistics import mean
 import numpy as np
 
 from gavel.core.throughputs import builtin_table
-from gavel.policies.registry import allocate
-from gavel.scheduler.credits import Credits
+from gavel.policies.mechanisms import mechanism_for
+from gavel.policies.registry import allocate, find_policy
 from gavel.scheduler.machine import Settings
-from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rules import Rules
 from gavel.sim.experiment import Experiment, prepare
 from gavel.sim.ideal import simulate_ideally
@@ -109,7 +108,8 @@ def measure(case: Case, how: str | Rules, *, only_workers: int = 0) -> Measured:
     if how == "ideal":
         outcome = simulate_ideally(*scenery, settings, window=experiment.window, entities=scene.entities)
     else:
-        mechanism = Priorities() if how == "plain" else Credits(how if isinstance(how, Rules) else None)
+        policy, name = find_policy("max_min_fairness"), "plain" if how == "plain" else "credits"
+        mechanism = mechanism_for(policy, name, rules=how if isinstance(how, Rules) else None)
         outcome = simulate(
             *scenery,
             mechanism,

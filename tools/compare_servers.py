@@ -20,11 +20,12 @@ from gavel.core.allocation import Allocation
 from gavel.core.events import AllocationReady, Event, JobFinished, JobSubmitted
 from gavel.core.jobs import JobSpec
 from gavel.core.problem import Problem
-from gavel.policies.mechanisms import starts_mid_round
-from gavel.policies.registry import allocate
-from gavel.scheduler.machine import PLACEMENT_MATTERS, Scheduler, Settings
+from gavel.policies.mechanisms import suited
+from gavel.policies.registry import allocate, find_policy
+from gavel.scheduler.machine import PLACEMENT_MATTERS, Settings
 from gavel.sim.experiment import Experiment, mechanism_of, prepare
 from gavel.sim.simulate import simulate
+from gavel.sim.view import View
 
 SERVERS = "1x8+2x4+4x2"
 BASE = Experiment(cluster=f"v100={SERVERS},p100={SERVERS},k80={SERVERS}", jobs=200, multi_worker=True)
@@ -57,7 +58,7 @@ class Promises:
     _placed: list[tuple[int, bool]] = field(default_factory=list)
     _since: float = 0.0
 
-    def after(self, event: Event, scheduler: Scheduler) -> None:
+    def after(self, event: Event, view: View) -> None:
         """Count the time since the last event, and take in what this one changed."""
         self._count(event.time)
         match event:
@@ -69,7 +70,7 @@ class Promises:
             case JobFinished():
                 self._pace.pop(event.job, None)
                 self.done[event.job] = self._specs.pop(event.job)
-        self._placed = self._gangs_of(scheduler)
+        self._placed = list(self._gangs_of(view))
 
     def ratios(self, workers: int | None = None) -> list[float]:
         """Of each finished job, perhaps of those with so many workers: steps allocated / steps made."""
@@ -89,16 +90,13 @@ class Promises:
             for workers, together in self._placed:
                 self.received[workers, together] += elapsed
 
-    def _gangs_of(self, scheduler: Scheduler) -> list[tuple[int, bool]]:
-        found = []
-        for run, where in scheduler.placed.items():
-            if run.workers > 1 and len(run.members) == 1:
-                spec = self._specs[scheduler.roster.ids[run.members[0]] or ""]
-                kind = scheduler.types[run.type_index]
-                close, apart = scheduler.table.rates([(spec.template, spec.workers)], [kind])[0, 0]
+    def _gangs_of(self, view: View) -> Iterator[tuple[int, bool]]:
+        for run in view.placed():
+            if run.workers > 1 and len(run.jobs) == 1:
+                spec = self._specs[run.jobs[0]]
+                close, apart = view.table.rates([(spec.template, spec.workers)], [run.type])[0, 0]
                 if close > apart * PLACEMENT_MATTERS:
-                    found.append((run.workers, scheduler.server_pools[run.type_index].is_consolidated(where)))
-        return found
+                    yield run.workers, run.consolidated
 
 
 def _gangs(allocation: Allocation) -> Iterator[tuple[int, bool, float]]:
@@ -120,7 +118,8 @@ def measured(experiment: Experiment, *, hidden: bool) -> tuple[Promises, float, 
         return allocate(without_servers(problem) if hidden else problem, experiment.policy, compare=False)
 
     scene, promises = prepare(experiment), Promises()
-    settings = Settings(round_seconds=experiment.round_seconds, start_mid_round=starts_mid_round(experiment.mechanism))
+    policy = find_policy(experiment.policy)
+    settings = suited(Settings(round_seconds=experiment.round_seconds), policy, experiment.mechanism)
     outcome = simulate(
         scene.trace,
         scene.cluster,

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gavel.cli.app import run
+from gavel.client.messages import from_submission
 from gavel.client.requests import FieldError, JobRequest
 from gavel.core.errors import InputError
 from gavel.limits import LONGEST_SECONDS
 from gavel.policies.registry import find_policy
-from gavel.runtime.agent_wire import unpack_request
 from gavel.runtime.requests import checked
 from gavel.runtime.server import read_entities
 from gavel.wire import gavel_pb2 as pb
@@ -326,7 +326,7 @@ def test_a_scheduler_refuses_absurd_numbers_of_any_client(field: str, value: flo
     request = pb.JobRequest(command=["train"])
     setattr(request, field, value)
     with pytest.raises(InputError, match=f"{field} is .*; it must be a positive number, at most "):
-        checked(unpack_request(request), find_policy("max_min_fairness"), None)
+        checked(from_submission(request), find_policy("max_min_fairness"), None)
 
 
 @pytest.mark.parametrize("number", [10**400, 10**5000, -(10**400)], ids=["large", "larger", "negative"])

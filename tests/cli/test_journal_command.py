@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gavel.cli.app import run
+from gavel.client.requests import Submission
 from gavel.core.events import JobCancelled
-from gavel.core.jobs import JobRequest
 from gavel.journal import Journal, sqlite_url
 from gavel.runtime.events import JobsSubmitted
 from gavel.runtime.server import ServeSettings, build_engine, fleet_for, open_journal
@@ -107,7 +107,7 @@ def lab(tmp_path: Path) -> Path:
     with open_journal(settings) as journal:
         engine = build_engine(settings, journal, clock=lambda: now[0])
         engine.begin(Idle(), fleet_for(engine, settings.fleet))
-        requests = tuple(JobRequest(command=("train",), name=name, template="mine") for name in ("one", "two"))
+        requests = tuple(Submission(command=("train",), name=name, template="mine") for name in ("one", "two"))
         for event in (JobsSubmitted(START, requests, "key"), JobCancelled(START, "1")):
             now[0] += 10.0
             engine.post(event)

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -44,6 +44,10 @@ def aside() -> Iterator[Callable[..., Future[list[JobView]]]]:
     """Run a call in another thread while the test makes things happen."""
     with ThreadPoolExecutor(1) as pool:
         yield pool.submit
+
+
+def finished(jobs: Mapping[str, JobView]) -> int:
+    return sum(job.finished for job in jobs.values())
 
 
 def test_a_submitted_job_arrives_as_it_was_asked_for(fake: FakeScheduler, client: Client) -> None:
@@ -255,7 +259,7 @@ def test_everything_about_a_job(fake: FakeScheduler, client: Client) -> None:
     assert detail.limit == "limited by v100"
     document = detail.document()
     assert document["job"]["request"]["command"] == ["python", "train.py"]
-    assert document["history"] == [{"time": START, "state": "queued", "reason": "submitted"}]
+    assert document["history"] == [{"time": START, "state": "queued", "reason": "submitted", "code": ""}]
     assert document["rates"] == {"v100": 4.0, "k80": 1.0}
 
 
@@ -263,7 +267,7 @@ def test_a_state_of_a_newer_scheduler_is_shown_as_unknown(fake: FakeScheduler, c
     client.submit(TRAIN)
     fake.move("1", 42)  # type: ignore[arg-type]
     assert client.jobs()[0].state is JobState.UNKNOWN
-    assert not client.jobs()[0].over
+    assert not client.jobs()[0].finished
 
 
 def test_watch_tells_what_is_there_and_then_what_changes(fake: FakeScheduler, client: Client) -> None:
@@ -297,7 +301,7 @@ def test_wait_returns_when_the_last_is_over(
 ) -> None:
     client.submit([TRAIN] * 3)
     seen: list[int] = []
-    waiting = aside(client.wait, ["3", "1"], on_change=lambda jobs: seen.append(sum(job.over for job in jobs.values())))
+    waiting = aside(client.wait, ["3", "1"], on_change=lambda jobs: seen.append(finished(jobs)))
     fake.await_streams(1)
     fake.move("1", pb.FAILED, "exit code 1")
     fake.restart()

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gavel.client.views import JobState
 from gavel.journal import FinishedJobRow, FinishedPage, FinishedQuery, Journal, open_read_only
 from gavel.journal import finished as module
-from gavel.runtime.jobs import JobState
 from journal_places import Place, file_place
 
 STATES, NAMES, PEOPLE = ("completed", "failed", "cancelled"), ("a", "b", "c"), ("u", "v")

@@ -190,7 +190,8 @@ def test_a_drain_is_kept_through_a_restart_until_it_is_undone(
         assert "drained by operator" in shown
         assert printed(capsys, "worker", "undrain", "gpu1").startswith("gpu1 takes work again")
         eventually(lambda: state_of(client, job) == "running", "the job is back")
-        assert "neither lost nor drained" in refused(capsys, "worker", "remove", "gpu1")
+        eventually(lambda: states(live) == {"gpu1": "connected"}, "its agent has found the new scheduler")
+        assert "still connected" in refused(capsys, "worker", "remove", "gpu1")
         live.agents["gpu1"].kill()
         eventually(lambda: states(live) == {"gpu1": "lost"}, "the loss is noticed")
         assert "?/1" in printed(capsys, "cluster")

@@ -10,6 +10,7 @@ from typing import Any, Literal
 import pytest
 from virtual_fleet import STEP, VirtualFleet, job_request
 
+from gavel.client.views import JobState, Transition
 from gavel.core.events import JobsProgressed, Launch, RateMeasured, RestartMeasured
 from gavel.core.facts import JobEnded, RoundPlanned, SolveAsked
 from gavel.core.jobs import Cause
@@ -18,7 +19,7 @@ from gavel.runtime.events import Event
 from gavel.runtime.executor import Done
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
-from gavel.runtime.jobs import JobState, LiveJobRecord, Transition
+from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.messages import Ending, Heartbeat, Hello, StartAttempt, TaskEnded, TaskStarted, TaskStatus, ToAgent
 from gavel.wire import PROTOCOL
 

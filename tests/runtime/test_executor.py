@@ -10,6 +10,7 @@ import pytest
 from modelled_executor import AGENT, ModelledExecutor, Processes
 from virtual_fleet import job_request
 
+from gavel.client.views import JobState
 from gavel.core.cluster import Server
 from gavel.core.events import AllocationReady, JobCancelled, Solve
 from gavel.policies.registry import allocate
@@ -17,7 +18,6 @@ from gavel.runtime.engine import Engine
 from gavel.runtime.events import DrainAsked, Event, JobsSubmitted, UndrainAsked
 from gavel.runtime.executor import Executor
 from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
-from gavel.runtime.jobs import JobState
 from gavel.runtime.server import ServeSettings, build_engine, open_journal
 from gavel.runtime.views import cluster_view, job_view
 from gavel.scheduler.machine import check_invariants

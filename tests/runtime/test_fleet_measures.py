@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from virtual_fleet import job_request
 
+from gavel.client.views import JobState, Transition
 from gavel.core.events import Launch, RateMeasured
 from gavel.runtime.attempts import Attempt, Part
 from gavel.runtime.events import AttemptEnded, AttemptOutcome, Event, StepsCounted
 from gavel.runtime.executor import Done
 from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
-from gavel.runtime.jobs import JobState, LiveJobRecord, Transition
+from gavel.runtime.jobs import LiveJobRecord
 
 
 def fleet(*attempts: Attempt) -> tuple[Fleet, list[Event]]:

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from virtual_fleet import job_request
 
+from gavel.client.views import JobState, Transition
 from gavel.core.cluster import Server
+from gavel.core.errors import InputError
 from gavel.core.events import AllocationReady, JobCancelled, Launch, RoundDue
 from gavel.core.facts import JobEnded, JobRequeued, RoundPlanned, Started
 from gavel.core.jobs import Cause
@@ -35,6 +37,7 @@ from gavel.runtime.events import (
     Began,
     DrainAsked,
     Event,
+    ForgetAsked,
     JobsSubmitted,
     SettingsGiven,
     StepsCounted,
@@ -42,7 +45,7 @@ from gavel.runtime.events import (
 from gavel.runtime.executor import Done
 from gavel.runtime.facts import AgentJoined, AgentLost, AttemptClosed, Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError, SchedulerIdentity
-from gavel.runtime.jobs import JobRegistry, JobState, LiveJobRecord, Transition
+from gavel.runtime.jobs import JobRegistry, LiveJobRecord
 from gavel.runtime.messages import (
     Ending,
     FromAgentFrame,
@@ -519,6 +522,14 @@ def test_a_drain_outlasts_the_return_of_its_agent(running: Cluster) -> None:
     running.attach(30.0)
     assert running.state.agents.records["id-a"].draining
     assert not list(running.state.scheduler.servers())
+
+
+def test_an_agent_is_forgotten_only_once_it_is_lost_or_drained(running: Cluster) -> None:
+    with pytest.raises(InputError, match="neither lost nor drained"):
+        running.take(ForgetAsked(10.0, "a", "operator"))
+    running.take(AgentGone(20.0, "id-a", "silent", {}))
+    running.take(ForgetAsked(30.0, "a", "operator"))
+    assert not running.state.agents.records
 
 
 def test_a_fence_outlasts_the_return_of_its_agent_and_others_until_its_time_has_come() -> None:

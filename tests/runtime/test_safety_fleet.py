@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from virtual_fleet import SETTINGS, job_request
 
+from gavel.client.views import JobState, Transition
 from gavel.core.events import Launch
 from gavel.core.jobs import Cause
 from gavel.runtime.events import AttemptEnded, Event
 from gavel.runtime.executor import Done
 from gavel.runtime.fleet import Fleet, SchedulerIdentity
-from gavel.runtime.jobs import JobState, LiveJobRecord, Transition
+from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.messages import Ending, Hello, StartAttempt, TaskEnded, TaskStatus, ToAgent
 from gavel.wire import PROTOCOL
 

@@ -109,3 +109,45 @@ def test_an_agent_that_is_gone_before_its_hello_is_no_error(
         await live.work
 
     asyncio.run(story())
+
+
+def test_a_watcher_is_told_as_many_finished_jobs_as_it_asks_for_and_all_others(
+    journal: FailingJournal, tmp_path: Path
+) -> None:
+    context: Any = Context()
+
+    async def story() -> None:
+        live = Live(journal, tmp_path)
+        service = service_of(live, tmp_path)
+        await asyncio.sleep(0)  # the driver begins
+        jobs = [to_request(JobRequest(["train"], template="mine", steps=100.0))] * 7
+        await service.Submit(pb.SubmitRequest(jobs=jobs, key="k"), context)
+        for job in ("3", "1", "6", "2"):
+            await service.Cancel(pb.CancelRequest(ids=[job]), context)
+        assert await told(service, pb.JobQuery(most_finished=2)) == ["2", "4", "5", "6", "7"]
+        assert await told(service, pb.JobQuery()) == ["1", "2", "3", "4", "5", "6", "7"]
+        assert await told(service, pb.JobQuery(most_finished=3, without_unfinished=True)) == ["1", "2", "6"]
+        page = await service.List(pb.JobQuery(limit=1, without_unfinished=True, most_finished=3), context)
+        assert [job.id for job in page.jobs] == ["2"]
+        live.driver.stop()
+        await live.work
+
+    asyncio.run(story())
+
+
+async def told(service: Service, query: pb.JobQuery) -> list[str]:
+    """The ids of the jobs that a watcher hears of before it is caught up."""
+    context: Any = Watched()
+    found: list[str] = []
+    async for update in service.Watch(query, context):
+        if update.caught_up:
+            break
+        found += [job.id for job in update.jobs]
+    return found
+
+
+class Watched(Context):
+    """A call whose caller wants to know at once that it is heard."""
+
+    async def send_initial_metadata(self, metadata: object) -> None:
+        assert metadata == ()

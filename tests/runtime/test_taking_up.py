@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gavel.core.jobs import JobRequest
+from gavel.client.requests import Submission
+from gavel.client.views import JobState
 from gavel.runtime.agents import identity_of
 from gavel.runtime.events import JobsSubmitted
-from gavel.runtime.jobs import JobState
 from gavel.runtime.messages import Hello, TaskStatus, ToAgent
 from gavel.runtime.server import ServeSettings, build_engine, fleet_for, open_journal
 from gavel.wire import PROTOCOL
@@ -65,7 +65,7 @@ def test_every_job_is_found_in_place_and_a_copy_is_kept(settings: ServeSettings)
         assert done is not None
         assert (done.state, done.steps_done) == (JobState.COMPLETED, 40.0)
         assert engine.records["2"].request.command == ("train",)
-        engine.post(JobsSubmitted(engine.clock(), (JobRequest(command=("train",), template="mine"),), "key"))
+        engine.post(JobsSubmitted(engine.clock(), (Submission(command=("train",), template="mine"),), "key"))
         engine.begin(Idle(), fleet_for(engine, settings.fleet))
         engine.take_in()
         assert engine.state.jobs.keys["key"] == ("6",), "ids are not given again"

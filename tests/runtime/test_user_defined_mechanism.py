@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from virtual_fleet import VirtualFleet
 
+from gavel.client.views import JobState
 from gavel.core.errors import InputError
-from gavel.runtime.jobs import JobState
 from gavel.runtime.views import cluster_view
 
 MODULE = """

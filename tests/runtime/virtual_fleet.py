@@ -18,9 +18,9 @@ from typing import Any
 from safety import Checker
 from virtual_agent import Agent, Connection, Process, Task
 
+from gavel.client.requests import Submission
 from gavel.core.errors import InputError
 from gavel.core.events import AllocationReady, JobCancelled, Solve
-from gavel.core.jobs import JobRequest
 from gavel.journal import leader as leading
 from gavel.journal import queries
 from gavel.journal.database import sqlite_url
@@ -612,5 +612,5 @@ class VirtualFleet:
         self.settings = replace(self.settings, **changes)
 
 
-def job_request(steps: float, *, workers: int = 1, retries: int = 1000, **more: Any) -> JobRequest:
-    return JobRequest(command=("train",), **{"template": "mine", **more}, steps=steps, workers=workers, retries=retries)
+def job_request(steps: float, *, workers: int = 1, retries: int = 1000, **more: Any) -> Submission:
+    return Submission(command=("train",), **{"template": "mine", **more}, steps=steps, workers=workers, retries=retries)

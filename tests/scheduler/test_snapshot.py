@@ -1,10 +1,7 @@
-"""Snapshots: they tell the truth, all of it as JSON, and looking changes nothing."""
+"""What is read of a scheduler for people: it adds up, and looking changes nothing."""
 
 from __future__ import annotations
 
-import json
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 
@@ -17,7 +14,7 @@ from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
-from gavel.scheduler.snapshot import take
+from gavel.scheduler.snapshot import meant_for, server_snapshots, type_views
 from stories import Story, Teller, stories
 
 TABLE = builtin_table()
@@ -34,6 +31,13 @@ def told(scheduler: Scheduler, story: Story) -> None:
         teller.hear(scheduler.handle(event))
 
 
+def look(scheduler: Scheduler, time: float) -> None:
+    server_snapshots(scheduler)
+    type_views(scheduler, time)
+    for job in scheduler.roster.slot_of:
+        meant_for(scheduler, job)
+
+
 @pytest.mark.parametrize("mechanism", [Credits, Priorities])
 @pytest.mark.parametrize("space_sharing", [False, True])
 @given(story=stories())
@@ -42,7 +46,7 @@ def test_looking_changes_no_command(mechanism: type[Mechanism], space_sharing: b
     watched, alone = (machine(mechanism(), space_sharing=space_sharing) for _ in range(2))
     teller = Teller(story)
     for event in teller.events(watched):
-        take(watched, event.time + 17.0)
+        look(watched, event.time + 17.0)
         commands = watched.handle(event)
         assert [*map(encode_command, commands)] == [*map(encode_command, alone.handle(event))]
         teller.hear(commands)
@@ -51,40 +55,40 @@ def test_looking_changes_no_command(mechanism: type[Mechanism], space_sharing: b
 @pytest.mark.parametrize("space_sharing", [False, True])
 @given(story=stories())
 @settings(max_examples=15)
-def test_everything_in_a_snapshot_adds_up(space_sharing: bool, story: Story) -> None:
+def test_servers_and_types_agree_about_what_is_in_use(space_sharing: bool, story: Story) -> None:
     scheduler = machine(Credits(), space_sharing=space_sharing)
     told(scheduler, story)
-    snapshot = take(scheduler, 1e5)
-    assert len(snapshot.jobs) == snapshot.running + snapshot.waiting
-    assert snapshot.running == sum(job.state == "running" for job in snapshot.jobs)
-    assert snapshot.busy == sum(server.accelerators - server.free for server in snapshot.servers)
-    assert snapshot.busy == sum(kind.busy for kind in snapshot.types)
-    on_servers = {(server.name, job) for server in snapshot.servers for job in server.jobs}
-    assert on_servers == {(name, job.id) for job in snapshot.jobs if job.place for name in job.place.servers}
-    for job in snapshot.jobs:
-        if job.place and job.place.beside:
-            partner = next(other for other in snapshot.jobs if other.id == job.place.beside)
-            assert partner.place is not None
-            assert (partner.place.beside, partner.place.servers) == (job.id, job.place.servers)
-        if job.shares is not None:
-            assert sum(job.shares.values()) <= 1 + 1e-6
-    assert json.loads(json.dumps(snapshot.document(), allow_nan=False)) == snapshot.document()
+    servers = server_snapshots(scheduler)
+    used = dict.fromkeys(scheduler.types, 0)
+    for server in servers:
+        used[server.type] += server.accelerators - server.free
+    assert {kind.name: kind.busy for kind in type_views(scheduler, 1e5)} == used
+    placed = {
+        (name, scheduler.roster.ids[slot])
+        for run, where in scheduler.placed.items()
+        for name in where
+        for slot in run.members
+    }
+    assert {(server.name, job) for server in servers for job in server.jobs} == placed
+    for job in scheduler.roster.slot_of:
+        shares, _ = meant_for(scheduler, job)
+        assert shares is None or sum(shares.values()) <= 1 + 1e-6
 
 
 @given(story=stories())
 @settings(max_examples=15)
-def test_time_received_is_brought_up_to_date(story: Story) -> None:
+def test_time_given_is_brought_up_to_date(story: Story) -> None:
     scheduler = machine(Credits(), space_sharing=True)
     told(scheduler, story)
-    snapshot = take(scheduler, 1e5)
+    received = {job: scheduler.received_until(slot, 1e5).tolist() for job, slot in scheduler.roster.slot_of.items()}
+    given_seconds = [kind.given_seconds for kind in type_views(scheduler, 1e5)]
     scheduler.account(1e5)
-    received = scheduler.roster.received
-    for job in snapshot.jobs:
-        assert list(job.received.values()) == received[scheduler.roster.slot_of[job.id]].tolist()
-    assert [kind.given_seconds for kind in snapshot.types] == pytest.approx(scheduler.accelerator_seconds.tolist())
+    after = scheduler.roster.received
+    assert received == {job: after[slot].tolist() for job, slot in scheduler.roster.slot_of.items()}
+    assert given_seconds == pytest.approx(scheduler.accelerator_seconds.tolist())
 
 
-def test_a_snapshot_tells_what_is_known_of_a_job() -> None:
+def test_what_is_meant_for_a_job_is_known_once_an_allocation_speaks_of_it() -> None:
     scheduler = machine(Credits())
     story: Story = []
     told(scheduler, story)  # one server of two V100
@@ -94,21 +98,19 @@ def test_a_snapshot_tells_what_is_known_of_a_job() -> None:
     while teller.due:
         teller.hear(scheduler.handle(teller.due.pop(0)))
     scheduler.handle(JobSubmitted(6.0, JobSpec("late", "A3C", 1, 1e6)))
-    gang, late = take(scheduler, 105.0).jobs
-    assert gang.place is not None
-    assert (gang.place.type, gang.place.servers, gang.place.consolidated) == ("v100", {"base": 2}, True)
-    assert (gang.state, gang.entity, gang.weight, gang.deadline) == ("running", "lab/vision", 3.0, 605.0)
-    assert gang.received["v100"] == 100.0
-    assert gang.shares == {"v100": pytest.approx(1.0), "p100": 0.0, "k80": 0.0}
-    assert gang.limit == "has all of its time"
-    assert (late.state, late.has_run, late.place, late.shares, late.limit) == ("waiting", False, None, None, None)
-    allocation = take(scheduler, 105.0).allocation
-    assert allocation is not None
-    assert (allocation.policy, allocation.solved_at, allocation.jobs) == ("max_min_fairness", 5.0, 1)
-    assert allocation.bound == pytest.approx(allocation.objective)
+    shares, limit = meant_for(scheduler, "gang")
+    assert shares == {"v100": pytest.approx(1.0), "p100": 0.0, "k80": 0.0}
+    assert limit == "has all of its time"
+    assert meant_for(scheduler, "late") == (None, None)
+    base = next(server for server in server_snapshots(scheduler) if server.name == "base")
+    assert (base.type, base.accelerators, base.free, base.jobs) == ("v100", 2, 0, ("gang",))
+    v100 = next(kind for kind in type_views(scheduler, 105.0) if kind.name == "v100")
+    assert (v100.busy, v100.given_seconds) == (2, 200.0)
 
 
-def test_an_empty_scheduler_has_an_empty_snapshot() -> None:
-    snapshot = take(machine(Credits()), 3.0)
-    assert (snapshot.jobs, snapshot.servers, snapshot.allocation, snapshot.round_ends) == ((), (), None, None)
-    assert np.isclose(sum(kind.given_seconds for kind in snapshot.types), 0.0)
+def test_an_empty_scheduler_has_given_nothing() -> None:
+    scheduler = machine(Credits())
+    assert server_snapshots(scheduler) == []
+    assert [(kind.accelerators, kind.busy, kind.given_seconds) for kind in type_views(scheduler, 3.0)] == [
+        (0, 0, 0.0) for _ in scheduler.types
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,14 +15,13 @@ import pytest
 from gavel.core.errors import GavelError, InputError
 from gavel.policies.mechanisms import (
     check_mechanism,
-    kind_of,
     mechanism_for,
-    starts_mid_round,
+    suited,
     trouble_of,
-    weighs_restarts,
 )
 from gavel.policies.registry import find_policy
 from gavel.scheduler.credits import Credits
+from gavel.scheduler.machine import Settings
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import NO_TEAM, RoundInput, Run, RunNumbers
 from gavel.scheduler.user_defined import fault, load
@@ -206,7 +206,7 @@ def test_what_is_no_mechanism_is_refused_with_a_sentence(write: Write, name: str
 def test_its_state_is_written_down_under_its_name(write: Write) -> None:
     theirs, again = load(write(KEPT)), load(write(KEPT))
     document = theirs.dump(RunNumbers())
-    assert document["kind"] == kind_of(theirs) == "theirs.Theirs"
+    assert document["kind"] == "theirs.Theirs"
     again.restore(document, [])
     assert again.dump(RunNumbers()) == document
     with pytest.raises(InputError, match=r"that of mechanism other\.Name, and not of theirs\.Theirs"):
@@ -246,16 +246,6 @@ def test_every_name_has_its_mechanism() -> None:
         assert chosen.price_aware
     assert not mechanism_for(fair, "credits", agnostic=True).rules.knows_speeds  # type: ignore[attr-defined]
     assert not mechanism_for(find_policy("isolated"), "plain").knows_speeds  # type: ignore[attr-defined]
-    assert {name: starts_mid_round(name) for name in ("credits", "priorities", "plain", "theirs.Theirs")} == {
-        "credits": True,
-        "priorities": True,
-        "plain": False,
-        "theirs.Theirs": True,
-    }
-    assert {name for name in ("credits", "priorities", "plain", "theirs.Theirs") if weighs_restarts(fair, name)} == {
-        "credits",
-        "theirs.Theirs",
-    }
     with pytest.raises(
         InputError, match="there is no mechanism 'plian'; the mechanisms are: credits, priorities, plain"
     ):
@@ -288,3 +278,28 @@ def test_a_sweep_names_mechanisms_as_variants() -> None:
         Contender.parse("fifo:plain+mechanism=theirs.Theirs")
     with pytest.raises(InputError, match=r"no variant 'planless'; the variants are .*, mechanism=module\.NAME"):
         Contender.parse("fifo:planless")
+
+
+@pytest.mark.parametrize(
+    ("name", "mid_round", "weighs"),
+    [("credits", True, True), ("priorities", True, False), ("plain", False, False), ("theirs.Theirs", True, True)],
+)
+def test_every_mechanism_has_the_settings_that_suit_it(name: str, mid_round: bool, weighs: bool) -> None:
+    settings = suited(Settings(round_seconds=7.0), find_policy("max_min_fairness"), name)
+    assert settings == Settings(round_seconds=7.0, start_mid_round=mid_round, weigh_restarts=weighs)
+
+
+def test_a_policy_with_deadlines_does_not_weigh_restarts() -> None:
+    assert not suited(Settings(), find_policy("min_cost_slo"), "credits").weigh_restarts
+
+
+def test_mechanisms_are_made_in_one_place() -> None:
+    root = Path(__file__).parents[2]
+    made = {
+        path.relative_to(root).as_posix()
+        for folder in ("src/gavel", "tools", "examples")
+        for path in (root / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in {"Credits", "Priorities"}
+    }
+    assert made == {"src/gavel/policies/mechanisms.py"}

@@ -14,10 +14,11 @@ from gavel.core.errors import InputError
 from gavel.core.events import Event, JobFailed, RateMeasured, RatesProfiled, ServerJoined, ServerLost
 from gavel.core.throughputs import Condition, builtin_table
 from gavel.estimator.learned import LearnedTable
-from gavel.scheduler.machine import Scheduler, check_invariants
+from gavel.scheduler.machine import check_invariants
 from gavel.sim.experiment import Experiment, prepare, run
 from gavel.sim.profiling import known_part, profile
 from gavel.sim.report import Report
+from gavel.sim.view import View
 from gavel.workload.trace import Trace, TraceJob
 
 TABLE = builtin_table()
@@ -34,11 +35,11 @@ class Watcher:
         self.events: list[Event] = []
         self.table: LearnedTable | None = None
 
-    def after(self, event: Event, scheduler: Scheduler) -> None:
-        check_invariants(scheduler)
+    def after(self, event: Event, view: View) -> None:
+        check_invariants(view._scheduler)
         self.events.append(event)
-        assert isinstance(scheduler.table, LearnedTable)
-        self.table = scheduler.table
+        assert isinstance(view.table, LearnedTable)
+        self.table = view.table
 
 
 def watched(experiment: Experiment) -> tuple[Report, Watcher, LearnedTable]:

@@ -14,8 +14,8 @@ from gavel.core.events import Event, RoundDue
 from gavel.core.problem import Floats, Ints
 from gavel.core.throughputs import builtin_table
 from gavel.policies.mechanisms import MechanismName
-from gavel.scheduler.machine import Scheduler
 from gavel.sim.experiment import Experiment, prepare, run
+from gavel.sim.view import View
 from gavel.workload.formats import write_trace
 from gavel.workload.trace import Trace, TraceJob
 
@@ -47,8 +47,9 @@ class Received:
         """By entity, in the order of their names."""
         self.normalised: Floats = np.zeros(0)
 
-    def after(self, event: Event, scheduler: Scheduler) -> None:
+    def after(self, event: Event, view: View) -> None:
         if isinstance(event, RoundDue):
+            scheduler = view._scheduler
             scheduler.account(event.time)
             roster, slots = scheduler.roster, scheduler.roster.active
             problem, entity = scheduler.problem(event.time), roster.entity[slots]

@@ -14,11 +14,11 @@ import gavel
 from gavel.cli.app import run as command
 from gavel.core.events import Command, Event, JobFailed, JobFinished, JobSubmitted, Launch, Stop
 from gavel.core.throughputs import builtin_table
-from gavel.scheduler.machine import Scheduler
 from gavel.sim.experiment import Experiment, run
 from gavel.sim.records import JobRecord
 from gavel.sim.report import Report
 from gavel.sim.rounds import RoundLog
+from gavel.sim.view import View
 from gavel.workload.trace import TraceJob
 
 CLUSTER = "v100=8,p100=4,k80=4"
@@ -56,7 +56,7 @@ class Counts:
             self.stops += 1
             self._leave(command.job, time)
 
-    def after(self, event: Event, _: Scheduler) -> None:
+    def after(self, event: Event, _: View) -> None:
         if isinstance(event, JobSubmitted):
             self.arrived.append(event.job.id)
         elif isinstance(event, JobFinished | JobFailed):

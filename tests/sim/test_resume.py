@@ -24,13 +24,13 @@ from gavel.core.codec import encode_event
 from gavel.core.errors import InputError
 from gavel.core.events import Event
 from gavel.core.throughputs import builtin_table
-from gavel.scheduler.machine import Scheduler
 from gavel.sim.experiment import Experiment, run
 from gavel.sim.recorder import KEPT, Recorder
 from gavel.sim.report import Report
 from gavel.sim.resume_file import EVERY_SECONDS, ResumeFile, StoppedError
 from gavel.sim.rounds import RoundLog
 from gavel.sim.simulate import Underway
+from gavel.sim.view import View
 from gavel.sim.world import SimulatedWorld
 from gavel.workload.formats import write_trace
 from gavel.workload.generate import generate
@@ -79,7 +79,7 @@ class Listener:
     def __init__(self) -> None:
         self.stream: list[dict[str, Any]] = []
 
-    def after(self, event: Event, _: Scheduler) -> None:
+    def after(self, event: Event, _: View) -> None:
         self.stream.append(encode_event(event))
 
 
@@ -252,7 +252,7 @@ def test_the_state_of_another_run_is_refused_with_what_differs(tmp_path: Path) -
     with pytest.raises(InputError, match=r"it was written by Gavel 0\.0\.1, and this is"):
         ResumeFile(file, Experiment(**LOAD)).found()
     file.write_text(json.dumps(document | {"format": 0}))
-    with pytest.raises(InputError, match="has format 0; this version of Gavel goes on with format 2"):
+    with pytest.raises(InputError, match="has format 0; this version of Gavel goes on with format 3"):
         ResumeFile(file, Experiment(**LOAD)).found()
 
 

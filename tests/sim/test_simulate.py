@@ -15,13 +15,14 @@ from gavel.core.events import Event, JobFinished, JobsProgressed
 from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
-from gavel.scheduler.machine import Scheduler, Settings, check_invariants
+from gavel.scheduler.machine import Settings, check_invariants
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.settled import Settled
 from gavel.sim.experiment import Experiment, run
 from gavel.sim.outcome import Outcome
 from gavel.sim.report import Report
 from gavel.sim.simulate import simulate
+from gavel.sim.view import View
 from gavel.workload.formats import write_trace
 from gavel.workload.generate import generate
 from gavel.workload.trace import Trace, TraceJob
@@ -36,8 +37,8 @@ class Watcher:
         self.stream: list[tuple[float, str]] = []
         self.steps: dict[str, float] = {}
 
-    def after(self, event: Event, scheduler: Scheduler) -> None:
-        check_invariants(scheduler)
+    def after(self, event: Event, view: View) -> None:
+        check_invariants(view._scheduler)
         self.stream.append((event.time, type(event).__name__))
         if isinstance(event, JobsProgressed):
             for job, steps in zip(event.jobs, event.steps.tolist(), strict=True):

@@ -13,11 +13,12 @@ from gavel.core.facts import JobEnded, JobQueued, RoundPlanned, Started
 from gavel.core.jobs import Cause, JobSpec
 from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate
-from gavel.scheduler.machine import Scheduler, Settings
+from gavel.scheduler.machine import Settings
 from gavel.scheduler.priorities import Priorities
 from gavel.sim.outcome import Outcome
 from gavel.sim.simulate import Underway, simulate
 from gavel.sim.starts import StartCosts, measured_starts
+from gavel.sim.view import View
 from gavel.workload.trace import Trace, TraceJob
 
 TABLE = builtin_table()
@@ -41,10 +42,10 @@ class Listener:
         self.heard: set[tuple[str, float]] = set()
         self.believed: dict[str, float] = {}
 
-    def after(self, event: Event, scheduler: Scheduler) -> None:
+    def after(self, event: Event, view: View) -> None:
         if isinstance(event, RestartMeasured):
             self.heard.add((event.job, event.seconds))
-        self.believed = {name: scheduler.restart_seconds(name) for name in TEMPLATES}
+        self.believed = {name: view.restart_seconds(name) for name in TEMPLATES}
 
 
 class Snapshots:

@@ -10,17 +10,18 @@ from gavel.core.cluster import Server
 from gavel.core.events import AllocationReady, JobSubmitted, RoundDue, ServerJoined, Solve
 from gavel.core.jobs import JobSpec
 from gavel.core.throughputs import builtin_table
-from gavel.policies.registry import allocate
-from gavel.scheduler.credits import Credits
+from gavel.policies.mechanisms import mechanism_for
+from gavel.policies.registry import allocate, find_policy
 from gavel.scheduler.machine import Scheduler, Settings
 
 PER_SERVER = 8
+POLICY = "max_min_fairness"
 
 
 def plan_rounds(jobs: int, accelerators: int, rounds: int) -> dict[str, float]:
     """Fill a cluster and plan rounds: seconds for the first one, and for the slowest and the median of the others."""
     table = builtin_table()
-    scheduler = Scheduler(table, Credits(), Settings())
+    scheduler = Scheduler(table, mechanism_for(find_policy(POLICY)), Settings())
     for type_name in table.types:
         for number in range(max(accelerators // len(table.types) // PER_SERVER, 1)):
             scheduler.handle(ServerJoined(0.0, Server(f"{type_name}-{number}", type_name, PER_SERVER)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -14,9 +14,10 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from gavel.cli.job_table import job_table, printable, summary
+from gavel.cli.job_table import job_table
 from gavel.cli.remote import interruptible
 from gavel.cli.render import console
+from gavel.cli.words import printable, summary
 from gavel.client.views import JobState, JobUpdate, JobView
 from gavel.errors import GavelError
 
@@ -59,7 +60,7 @@ class Board:
         """The jobs that were asked for: those that are not over first, then the last that ended."""
         jobs = [job for job in list(self._jobs.values()) if self.wants(job)]
         jobs = jobs[-self._limit :] if self._limit else jobs
-        return sorted(jobs, key=lambda job: (job.over, -(job.ended or 0.0)))
+        return sorted(jobs, key=lambda job: (job.finished, -(job.ended or 0.0)))
 
     def wants(self, job: JobView) -> bool:
         """Whether a job is among those that were asked for."""
@@ -77,20 +78,22 @@ class Board:
         return Group(job_table(jobs[:room], now, width), footer)
 
 
-def follow(client: Client, *, states: Sequence[JobState], since: float, limit: int, as_json: bool) -> None:
-    """Show jobs until the user has seen enough, which is no error."""
+def follow(
+    client: Client, *, states: Sequence[JobState], since: float, limit: int, most_finished: int, as_json: bool
+) -> None:
+    """Show jobs until the user has seen enough, which is no error; of those that had finished, only the last."""
     board = Board(states, since, limit)
     out = console()
     with suppress(KeyboardInterrupt), interruptible():
         if as_json or not out.is_terminal:
-            _print_changes(client, board, since, as_json=as_json)
+            _print_changes(board, client.watch(ended_after=since, most_finished=most_finished), as_json=as_json)
         else:
-            _draw(client, board, since, out)
+            _draw(board, client.watch(ended_after=since, most_finished=most_finished), out)
 
 
-def _print_changes(client: Client, board: Board, since: float, *, as_json: bool) -> None:
+def _print_changes(board: Board, updates: Iterable[JobUpdate], *, as_json: bool) -> None:
     told: dict[str, tuple[JobState, str]] = {}
-    for update in client.watch(ended_after=since):
+    for update in updates:
         job = update.job
         if job is None or not board.wants(job):
             continue
@@ -102,12 +105,12 @@ def _print_changes(client: Client, board: Board, since: float, *, as_json: bool)
             told[job.id] = (job.state, job.reason)
 
 
-def _draw(client: Client, board: Board, since: float, out: Console) -> None:
+def _draw(board: Board, updates: Iterable[JobUpdate], out: Console) -> None:
     failure: list[GavelError] = []
 
     def listen() -> None:
         try:
-            for update in client.watch(ended_after=since):
+            for update in updates:
                 board.take_in(update)
         except GavelError as error:
             failure.append(error)

@@ -17,24 +17,24 @@ from rich.text import Text
 from gavel.cli.demo_jobs import DemoJob, as_trace, demo_jobs, demo_table, emulated_ids
 from gavel.cli.options import AsJson
 from gavel.cli.render import console, print_json, table
+from gavel.client.api import Client
+from gavel.client.requests import JobRequest
+from gavel.client.views import JobState, JobView
 from gavel.core.cluster import parse_cluster
 from gavel.core.errors import GavelError
 from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.limits import check_options
-from gavel.policies.mechanisms import mechanism_for, weighs_restarts
+from gavel.policies.mechanisms import mechanism_for, suited
 from gavel.policies.registry import allocate, find_policy
-from gavel.runtime.api_wire import pack_job
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import FleetSettings
-from gavel.runtime.jobs import JobState, LiveJobRecord
+from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.local import local_cluster
 from gavel.runtime.server import Running, ServeSettings
 from gavel.runtime.views import job_view
 from gavel.scheduler.machine import Settings
 from gavel.sim.simulate import simulate
 from gavel.sim.starts import StartCosts, measured_starts
-from gavel.wire import gavel_pb2 as pb
-from gavel.wire import gavel_pb2_grpc as stubs
 from gavel.workload.trace import Trace
 
 CLUSTER = {"v100": 2, "p100": 2, "k80": 2}
@@ -46,20 +46,18 @@ POLICY = "max_min_fairness"
 MECHANISM = "priorities"
 """Jobs last a few rounds only: credits, which avoid restarts, would show no preemption at all."""
 
-STATES = {state: pb.JobState.Name(state).lower() for state in pb.JobState.values()}
-
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
     """What happened, and what simulation says would have happened to the emulated jobs."""
 
-    views: list[pb.JobView]
+    views: list[JobView]
     aware_seconds: float
     agnostic_seconds: float
 
     def jct(self, *, emulated_only: bool = False) -> float:
         names = [view for view in self.views if not emulated_only or view.request.name != "real training"]
-        return sum(view.ended - view.submitted for view in names) / max(len(names), 1)
+        return sum(map(_took, names)) / max(len(names), 1)
 
     def document(self) -> dict[str, Any]:
         return {
@@ -90,7 +88,7 @@ def demo(
         print_json(result.document())
     else:
         _print(result)
-    if any(view.state != pb.COMPLETED for view in result.views):
+    if any(view.state is not JobState.COMPLETED for view in result.views):
         raise GavelError("some jobs did not complete")
 
 
@@ -108,7 +106,7 @@ async def _run(jobs: list[DemoJob], folder: Path, *, quiet: bool) -> DemoResult:
         running.engine.witnesses.append(facts.extend)
         ids = await _submit(running.address, jobs, folder)
         await _look_on(running, ids, quiet=quiet)
-        views = [_view(running, running.engine.records[job]) for job in ids]
+        views = [job_view(running.engine, running.engine.records[job]) for job in ids]
         table = demo_table(builtin_table(), jobs, [sum(view.received.values()) for view in views], TIME_SCALE)
         starts = measured_starts(facts, table.faster(TIME_SCALE)).times(TIME_SCALE)
         aware, agnostic = (simulated(jobs, table, starts, agnostic=blind) for blind in (False, True))
@@ -116,25 +114,22 @@ async def _run(jobs: list[DemoJob], folder: Path, *, quiet: bool) -> DemoResult:
 
 
 async def _submit(address: str, jobs: list[DemoJob], folder: Path) -> list[str]:
-    import grpc  # noqa: PLC0415 - only the demo needs it here
-
     programs = {text: folder / f"program{number}.py" for number, text in enumerate({job.program for job in jobs})}
     for text, path in programs.items():
         path.write_text(text)
     requests = [
-        pb.JobRequest(
+        JobRequest(
+            [sys.executable, str(programs[job.program])],
             name=job.name,
             template=job.template,
-            command=[sys.executable, str(programs[job.program])],
             steps=job.steps,
             workers=job.workers,
             retries=2,
         )
         for job in jobs
     ]
-    async with grpc.aio.insecure_channel(address) as channel:
-        reply = await stubs.GavelStub(channel).Submit(pb.SubmitRequest(jobs=requests))  # type: ignore[no-untyped-call]
-    return list(reply.ids)
+    with Client(address) as client:
+        return await asyncio.to_thread(client.submit, requests)
 
 
 async def _look_on(running: Running, ids: list[str], *, quiet: bool) -> None:
@@ -163,25 +158,21 @@ def _line(records: list[LiveJobRecord]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items() if count)
 
 
-def _view(running: Running, record: LiveJobRecord) -> pb.JobView:
-    return pack_job(job_view(running.engine, record))
-
-
 def _picture(running: Running, records: list[LiveJobRecord]) -> Group:
-    views = [_view(running, record) for record in records]
+    views = [job_view(running.engine, record) for record in records]
     rows = [
-        [view.id, view.request.name, STATES[view.state], _where(view), f"{_progress(view):.0%}", str(view.restarts)]
+        [view.id, view.request.name, view.state, _where(view), f"{_progress(view):.0%}", str(view.restarts)]
         for view in views
     ]
     title = Text(f"{_line(records)}; rounds of {ROUND_SECONDS:.0f} s, one minute here is an hour there", style="dim")
     return Group(table(["job", "name", "state", "on", "done", "restarts"], rows, left=4), title)
 
 
-def _where(view: pb.JobView) -> str:
+def _where(view: JobView) -> str:
     return f"{view.request.workers} {view.type}" if view.type else ""
 
 
-def _progress(view: pb.JobView) -> float:
+def _progress(view: JobView) -> float:
     return min(view.steps_done / view.request.steps, 1.0) if view.request.steps else 0.0
 
 
@@ -195,7 +186,7 @@ def simulated(jobs: list[DemoJob], table: ThroughputTable, starts: StartCosts, *
         table,
         lambda problem: allocate(problem, POLICY, heterogeneity_agnostic=agnostic),
         mechanism_for(policy, MECHANISM, agnostic=agnostic),
-        Settings(round_seconds=ROUND_SECONDS * TIME_SCALE, weigh_restarts=weighs_restarts(policy, MECHANISM)),
+        suited(Settings(round_seconds=ROUND_SECONDS * TIME_SCALE), policy, MECHANISM),
         known=builtin_table(),
         starts=starts,
     )
@@ -203,14 +194,19 @@ def simulated(jobs: list[DemoJob], table: ThroughputTable, starts: StartCosts, *
     return sum(emulated) / max(len(emulated), 1) / TIME_SCALE
 
 
-def _document(view: pb.JobView) -> dict[str, Any]:
+def _took(view: JobView) -> float:
+    """Seconds from submission to end; a job that has not ended counts until it was last heard of."""
+    return (view.changed if view.ended is None else view.ended) - view.submitted
+
+
+def _document(view: JobView) -> dict[str, Any]:
     return {
         "id": view.id,
         "name": view.request.name,
         "template": view.request.template,
         "workers": view.request.workers,
-        "state": STATES[view.state],
-        "jct_seconds": view.ended - view.submitted,
+        "state": view.state,
+        "jct_seconds": _took(view),
         "received_seconds": dict(view.received),
         "restarts": view.restarts,
         "steps": view.steps_done,
@@ -224,8 +220,8 @@ def _print(result: DemoResult) -> None:
         [
             view.id,
             f"{view.request.name}{' x2' if view.request.workers > 1 else ''}",
-            STATES[view.state],
-            f"{view.ended - view.submitted:.1f} s",
+            view.state,
+            f"{_took(view):.1f} s",
             *(f"{view.received.get(type_name, 0.0):.1f}" for type_name in type_names),
             str(view.restarts),
         ]
@@ -248,5 +244,5 @@ def _print(result: DemoResult) -> None:
         f"simulation, and {result.agnostic_seconds:.1f} s in simulation by a policy that is blind to types"
     )
     for view in result.views:
-        if view.state != pb.COMPLETED:
-            out.print(f"job {view.id}: {STATES[view.state]}: {view.reason}", style="red")
+        if view.state is not JobState.COMPLETED:
+            out.print(f"job {view.id}: {view.state}: {view.reason}", style="red")

@@ -138,13 +138,15 @@ class Client:
         limit: int = 0,
         *,
         ended_after: float = 0.0,
+        most_finished: int = 0,
         timeout: float | None = None,
     ) -> Iterator[JobUpdate]:
         """All jobs that match, then an update that is `caught_up`, then every change.
 
-        When the scheduler goes away, an update says so, and everything comes again once it is back.
+        Of those that had finished before, only the last `most_finished` come, if that is given. When the scheduler
+        goes away, an update says so, and everything comes again once it is back.
         """
-        query = to_query(ids, states, limit, ended_after)
+        query = to_query(ids, states, limit, ended_after, most_finished=most_finished)
         until = None if timeout is None else time.monotonic() + timeout
         for message in self._connection.listen("Watch", query, until=until, again=lambda: True):
             if isinstance(message, Away):
@@ -172,7 +174,7 @@ class Client:
         for update in self.watch(ids=wanted, timeout=timeout):
             if update.job is not None:
                 seen[update.job.id] = update.job
-                waiting -= {update.job.id} if update.job.over else set()
+                waiting -= {update.job.id} if update.job.finished else set()
             if update.caught_up and (missing := [each for each in wanted if each not in seen]):
                 raise NoSuchJob(_no_such(missing))
             known |= update.caught_up
@@ -261,7 +263,7 @@ class Client:
                 yield fresh
 
     def _goes_on(self, request: pb.LogsRequest) -> bool:
-        return request.follow and not self.job(request.id).job.over
+        return request.follow and not self.job(request.id).job.finished
 
     def _last_lines(self, id: str, rank: int, lines: int) -> tuple[bytes, int]:  # noqa: A002
         """The last lines of a log, and the offset of its end."""

@@ -1,11 +1,16 @@
-"""Between the messages of the protocol and the records that users see."""
+"""The codec between the records that users and the scheduler exchange and protobuf: the only place that knows both.
+
+`to_…` makes messages of records, `from_…` records of messages. What 0 or an empty text stands for is known only here.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import fields
+from typing import Any
 
-from gavel.client.requests import JobRequest
+from gavel.client.requests import JobRequest, Submission
 from gavel.client.views import (
     AgentView,
     ClusterView,
@@ -33,40 +38,56 @@ _STATES = {
 _NUMBERS = {state: number for number, state in _STATES.items()}
 
 
-def to_request(request: JobRequest) -> pb.JobRequest:
-    """A checked request as it is sent."""
+# ---- requests ----
+
+
+def to_submission(submission: Submission) -> pb.JobRequest:
+    """A job as it is sent to the scheduler, and by it to agents."""
     return pb.JobRequest(
-        name=request.name,
-        template=request.template,
-        command=request.command,
-        steps=request.steps or 0.0,
-        workers=int(request.workers),
-        weight=request.weight,
-        entity=request.entity,
-        deadline_seconds=(request.deadline_hours or 0.0) * 3600.0,
-        types=request.types,
-        environment=request.environment,
-        retries=int(request.retries),
-        working_directory=request.working_directory,
+        name=submission.name,
+        template=submission.template,
+        command=submission.command,
+        steps=submission.steps or 0.0,
+        workers=submission.workers,
+        weight=submission.weight,
+        entity=submission.entity or "",
+        deadline_seconds=submission.deadline_seconds or 0.0,
+        types=submission.types,
+        environment=submission.environment,
+        retries=submission.retries,
+        working_directory=submission.working_directory,
     )
 
 
-def from_request(message: pb.JobRequest) -> JobRequest:
-    """A request as the scheduler knows it."""
-    return JobRequest(
+def from_submission(message: pb.JobRequest) -> Submission:
+    """A job as it arrives."""
+    return Submission(
         command=tuple(message.command),
         name=message.name,
         template=message.template,
         steps=message.steps or None,
         workers=message.workers,
         weight=message.weight,
-        entity=message.entity,
-        deadline_hours=message.deadline_seconds / 3600.0 or None,
+        entity=message.entity or None,
+        deadline_seconds=message.deadline_seconds or None,
         types=tuple(message.types),
         environment=dict(message.environment),
         retries=message.retries,
         working_directory=message.working_directory,
     )
+
+
+def to_request(request: JobRequest) -> pb.JobRequest:
+    """A checked request as it is sent."""
+    return to_submission(request.submission())
+
+
+def from_request(message: pb.JobRequest) -> JobRequest:
+    """A request as the scheduler knows it."""
+    return from_submission(message).request()
+
+
+# ---- queries ----
 
 
 def to_query(
@@ -77,7 +98,7 @@ def to_query(
     *,
     names: Iterable[str] = (),
     entity: str = "",
-    after: str = "",
+    most_finished: int = 0,
 ) -> pb.JobQuery:
     """A question for jobs."""
     return pb.JobQuery(
@@ -87,8 +108,12 @@ def to_query(
         ended_after=ended_after,
         names=list(names),
         entity=entity,
-        after=after,
+        most_finished=most_finished,
     )
+
+
+def _number(state: JobState) -> pb.JobState:
+    return _NUMBERS.get(state, pb.JOB_STATE_UNSPECIFIED)
 
 
 def _state_number(state: JobState | str) -> pb.JobState:
@@ -96,6 +121,35 @@ def _state_number(state: JobState | str) -> pb.JobState:
         return _NUMBERS[JobState(state)]
     except (ValueError, KeyError):
         raise InputError(f"there is no state {str(state)!r}; the states are: {', '.join(_NUMBERS)}") from None
+
+
+def from_states(numbers: Collection[int]) -> frozenset[JobState]:
+    """The states that a query names; those of a newer client are left out."""
+    return frozenset(state for number, state in _STATES.items() if number in numbers)
+
+
+# ---- jobs ----
+
+
+def to_job(job: JobView) -> pb.JobView:
+    """A job as it stands."""
+    return pb.JobView(
+        id=job.id,
+        request=to_request(job.request),
+        state=_number(job.state),
+        reason=job.reason,
+        submitted=job.submitted,
+        changed=job.changed,
+        ended=job.ended or 0.0,
+        steps_done=job.steps_done,
+        type=job.type,
+        places=[pb.Place(server=place.server, accelerators=place.accelerators) for place in job.places],
+        beside=job.beside,
+        attempts=job.attempts,
+        failures=job.failures,
+        restarts=job.restarts,
+        received=job.received,
+    )
 
 
 def from_job(message: pb.JobView) -> JobView:
@@ -132,17 +186,50 @@ def from_update(message: pb.JobUpdate, ended_after: float = 0.0) -> Iterator[Job
         yield JobUpdate(caught_up=True)
 
 
+def to_detail(detail: JobDetail) -> pb.JobDetail:
+    """Everything about a job."""
+    return pb.JobDetail(
+        job=to_job(detail.job),
+        history=[
+            pb.Transition(time=each.time, state=_number(each.state), reason=each.reason, code=each.code)
+            for each in detail.history
+        ],
+        shares=detail.shares,
+        limit=detail.limit,
+        rates=detail.rates,
+    )
+
+
 def from_detail(message: pb.JobDetail) -> JobDetail:
     """Everything about a job."""
     return JobDetail(
         job=from_job(message.job),
         history=tuple(
-            Transition(each.time, _STATES.get(each.state, JobState.UNKNOWN), each.reason) for each in message.history
+            Transition(each.time, _STATES.get(each.state, JobState.UNKNOWN), each.reason, each.code)
+            for each in message.history
         ),
         shares=dict(message.shares),
         limit=message.limit,
         rates=dict(message.rates),
     )
+
+
+# ---- the cluster ----
+
+
+def to_cluster(view: ClusterView) -> pb.ClusterView:
+    """The cluster as it stands."""
+    alike = {name: value for name, value in _fields(view).items() if name not in {"servers", "types"}}
+    return pb.ClusterView(
+        servers=[pb.ServerView(**_fields(server)) for server in view.servers],
+        types=[pb.TypeView(**_fields(kind)) for kind in view.types],
+        **alike,
+    )
+
+
+def _fields(record: ServerView | TypeView | ClusterView) -> dict[str, Any]:
+    """By name: records whose fields are called alike in the protocol."""
+    return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 def from_cluster(message: pb.ClusterView) -> ClusterView:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from gavel.errors import InputError
@@ -24,7 +26,7 @@ class FieldError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What to run, how much of it, and with what.
+    """A job as a user writes it: what to run, how much of it, and with what. The scheduler gets its Submission.
 
     >>> JobRequest(["python", "train.py"], steps=1000, types=["v100"]).types
     ('v100',)
@@ -80,6 +82,23 @@ class JobRequest:
         _check_whole("workers", self.workers, least=1, most=MOST_WORKERS)
         _check_whole("retries", self.retries, least=0, most=MOST_RETRIES)
 
+    def submission(self) -> Submission:
+        """What the scheduler gets of it."""
+        return Submission(
+            command=tuple(self.command),
+            name=self.name,
+            template=self.template,
+            steps=self.steps or None,
+            workers=int(self.workers),
+            weight=self.weight,
+            entity=self.entity or None,
+            deadline_seconds=(self.deadline_hours or 0.0) * 3600.0 or None,
+            types=tuple(self.types),
+            environment=self.environment,
+            retries=int(self.retries),
+            working_directory=self.working_directory,
+        )
+
     def document(self) -> dict[str, Any]:
         """As plain data, with the names that job files use."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
@@ -88,6 +107,51 @@ class JobRequest:
             "types": list(self.types),
             "environment": dict(self.environment),
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """A job as the protocol carries it, the journal keeps it and an agent runs it: in seconds, with nothing implied.
+
+    It differs from a JobRequest, which is for people, in units and defaults. A journal leaves out what has its default,
+    so the defaults are part of the journal's format and do not change.
+    """
+
+    command: tuple[str, ...]
+    """The program and its arguments."""
+    name: str = ""
+    template: str = ""
+    """What the job runs, as throughput tables name it."""
+    steps: float | None = None
+    """None if the user does not know."""
+    workers: int = 1
+    weight: float = 1.0
+    entity: str | None = None
+    deadline_seconds: float | None = None
+    """Seconds after it was submitted."""
+    types: tuple[str, ...] = ()
+    """Where it may run; empty: on every type."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    retries: int = 0
+    """How many failures of its own it survives."""
+    working_directory: str = ""
+
+    def request(self) -> JobRequest:
+        """As its user would write it."""
+        return JobRequest(
+            command=self.command,
+            name=self.name,
+            template=self.template,
+            steps=self.steps,
+            workers=self.workers,
+            weight=self.weight,
+            entity=self.entity or "",
+            deadline_hours=None if self.deadline_seconds is None else self.deadline_seconds / 3600.0,
+            types=self.types,
+            environment=self.environment,
+            retries=self.retries,
+            working_directory=self.working_directory,
+        )
 
 
 def _check_command(command: Sequence[str]) -> None:
@@ -165,6 +229,12 @@ def _check_whole(name: str, value: object, *, least: int, most: int) -> None:
         raise FieldError(name, f"{name} must be at least {least}, not {number:g}")
     if number > most:
         raise FieldError(name, f"{name} must be at most {most:,}, not {number:g}")
+
+
+def absolute(directory: str, base: Path) -> str:
+    """A working directory as every process understands it."""
+    # Path.expanduser would raise for a user who does not exist.
+    return os.path.normpath(os.path.join(base, os.path.expanduser(directory)))  # noqa: PTH111, PTH118
 
 
 def shortened(value: object, most: int = 60) -> str:

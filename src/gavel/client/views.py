@@ -1,4 +1,7 @@
-"""What the scheduler tells of jobs and of the cluster: small immutable records that also know themselves as JSON."""
+"""What the scheduler tells of jobs and of the cluster: small immutable records that also know themselves as JSON.
+
+One set: the scheduler makes them, `client.messages` carries them, the API, the command line and pages show them.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +27,12 @@ class JobState(StrEnum):
     """A state of a newer scheduler than this client."""
 
     @property
-    def over(self) -> bool:
-        return self in {JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED}
+    def finished(self) -> bool:
+        """Whether it stays so."""
+        return self in FINISHED
+
+
+FINISHED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
 
 
 class _Record:
@@ -84,17 +91,19 @@ class JobView(_Record):
     """Seconds by type."""
 
     @property
-    def over(self) -> bool:
-        return self.state.over
+    def finished(self) -> bool:
+        return self.state.finished
 
 
 @dataclass(frozen=True, slots=True)
 class Transition(_Record):
-    """A job's state from some time on, and why."""
+    """A job's state from some time on, and why. The journal keeps it by the names of its fields."""
 
     time: float
     state: JobState
     reason: str
+    code: str = ""
+    """Of the cause, a word for programs: yielded, moved, lost …"""
 
 
 @dataclass(frozen=True, slots=True)

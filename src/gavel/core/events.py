@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gavel.client.requests import Submission
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import Server
-from gavel.core.jobs import Cause, JobRequest, JobSpec
+from gavel.core.jobs import Cause, JobSpec
 from gavel.core.problem import Floats, Problem
 
 LOST = Cause("lost", "its server is lost")
@@ -23,7 +24,7 @@ class JobSubmitted:
 
     time: float
     job: JobSpec
-    request: JobRequest | None = None
+    request: Submission | None = None
     """What the user asked for; None in simulations."""
     key: str = ""
     """Of the call that submits it: a repeated call submits nothing."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gavel.client.requests import Submission
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import Server
 from gavel.core.events import (
@@ -23,7 +24,7 @@ from gavel.core.events import (
     Stop,
     WakeAt,
 )
-from gavel.core.jobs import Cause, JobRequest, JobSpec
+from gavel.core.jobs import Cause, JobSpec
 
 Outcome = Literal["completed", "failed", "cancelled"]
 
@@ -34,7 +35,7 @@ class JobQueued:
 
     time: float
     job: JobSpec
-    request: JobRequest | None = None
+    request: Submission | None = None
     """What the user asked for; None in simulations."""
     key: str = ""
     """Of the call that submitted it: a repeated call submits nothing."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gavel.client.requests import Submission
+
 
 @dataclass(frozen=True, slots=True)
 class PlacedRate:
@@ -67,41 +69,18 @@ class JobSpec:
     types: tuple[str, ...] | None = None
     """Where it may run; None: on every type."""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRequest:
-    """What a user asks for: what to run, how much of it, and where it may run."""
-
-    command: tuple[str, ...]
-    """The program and its arguments."""
-    name: str = ""
-    template: str = ""
-    """What the job runs, as throughput tables name it."""
-    steps: float | None = None
-    """None if the user does not know."""
-    workers: int = 1
-    weight: float = 1.0
-    entity: str | None = None
-    deadline_seconds: float | None = None
-    """Seconds after it was submitted."""
-    types: tuple[str, ...] = ()
-    """Where it may run; empty: on every type."""
-    environment: Mapping[str, str] = field(default_factory=dict)
-    retries: int = 0
-    """How many failures of its own it survives."""
-    working_directory: str = ""
-
-    def spec(self, job: str) -> JobSpec:
-        """The job as the scheduler knows it."""
-        return JobSpec(
+    @classmethod
+    def of(cls, job: str, submission: Submission) -> JobSpec:
+        """What the scheduler has to know of a job that was submitted."""
+        return cls(
             job,
-            self.template,
-            self.workers,
-            math.nan if self.steps is None else self.steps,
-            self.weight,
-            self.entity,
-            self.deadline_seconds,
-            self.types or None,
+            submission.template,
+            submission.workers,
+            math.nan if submission.steps is None else submission.steps,
+            submission.weight,
+            submission.entity,
+            submission.deadline_seconds,
+            submission.types or None,
         )
 
 

@@ -1,14 +1,15 @@
-"""Every mechanism by name: the one place where simulator and live scheduler get theirs."""
+"""Every mechanism by name, and the settings that go with it: the one place where all worlds get theirs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, get_args
 
 from gavel.core.errors import InputError
 from gavel.core.user_code import is_user_defined
 from gavel.policies.policy import Policy
 from gavel.scheduler.credits import Credits
-from gavel.scheduler.patience import Patience
+from gavel.scheduler.machine import Settings
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism
 from gavel.scheduler.rules import Rules
@@ -27,30 +28,32 @@ def mechanism_for(
     *,
     agnostic: bool = False,
     forgiving: bool = False,
-    patience: Patience | None = None,
+    rules: Rules | None = None,
 ) -> Mechanism:
     """A new mechanism of that name for a policy; `module.NAME` is one of the user's own.
 
     Policies that keep deadlines are realised by priorities: credits would miss them. A `forgiving` mechanism of the
-    user's keeps what runs where its plan fails.
+    user's keeps what runs where its plan fails; `rules` are those of credits.
     """
     if is_user_defined(name):
         return load(name, forgiving=forgiving)
     _check_ours(name)
     knows_speeds = policy.knows_speeds and not agnostic
-    if weighs_restarts(policy, name):
-        rules = None if patience is None else Rules(patience=patience)
+    if _weighs_restarts(policy, name):
         return Credits(rules, knows_speeds=knows_speeds, price_aware=policy.price_aware)
     return Priorities(knows_speeds=knows_speeds, price_aware=policy.price_aware)
 
 
-def starts_mid_round(name: str) -> bool:
-    """Whether jobs start during a round on idle accelerators; in the paper they start with a round."""
-    return name != "plain"
+def suited(settings: Settings, policy: Policy, name: str = DEFAULT) -> Settings:
+    """Settings under which a scheduler works with the mechanism of that name for a policy.
+
+    Jobs start during a round on idle accelerators, though in the paper they start with a round. What restarts cost
+    matters only to mechanisms that decide by it.
+    """
+    return replace(settings, start_mid_round=name != "plain", weigh_restarts=_weighs_restarts(policy, name))
 
 
-def weighs_restarts(policy: Policy, name: str) -> bool:
-    """Whether the mechanism of that name for a policy decides by what restarts cost; priorities do not."""
+def _weighs_restarts(policy: Policy, name: str) -> bool:
     return is_user_defined(name) or (name == "credits" and not policy.deadline_bound)
 
 
@@ -63,13 +66,6 @@ def check_mechanism(name: str, *, resumed_by: str | None = None) -> None:
             f"mechanism {name}: {resumed_by} writes its state down; give it the methods dump and restore of "
             "gavel.Mechanism"
         )
-
-
-def kind_of(mechanism: Mechanism) -> str:
-    """What a mechanism calls itself in the state that it writes down."""
-    if isinstance(mechanism, CheckedMechanism):
-        return mechanism.name
-    return "credits" if isinstance(mechanism, Credits) else "priorities"
 
 
 def trouble_of(mechanism: Mechanism) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gavel.core.jobs import JobRequest
+from gavel.client.messages import from_submission, to_submission
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,
@@ -36,45 +36,6 @@ _HOW = {
     Ending.CRASHED: pb.TaskEnded.CRASHED,
 }
 _ENDINGS = {number: ending for ending, number in _HOW.items()}
-
-
-# ---- requests ----
-
-
-def pack_request(request: JobRequest) -> pb.JobRequest:
-    """Encode what a user asks for; 0 and the empty text stand for None."""
-    return pb.JobRequest(
-        name=request.name,
-        template=request.template,
-        command=request.command,
-        steps=request.steps or 0.0,
-        workers=request.workers,
-        weight=request.weight,
-        entity=request.entity or "",
-        deadline_seconds=request.deadline_seconds or 0.0,
-        types=request.types,
-        environment=request.environment,
-        retries=request.retries,
-        working_directory=request.working_directory,
-    )
-
-
-def unpack_request(request: pb.JobRequest) -> JobRequest:
-    """Decode what a user asks for."""
-    return JobRequest(
-        command=tuple(request.command),
-        name=request.name,
-        template=request.template,
-        steps=request.steps or None,
-        workers=request.workers,
-        weight=request.weight,
-        entity=request.entity or None,
-        deadline_seconds=request.deadline_seconds or None,
-        types=tuple(request.types),
-        environment=dict(request.environment),
-        retries=request.retries,
-        working_directory=request.working_directory,
-    )
 
 
 # ---- from an agent ----
@@ -320,7 +281,7 @@ def _pack_start(start: StartAttempt) -> pb.Start:
         ranks=start.ranks,
         workers=start.workers,
         type=start.type,
-        request=pack_request(start.request),
+        request=to_submission(start.request),
         lease_seconds=start.lease_seconds,
         beside=start.beside,
         consolidated=start.consolidated,
@@ -339,7 +300,7 @@ def _unpack_start(start: pb.Start) -> StartAttempt:
         ranks=start.ranks,
         workers=start.workers,
         type=start.type,
-        request=unpack_request(start.request),
+        request=from_submission(start.request),
         lease_seconds=start.lease_seconds,
         beside=start.beside,
         consolidated=start.consolidated,

@@ -12,7 +12,7 @@ from gavel.core.jobs import Entity
 from gavel.core.serialization import from_plain, to_plain
 from gavel.core.throughputs import Throughputs, ThroughputTable, find_table
 from gavel.estimator.learned import LearnedTable
-from gavel.policies.mechanisms import DEFAULT, mechanism_for, starts_mid_round, weighs_restarts
+from gavel.policies.mechanisms import DEFAULT, mechanism_for, suited
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.housekeeping import Keep
@@ -20,6 +20,7 @@ from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import Mechanism
+from gavel.scheduler.rules import Rules
 from gavel.wire import DEFAULT_ADDRESS
 
 
@@ -140,10 +141,8 @@ def _with_profiles(table: LearnedTable, profiled: Sequence[ThroughputTable]) -> 
 
 def mechanism(settings: Scheduling) -> Mechanism:
     """A new mechanism for these settings."""
-    policy = find_policy(settings.policy)
-    return mechanism_for(
-        policy, settings.mechanism, agnostic=settings.agnostic, forgiving=True, patience=settings.patience
-    )
+    policy, rules = find_policy(settings.policy), Rules(patience=settings.patience)
+    return mechanism_for(policy, settings.mechanism, agnostic=settings.agnostic, forgiving=True, rules=rules)
 
 
 def solve_patience(round_seconds: float) -> float:
@@ -157,13 +156,12 @@ def solve_patience(round_seconds: float) -> float:
 
 def rounds(settings: Scheduling) -> Settings:
     """How the scheduler works under these settings."""
-    return Settings(
+    chosen = Settings(
         round_seconds=settings.round_seconds,
         space_sharing=settings.space_sharing,
         min_seconds_between_allocations=settings.min_seconds_between_allocations,
-        start_mid_round=starts_mid_round(settings.mechanism),
         solve_patience_seconds=solve_patience(settings.round_seconds),
         restart_seconds=settings.restart_seconds,
-        weigh_restarts=weighs_restarts(find_policy(settings.policy), settings.mechanism),
         open_entities=not settings.entities,
     )
+    return suited(chosen, find_policy(settings.policy), settings.mechanism)

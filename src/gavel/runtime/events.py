@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from gavel.client.requests import Submission
 from gavel.core import events as core
 from gavel.core.cluster import Server
-from gavel.core.jobs import JobRequest
 
 
 class AttemptOutcome(StrEnum):
@@ -30,7 +30,7 @@ class JobsSubmitted:
     """Jobs want to run: all of them are accepted, or none; none again if a call with this key was."""
 
     time: float
-    requests: tuple[JobRequest, ...]
+    requests: tuple[Submission, ...]
     key: str
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from gavel.client.views import JobState
 from gavel.core.cluster import Server
 from gavel.core.errors import GavelError
 from gavel.core.events import Launch, RateMeasured, RestartMeasured
@@ -18,7 +19,7 @@ from gavel.runtime.agents import ITSELF, AgentRecord
 from gavel.runtime.attempts import Attempt, Part, parts_of
 from gavel.runtime.events import AgentAttached, AgentGone, AttemptEnded, AttemptOutcome, DrainAsked, StepsCounted
 from gavel.runtime.executor import AttemptStatus, EventSink, Presence
-from gavel.runtime.jobs import JobState, LiveJobRecord
+from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.messages import (
     Ending,
     Heartbeat,

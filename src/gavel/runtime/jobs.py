@@ -10,29 +10,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
+from gavel.client.requests import Submission
+from gavel.client.views import JobState, Transition
 from gavel.core.events import JobsProgressed
 from gavel.core.facts import JobEnded, JobQueued, JobRequeued, RoundPlanned, ServerRemoved, Started
-from gavel.core.jobs import Cause, JobRequest
+from gavel.core.jobs import Cause
 from gavel.core.serialization import from_plain, plain_record
 from gavel.runtime.facts import Fact
-
-
-class JobState(StrEnum):
-    """Where a job is in its life."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    PREEMPTED = "preempted"
-    COMPLETED = "completed"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
-
-    @property
-    def finished(self) -> bool:
-        return self in FINISHED
-
-
-FINISHED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
 
 
 class Turn(StrEnum):
@@ -72,23 +56,12 @@ HISTORY = 200
 """Transitions kept of one job: the newest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """A job's state from a time on, and why."""
-
-    time: float
-    state: JobState
-    reason: str
-    code: str = ""
-    """Of the cause."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveJobRecord:
     """One job as its owner sees it."""
 
     id: str
-    request: JobRequest
+    request: Submission
     submitted: float
     history: tuple[Transition, ...]
     steps_done: float = 0.0

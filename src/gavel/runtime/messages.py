@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from gavel.core.jobs import JobRequest
+from gavel.client.requests import Submission
 
 
 class Ending(StrEnum):
@@ -153,7 +153,7 @@ class StartAttempt:
     ranks: int
     workers: int
     type: str
-    request: JobRequest
+    request: Submission
     lease_seconds: float
     beside: str = ""
     """Another job, with which this one shares its accelerators."""

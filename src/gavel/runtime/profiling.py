@@ -204,4 +204,4 @@ def _wait(
 
 
 def _someone_is_over(views: Sequence[JobView]) -> bool:
-    return any(view.over for view in views)
+    return any(view.finished for view in views)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from gavel.client.requests import Submission
 from gavel.core.errors import InputError
-from gavel.core.jobs import JobRequest
 from gavel.limits import LARGEST, LONGEST_SECONDS, at_most
 from gavel.policies.policy import Policy
 from gavel.runtime.template import default_template
 
 
-def checked(request: JobRequest, policy: Policy, entities: Collection[str] | None) -> JobRequest:
+def checked(request: Submission, policy: Policy, entities: Collection[str] | None) -> Submission:
     """A request with its defaults filled in. `entities` are those that jobs may belong to; None: any."""
     name = f"job {request.name!r}" if request.name else "the job"
     if not request.command or not request.command[0]:

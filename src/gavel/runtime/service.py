@@ -12,20 +12,21 @@ from uuid import uuid4
 
 import grpc
 
+from gavel.client.messages import from_states, from_submission, to_cluster, to_detail
+from gavel.client.views import FINISHED
 from gavel.core.errors import InputError
 from gavel.core.events import JobCancelled
 from gavel.journal.facts import Entry
 from gavel.journal.finished import FinishedQuery
 from gavel.policies.policy import Policy
-from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent, unpack_request
+from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent
 from gavel.runtime.agents import identity_of
-from gavel.runtime.api_wire import pack_cluster, pack_detail, unpack_states
 from gavel.runtime.driver import Driver
 from gavel.runtime.event_lines import Wanted, names_of
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, UndrainAsked
 from gavel.runtime.facts import Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
-from gavel.runtime.jobs import FINISHED, LiveJobRecord
+from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.logs import Logs
 from gavel.runtime.messages import (
     Ack,
@@ -42,7 +43,7 @@ from gavel.runtime.messages import (
 )
 from gavel.runtime.requests import checked
 from gavel.runtime.timeline import sentence
-from gavel.runtime.views import cluster_view, job_detail
+from gavel.runtime.views import cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching, matcher
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
@@ -101,7 +102,7 @@ class Service(stubs.GavelServicer):
         entities = None if scheduler.settings.open_entities else scheduler.entities
         key = request.key or uuid4().hex
         try:
-            jobs = tuple(checked(unpack_request(job), self._policy, entities) for job in request.jobs)
+            jobs = tuple(checked(from_submission(job), self._policy, entities) for job in request.jobs)
             # A client that hangs up changes nothing.
             await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key)))
         except InputError as error:
@@ -126,7 +127,7 @@ class Service(stubs.GavelServicer):
         return reply
 
     async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.JobDetail:  # noqa: N802
-        return pack_detail(job_detail(self._engine, await self._find(request.id, context)))
+        return to_detail(job_detail(self._engine, await self._find(request.id, context)))
 
     def _view(self, record: LiveJobRecord) -> pb.JobView:
         return self._watching.view(record)
@@ -169,7 +170,7 @@ class Service(stubs.GavelServicer):
 
     async def _matching(self, query: pb.JobQuery) -> tuple[list[LiveJobRecord], str]:
         """The jobs that a query asks for, oldest first, and where the next page of finished ones begins."""
-        states = unpack_states(query.states)
+        states = from_states(query.states)
         if query.ids:
             return [record for job in query.ids if (record := self._engine.record(job)) is not None], ""
         here = [*filter(matcher(query), self._engine.records.values())]
@@ -183,28 +184,28 @@ class Service(stubs.GavelServicer):
         return (ordered[-query.limit :] if query.limit else ordered), following
 
     async def _finished(self, query: pb.JobQuery, fresh: list[LiveJobRecord]) -> tuple[list[LiveJobRecord], str]:
-        """The newest finished jobs, and the key of the next page; all of them if no limit is given.
+        """The last jobs to finish, and the key of the next page; all of them if no limit is given.
 
         Those of `fresh` are not in the journal's table yet, or only just.
         """
-        after = _key(query.after)
+        after, most = _key(query.after), _least(query.limit, query.most_finished)
         wanted = FinishedQuery(
-            states=[state for state in unpack_states(query.states) if state in FINISHED],
+            states=[state for state in from_states(query.states) if state in FINISHED],
             names=list(query.names),
             entity=query.entity or None,
             ended_after=query.ended_after or None,
-            limit=query.limit or PAGE,
+            limit=most or PAGE,
             after=after,
         )
         found = {record.id: record for record in fresh if after is None or _rank(record) < after}
         while True:
             records, following = await asyncio.to_thread(self._page, wanted)
             found |= {record.id: record for record in records}
-            if query.limit or following is None:
+            if most or following is None:
                 break
             wanted = replace(wanted, after=following)
         newest = sorted(found.values(), key=_rank, reverse=True)
-        kept = newest[: query.limit or None]
+        kept = newest[: most or None]
         more = following is not None or len(kept) < len(newest)
         return kept, f"{kept[-1].changed!r}:{kept[-1].id}" if more else ""
 
@@ -216,8 +217,8 @@ class Service(stubs.GavelServicer):
 
     async def Cluster(self, request: pb.ClusterRequest, context: Context) -> pb.ClusterView:  # noqa: ARG002, N802
         identity = self._fleet.identity
-        view = cluster_view(self._engine)
-        return pack_cluster(view, started=self._started, cluster=identity.cluster, term=identity.term)
+        view = cluster_view(self._engine, started=self._started, cluster=identity.cluster, term=identity.term)
+        return to_cluster(view)
 
     async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
         now = self._engine.clock()
@@ -241,7 +242,7 @@ class Service(stubs.GavelServicer):
         except InputError as error:
             code = grpc.StatusCode.FAILED_PRECONDITION if known else grpc.StatusCode.NOT_FOUND
             await context.abort(code, str(error))
-        servers = [server for server in cluster_view(self._engine).servers if server.agent == agent]
+        servers = [server for server in server_views(self._engine) if server.agent == agent]
         jobs = {job: None for server in servers for job in server.jobs}
         return pb.DrainReply(jobs=list(jobs), state=servers[0].state if servers else "removed")
 
@@ -347,6 +348,11 @@ def _key(text: str) -> tuple[float, int] | None:
         return (float(ended), int(job)) if text else None
     except ValueError:
         return None
+
+
+def _least(*limits: int) -> int:
+    """The strictest of limits of which 0 is none."""
+    return min((limit for limit in limits if limit), default=0)
 
 
 def _parts(records: Sequence[LiveJobRecord]) -> Iterator[Iterable[LiveJobRecord]]:

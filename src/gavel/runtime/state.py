@@ -16,7 +16,7 @@ from gavel.core import events as core
 from gavel.core import facts as core_facts
 from gavel.core.errors import InputError
 from gavel.core.events import Command
-from gavel.core.jobs import Cause
+from gavel.core.jobs import Cause, JobSpec
 from gavel.core.problem import Problem
 from gavel.runtime.agents import ITSELF, AgentRecord, Agents
 from gavel.runtime.events import (
@@ -142,7 +142,7 @@ class ClusterState:
         if event.key in self.jobs.keys:
             return
         first = self.jobs.next_number
-        specs = [request.spec(str(first + offset)) for offset, request in enumerate(event.requests)]
+        specs = [JobSpec.of(str(first + offset), request) for offset, request in enumerate(event.requests)]
         for spec in specs:
             self.scheduler.check(spec)
         for spec, request in zip(specs, event.requests, strict=True):

@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gavel.client.requests import Submission
+from gavel.client.views import JobState
 from gavel.core.cluster import Server
 from gavel.core.codec import decode_event
 from gavel.core.errors import InputError
 from gavel.core.events import JobFailed, JobSubmitted, Launch, ServerJoined, ServerLost
-from gavel.core.jobs import JobRequest
 from gavel.core.serialization import plain_record
 from gavel.journal.upgrade import OldJob, OldJournal, Upgraded
 from gavel.runtime.agents import identity_of
 from gavel.runtime.configuration import Configurator, Scheduling, settings_document
 from gavel.runtime.events import AgentAttached, AgentGone, Event, SettingsGiven
 from gavel.runtime.fleet import agent_name
-from gavel.runtime.jobs import JobState, LiveJobRecord
+from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.state import ClusterState
 from gavel.runtime.state_keeper import finished_jobs
 
@@ -142,9 +143,9 @@ def _attempts(old: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [plain_record(launch) for launch in launches]
 
 
-def request_of(old: Mapping[str, Any]) -> JobRequest:
+def request_of(old: Mapping[str, Any]) -> Submission:
     """A request as format 1 wrote it: protobuf's JSON."""
-    return JobRequest(
+    return Submission(
         command=tuple(old.get("command", ())),
         name=old.get("name", ""),
         template=old.get("template", ""),

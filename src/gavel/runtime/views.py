@@ -1,80 +1,16 @@
-"""What the live system tells of jobs and servers: records, scheduler and agents put together, as plain values.
-
-One set of views for the command line, the API and pages.
-"""
+"""What the live system tells of jobs and servers: records, scheduler and agents put together, as the client's views."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-
+from gavel.client.views import ClusterView, JobDetail, JobState, JobView, Place, ServerView
 from gavel.policies.mechanisms import trouble_of
 from gavel.runtime.agents import AgentRecord
 from gavel.runtime.engine import Engine
 from gavel.runtime.executor import Executor
-from gavel.runtime.jobs import JobState, LiveJobRecord
+from gavel.runtime.jobs import LiveJobRecord
 from gavel.scheduler import snapshot
 from gavel.scheduler.machine import Scheduler
 from gavel.version import __version__
-
-
-@dataclass(frozen=True, slots=True)
-class JobView:
-    """A job in a few figures."""
-
-    record: LiveJobRecord
-    reason: str
-    """Why it is in its state."""
-    steps_done: float
-    restarts: int
-    received: Mapping[str, float]
-    """Seconds by type."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobDetail:
-    """Everything about a job."""
-
-    job: JobView
-    rates: Mapping[str, float] = field(default_factory=dict)
-    shares: Mapping[str, float] = field(default_factory=dict)
-    limit: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerView:
-    """A server, also one that takes no work."""
-
-    name: str
-    agent: str
-    type: str
-    accelerators: int
-    free: int
-    state: str
-    """connected, away, draining, drained or lost."""
-    since: float
-    reason: str
-    jobs: tuple[str, ...]
-    last_heard: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
-    """Servers, types and what is going on."""
-
-    servers: tuple[ServerView, ...]
-    types: tuple[snapshot.TypeSnapshot, ...]
-    policy: str
-    objective: float
-    round_seconds: float
-    round_ends: float
-    queued: int
-    running: int
-    time: float
-    version: str
-    trouble: str
-    alarms: tuple[str, ...]
-    ignored: tuple[str, ...]
 
 
 def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
@@ -86,7 +22,23 @@ def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
         seconds = scheduler.received_until(slot, engine.clock()).tolist()
         received = {type_name: part for type_name, part in zip(scheduler.types, seconds, strict=True) if part}
         restarts = int(scheduler.roster.restarts[slot])
-    return JobView(record, reason_of(engine, record), steps_done(engine, record), restarts, received)
+    return JobView(
+        id=record.id,
+        request=record.request.request(),
+        state=record.state,
+        reason=reason_of(engine, record),
+        submitted=record.submitted,
+        changed=record.changed,
+        ended=record.changed if record.finished else None,
+        steps_done=steps_done(engine, record),
+        type=record.type,
+        places=tuple(Place(name, count) for name, count in record.places.items()),
+        beside=record.beside,
+        attempts=record.attempts,
+        failures=record.failures,
+        restarts=restarts,
+        received=received,
+    )
 
 
 def steps_done(engine: Engine, record: LiveJobRecord) -> float:
@@ -120,34 +72,37 @@ def job_detail(engine: Engine, record: LiveJobRecord) -> JobDetail:
     """Everything about a job."""
     view = job_view(engine, record)
     if record.finished or record.id not in engine.scheduler.roster:
-        return JobDetail(view)
+        return JobDetail(view, record.history)
     shares, limit = snapshot.meant_for(engine.scheduler, record.id)
-    return JobDetail(view, engine.scheduler.rates_of(record.id), shares or {}, limit or "")
+    return JobDetail(view, record.history, shares or {}, limit or "", engine.scheduler.rates_of(record.id))
 
 
-def cluster_view(engine: Engine) -> ClusterView:
-    """Servers, types and what is going on."""
+def cluster_view(engine: Engine, *, started: float = 0.0, cluster: str = "", term: int = 0) -> ClusterView:
+    """Servers, types and what is going on; since when, and which cluster it is in which term, others know."""
     scheduler, now = engine.scheduler, engine.clock()
-    allocation = snapshot.allocation_snapshot(scheduler)
+    allocation = scheduler.allocation
     running = sum(len(run.members) for run in scheduler.placed)
     return ClusterView(
-        servers=_servers(engine),
-        types=tuple(each for each in snapshot.type_snapshots(scheduler, now) if each.accelerators),
+        servers=server_views(engine),
+        types=tuple(each for each in snapshot.type_views(scheduler, now) if each.accelerators),
         policy=allocation.policy if allocation else str(engine.state.settings.get("policy", "max_min_fairness")),
-        objective=allocation.objective if allocation else 0.0,
+        objective=allocation.certificate.objective if allocation else 0.0,
         round_seconds=scheduler.settings.round_seconds,
         round_ends=scheduler.round_ends or 0.0,
         queued=len(scheduler.roster) - running,
         running=running,
         time=now,
+        started=started,
         version=__version__,
         trouble=engine.state.trouble or trouble_of(scheduler.mechanism),
         alarms=tuple(engine.alarms.values()),
         ignored=tuple(scheduler.table.ignored),
+        cluster=cluster,
+        term=term,
     )
 
 
-def _servers(engine: Engine) -> tuple[ServerView, ...]:
+def server_views(engine: Engine) -> tuple[ServerView, ...]:
     """Those of every agent that is known, also of agents whose servers take no work."""
     at_work = {server.name: server for server in snapshot.server_snapshots(engine.scheduler)}
     return tuple(

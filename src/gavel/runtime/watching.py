@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
-from gavel.runtime.api_wire import pack_job, unpack_states
+from gavel.client.messages import from_states, to_job
 from gavel.runtime.engine import Engine
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.views import job_view, reason_of, steps_done
@@ -41,7 +41,7 @@ class Watching:
         running = self._engine.executor.attempt(record.id) is not None
         if not running and (known := self._known(record)) is not None:
             return known
-        packed = pack_job(job_view(self._engine, record))
+        packed = to_job(job_view(self._engine, record))
         if not running:
             self._packed[record.id] = record, packed
         return packed
@@ -145,7 +145,7 @@ def _selects(query: pb.JobQuery) -> bool:
 
 def matcher(query: pb.JobQuery) -> Callable[[LiveJobRecord], bool]:
     """Whether a record in memory is asked for."""
-    states, names, entity = unpack_states(query.states), set(query.names), query.entity
+    states, names, entity = from_states(query.states), set(query.names), query.entity
 
     def wanted(record: LiveJobRecord) -> bool:
         return (

@@ -21,7 +21,7 @@ from gavel.core.problem import Problem, job_arrays
 from gavel.core.throughputs import ThroughputTable, find_table
 from gavel.core.user_code import file_of, is_user_defined
 from gavel.limits import check_options, check_positive
-from gavel.policies.mechanisms import DEFAULT, check_mechanism, mechanism_for, starts_mid_round
+from gavel.policies.mechanisms import DEFAULT, check_mechanism, mechanism_for, suited
 from gavel.policies.registry import allocate, check_adds_up, check_needs, find_policy
 from gavel.scheduler.machine import Settings
 from gavel.scheduler.rounds import Mechanism
@@ -258,9 +258,9 @@ def _simulate(
         space_sharing=experiment.space_sharing,
         min_seconds_between_allocations=experiment.min_seconds_between_allocations,
         recompute_every_seconds=experiment.recompute_every_seconds or np.inf,
-        start_mid_round=starts_mid_round(experiment.mechanism),
         restart_seconds=experiment.restart_seconds,
     )
+    settings = suited(settings, find_policy(experiment.policy), experiment.mechanism)
     if experiment.ideal:
         return simulate_ideally(scene.trace, scene.cluster, scene.table, solver, settings, **happening)
     return simulate(

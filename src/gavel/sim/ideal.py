@@ -15,14 +15,18 @@ from gavel.core.allocation import Allocation
 from gavel.core.cluster import Cluster
 from gavel.core.events import Event, JobFinished, JobsProgressed, JobSubmitted, ServerJoined
 from gavel.core.jobs import Entity
-from gavel.core.serialization import from_plain, to_plain
+from gavel.core.problem import Floats
+from gavel.core.serialization import from_plain, read_items, to_plain
 from gavel.core.throughputs import ThroughputTable
+from gavel.policies.mechanisms import mechanism_for
+from gavel.policies.registry import find_policy
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
-from gavel.scheduler.priorities import Priorities
+from gavel.scheduler.rounds import Mechanism
 from gavel.sim.outcome import Outcome, measure, measure_unfinished
 from gavel.sim.simulate import Attendant, Stopwatch, counted
 from gavel.sim.usage import UsageMeter
+from gavel.sim.view import View
 from gavel.sim.world import Solver
 from gavel.workload.trace import Trace
 
@@ -50,16 +54,21 @@ def simulate_ideally(
     arriving = [JobSubmitted(job.arrival, job.spec()) for job in trace.jobs]
     coming: list[Event] = sorted((*joining, *disturbances, *arriving), key=lambda event: event.time)[::-1]
     if start is None:
-        books = Scheduler(table, Priorities(), settings, entities=entities, prices=prices)
+        books = Scheduler(table, _any_mechanism(), settings, entities=entities, prices=prices)
         simulation = _Ideal(books, coming, Stopwatch(solver), UsageMeter(), counted(trace, window))
     else:
-        books = state.restore(start["books"], table, Priorities(), settings, entities=entities, prices=prices)
+        books = state.restore(start["books"], table, _any_mechanism(), settings, entities=entities, prices=prices)
         coming = coming[: start["coming"]]
         simulation = _Ideal(
             books, coming, Stopwatch(solver), from_plain(UsageMeter, start["meter"]), counted(trace, window)
         )
-        simulation.take_up(Outcome.restored(start["outcome"]))
+        simulation.take_up(Outcome.restored(start["outcome"]), start["received"])
     return simulation.run(until_seconds, attendants)
+
+
+def _any_mechanism() -> Mechanism:
+    """A scheduler has a mechanism, though the books plan no rounds."""
+    return mechanism_for(find_policy("max_min_fairness"), "priorities")
 
 
 @dataclass(slots=True)
@@ -74,10 +83,17 @@ class _Ideal:
     meter: UsageMeter
     counted: frozenset[str]
     outcome: Outcome = field(default_factory=Outcome)
+    received: dict[str, Floats] = field(default_factory=dict)
+    """Of the jobs that are there: seconds on each type, which the books do not know."""
+    view: View = field(init=False)
 
-    def take_up(self, outcome: Outcome) -> None:
+    def __post_init__(self) -> None:
+        self.view = View(self.books)
+
+    def take_up(self, outcome: Outcome, received: Any) -> None:
         """Go on where these figures were reached."""
         self.outcome = outcome
+        self.received = read_items(dict.fromkeys(received, Floats), received, "an ideal simulation")
         self.stopwatch.go_on(outcome)
 
     @property
@@ -91,6 +107,7 @@ class _Ideal:
             "coming": len(self.coming),
             "meter": to_plain(self.meter),
             "outcome": self.outcome.dump(),
+            "received": to_plain(self.received),
         }
 
     def run(self, until_seconds: float, attendants: Sequence[Attendant]) -> Outcome:
@@ -100,12 +117,12 @@ class _Ideal:
         while left and outcome.stopped < until_seconds:
             self._hear(outcome.stopped)
             upcoming = min(self.coming[-1].time, until_seconds) if self.coming else until_seconds
-            if len(self.books.roster):
+            if self.view.job_count:
                 allocation = self.stopwatch.solve(self.books.problem(outcome.stopped))
                 outcome.solves += 1
                 if not self.coming and not allocation.job_throughput.any():
                     break  # nobody can run and nobody comes
-                outcome.stopped = _advance(self.books, allocation, upcoming, outcome, self.meter)
+                self._advance(allocation, upcoming)
                 left -= outcome.jobs.keys()
             else:
                 outcome.stopped = upcoming
@@ -114,37 +131,47 @@ class _Ideal:
         self.meter.close(outcome.stopped)
         outcome.drained, outcome.offered_seconds = not left, self.meter.offered
         outcome.given_seconds = sum(outcome.given_by_type.values())
-        outcome.unfinished = measure_unfinished(self.books, self.meter)
+        outcome.unfinished = measure_unfinished(self.view, self.meter, outcome.stopped, self.received)
         self.stopwatch.stop(outcome)
         return outcome
 
     def _hear(self, now: float) -> None:
         while self.coming and self.coming[-1].time <= now:
             event = self.coming.pop()
-            self.meter.hear(event)
-            self.books.handle(event)
+            self._tell(event)
+            if isinstance(event, JobSubmitted):
+                self.received[event.job.id] = np.zeros(len(self.view.types))
 
+    def _tell(self, event: Event) -> None:
+        self.meter.hear(event)
+        self.books.handle(event)
 
-def _advance(books: Scheduler, allocation: Allocation, upcoming: float, outcome: Outcome, meter: UsageMeter) -> float:
-    """Go on to the next event or end of a job, whichever is first, and return when that is."""
-    now, names, pace = outcome.stopped, allocation.problem.jobs.ids, allocation.job_throughput
-    for index in np.flatnonzero(pace).tolist():
-        meter.start(names[index], now)
-    slots = np.array([books.roster.slot_of[name] for name in names], dtype=np.intp)
-    left = books.roster.steps[slots]
-    seconds = np.divide(left, pace, out=np.full(len(left), np.inf), where=pace > 0)
-    end = min(now + float(seconds.min(initial=np.inf)), upcoming)
-    elapsed = end - now
-    books.handle(JobsProgressed(end, names, np.minimum(pace * elapsed, left)))
-    books.roster.received[slots] += allocation.job_shares * elapsed
-    outcome.given_by_type = {
-        type_name: outcome.given_by_type.get(type_name, 0.0) + float(busy) * elapsed
-        for type_name, busy in zip(books.types, allocation.busy, strict=True)
-    }
-    for name in [name for name, needed in zip(names, seconds, strict=True) if now + needed <= end]:
-        finished = JobFinished(end, name)
-        outcome.jobs[name] = measure(finished, books, meter)
-        outcome.end = end
-        meter.hear(finished)
-        books.handle(finished)
-    return end
+    def _advance(self, allocation: Allocation, upcoming: float) -> None:
+        """Go on to the next event or end of a job, whichever is first."""
+        now, names, pace = self.outcome.stopped, allocation.problem.jobs.ids, allocation.job_throughput
+        for index in np.flatnonzero(pace).tolist():
+            self.meter.start(names[index], now)
+        left = self.view.steps_left(names)
+        seconds = np.divide(left, pace, out=np.full(len(left), np.inf), where=pace > 0)
+        end = min(now + float(seconds.min(initial=np.inf)), upcoming)
+        self.books.handle(JobsProgressed(end, names, np.minimum(pace * (end - now), left)))
+        self._grant(allocation, end - now)
+        self.outcome.stopped = end
+        for name in [name for name, needed in zip(names, seconds, strict=True) if now + needed <= end]:
+            self._finish(JobFinished(end, name))
+
+    def _grant(self, allocation: Allocation, seconds: float) -> None:
+        """Write down the time that everyone receives."""
+        for name, share in zip(allocation.problem.jobs.ids, allocation.job_shares, strict=True):
+            self.received[name] += share * seconds
+        given = self.outcome.given_by_type
+        self.outcome.given_by_type = {
+            kind: given.get(kind, 0.0) + float(busy) * seconds
+            for kind, busy in zip(self.view.types, allocation.busy, strict=True)
+        }
+
+    def _finish(self, event: JobFinished) -> None:
+        received = self.received.pop(event.job)
+        self.outcome.jobs[event.job] = measure(event, self.view, self.meter, received)
+        self.outcome.end = event.time
+        self._tell(event)

@@ -13,8 +13,8 @@ from gavel.core.cluster import LIST_PRICES
 from gavel.core.events import JobFinished
 from gavel.core.problem import Floats, Ints
 from gavel.core.serialization import from_plain, plain_record, read_items, to_plain
-from gavel.scheduler.machine import Scheduler
 from gavel.sim.usage import UsageMeter
+from gavel.sim.view import View
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -97,31 +97,37 @@ def _columns() -> dict[str, Any]:
     return {name: together[hint] for name, hint in get_type_hints(FinishedJob).items()}
 
 
-def measure(event: JobFinished, scheduler: Scheduler, meter: UsageMeter) -> FinishedJob:
-    """The figures of a job that is about to leave; neither has heard of its end."""
-    scheduler.account(event.time)
-    roster, slot = scheduler.roster, scheduler.roster.slot_of[event.job]
-    seconds = event.time - float(roster.arrival[slot])
-    isolated = float(roster.isolated_age[slot]) + scheduler.isolated_seconds(slot, float(roster.counted[slot]))
+def measure(event: JobFinished, view: View, meter: UsageMeter, received: Floats | None = None) -> FinishedJob:
+    """The figures of a job that is about to leave; neither has heard of its end.
+
+    What it received is given where the scheduler does not know.
+    """
+    job = view.figures(event.job, event.time)
+    seconds = event.time - job.arrival
     return FinishedJob(
         event.job,
-        float(roster.arrival[slot]),
+        job.arrival,
         seconds,
-        seconds / isolated if isolated > 0 else np.inf,
-        event.time > float(roster.deadline[slot]) + 1e-6,
-        int(roster.restarts[slot]),
-        int(roster.workers[slot]),
-        roster.received[slot].copy(),
+        seconds / job.isolated_seconds if job.isolated_seconds > 0 else np.inf,
+        event.time > job.deadline + 1e-6,
+        job.restarts,
+        job.workers,
+        job.received if received is None else received,
         event.time if (first := meter.first_start(event.job)) is None else first,
     )
 
 
-def measure_unfinished(scheduler: Scheduler, meter: UsageMeter) -> dict[str, UnfinishedJob]:
-    """The figures of the jobs that are there when the simulation stops and all time is accounted for."""
-    roster = scheduler.roster
+def measure_unfinished(
+    view: View, meter: UsageMeter, time: float, received: Mapping[str, Floats] | None = None
+) -> dict[str, UnfinishedJob]:
+    """The figures of the jobs that are there when the simulation stops."""
     return {
-        job: UnfinishedJob(meter.first_start(job), int(roster.restarts[slot]), roster.received[slot].copy())
-        for job, slot in roster.slot_of.items()
+        job: UnfinishedJob(
+            meter.first_start(job),
+            view.restarts(job),
+            view.received_until(job, time) if received is None else received[job],
+        )
+        for job in view.jobs
     }
 
 

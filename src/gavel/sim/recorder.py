@@ -21,7 +21,6 @@ from gavel.core.events import (
 )
 from gavel.core.problem import Floats
 from gavel.core.serialization import read_items, to_plain
-from gavel.scheduler.machine import Scheduler
 from gavel.sim.view import View
 
 FINEST_SECONDS = 1.0
@@ -180,9 +179,8 @@ class Recorder:
         self._mark: Floats = np.zeros(0)
         """The logarithm of the number of rounds at which its deviation is looked at next."""
 
-    def after(self, event: Event, scheduler: Scheduler) -> None:
+    def after(self, event: Event, view: View) -> None:
         """Take in what an event changed."""
-        view = View(scheduler)
         if not self.types:
             self._begin(view.types)
         self.timeline.add(self._time, event.time, self._now)
@@ -196,7 +194,7 @@ class Recorder:
                 self._left(event, view, finished=isinstance(event, JobFinished))
             case JobFailed() if not event.retry:
                 self._left(event, view, finished=False)
-            case AllocationReady() if event.allocation is scheduler.allocation:  # not the answer to an older question
+            case AllocationReady() if event.allocation is view.allocation:  # not the answer to an older question
                 self._adopt(event, view)
             case RoundDue():
                 self._look_at_deviations(event.time, view)

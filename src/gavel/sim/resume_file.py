@@ -20,7 +20,7 @@ from gavel.sim.experiment import Experiment
 from gavel.sim.results import settings_of
 from gavel.sim.simulate import Underway
 
-FORMAT = 2
+FORMAT = 3
 EVERY_SECONDS = 60.0
 LARGEST_PART = 0.05
 """Writing takes at most this part of the time; a large state is written less often."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from gavel.core.events import Command, Event, Launch, Renew, Stop
 from gavel.core.serialization import from_plain, plain_record
-from gavel.scheduler.machine import Scheduler
 from gavel.sim.view import View
 
 
@@ -78,10 +77,10 @@ class RoundLog:
             case _:
                 pass
 
-    def after(self, event: Event, scheduler: Scheduler) -> None:
+    def after(self, event: Event, view: View) -> None:
         """Write a record if there was a plan."""
         if self.pending.planned:
-            self.records.append(self._record(event.time, View(scheduler)))
+            self.records.append(self._record(event.time, view))
             self.pending = _Pending()
 
     def _record(self, time: float, view: View) -> RoundRecord:

@@ -28,6 +28,7 @@ from gavel.scheduler.rounds import Mechanism
 from gavel.sim.outcome import Outcome, measure, measure_unfinished
 from gavel.sim.starts import StartCosts
 from gavel.sim.usage import UsageMeter
+from gavel.sim.view import View
 from gavel.sim.world import SimulatedWorld, Solver
 from gavel.workload.trace import Trace, TraceJob
 
@@ -35,7 +36,7 @@ from gavel.workload.trace import Trace, TraceJob
 class Observer(Protocol):
     """Looks on while a simulation runs, for plots and tests; it changes nothing."""
 
-    def after(self, event: Event, scheduler: Scheduler) -> None:
+    def after(self, event: Event, view: View) -> None:
         """Called after the scheduler has handled an event."""
 
 
@@ -149,6 +150,7 @@ class _Simulation:
     """A simulation under way."""
 
     scheduler: Scheduler
+    """Changed only by what it handles; all else is read through the view."""
     world: SimulatedWorld
     stopwatch: Stopwatch
     meter: UsageMeter
@@ -161,8 +163,10 @@ class _Simulation:
     recordings: Mapping[str, Recording] = field(init=False)
     """Observers that are written down, by name."""
     command_observers: Sequence[CommandObserver] = field(init=False)
+    view: View = field(init=False)
 
     def __post_init__(self) -> None:
+        self.view = View(self.scheduler)
         self.left = set(self.counted)
         self.recordings = {one.name: one for one in self.observers if isinstance(one, Recording)}
         self.command_observers = [one for one in self.observers if isinstance(one, CommandObserver)]
@@ -202,7 +206,7 @@ class _Simulation:
                 break
             self._take_in(event)
             for observer in self.observers:
-                observer.after(event, self.scheduler)
+                observer.after(event, self.view)
             if isinstance(event, JobFinished) and not self.left:
                 break
             for attendant in attendants:
@@ -213,7 +217,7 @@ class _Simulation:
         outcome = self.outcome
         outcome.stopped = event.time
         if isinstance(event, JobFinished):
-            outcome.jobs[event.job] = measure(event, self.scheduler, self.meter)
+            outcome.jobs[event.job] = measure(event, self.view, self.meter)
             outcome.end = event.time
             self.left.discard(event.job)
         self.meter.hear(event)
@@ -227,14 +231,13 @@ class _Simulation:
             self.world.perform(command)
 
     def _closed(self) -> Outcome:
-        outcome, given = self.outcome, self.scheduler.accelerator_seconds
+        outcome, given = self.outcome, self.view.given_seconds(self.outcome.stopped)
         outcome.drained = not self.left
         self.meter.close(outcome.stopped)
-        self.scheduler.account(outcome.stopped)
-        outcome.unfinished = measure_unfinished(self.scheduler, self.meter)
+        outcome.unfinished = measure_unfinished(self.view, self.meter, outcome.stopped)
         outcome.offered_seconds, outcome.restart_seconds = self.meter.offered, self.meter.restarting
         outcome.given_seconds = float(given.sum())
-        outcome.given_by_type = dict(zip(self.scheduler.types, given.tolist(), strict=True))
+        outcome.given_by_type = dict(zip(self.view.types, given.tolist(), strict=True))
         self.stopwatch.stop(outcome)
         return outcome
 

@@ -74,14 +74,16 @@ class SubmitReply(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Transition(_message.Message):
-    __slots__ = ("time", "state", "reason")
+    __slots__ = ("time", "state", "reason", "code")
     TIME_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
     time: float
     state: JobState
     reason: str
-    def __init__(self, time: _Optional[float] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ...) -> None: ...
+    code: str
+    def __init__(self, time: _Optional[float] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., code: _Optional[str] = ...) -> None: ...
 
 class Place(_message.Message):
     __slots__ = ("server", "accelerators")
@@ -169,7 +171,7 @@ class JobList(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class JobQuery(_message.Message):
-    __slots__ = ("ids", "states", "limit", "ended_after", "names", "entity", "after", "newest_first", "without_finished", "without_unfinished")
+    __slots__ = ("ids", "states", "limit", "ended_after", "names", "entity", "after", "without_finished", "without_unfinished", "most_finished")
     IDS_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
@@ -177,9 +179,9 @@ class JobQuery(_message.Message):
     NAMES_FIELD_NUMBER: _ClassVar[int]
     ENTITY_FIELD_NUMBER: _ClassVar[int]
     AFTER_FIELD_NUMBER: _ClassVar[int]
-    NEWEST_FIRST_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_FINISHED_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_UNFINISHED_FIELD_NUMBER: _ClassVar[int]
+    MOST_FINISHED_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     states: _containers.RepeatedScalarFieldContainer[JobState]
     limit: int
@@ -187,10 +189,10 @@ class JobQuery(_message.Message):
     names: _containers.RepeatedScalarFieldContainer[str]
     entity: str
     after: str
-    newest_first: bool
     without_finished: bool
     without_unfinished: bool
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., newest_first: _Optional[bool] = ..., without_finished: _Optional[bool] = ..., without_unfinished: _Optional[bool] = ...) -> None: ...
+    most_finished: int
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., without_finished: _Optional[bool] = ..., without_unfinished: _Optional[bool] = ..., most_finished: _Optional[int] = ...) -> None: ...
 
 class JobUpdate(_message.Message):
     __slots__ = ("job", "caught_up", "jobs")

@@ -8,14 +8,14 @@ from dataclasses import fields
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.core.jobs import JobRequest
+from gavel.client.messages import from_submission, to_submission
+from gavel.client.requests import Submission
+from gavel.core.jobs import JobSpec
 from gavel.runtime import messages
 from gavel.runtime.agent_wire import (
     pack_from_agent,
-    pack_request,
     pack_to_agent,
     unpack_from_agent,
-    unpack_request,
     unpack_to_agent,
 )
 from gavel.runtime.messages import (
@@ -46,7 +46,7 @@ GIVEN = st.none() | st.floats(min_value=0, exclude_min=True, allow_nan=False)
 BYTES = st.binary(max_size=8)
 
 REQUESTS = st.builds(
-    JobRequest,
+    Submission,
     command=st.lists(TEXTS, max_size=3).map(tuple),
     name=TEXTS,
     template=TEXTS,
@@ -163,18 +163,18 @@ def test_the_properties_above_cover_every_message() -> None:
 
 def test_every_field_of_the_protocol_has_a_field_in_its_message() -> None:
     renamed = {"how": "ending"}
-    on_the_wire = {"AttachRefused": "Refused", "StartAttempt": "Start", "StopAttempt": "Stop"}
-    for message in (*FROM_AGENT, *TO_AGENT, TaskStatus, JobRequest):
-        packed = getattr(pb, on_the_wire.get(message.__name__, message.__name__)).DESCRIPTOR.fields
-        assert {renamed.get(field.name, field.name) for field in packed} == {field.name for field in fields(message)}
+    kinds = {kind: getattr(pb, kind.__name__) for kind in (*FROM_AGENT, *TO_AGENT, TaskStatus)}
+    for kind, message in {**kinds, Submission: pb.JobRequest}.items():
+        packed = message.DESCRIPTOR.fields
+        assert {renamed.get(field.name, field.name) for field in packed} == {field.name for field in fields(kind)}
 
 
 def test_what_is_not_given_is_0_or_empty_on_the_wire() -> None:
-    packed = pack_request(JobRequest(command=("true",)))
+    packed = to_submission(Submission(command=("true",)))
     assert (packed.steps, packed.deadline_seconds, packed.entity) == (0.0, 0.0, "")
-    request = unpack_request(packed)
+    request = from_submission(packed)
     assert (request.steps, request.deadline_seconds, request.entity) == (None, None, None)
-    assert math.isnan(request.spec("1").steps)
+    assert math.isnan(JobSpec.of("1", request).steps)
 
 
 def test_messages_of_a_kind_that_is_not_known_are_none() -> None:

@@ -13,21 +13,21 @@ from pathlib import Path
 import grpc
 import numpy as np
 
+from gavel.client.views import JobState, JobView
 from gavel.core.cluster import parse_cluster
 from gavel.core.errors import GavelError
 from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.plots.figures import Plot, colour, new_figure, styled
 from gavel.plots.page import NumberTable
-from gavel.policies.mechanisms import mechanism_for
+from gavel.policies.mechanisms import mechanism_for, suited
 from gavel.policies.registry import allocate, find_policy
 from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Scope, Study
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import FleetSettings
-from gavel.runtime.jobs import JobState
 from gavel.runtime.local import EMULATED_PROGRAM, local_cluster
 from gavel.runtime.server import Running, ServeSettings
-from gavel.runtime.views import JobView, job_view
+from gavel.runtime.views import job_view
 from gavel.scheduler.machine import Settings
 from gavel.scheduler.patience import Patience
 from gavel.sim.simulate import simulate
@@ -259,7 +259,7 @@ async def _live(trace: Trace, size: TrialSize, contender: PhysicalContender) -> 
             ids = await _submit(running, trace, size, program)
             views = await _all_over(running, ids, size)
     starts = measured_starts(facts, builtin_table().faster(size.time_scale)).times(size.time_scale)
-    return Live([(view.record.changed - view.record.submitted) * size.time_scale for view in views], starts)
+    return Live([(view.changed - view.submitted) * size.time_scale for view in views], starts)
 
 
 def _compressed(patience: Patience, time_scale: float) -> Patience:
@@ -295,7 +295,7 @@ async def _all_over(running: Running, ids: list[str], size: TrialSize) -> list[J
     except TimeoutError:
         raise GavelError(f"the live run was not over after {size.limit_seconds:g} s") from None
     views = [job_view(engine, record) for record in map(engine.record, ids) if record is not None]
-    if len(views) < len(ids) or any(view.record.state is not JobState.COMPLETED for view in views):
+    if len(views) < len(ids) or any(view.state is not JobState.COMPLETED for view in views):
         raise GavelError("some jobs of the live run did not complete")
     return views
 
@@ -308,13 +308,14 @@ def _simulations(trace: Trace, size: TrialSize, contender: PhysicalContender, st
 def _simulated(trace: Trace, size: TrialSize, contender: PhysicalContender, starts: StartCosts) -> list[float]:
     """Completion times in seconds, with starts as expensive as these."""
     policy, believed = find_policy(contender.policy), START_SECONDS * size.time_scale
+    settings = Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing, restart_seconds=believed)
     outcome = simulate(
         trace,
         parse_cluster(",".join(f"{type_name}={count}" for type_name, count in CLUSTER.items())),
         builtin_table(),
         lambda problem: allocate(problem, contender.policy, heterogeneity_agnostic=contender.agnostic),
         mechanism_for(policy, agnostic=contender.agnostic),
-        Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing, restart_seconds=believed),
+        suited(settings, policy),
         starts=starts,
     )
     return [outcome.jobs[job.id].seconds for job in trace.jobs]
