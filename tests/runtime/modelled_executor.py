@@ -12,9 +12,10 @@ from gavel.core.cluster import Server
 from gavel.core.events import Launch
 from gavel.core.jobs import Cause
 from gavel.runtime.agents import AgentRecord
-from gavel.runtime.events import AgentAttached, AttemptEnded, AttemptOutcome, StepsCounted
+from gavel.runtime.events import AgentAttached, AttemptEnded, AttemptOutcome, CheckpointsCleared, StepsCounted
 from gavel.runtime.executor import AttemptStatus, Post, Presence
 from gavel.runtime.jobs import JobRecord
+from gavel.runtime.removals import Outstanding
 
 AGENT = "machines"
 RATES = {"v100": 10.0, "k80": 2.0}
@@ -95,6 +96,11 @@ class ModelledExecutor:
 
     def renew(self, until: float) -> None:
         self.lease_until = until
+
+    def remove_checkpoints(self, outstanding: Outstanding) -> None:
+        if due := outstanding.of(AGENT):
+            removed = tuple(job for _, job in due if self.processes.steps.pop(job, None) is not None)
+            self.post(CheckpointsCleared(self.clock(), {AGENT: due[-1][0]}, removed))
 
     def report(self) -> None:
         counted = {job: self.processes.steps.get(job, 0.0) for job in self.processes.running}

@@ -29,12 +29,13 @@ from gavel.journal.store import Journal
 from gavel.policies.registry import allocate
 from gavel.runtime.clock import SteadyClock
 from gavel.runtime.engine import Batch, Engine
-from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, UndrainAsked
+from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError
 from gavel.runtime.jobs import JobRecord
 from gavel.runtime.messages import (
     Ack,
+    CheckpointsHandled,
     Draining,
     FromAgentFrame,
     Heartbeat,
@@ -267,6 +268,8 @@ class Leader:
                 fleet.ended(agent, message, lambda: self.acknowledge(connection, frame.number, message))
             case Draining():
                 fleet.draining(agent)
+            case CheckpointsHandled():
+                fleet.handled(agent, message)
 
     def counted(self, agent: str, statuses: Iterable[TaskStatus]) -> list[TaskStatus]:
         """Those of attempts that still count."""
@@ -522,6 +525,7 @@ class VirtualFleet:
             and all(request.answered for request in self.requests)
             and self.checker.ended.keys() >= self.checker.queued.keys()
             and not any(agent.tasks or (agent.endings and agent.connection) for agent in self.agents.values())
+            and not self.checker.unremoved()
         )
 
     # ---- agents and clients ----
@@ -580,6 +584,23 @@ class VirtualFleet:
             assert (name, False) in self.checker.drained, f"the undrain of {name} is not in the journal"
 
         self.requests.append(Request(lambda time: UndrainAsked(time, name, "operator"), verify))
+
+    def client_removes_checkpoints(self, label: str) -> None:
+        """A client asks for the removal of the checkpoints of a job, once it has finished and nothing of it runs."""
+
+        def make(now: float) -> Event | None:
+            job, engine = self.keys.get(label, ""), self.engine
+            finished = job in self.checker.ended and engine is not None
+            return RemovalAsked(now, (job,), "operator") if finished and not self._may_run(job) else None
+
+        def verify() -> None:
+            assert self.keys[label] in self.checker.unwanted, f"the removal for {label!r} is not in the journal"
+
+        self.requests.append(Request(make, verify))
+
+    def _may_run(self, job: str) -> str:
+        assert self.engine is not None
+        return self.engine.state.why_checkpoints_stay(job, self.engine.clock())
 
     def operator_removes(self, name: str) -> None:
         self.requests.append(Request(lambda time: ForgetAsked(time, name, "operator"), lambda: None))

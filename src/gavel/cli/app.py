@@ -42,6 +42,7 @@ VERBS = {
     "job": Verb("job", "job_command", "Show everything about one job."),
     "logs": Verb("jobs", "logs_command", "Print what a job has printed."),
     "cancel": Verb("jobs", "cancel_command", "Cancel jobs; those that are over stay as they are."),
+    "checkpoints": Verb("checkpoints", "app", "Remove checkpoints of finished jobs."),
     "cluster": Verb("cluster", "cluster_command", "Show servers, types, policy and round."),
     "journal": Verb("journal", "app", "Check, read, compact and salvage a journal."),
     "events": Verb("events", "events_command", "Print what happened, as a timeline."),

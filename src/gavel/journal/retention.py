@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -62,13 +63,15 @@ class Retention:
         if self.newest_states < 1:
             raise InputError(f"at least one state must be kept, not {self.newest_states}")
 
-    def apply(self, journal: Compactable, now: float, pause: Pause | None = None) -> CompactReport:
-        """Remove what is older; call it now and then, in any thread."""
+    def apply(
+        self, journal: Compactable, now: float, pause: Pause | None = None, *, finished_until: float = math.inf
+    ) -> CompactReport:
+        """Remove what is older, of finished jobs only those that ended before a time; may run in any thread."""
         thinned = drop_states(journal.address, self.superfluous(journal.kept()))
         return CompactReport(0, thinned, 0) + compact(
             journal.address,
             facts_before=now - self.journal_days * _DAY,
-            finished_before=now - self.finished_days * _DAY,
+            finished_before=min(now - self.finished_days * _DAY, finished_until),
             pause=pause,
         )
 

@@ -16,7 +16,7 @@ from gavel.core.facts import JobEnded, JobRequeued
 from gavel.journal.store import Journal
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
-from gavel.runtime.facts import Fact, document_of
+from gavel.runtime.facts import AgentForgotten, CheckpointsRemoved, CheckpointsUnwanted, Fact, document_of
 from gavel.runtime.jobs import JobRecord
 from gavel.runtime.keeper import Keeper, Kept
 from gavel.runtime.state import ClusterState
@@ -108,6 +108,7 @@ class Engine:
         self._world, self._executor = world, executor
         state = self.state
         executor.begin(list(state.agents), list(state.attempts), state.agents.fences, state.renewed_until)
+        executor.remove_checkpoints(state.removals.outstanding())
         if state.scheduler.unanswered is not None:
             world.ask(state.scheduler.unanswered)
         if state.scheduler.wake is not None:
@@ -178,6 +179,8 @@ class Engine:
             self.executor.close(fact.job)
         elif isinstance(fact, JobRequeued):
             self.executor.withdraw(fact.job)
+        elif isinstance(fact, CheckpointsUnwanted | CheckpointsRemoved | AgentForgotten):
+            self.executor.remove_checkpoints(self.state.removals.outstanding())
 
     def _command(self, command: Command) -> None:
         match command:

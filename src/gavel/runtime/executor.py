@@ -14,6 +14,7 @@ from gavel.core.events import Launch
 from gavel.core.jobs import Cause
 from gavel.runtime.agents import AgentRecord
 from gavel.runtime.events import Event
+from gavel.runtime.removals import Outstanding
 
 Done = Callable[[InputError | None], None]
 
@@ -73,6 +74,9 @@ class Executor(Protocol):
 
     def renew(self, until: float) -> None:
         """Everything that runs and is not being stopped may run until that time."""
+
+    def remove_checkpoints(self, outstanding: Outstanding) -> None:
+        """Have checkpoints removed wherever they are, also at agents that come back later; replaces what was said."""
 
     def report(self) -> None:
         """Report the steps of running jobs, and how fast they were."""

@@ -16,10 +16,12 @@ from gavel.core.events import Launch, RateMeasured, RestartMeasured
 from gavel.core.jobs import Cause
 from gavel.runtime.agents import ITSELF, AgentRecord
 from gavel.runtime.attempts import Attempt, Part, parts_of
+from gavel.runtime.clearing import Clearing
 from gavel.runtime.events import AgentAttached, AgentGone, AttemptEnded, AttemptOutcome, DrainAsked, StepsCounted
 from gavel.runtime.executor import AttemptStatus, Post, Presence
 from gavel.runtime.jobs import JobRecord, JobState
 from gavel.runtime.messages import (
+    CheckpointsHandled,
     Ending,
     Heartbeat,
     Hello,
@@ -32,6 +34,7 @@ from gavel.runtime.messages import (
     ToAgent,
     Welcome,
 )
+from gavel.runtime.removals import Outstanding
 from gavel.wire import PROTOCOL
 
 MISSED_HEARTBEATS = 3
@@ -132,6 +135,8 @@ class Fleet:
     """By job and agent: until when the job may still run at an agent that is lost."""
     saving: dict[str, float] = field(default_factory=dict)
     """By job that counts steps: how long its last attempt took to save and leave, while no other has begun."""
+    clearing: Clearing = field(default_factory=Clearing)
+    """Checkpoints that agents are to remove."""
     renewed_until: float = 0.0
 
     # ---- what agents say ----
@@ -162,6 +167,8 @@ class Fleet:
         self._sort_out(self.members[hello.agent], hello.tasks)
         # Only now is it known what still runs there.
         self._lift_fences(lambda _, agent: agent == hello.agent)
+        self.clearing.forget(hello.agent)
+        self._send_removals(self.members[hello.agent])
 
     def _seat(self, member: Member) -> None:
         before = self.members.get(member.agent)
@@ -323,6 +330,10 @@ class Fleet:
         """An agent leaves by itself: it has asked its jobs to leave already."""
         self.post(DrainAsked(self.clock(), agent, ITSELF, now=True))
 
+    def handled(self, agent: str, message: CheckpointsHandled) -> None:
+        """An agent has removed checkpoints; reported with what others say, at the next tick."""
+        self.clearing.heard(agent, message)
+
     # ---- what the scheduler says ----
 
     def launch(self, launch: Launch) -> None:
@@ -419,6 +430,20 @@ class Fleet:
 
     def withdraw(self, job: str) -> None:
         self._withdraw(job)
+
+    def remove_checkpoints(self, outstanding: Outstanding) -> None:
+        self.clearing.outstanding = outstanding
+        for member in self.members.values():
+            self._send_removals(member)
+
+    def _send_removals(self, member: Member) -> None:
+        if member.link is not None:
+            order = self.clearing.order(member.agent, self.clock(), self._may_have_processes)
+            if order is not None:
+                member.link.send(order)
+
+    def _may_have_processes(self, job: str) -> bool:
+        return job in self.attempts or job in self.strays or job in self.unsettled
 
     def _reaches(self, attempt: Attempt) -> bool:
         """Whether every agent of an attempt hears what it is told now."""
@@ -567,6 +592,12 @@ class Fleet:
                 name = self.members[agent].name
                 self._lost(self.members[agent], f"server {name} did not come back")
         self._lift_fences(lambda job, agent: self.fences[job, agent] <= now)
+        cleared = self.clearing.report(now)
+        if cleared is not None:
+            self.post(cleared)
+        if self.clearing.outstanding.jobs:
+            for member in self.members.values():
+                self._send_removals(member)
 
     def _lift_fences(self, wanted: Callable[[str, str], bool]) -> None:
         for job, agent in [key for key in self.fences if wanted(*key)]:

@@ -137,7 +137,7 @@ async def serving(
         stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
         address = _bind(server, settings.listen)
         work = asyncio.create_task(driver.run())
-        house = asyncio.create_task(keep_house(settings.keep, journal, logs, engine.clock))
+        house = asyncio.create_task(keep_house(settings.keep, engine, driver.post, logs))
         await server.start()
         try:
             yield Running(engine, fleet, address, work)

@@ -25,10 +25,12 @@ from gavel.runtime.events import (
     AttemptEnded,
     AttemptOutcome,
     Began,
+    CheckpointsCleared,
     DrainAsked,
     Event,
     ForgetAsked,
     JobsSubmitted,
+    RemovalAsked,
     SettingsGiven,
     StepsCounted,
     UndrainAsked,
@@ -40,6 +42,8 @@ from gavel.runtime.facts import (
     AgentLost,
     AgentUndrained,
     AttemptClosed,
+    CheckpointsRemoved,
+    CheckpointsUnwanted,
     Fact,
     OwnFact,
     SchedulerStarted,
@@ -47,6 +51,7 @@ from gavel.runtime.facts import (
 )
 from gavel.runtime.jobs import JobRecord, Jobs
 from gavel.runtime.open_attempts import OpenAttempts
+from gavel.runtime.removals import Removals
 from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
 
@@ -87,6 +92,7 @@ class ClusterState:
         self.jobs = Jobs()
         self.agents = Agents()
         self.attempts = OpenAttempts()
+        self.removals = Removals()
         self.renewed_until = 0.0
         """How long everything that runs may run, the slack of leases aside."""
         self.retries = retries or Retries()
@@ -272,6 +278,38 @@ class ClusterState:
             raise InputError(f"there is no agent {name!r}; known: {names}")
         return record
 
+    def _remove(self, event: RemovalAsked) -> None:
+        for job in event.jobs:
+            if reason := self.why_checkpoints_stay(job, event.time):
+                raise InputError(reason)
+        known = self.removals.numbers()
+        fresh = tuple(job for job in dict.fromkeys(event.jobs) if job not in known)
+        if fresh or event.through is not None:
+            self._note(CheckpointsUnwanted(event.time, fresh, event.by, event.through))
+
+    def why_checkpoints_stay(self, job: str, time: float) -> str:
+        """Why the checkpoints of a job cannot be removed now; empty if they can."""
+        record = self.jobs.get(job)
+        if not job.isdecimal() or not 0 < int(job) < self.jobs.next_number:
+            return f"there is no job {job!r}; `gavel jobs --all` lists them"
+        if record is not None and not record.finished:
+            return f"job {job} is {record.state}; only checkpoints of finished jobs are removed"
+        fenced = any(fenced == job and until > time for (fenced, _), until in self.agents.fences.items())
+        if fenced or job in self.attempts.by_job:
+            return f"job {job} has finished, but its last processes may still run; ask again in a moment"
+        return ""
+
+    def _cleared(self, event: CheckpointsCleared) -> None:
+        """Believe agents what they have done; what is known already changes nothing."""
+        removals = self.removals
+        done = {
+            agent: number
+            for agent, number in event.done.items()
+            if self.agents.get(agent) is not None and removals.done.get(agent, 0) < number <= removals.last
+        }
+        if done:
+            self._note(CheckpointsRemoved(event.time, done, event.removed, event.kept))
+
     def _given(self, event: SettingsGiven) -> None:
         if not self.configured or event.settings != self.settings:
             self._note(SettingsChanged(event.time, event.by, event.settings, self.settings))
@@ -299,6 +337,7 @@ class ClusterState:
         self.changed |= self.jobs.evolve(fact)
         self.agents.evolve(fact)
         self.attempts.evolve(fact)
+        self.removals.evolve(fact, self.agents.records)
         if isinstance(fact, core_facts.RoundPlanned) and not fact.mid_round:
             self.renewed_until = max(self.renewed_until, fact.until)  # no agent makes a lease shorter
         if isinstance(fact, core.SolveFailed):
@@ -339,6 +378,7 @@ class ClusterState:
             "jobs": self.jobs.document(),
             "agents": self.agents.document(),
             "attempts": self.attempts.document(),
+            "removals": self.removals.document(),
             "renewed_until": self.renewed_until,
             "trouble": self.trouble,
             "time": self.time,
@@ -353,6 +393,8 @@ class ClusterState:
         state.jobs = Jobs.of(document["jobs"])
         state.agents = Agents.of(document["agents"])
         state.attempts = OpenAttempts.of(document["attempts"])
+        if "removals" in document:  # states of earlier versions have none
+            state.removals = Removals.of(document["removals"])
         state.renewed_until = document["renewed_until"]
         state.trouble, state.time = document["trouble"], document["time"]
         return state
@@ -378,6 +420,8 @@ _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     DrainAsked: ClusterState._drain,  # noqa: SLF001
     UndrainAsked: ClusterState._undrain,  # noqa: SLF001
     ForgetAsked: ClusterState._forget,  # noqa: SLF001
+    RemovalAsked: ClusterState._remove,  # noqa: SLF001
+    CheckpointsCleared: ClusterState._cleared,  # noqa: SLF001
     SettingsGiven: ClusterState._given,  # noqa: SLF001
     Began: ClusterState._began,  # noqa: SLF001
 }
