@@ -763,6 +763,85 @@ TOGETHER = [
     ),
 ]
 
+REMOVAL = "tests/runtime/test_checkpoint_removal.py"
+DISKS = "tests/runtime/agent/test_agent_disks.py"
+REMOVAL_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "state",
+        REMOVAL,
+        checkpoints_of_a_job_that_runs_are_removed=(
+            '        if record is not None and not record.finished:\n            return f"job {job} is {record.state}; only',
+            '        if False:\n            return f"job {job} is only',
+        ),
+        checkpoints_are_removed_under_open_attempts=(
+            "        if fenced or job in self.attempts.by_job:",
+            "        if fenced:",
+        ),
+        checkpoints_are_removed_under_a_fence=(
+            "        if fenced or job in self.attempts.by_job:",
+            "        if job in self.attempts.by_job:",
+        ),
+        a_removal_that_is_outstanding_is_asked_again=(
+            "if job not in known)\n        if fresh",
+            "if True)\n        if fresh",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "removals",
+        REMOVAL,
+        agents_that_are_away_are_not_waited_for=(
+            "        followed = min((self.done.get(agent, 0) for agent in agents), default=0)",
+            "        followed = max((self.done.get(agent, 0) for agent in agents), default=0)",
+        ),
+        a_removal_without_agents_is_forgotten=(
+            "for agent in agents), default=0)",
+            "for agent in agents), default=self.last)",
+        ),
+        expiry_begins_again=("                self.expired = fact.through or self.expired", "                pass"),
+    ),
+    *_in(
+        RUNTIME,
+        "engine",
+        REMOVAL,
+        removals_are_forgotten_by_a_restart=(
+            "        executor.remove_checkpoints(state.removals.outstanding())\n        if state.scheduler",
+            "        if state.scheduler",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "fleet",
+        REMOVAL,
+        an_agent_that_returns_is_not_asked_again=("        self.clearing.forget(hello.agent)  # the", "        # the"),
+    ),
+    *_in(
+        RUNTIME,
+        "housekeeping",
+        REMOVAL,
+        finished_jobs_go_before_their_checkpoints=(
+            "    if keep.checkpoints_days is None:\n        return math.inf",
+            "    if True:\n        return math.inf",
+        ),
+    ),
+    *_in(
+        AGENT,
+        "ownership",
+        DISKS,
+        any_name_of_a_job_is_a_path=(
+            "    if not owner.cluster or not owner.job.isdecimal():",
+            "    if not owner.cluster:",
+        ),
+        links_are_followed=("    if directory.is_symlink():", "    if False:"),
+        unmarked_directories_are_removed=(
+            'and _is_used(directory):\n        raise NotOursError(f"nothing',
+            'and False:\n        raise NotOursError(f"nothing',
+        ),
+        the_marker_goes_with_the_rest=("if path.name != MARKER]\n        if not left", "]\n        if not left"),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
     *TOGETHER,
     *ENGINE_MUTANTS,
@@ -776,4 +855,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *SCHEDULER_MUTANTS,
     *JOURNAL_MUTANTS,
     *AGENT_MUTANTS,
+    *REMOVAL_MUTANTS,
 )

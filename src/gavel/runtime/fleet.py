@@ -167,8 +167,7 @@ class Fleet:
         self._sort_out(self.members[hello.agent], hello.tasks)
         # Only now is it known what still runs there.
         self._lift_fences(lambda _, agent: agent == hello.agent)
-        self.clearing.forget(hello.agent)
-        self._send_removals(self.members[hello.agent])
+        self.clearing.forget(hello.agent)  # the next tick asks it
 
     def _seat(self, member: Member) -> None:
         before = self.members.get(member.agent)
