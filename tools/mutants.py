@@ -420,17 +420,25 @@ OTHER_RUNTIME_MUTANTS = [
             "",
             (PROMISES, *_scenario("kept states in between")),
         ),
-        finished_jobs_are_dropped=("finished_jobs(kept.finished))", "[])", (PROMISES,)),
+        finished_jobs_are_dropped=("finished_jobs(kept.finished), kept", "[], kept", (PROMISES,)),
     ),
     *_in(
         RUNTIME,
         "service",
         "tests/runtime/test_service_promises.py",
         a_submission_is_acknowledged_before_it_is_written=(
-            "            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key)))",
+            "            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key, learned)))",
             "            self._posting = asyncio.ensure_future(\n"
             "                self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key))\n            )\n"
             "            await asyncio.sleep(0)",
+        ),
+        what_was_learned_is_not_looked_up=(
+            "            learned = await self._driver.recalled(jobs)",
+            "            learned = {}",
+        ),
+        a_removal_is_acknowledged_before_it_is_written=(
+            "            await self._driver.post(RemovalAsked(",
+            "            self._engine.post(RemovalAsked(",
         ),
         a_cancel_is_acknowledged_before_it_is_written=(
             "            await self._driver.post(*(JobCancelled(self._engine.clock(), record.id) for record in going))",
@@ -842,6 +850,53 @@ REMOVAL_MUTANTS = [
     ),
 ]
 
+TEMPLATES = "tests/runtime/test_templates.py"
+TEMPLATE_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "state",
+        TEMPLATES,
+        what_was_learned_does_not_come_back=(
+            "            self._note(TemplateRecalled(event.time, learned))",
+            "            pass",
+        ),
+        what_is_on_its_way_to_the_table_is_lost=(
+            "self.forgotten.get(template) or event.learned.get(template)",
+            "event.learned.get(template)",
+        ),
+        templates_are_never_forgotten=(
+            "            self._note(TemplatesForgotten(event.time, forgotten))",
+            "            pass",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "templates",
+        TEMPLATES,
+        templates_with_jobs_are_forgotten=(
+            "for template in learned if template not in used)",
+            "for template in learned)",
+        ),
+        restarts_are_not_recalled=('learned["restart_seconds"])', "None)"),
+    ),
+    *_in(
+        RUNTIME,
+        "keeper",
+        TEMPLATES,
+        what_was_learned_is_not_written=(
+            "finished_jobs(kept.finished), kept.learned)",
+            "finished_jobs(kept.finished))",
+        ),
+    ),
+    *_in(
+        JOURNAL,
+        "retention",
+        TEMPLATES,
+        learned_rows_are_never_removed=("            if count <= most:", "            if True:"),
+        the_newest_learned_rows_go=("        by_age = sorted(rows,", "        by_age = sorted(rows, reverse=True,"),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
     *TOGETHER,
     *ENGINE_MUTANTS,
@@ -856,4 +911,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *JOURNAL_MUTANTS,
     *AGENT_MUTANTS,
     *REMOVAL_MUTANTS,
+    *TEMPLATE_MUTANTS,
 )

@@ -560,7 +560,7 @@ class VirtualFleet:
             assert label in self.checker.keys, f"job {label!r} was acknowledged before it was in the journal"
             self.keys[label] = self.checker.keys[label]
 
-        self.requests.append(Request(lambda now: JobsSubmitted(now, (request,), label), verify))
+        self.requests.append(Request(lambda now: self.submission(now, request, label), verify))
 
     def client_cancels(self, label: str) -> None:
         """A client cancels a job of which it knows the id."""
@@ -605,19 +605,25 @@ class VirtualFleet:
     def operator_removes(self, name: str) -> None:
         self.requests.append(Request(lambda time: ForgetAsked(time, name, "operator"), lambda: None))
 
-    def submit(self, steps: float, workers: int = 1, retries: int = 1000) -> str:
+    def submit(self, steps: float, workers: int = 1, retries: int = 1000, template: str = "mine") -> str:
         """Submit a job and have it taken in at once."""
         assert self.engine is not None
         number = str(self.engine.state.jobs.next_number)
-        request = job_request(steps, workers=workers, retries=retries)
+        request = job_request(steps, workers=workers, retries=retries, template=template)
         key = f"key {number}"
 
         def answered(_: InputError | None) -> None:
             assert key in self.checker.keys, f"job {number} was acknowledged before it was in the journal"
 
-        self.engine.post(JobsSubmitted(self.now, (request,), key), answered)
+        self.engine.post(self.submission(self.now, request, key), answered)
         self.engine.take_in()
         return number
+
+    def submission(self, now: float, request: JobRequest, key: str) -> JobsSubmitted:
+        """A submission with what the journal's table has of its template, as the service makes it."""
+        assert self.engine is not None
+        unknown = self.engine.state.unknown_templates([request])
+        return JobsSubmitted(now, (request,), key, self.engine.recalled(unknown))
 
     def records(self) -> list[JobRecord]:
         return [self.record(job) for job in self.checker.queued]

@@ -9,7 +9,7 @@ is not trusted, or that promises no more than it may be wrong by.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -47,6 +47,8 @@ class LearnedTable:
         """(types, 2) of every profile that was asked for since something was learned of its template."""
         self._fingerprints: dict[str, Fingerprint | None] = {}
         """Of every template that was asked for since something was learned of how it gets on with references."""
+        self._lasting: set[str] = set(base.templates)
+        """Templates that are never forgotten: every start begins with them."""
         self._guesses: tuple[dict[str, int], Floats] | None = None
         """Rows of templates, and what these keep beside each other, by the fingerprints as they are."""
 
@@ -84,6 +86,7 @@ class LearnedTable:
     def begin_with(self, profiled: ThroughputTable) -> None:
         """Take in a table of profiled templates as measurements, as far as nothing was measured since."""
         templates = [template for template, workers in profiled.profiles if workers == 1]
+        self._lasting |= set(templates)
         for kind in profiled.types:
             self.admit(kind)
             alone = profiled.rates([(template, 1) for template in templates], [kind])[:, 0, 0].tolist()
@@ -127,6 +130,36 @@ class LearnedTable:
         for name in touched & self._fingerprints.keys():
             del self._fingerprints[name]
             self._guesses = None
+
+    def knows(self, template: str) -> bool:
+        """Whether anything is known of a template beyond what is usual."""
+        return template in self._lasting or self.measurements.knows(template)
+
+    @property
+    def spare(self) -> int:
+        """About how many templates are known that no start begins with."""
+        return self.measurements.size - sum(map(self.measurements.knows, self._lasting))
+
+    def forgettable(self) -> list[str]:
+        """The templates that may be forgotten, in the order in which they were learned about."""
+        return [template for template in self.measurements.templates if template not in self._lasting]
+
+    def forget(self, templates: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Forget what was learned about templates; returns it by template, for `recall`."""
+        taken = self.measurements.forget(templates)
+        self._drop(set(templates))
+        return taken
+
+    def recall(self, document: Mapping[str, Any]) -> None:
+        """Know again what was forgotten, where nothing was measured since."""
+        for condition in self.measurements.recall(document):
+            self._forget(condition)
+
+    def _drop(self, templates: Container[str]) -> None:
+        """Drop what was worked out about templates."""
+        self._alone_of = {key: rates for key, rates in self._alone_of.items() if key[0] not in templates}
+        self._fingerprints = {name: found for name, found in self._fingerprints.items() if name not in templates}
+        self._guesses = None
 
     def measured(self) -> Mapping[Condition, float]:
         """What has been measured so far, smoothed."""

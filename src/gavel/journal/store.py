@@ -117,13 +117,24 @@ class Journal(Reader):
             " an append that seemed to fail was written, and other facts were given after it; restart the scheduler"
         )
 
-    def keep(self, state: Document | bytes, number: int, finished: Iterable[FinishedJob] = ()) -> None:
-        """Write down the state after that fact, perhaps encoded before, and jobs that are finished."""
+    def keep(
+        self,
+        state: Document | bytes,
+        number: int,
+        finished: Iterable[FinishedJob] = (),
+        learned: Mapping[str, Document] | None = None,
+    ) -> None:
+        """Write down the state after that fact, perhaps encoded before, and what it no longer holds.
+
+        That is jobs that are finished, and what was learned about templates, in place of what is there for the same
+        keys.
+        """
         body, jobs = state if isinstance(state, bytes) else encode_long(state), list(finished)
         with self._writer.led() as connection:
             write_state(connection, self._fact(connection, number), body)
             grown = finished_jobs.write(connection, jobs)
             connection.execute(LEADER.update().values(finished=LEADER.c.finished + grown))
+            write_learned(connection, learned or {})
 
     def _fact(self, connection: sql.Connection, number: int) -> Head:
         row = connection.execute(sql.select(FACTS.c.checksum, FACTS.c.time).where(FACTS.c.number == number)).first()
@@ -140,11 +151,6 @@ class Journal(Reader):
         with self.reading() as connection:
             if integrity.leader(connection).term != self.term:
                 raise self._writer.lost(connection)
-
-    def keep_learned(self, documents: Mapping[str, Document]) -> None:
-        """Write down what was learned about templates, in place of what is there for the same keys."""
-        with self._writer.led() as connection:
-            write_learned(connection, documents)
 
     def compact(
         self, *, facts_before: float, finished_before: float | None = None, pause: retention.Pause | None = None

@@ -20,6 +20,7 @@ from gavel.runtime.facts import AgentForgotten, CheckpointsRemoved, CheckpointsU
 from gavel.runtime.jobs import JobRecord
 from gavel.runtime.keeper import Keeper, Kept
 from gavel.runtime.state import ClusterState
+from gavel.runtime.templates import Learned
 from gavel.scheduler.machine import Scheduler
 
 Clock = Callable[[], float]
@@ -229,6 +230,13 @@ class Engine:
         found = self.journal.find(job)
         return JobRecord.of(found) if found is not None else None
 
+    # ---- what was learned about templates that were forgotten ----
+
+    def recalled(self, unknown: Sequence[str]) -> dict[str, Learned]:
+        """What the journal's table has of templates; any thread may ask."""
+        found = self.journal.learned(unknown) if unknown else {}
+        return {learned["template"]: learned for learned in found.values()}
+
     # ---- kept states ----
 
     @property
@@ -249,3 +257,6 @@ class Engine:
             self.state.jobs.records.pop(record.id, None)
             self.records.pop(record.id, None)
         self.state.jobs.forget_keys()
+        for template, learned in kept.learned.items():
+            if self.state.forgotten.get(template) == learned:  # and was not recalled and forgotten again since
+                del self.state.forgotten[template]

@@ -32,6 +32,8 @@ class JobsSubmitted:
     time: float
     requests: tuple[JobRequest, ...]
     key: str
+    learned: Mapping[str, Any] = field(default_factory=dict)
+    """What the journal's table has of their templates, by template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,6 +124,22 @@ class CheckpointsRemoved:
     """By job: why its checkpoints were left alone."""
 
 
+@dataclass(frozen=True, slots=True)
+class TemplatesForgotten:
+    """Templates without jobs left memory; what was learned about them goes to the journal's table."""
+
+    time: float
+    templates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateRecalled:
+    """A job of a template that was forgotten came: what had been learned about it counts again."""
+
+    time: float
+    learned: Mapping[str, Any]
+
+
 OwnFact = (
     SettingsChanged
     | SchedulerStarted
@@ -135,6 +151,8 @@ OwnFact = (
     | AgentForgotten
     | CheckpointsUnwanted
     | CheckpointsRemoved
+    | TemplatesForgotten
+    | TemplateRecalled
 )
 Fact = OwnFact | core.Fact
 _OWN: dict[str, type[Any]] = {kind_of(fact): fact for fact in get_args(OwnFact)}

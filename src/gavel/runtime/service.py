@@ -106,8 +106,9 @@ class Service(stubs.GavelServicer):
         key = request.key or uuid4().hex
         try:
             jobs = tuple(checked(unpack_request(job), self._policy, entities) for job in request.jobs)
+            learned = await self._driver.recalled(jobs)
             # A client that hangs up changes nothing.
-            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key)))
+            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key, learned)))
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))

@@ -16,8 +16,9 @@ from gavel.core import events as core
 from gavel.core import facts as core_facts
 from gavel.core.errors import InputError
 from gavel.core.events import Command
-from gavel.core.jobs import Cause
+from gavel.core.jobs import Cause, JobRequest
 from gavel.core.problem import Problem
+from gavel.runtime import templates
 from gavel.runtime.agents import ITSELF, AgentRecord, Agents
 from gavel.runtime.events import (
     AgentAttached,
@@ -48,6 +49,8 @@ from gavel.runtime.facts import (
     OwnFact,
     SchedulerStarted,
     SettingsChanged,
+    TemplateRecalled,
+    TemplatesForgotten,
 )
 from gavel.runtime.jobs import JobRecord, Jobs
 from gavel.runtime.open_attempts import OpenAttempts
@@ -93,6 +96,8 @@ class ClusterState:
         self.agents = Agents()
         self.attempts = OpenAttempts()
         self.removals = Removals()
+        self.forgotten: dict[str, templates.Learned] = {}
+        """What was learned about templates that were forgotten, until the journal's table has it."""
         self.renewed_until = 0.0
         """How long everything that runs may run, the slack of leases aside."""
         self.retries = retries or Retries()
@@ -151,8 +156,24 @@ class ClusterState:
         specs = [request.spec(str(first + offset)) for offset, request in enumerate(event.requests)]
         for spec in specs:
             self.scheduler.check(spec)
+        for template in dict.fromkeys(spec.template for spec in specs):
+            self._recall(event, template)
         for spec, request in zip(specs, event.requests, strict=True):
             self._schedule(core.JobSubmitted(event.time, spec, request, event.key))
+
+        if forgotten := templates.forgettable(self.scheduler):
+            self._note(TemplatesForgotten(event.time, forgotten))
+
+    def _recall(self, event: JobsSubmitted, template: str) -> None:
+        """Know again what was learned about a template; what has not reached the table yet is newer."""
+        learned = self.forgotten.get(template) or event.learned.get(template)
+        if learned and not templates.knows(self.scheduler, template):
+            self._note(TemplateRecalled(event.time, learned))
+
+    def unknown_templates(self, requests: Iterable[JobRequest]) -> list[str]:
+        """The templates of jobs of which only the journal's table may know something."""
+        names = dict.fromkeys(request.template for request in requests)
+        return [name for name in names if name not in self.forgotten and not templates.knows(self.scheduler, name)]
 
     def _cancel(self, event: core.JobCancelled) -> None:
         record = self.jobs.get(event.job)
@@ -323,6 +344,11 @@ class ClusterState:
         """Let a fact take effect; the only way that anything here changes."""
         if isinstance(fact, SettingsChanged):
             self._reconfigure(fact)
+        elif isinstance(fact, TemplatesForgotten):
+            self.forgotten |= templates.forget(self.scheduler, fact.templates, fact.time)
+        elif isinstance(fact, TemplateRecalled):
+            templates.recall(self.scheduler, fact.learned)
+            self.forgotten.pop(fact.learned["template"], None)
         elif isinstance(fact, _OWN):
             pass
         else:

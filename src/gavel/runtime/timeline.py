@@ -134,6 +134,8 @@ _SENTENCES: dict[str, Callable[[Fact], str]] = {
     "agent_lost": _lost,
     "agent_draining": _draining,
     "agent_undrained": lambda fact: f"{_agent(fact)} takes work again, asked by {_who(fact)}",
+    "templates_forgotten": lambda fact: f"{len(fact['templates']):,} templates without jobs left memory",
+    "template_recalled": lambda fact: f"what was learned about {fact['learned']['template']} counts again",
     "checkpoints_unwanted": _unwanted,
     "checkpoints_removed": _cleared,
     "agent_forgotten": lambda fact: f"{_agent(fact)} was removed from the list by {_who(fact)}",
