@@ -897,6 +897,15 @@ TEMPLATE_MUTANTS = [
     ),
 ]
 
+INSISTENCE_MUTANTS = _in(
+    RUNTIME,
+    "insistence",
+    "tests/runtime/test_insistence.py",
+    a_start_is_never_given_up=("                if clock() >= end:", "                if False:"),
+    a_start_is_not_tried_again=("                if clock() >= end:", "                if True:"),
+    an_outage_is_not_said=("                if not failed:", "                if False:"),
+)
+
 MUTANTS: tuple[Mutant, ...] = (
     *TOGETHER,
     *ENGINE_MUTANTS,
@@ -912,4 +921,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *AGENT_MUTANTS,
     *REMOVAL_MUTANTS,
     *TEMPLATE_MUTANTS,
+    *INSISTENCE_MUTANTS,
 )

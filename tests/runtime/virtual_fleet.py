@@ -32,6 +32,7 @@ from gavel.runtime.engine import Batch, Engine
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError
+from gavel.runtime.insistence import at_once
 from gavel.runtime.jobs import JobRecord
 from gavel.runtime.messages import (
     Ack,
@@ -152,7 +153,11 @@ class Leader:
         clock = SteadyClock(not_before=self.journal.last_time, wall=wall, monotonic=monotonic)
         world.checker.head_before = self.journal._head
         self.engine = build_engine(
-            world.settings, self.journal, clock=clock, facts_between_states=world.facts_between_states
+            world.settings,
+            self.journal,
+            clock=clock,
+            facts_between_states=world.facts_between_states,
+            insist=at_once,  # a process that cannot start ends, and another one starts
         )
         world.checker.began(self.engine)
         self.engine.witnesses.append(world.story.extend)
@@ -476,7 +481,7 @@ class VirtualFleet:
             self.crashes += 1
             self.kill_scheduler(self.down_seconds)
         except TemporaryJournalError:
-            self.count("start failed")  # a start is not repeated by the process itself
+            self.count("start failed")
             self.kill_scheduler(self.down_seconds)
         except LeadershipLostError:
             assert leader in self.former, "the only scheduler lost its journal"

@@ -17,6 +17,7 @@ from gavel.journal.errors import TemporaryJournalError
 from gavel.runtime.engine import Engine
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
+from gavel.runtime.insistence import RETRY_SECONDS
 from gavel.runtime.templates import Learned
 
 Solver = Callable[[Problem], Allocation]
@@ -30,8 +31,6 @@ GIVING_UP_SECONDS = 1.0
 """How long after its time limit a policy may still come to an end by itself."""
 LEAD_SECONDS = 5.0
 """How often an idle scheduler makes sure that it still leads."""
-RETRY_SECONDS = (0.1, 2.0)
-"""Pauses before a write is tried again: the first, and the longest."""
 
 
 class Driver:

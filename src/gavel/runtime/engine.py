@@ -17,6 +17,7 @@ from gavel.journal.store import Journal
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
 from gavel.runtime.facts import AgentForgotten, CheckpointsRemoved, CheckpointsUnwanted, Fact, document_of
+from gavel.runtime.insistence import Insist, at_once
 from gavel.runtime.jobs import JobRecord
 from gavel.runtime.keeper import Keeper, Kept
 from gavel.runtime.state import ClusterState
@@ -196,11 +197,11 @@ class Engine:
             case Stop():
                 self.executor.stop(command.job, command.cause)
 
-    def take_up(self) -> None:
+    def take_up(self, insist: Insist = at_once) -> None:
         """Write down what a start brings, before anything else can follow from it."""
         batch = self.prepare()
         if batch is not None:
-            self.write(batch)
+            insist(lambda: self.write(batch))
             self._publish()
 
     def take_in(self) -> None:

@@ -32,6 +32,7 @@ from gavel.runtime.engine import Clock, Engine
 from gavel.runtime.events import Began, SettingsGiven
 from gavel.runtime.fleet import Fleet, FleetSettings, Identity
 from gavel.runtime.housekeeping import keep_house
+from gavel.runtime.insistence import Insist, insisting
 from gavel.runtime.keeper import Keeper
 from gavel.runtime.logs import Logs
 from gavel.runtime.recovery import last_kept, recover
@@ -67,10 +68,12 @@ def build_engine(
     clock: Clock | None = None,
     table: Throughputs | None = None,
     facts_between_states: int = 10_000,
+    insist: Insist | None = None,
 ) -> Engine:
     """An engine with the state that the journal tells; settings that differ from those in force are its first event.
 
-    A table is one to use instead of that of the settings. Without a clock it has a SteadyClock.
+    A table is one to use instead of that of the settings. Without a clock it has a SteadyClock. A journal that cannot
+    be written for the moment is tried again for a while, unless another way to insist is given.
     """
     find_policy(settings.policy)
     check_mechanism(settings.mechanism, resumed_by="a scheduler")
@@ -87,7 +90,7 @@ def build_engine(
     engine = Engine(state, journal, clock, keeper, facts_between_states=facts_between_states)
     engine.post(Began(clock(), __version__, journal.term, holder()))
     engine.post(SettingsGiven(clock(), holder(), settings_document(scheduling)))
-    engine.take_up()
+    engine.take_up(insist or insisting())
     return engine
 
 
