@@ -906,6 +906,35 @@ INSISTENCE_MUTANTS = _in(
     an_outage_is_not_said=("                if not failed:", "                if False:"),
 )
 
+TABLES = "tests/runtime/test_other_tables.py"
+TABLE_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "configuration",
+        TABLES,
+        the_order_of_types_is_the_tables=('document["learned"], types)', 'document["learned"])'),
+    ),
+    *_in(
+        "src/gavel/estimator",
+        "learned",
+        TABLES,
+        priors_in_the_order_of_the_table=(
+            "        prior[here] = listed[there]",
+            "        prior[: len(listed)] = listed[: len(prior)]",
+        ),
+        pairs_in_the_order_of_the_table=("listed[:, 0, there]", "listed[:, 0, : len(there)]"),
+    ),
+    *_in(
+        SCHEDULER,
+        "state",
+        TABLES,
+        types_must_be_the_same=(
+            "    if state.types != table.types[: len(state.types)]:",
+            "    if state.types != table.types:",
+        ),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
     *TOGETHER,
     *ENGINE_MUTANTS,
@@ -922,4 +951,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *REMOVAL_MUTANTS,
     *TEMPLATE_MUTANTS,
     *INSISTENCE_MUTANTS,
+    *TABLE_MUTANTS,
 )

@@ -59,7 +59,7 @@ SETTINGS = FleetSettings(
 )
 RETRY_SECONDS = 0.25
 """Before a write is tried again."""
-RATES = {"v100": 10.0, "p100": 5.0, "k80": 2.0}
+RATES = {"h100": 20.0, "v100": 10.0, "p100": 5.0, "k80": 2.0}
 IDLE = ("tick", "receive Heartbeat")
 """Operations that leave nothing behind, unless another one follows."""
 WALL = 1_000_000.0

@@ -39,9 +39,12 @@ class LearnedTable:
     (20.0, True)
     """
 
-    def __init__(self, base: ThroughputTable, measurements: Measurements | None = None) -> None:
+    def __init__(
+        self, base: ThroughputTable, measurements: Measurements | None = None, types: Sequence[str] | None = None
+    ) -> None:
         self.base = base
-        self.types: tuple[str, ...] = base.types
+        self.types: tuple[str, ...] = base.types if types is None else tuple(types)
+        """In the order of those who ask; some may not be in the table, and some of the table may be missing."""
         self.measurements = measurements or Measurements()
         self._alone_of: dict[Profile, Floats] = {}
         """(types, 2) of every profile that was asked for since something was learned of its template."""
@@ -71,6 +74,11 @@ class LearnedTable:
         if kind not in self.types:
             self.types = (*self.types, kind)
             self._alone_of.clear()
+
+    def _listed(self) -> tuple[list[int], list[int]]:
+        """The types that the table lists: their columns here and there."""
+        both = [kind for kind in self.types if kind in self.base.types]
+        return self._columns(both), [self.base.types.index(kind) for kind in both]
 
     def learn(self, condition: Condition, rate: float) -> bool:
         """Take in a measurement; True if it changes a rate enough to matter."""
@@ -153,6 +161,7 @@ class LearnedTable:
     def recall(self, document: Mapping[str, Any]) -> None:
         """Know again what was forgotten, where nothing was measured since."""
         for condition in self.measurements.recall(document):
+            self.admit(condition.type)
             self._forget(condition)
 
     def _drop(self, templates: Container[str]) -> None:
@@ -222,16 +231,18 @@ class LearnedTable:
         both = np.stack([alone[first], alone[second]], axis=1)
         listed = np.divide(rates, both, out=np.zeros_like(rates), where=both > 0)
         where = np.array(known, dtype=np.intp)
-        kinds = len(self.base.types)
-        shares[where[first], where[second], :kinds] = listed[:, 0]
-        shares[where[second], where[first], :kinds] = listed[:, 1]
+        here, there = self._listed()
+        one, other = where[first][:, None], where[second][:, None]
+        shares[one, other, here] = listed[:, 0, there]
+        shares[other, one, here] = listed[:, 1, there]
 
     def _put_guessed(self, profiles: Sequence[Profile], shares: Floats) -> None:
         """What fingerprints tell of templates that the table does not know."""
         single = [number for number, (_, workers) in enumerate(profiles) if workers == 1]
         row, guesses = self._guessed([profiles[number][0] for number in single])
         rows = [row[profiles[number][0]] for number in single]
-        shares[np.ix_(single, single, range(len(self.base.types)))] = guesses[np.ix_(rows, rows)]
+        here, there = self._listed()
+        shares[np.ix_(single, single, here)] = guesses[np.ix_(rows, rows, there)]
 
     def _guessed(self, templates: Sequence[str]) -> tuple[dict[str, int], Floats]:
         """By template of those, and maybe others, its row; and their shares beside each other."""
@@ -322,7 +333,10 @@ class LearnedTable:
         else:
             listed = np.repeat(self._usual[:, None], 2, axis=1) * workers
         fastest = listed.max(axis=0)  # what a type that the table does not have is taken to be
-        return np.concatenate([listed, np.tile(fastest, (len(self.types) - len(self.base.types), 1))])
+        prior = np.tile(fastest, (len(self.types), 1))
+        here, there = self._listed()
+        prior[here] = listed[there]
+        return prior
 
     def _counts(self, template: str) -> tuple[int, ...]:
         return self._counts_of.get(template, ())
@@ -341,7 +355,7 @@ class LearnedTable:
         )
         found = {name: self.fingerprint(name) for name in dict.fromkeys(shared) if name not in self.references.row}
         return {
-            "types": list(self.types[len(self.base.types) :]),
+            "types": [kind for kind in self.types if kind not in self.base.types],
             **self.measurements.document(),
             "resembles": {
                 name: {"reference": one.reference, "distance": one.distance, "confidence": one.confidence}
@@ -351,9 +365,9 @@ class LearnedTable:
         }
 
     @classmethod
-    def of(cls, base: ThroughputTable, document: Mapping[str, Any]) -> LearnedTable:
-        """What `document` gave, on top of a table."""
-        table = cls(base, Measurements.of(document))
+    def of(cls, base: ThroughputTable, document: Mapping[str, Any], types: Sequence[str] | None = None) -> LearnedTable:
+        """What `document` gave, on top of a table; with types in a given order, whatever the table's is."""
+        table = cls(base, Measurements.of(document), types)
         for kind in document["types"]:
             table.admit(kind)
         return table

@@ -112,7 +112,8 @@ def restore(
     state = _read(document, table, settings)
     opened = dict.fromkeys(state.entities, Entity()) if settings.open_entities else {}
     scheduler = Scheduler(table, mechanism, settings, entities=opened | dict(entities or {}), prices=prices)
-    scheduler.roster = Roster.restored(state.roster, len(table.types))
+    scheduler.types = state.types
+    scheduler.roster = Roster.restored(state.roster, len(state.types))
     scheduler.floors = [Floor.restored(floor) for floor in state.floors]
     scheduler._profiles = {profile: number for number, profile in enumerate(state.profiles)}
     scheduler._rates, scheduler._problem_base = list(state.rates), _with_servers(state.base, scheduler.floors)
@@ -158,7 +159,7 @@ def _read(document: Any, table: Throughputs, settings: Settings) -> _State:
     if found != FORMAT:
         raise InputError(f"the scheduler's state has format {found!r}; this version of Gavel reads format {FORMAT}")
     state = from_plain(_State, document)
-    if state.types != table.types:
+    if state.types != table.types[: len(state.types)]:  # types that come after them are taken in with their servers
         raise InputError(
             f"the scheduler's state is of the types {', '.join(state.types)}, and the throughput table has "
             f"{', '.join(table.types)}; give the table that it was made with"
