@@ -284,8 +284,8 @@ FLEET_MUTANTS = _in(
         "                self._begin(launch)\n            else:",
     ),
     the_wrong_attempt_continues_after_a_restart=(
-        "self._resume(first, stopping=first.attempt != wanted)",
-        "self._resume(first, stopping=False)",
+        "self._resume(first, holders, stopping=first.attempt != wanted)",
+        "self._resume(first, holders, stopping=False)",
     ),
     an_end_is_acknowledged_before_it_is_written=(
         "        attempt.acknowledge.append(acknowledge)",
@@ -906,6 +906,30 @@ INSISTENCE_MUTANTS = _in(
     an_outage_is_not_said=("                if not failed:", "                if False:"),
 )
 
+IDENTITY_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "fleet",
+        PROMISES,
+        a_part_is_credited_to_a_namesake=("holders.get(server) or self._agent_at(server)", "self._agent_at(server)"),
+    ),
+    *_in(
+        RUNTIME,
+        "open_attempts",
+        PROMISES,
+        kept_states_forget_who_holds_attempts=('entry.get("agents", {})', "{}"),
+    ),
+    *_in(
+        RUNTIME,
+        "agents",
+        PROMISES,
+        a_server_stays_with_its_first_agent=(
+            "        self.by_server |= {server.name: fact.agent for server in fact.servers}",
+            "        self.by_server = {server.name: fact.agent for server in fact.servers} | self.by_server",
+        ),
+    ),
+]
+
 TABLES = "tests/runtime/test_other_tables.py"
 TABLE_MUTANTS = [
     *_in(
@@ -952,4 +976,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *TEMPLATE_MUTANTS,
     *INSISTENCE_MUTANTS,
     *TABLE_MUTANTS,
+    *IDENTITY_MUTANTS,
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from gavel.core.cluster import Server
 from gavel.core.events import Launch
@@ -58,8 +59,9 @@ class ModelledExecutor:
         attempts: Iterable[tuple[str, Sequence[Launch]]],
         fences: Mapping[tuple[str, str], float],
         renewed_until: float,
+        holders: Mapping[tuple[str, int], Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        del agents, fences
+        del agents, fences, holders
         self.lease_until = renewed_until
         self.post(AgentAttached(time=self.clock(), agent=AGENT, name=AGENT, servers=tuple(self.servers)))
         for job, launches in attempts:

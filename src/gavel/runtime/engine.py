@@ -109,7 +109,8 @@ class Engine:
         """Continue where the journal ends: agents are expected back, an unanswered question is asked again."""
         self._world, self._executor = world, executor
         state = self.state
-        executor.begin(list(state.agents), list(state.attempts), state.agents.fences, state.renewed_until)
+        attempts = state.attempts
+        executor.begin(list(state.agents), list(attempts), state.agents.fences, state.renewed_until, attempts.holders)
         executor.remove_checkpoints(state.removals.outstanding())
         if state.scheduler.unanswered is not None:
             world.ask(state.scheduler.unanswered)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from gavel.core.errors import InputError
@@ -57,8 +58,12 @@ class Executor(Protocol):
         attempts: Iterable[tuple[str, Sequence[Launch]]],
         fences: Mapping[tuple[str, str], float],
         renewed_until: float,
+        holders: Mapping[tuple[str, int], Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        """Take up what the journal says may run: agents, open attempts by job, fences, and how long leases last."""
+        """Take up what the journal says may run: agents, open attempts by job, fences, and how long leases last.
+
+        `holders` has, by job and attempt, the agents of its servers when it was launched.
+        """
 
     def launch(self, launch: Launch) -> None:
         """Start an attempt as soon as no earlier attempt of its job can still run."""

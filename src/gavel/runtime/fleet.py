@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Protocol
 
 from gavel.core.cluster import Server
@@ -650,6 +651,7 @@ class Fleet:
         attempts: Iterable[tuple[str, Sequence[Launch]]],
         fences: Mapping[tuple[str, str], float],
         renewed_until: float,
+        holders: Mapping[tuple[str, int], Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         """Begin with what the journal says may run; agents will come back and say what is true."""
         now = self.clock()
@@ -661,22 +663,24 @@ class Fleet:
                 self._seat(Member(record.agent, record.name, "", servers, now, None))
                 self.expected[record.agent] = now + self.settings.agent_timeout_seconds
         for job, launches in attempts:
-            self._take_up(job, launches)
+            self._take_up(job, launches, holders.get((job, launches[0].attempt), {}))
 
-    def _take_up(self, job: str, launches: Sequence[Launch]) -> None:
+    def _take_up(self, job: str, launches: Sequence[Launch], holders: Mapping[str, str]) -> None:
         """Of a job's open attempts only the first may have processes; the last is the one that should run, if any."""
         record = self.jobs.get(job)
         wanted = record.attempts if record is not None and record.state is JobState.RUNNING else 0
         first, *later = launches
-        self._resume(first, stopping=first.attempt != wanted)
+        self._resume(first, holders, stopping=first.attempt != wanted)
         for launch in later:
             if launch.attempt == wanted:
                 self.waiting[job] = launch
             else:
                 self._never_began(launch)
 
-    def _resume(self, launch: Launch, *, stopping: bool) -> None:
-        agent_of = {server: self._agent_at(server) for server in launch.accelerators}
+    def _resume(self, launch: Launch, holders: Mapping[str, str], *, stopping: bool) -> None:
+        """Expect an attempt where it was launched: another agent that has the name since runs nothing of it."""
+        held = {server: holders.get(server) or self._agent_at(server) for server in launch.accelerators}
+        agent_of = {server: agent if agent in self.members else "" for server, agent in held.items()}
         known = {server: agent for server, agent in agent_of.items() if agent}
         lease = self.clock() + self._lease_seconds(self.renewed_until)
         attempt = Attempt(launch, parts_of(launch, agent_of), lease, stopping=stopping or len(known) < len(agent_of))

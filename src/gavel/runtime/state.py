@@ -362,7 +362,7 @@ class ClusterState:
         self.time = fact.time
         self.changed |= self.jobs.evolve(fact)
         self.agents.evolve(fact)
-        self.attempts.evolve(fact)
+        self.attempts.evolve(fact, self.agents.by_server)
         self.removals.evolve(fact, self.agents.records)
         if isinstance(fact, core_facts.RoundPlanned) and not fact.mid_round:
             self.renewed_until = max(self.renewed_until, fact.until)  # no agent makes a lease shorter
