@@ -930,6 +930,16 @@ IDENTITY_MUTANTS = [
     ),
 ]
 
+SILENCE = "tests/journal/test_silence.py"
+SILENCE_MUTANTS = _in(
+    JOURNAL,
+    "leader",
+    SILENCE,
+    a_silent_leader_leads_for_ever=("pid = :former OR (usename", "pid = :former OR (false AND usename"),
+    an_idle_leader_is_not_heard=("            writer._pulse.start()", "            pass"),
+    a_leader_that_works_is_replaced=("state LIKE 'idle%'", "true"),
+)
+
 TABLES = "tests/runtime/test_other_tables.py"
 TABLE_MUTANTS = [
     *_in(
@@ -977,4 +987,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *INSISTENCE_MUTANTS,
     *TABLE_MUTANTS,
     *IDENTITY_MUTANTS,
+    *SILENCE_MUTANTS,
 )

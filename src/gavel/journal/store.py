@@ -16,7 +16,7 @@ from gavel.journal.errors import CorruptJournalError, JournalError, JournalInUse
 from gavel.journal.facts import Batch, Document, Head, batch, encode_long, seed
 from gavel.journal.finished import FinishedJob
 from gavel.journal.integrity import About, Leader
-from gavel.journal.leader import FileLock, Writer
+from gavel.journal.leader import SILENCE_SECONDS, FileLock, Writer
 from gavel.journal.queries import Reader
 from gavel.journal.retention import CompactReport
 from gavel.journal.rows import write_facts, write_learned, write_state
@@ -47,20 +47,31 @@ class Journal(Reader):
         self._mark()
 
     @classmethod
-    def open(cls, url: str, *, holder: str, wait_seconds: float = 0.0, upgrade: Upgrade | None = None) -> Journal:
-        """Open a journal, or make one, and lead in a new term; waits while it is in use or cannot be reached."""
+    def open(
+        cls,
+        url: str,
+        *,
+        holder: str,
+        wait_seconds: float = 0.0,
+        upgrade: Upgrade | None = None,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> Journal:
+        """Open a journal, or make one, and lead in a new term; waits while it is in use or cannot be reached.
+
+        In PostgreSQL, a leader that is not heard for `silence_seconds` is replaced: its process stands still.
+        """
         address, deadline = parse(url), time.monotonic() + wait_seconds
         while True:
             try:
-                return cls._open(address, holder, upgrade)
+                return cls._open(address, holder, upgrade, silence_seconds)
             except (JournalInUseError, TemporaryJournalError):
                 if time.monotonic() >= deadline:
                     raise
             time.sleep(_PAUSE)
 
     @classmethod
-    def _open(cls, address: sql.URL, holder: str, upgrade: Upgrade | None) -> Journal:
-        writer = Writer.open(address)
+    def _open(cls, address: sql.URL, holder: str, upgrade: Upgrade | None, silence_seconds: float) -> Journal:
+        writer = Writer.open(address, silence_seconds)
         try:
             about, head = _prepared(address, writer, upgrade)
             writer.raise_term(holder)

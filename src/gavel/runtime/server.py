@@ -21,6 +21,7 @@ from gavel.core.problem import Problem
 from gavel.core.problem_file import parse_entities
 from gavel.core.throughputs import Throughputs
 from gavel.journal.database import sqlite_url
+from gavel.journal.leader import PULSE_SECONDS
 from gavel.journal.store import Journal
 from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import allocate, find_policy
@@ -53,7 +54,10 @@ def open_journal(settings: ServeSettings, *, table: Throughputs | None = None) -
     """The journal that settings name, in a new term; one of an earlier format is upgraded."""
     url = settings.journal or sqlite_url(settings.folder / "journal.sqlite")
     upgrade = upgrading(settings.scheduling, Configurator(settings.scheduling, table))
-    return Journal.open(url, holder=holder(), wait_seconds=settings.wait_seconds, upgrade=upgrade)
+    silence = max(settings.fleet.lease_slack_seconds, 3 * PULSE_SECONDS)  # jobs run without a leader that long
+    return Journal.open(
+        url, holder=holder(), wait_seconds=settings.wait_seconds, upgrade=upgrade, silence_seconds=silence
+    )
 
 
 def holder() -> str:
