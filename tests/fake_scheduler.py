@@ -42,6 +42,8 @@ class FakeScheduler(stubs.GavelServicer):
         """How many jobs each answer to List had."""
         self.at_once = False
         """Whether watchers are told many jobs in one message."""
+        self.checkpoints: dict[str, pb.CheckpointsView] = {}
+        """What is said of the checkpoints of jobs that are to be removed; removed if nothing is."""
         self.happened: list[pb.EventLine] = []
         """With numbers from 1 on."""
         self.asked_events: list[pb.EventsRequest] = []
@@ -222,6 +224,18 @@ class FakeScheduler(stubs.GavelServicer):
         for server in servers:
             self.view.servers.remove(server)
         return pb.DrainReply(state="removed")
+
+    def RemoveCheckpoints(
+        self, request: pb.RemoveCheckpointsRequest, context: grpc.ServicerContext
+    ) -> pb.RemoveCheckpointsReply:
+        self._check(request.ids, context)
+        for job in request.ids:
+            if self.jobs[job].state not in OVER:
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"job {job} is running; only finished ones")
+        views = [self.checkpoints.get(job, pb.CheckpointsView(state="removed")) for job in request.ids]
+        for job, view in zip(request.ids, views, strict=True):
+            view.job = job
+        return pb.RemoveCheckpointsReply(jobs=views)
 
     def _servers(self, agent: str, context: grpc.ServicerContext) -> list[pb.ServerView]:
         found = [server for server in self.view.servers if server.agent == agent]

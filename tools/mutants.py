@@ -284,8 +284,8 @@ FLEET_MUTANTS = _in(
         "                self._begin(launch)\n            else:",
     ),
     the_wrong_attempt_continues_after_a_restart=(
-        "self._resume(first, stopping=first.attempt != wanted)",
-        "self._resume(first, stopping=False)",
+        "self._resume(first, holders, stopping=first.attempt != wanted)",
+        "self._resume(first, holders, stopping=False)",
     ),
     an_end_is_acknowledged_before_it_is_written=(
         "        attempt.acknowledge.append(acknowledge)",
@@ -420,17 +420,25 @@ OTHER_RUNTIME_MUTANTS = [
             "",
             (PROMISES, *_scenario("kept states in between")),
         ),
-        finished_jobs_are_dropped=("finished_jobs(kept.finished))", "[])", (PROMISES,)),
+        finished_jobs_are_dropped=("finished_jobs(kept.finished), kept", "[], kept", (PROMISES,)),
     ),
     *_in(
         RUNTIME,
         "service",
         "tests/runtime/test_service_promises.py",
         a_submission_is_acknowledged_before_it_is_written=(
-            "            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key)))",
+            "            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key, learned)))",
             "            self._posting = asyncio.ensure_future(\n"
             "                self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key))\n            )\n"
             "            await asyncio.sleep(0)",
+        ),
+        what_was_learned_is_not_looked_up=(
+            "            learned = await self._driver.recalled(jobs)",
+            "            learned = {}",
+        ),
+        a_removal_is_acknowledged_before_it_is_written=(
+            "            await self._driver.post(RemovalAsked(",
+            "            self._engine.post(RemovalAsked(",
         ),
         a_cancel_is_acknowledged_before_it_is_written=(
             "            await self._driver.post(*(JobCancelled(self._engine.clock(), record.id) for record in going))",
@@ -779,6 +787,204 @@ TOGETHER = [
     ),
 ]
 
+REMOVAL = "tests/runtime/test_checkpoint_removal.py"
+DISKS = "tests/runtime/agent/test_agent_disks.py"
+REMOVAL_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "state",
+        REMOVAL,
+        checkpoints_of_a_job_that_runs_are_removed=(
+            '        if record is not None and not record.finished:\n            return f"job {job} is {record.state}; only',
+            '        if False:\n            return f"job {job} is only',
+        ),
+        checkpoints_are_removed_under_open_attempts=(
+            "        if fenced or job in self.attempts.by_job:",
+            "        if fenced:",
+        ),
+        checkpoints_are_removed_under_a_fence=(
+            "        if fenced or job in self.attempts.by_job:",
+            "        if job in self.attempts.by_job:",
+        ),
+        a_removal_that_is_outstanding_is_asked_again=(
+            "if job not in known)\n        if fresh",
+            "if True)\n        if fresh",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "removals",
+        REMOVAL,
+        agents_that_are_away_are_not_waited_for=(
+            "        followed = min((self.done.get(agent, 0) for agent in agents), default=0)",
+            "        followed = max((self.done.get(agent, 0) for agent in agents), default=0)",
+        ),
+        a_removal_without_agents_is_forgotten=(
+            "for agent in agents), default=0)",
+            "for agent in agents), default=self.last)",
+        ),
+        expiry_begins_again=("                self.expired = fact.through or self.expired", "                pass"),
+    ),
+    *_in(
+        RUNTIME,
+        "engine",
+        REMOVAL,
+        removals_are_forgotten_by_a_restart=(
+            "        executor.remove_checkpoints(state.removals.outstanding())\n        if state.scheduler",
+            "        if state.scheduler",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "fleet",
+        REMOVAL,
+        an_agent_that_returns_is_not_asked_again=("        self.clearing.forget(hello.agent)  # the", "        # the"),
+    ),
+    *_in(
+        RUNTIME,
+        "housekeeping",
+        REMOVAL,
+        finished_jobs_go_before_their_checkpoints=(
+            "    if keep.checkpoints_days is None:\n        return math.inf",
+            "    if True:\n        return math.inf",
+        ),
+    ),
+    *_in(
+        AGENT,
+        "ownership",
+        DISKS,
+        any_name_of_a_job_is_a_path=(
+            "    if not owner.cluster or not owner.job.isdecimal():",
+            "    if not owner.cluster:",
+        ),
+        links_are_followed=("    if directory.is_symlink():", "    if False:"),
+        unmarked_directories_are_removed=(
+            'and _is_used(directory):\n        raise NotOursError(f"nothing',
+            'and False:\n        raise NotOursError(f"nothing',
+        ),
+        the_marker_goes_with_the_rest=("if path.name != MARKER]\n        if not left", "]\n        if not left"),
+    ),
+]
+
+TEMPLATES = "tests/runtime/test_templates.py"
+TEMPLATE_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "state",
+        TEMPLATES,
+        what_was_learned_does_not_come_back=(
+            "            self._note(TemplateRecalled(event.time, learned))",
+            "            pass",
+        ),
+        what_is_on_its_way_to_the_table_is_lost=(
+            "self.forgotten.get(template) or event.learned.get(template)",
+            "event.learned.get(template)",
+        ),
+        templates_are_never_forgotten=(
+            "            self._note(TemplatesForgotten(event.time, forgotten))",
+            "            pass",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "templates",
+        TEMPLATES,
+        templates_with_jobs_are_forgotten=(
+            "for template in learned if template not in used)",
+            "for template in learned)",
+        ),
+        restarts_are_not_recalled=('learned["restart_seconds"])', "None)"),
+    ),
+    *_in(
+        RUNTIME,
+        "state_keeper",
+        TEMPLATES,
+        what_was_learned_is_not_written=(
+            "finished_jobs(kept.finished), kept.learned)",
+            "finished_jobs(kept.finished))",
+        ),
+    ),
+    *_in(
+        JOURNAL,
+        "retention",
+        TEMPLATES,
+        learned_rows_are_never_removed=("            if count <= most:", "            if True:"),
+        the_newest_learned_rows_go=("        by_age = sorted(rows,", "        by_age = sorted(rows, reverse=True,"),
+    ),
+]
+
+INSISTENCE_MUTANTS = _in(
+    RUNTIME,
+    "insistence",
+    "tests/runtime/test_insistence.py",
+    a_start_is_never_given_up=("                if clock() >= end:", "                if False:"),
+    a_start_is_not_tried_again=("                if clock() >= end:", "                if True:"),
+    an_outage_is_not_said=("                if not failed:", "                if False:"),
+)
+
+IDENTITY_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "fleet",
+        PROMISES,
+        a_part_is_credited_to_a_namesake=("holders.get(server) or self._agent_at(server)", "self._agent_at(server)"),
+    ),
+    *_in(
+        RUNTIME,
+        "open_attempts",
+        PROMISES,
+        kept_states_forget_who_holds_attempts=('entry.get("agents", {})', "{}"),
+    ),
+    *_in(
+        RUNTIME,
+        "agents",
+        PROMISES,
+        a_server_stays_with_its_first_agent=(
+            "        self.by_server |= {server.name: fact.agent for server in fact.servers}",
+            "        self.by_server = {server.name: fact.agent for server in fact.servers} | self.by_server",
+        ),
+    ),
+]
+
+SILENCE = "tests/journal/test_silence.py"
+SILENCE_MUTANTS = _in(
+    JOURNAL,
+    "leader",
+    SILENCE,
+    a_silent_leader_leads_for_ever=("pid = :former OR (usename", "pid = :former OR (false AND usename"),
+    an_idle_leader_is_not_heard=("            writer._pulse.start()", "            pass"),
+    a_leader_that_works_is_replaced=("state LIKE 'idle%'", "true"),
+)
+
+TABLES = "tests/runtime/test_other_tables.py"
+TABLE_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "configuration",
+        TABLES,
+        the_order_of_types_is_the_tables=('document["learned"], types)', 'document["learned"])'),
+    ),
+    *_in(
+        "src/gavel/estimator",
+        "learned",
+        TABLES,
+        priors_in_the_order_of_the_table=(
+            "        prior[here] = listed[there]",
+            "        prior[: len(listed)] = listed[: len(prior)]",
+        ),
+        pairs_in_the_order_of_the_table=("listed[:, 0, there]", "listed[:, 0, : len(there)]"),
+    ),
+    *_in(
+        SCHEDULER,
+        "state",
+        TABLES,
+        types_must_be_the_same=(
+            "    if state.types != table.types[: len(state.types)]:",
+            "    if state.types != table.types:",
+        ),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
     *TOGETHER,
     *ENGINE_MUTANTS,
@@ -792,4 +998,10 @@ MUTANTS: tuple[Mutant, ...] = (
     *SCHEDULER_MUTANTS,
     *JOURNAL_MUTANTS,
     *AGENT_MUTANTS,
+    *REMOVAL_MUTANTS,
+    *TEMPLATE_MUTANTS,
+    *INSISTENCE_MUTANTS,
+    *TABLE_MUTANTS,
+    *IDENTITY_MUTANTS,
+    *SILENCE_MUTANTS,
 )

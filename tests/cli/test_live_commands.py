@@ -697,3 +697,29 @@ def test_retention_is_a_table_of_the_configuration(tmp_path: Path, capsys: pytes
     config.write_text("[retention]\nlog-days = 3\n")
     assert run(["serve", "--config", str(config)]) == 2
     assert "keep-log-days" in capsys.readouterr().err
+
+
+# ---- checkpoints ----
+
+
+def test_checkpoints_remove_says_what_became_of_each_jobs(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = [add(fake, pb.COMPLETED) for _ in range(3)]
+    fake.checkpoints["2"] = pb.CheckpointsView(state="kept", reason="gpu1: nothing says whose it is")
+    fake.checkpoints["3"] = pb.CheckpointsView(state="waiting", reason="gpu2")
+    assert printed(capsys, "checkpoints", "remove", *ids).splitlines() == [
+        "the checkpoints of job 1 are removed",
+        "the checkpoints of job 2 are kept: gpu1: nothing says whose it is",
+        "the checkpoints of job 3 will be removed when these agents answer: gpu2",
+    ]
+    told = document(capsys, "checkpoints", "remove", *ids)["jobs"]
+    assert [(job["job"], job["state"]) for job in told] == [("1", "removed"), ("2", "kept"), ("3", "waiting")]
+
+
+def test_checkpoints_of_a_job_that_runs_are_refused_with_a_sentence(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    job = add(fake, pb.RUNNING)
+    assert "job 1 is running" in refusal(capsys, "checkpoints", "remove", job)
+    assert "there is no job" in refusal(capsys, "checkpoints", "remove", "77")

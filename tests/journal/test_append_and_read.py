@@ -146,9 +146,9 @@ def test_a_long_state_comes_back_unchanged(place: Place) -> None:
 
 def test_what_was_learned_is_replaced_by_key(place: Place) -> None:
     with place.open() as journal:
-        journal.keep_learned({"a": {"rate": 1}, "b": {"rate": 2}})
-        journal.keep_learned({"b": {"rate": 3}})
-        journal.keep_learned({})
+        journal.keep({}, 0, learned={"a": {"rate": 1}, "b": {"rate": 2}})
+        journal.keep({}, 0, learned={"b": {"rate": 3}})
+        journal.keep({}, 0)
         assert journal.learned() == {"a": {"rate": 1}, "b": {"rate": 3}}
         assert journal.learned(["b", "c"]) == {"b": {"rate": 3}}
 

@@ -83,8 +83,7 @@ def test_a_leader_that_was_replaced_writes_nothing(place: Place) -> None:
     with overthrow(place) as second:
         writes: list[Callable[[], None]] = [
             lambda: first.append([TICK]),
-            lambda: first.keep({"old": True}, 1, [DONE]),
-            lambda: first.keep_learned({"a": {}}),
+            lambda: first.keep({"old": True}, 1, [DONE], {"a": {}}),
         ]
         for write in writes:
             with pytest.raises(LeadershipLostError, match=r"another scheduler took over.*the other"):

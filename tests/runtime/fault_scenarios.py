@@ -69,6 +69,11 @@ def cancels(label: str) -> Action:
     return lambda world: world.client_cancels(label)
 
 
+def removes(label: str) -> Action:
+    """A client asks for the removal of a job's checkpoints as soon as the job has finished."""
+    return lambda world: world.client_removes_checkpoints(label)
+
+
 def fails(label: str, *, hopeless: bool = False) -> Action:
     """The process of a job crashes, if it runs."""
 
@@ -276,6 +281,19 @@ SCENARIOS: dict[str, Scenario] = {
             (2.0, lambda world: world.operator_drains("a", now=True)),
             (6.0, to("a", lambda agent: setattr(agent, "late_orders", 0.0))),
         ),
+    ),
+    "checkpoints removed": Scenario(
+        (*TWO, (4.0, cancels("y")), (0.0, removes("x")), (0.0, removes("y"))), outcomes={"y": EITHER}
+    ),
+    "checkpoints removed while an agent is away": Scenario(
+        (
+            *TWO,
+            (3.0, to("b", lambda agent: agent.lose_connection(9.0))),
+            (3.0, cancels("y")),
+            (3.0, removes("y")),
+            (3.0, removes("x")),
+        ),
+        outcomes={"y": EITHER},
     ),
     "slow writes and slow messages": Scenario(
         (*TWO, (3.0, fails("y")), (4.0, cancels("x"))),

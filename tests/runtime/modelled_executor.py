@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from gavel.core.cluster import Server
 from gavel.core.events import Launch
 from gavel.core.jobs import Cause
 from gavel.runtime.agents import AgentRecord
-from gavel.runtime.events import AgentAttached, AttemptEnded, AttemptOutcome, StepsCounted
+from gavel.runtime.events import AgentAttached, AttemptEnded, AttemptOutcome, CheckpointsCleared, StepsCounted
 from gavel.runtime.executor import AttemptStatus, EventSink, Presence
 from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.removals import Outstanding
 
 AGENT = "machines"
 RATES = {"v100": 10.0, "k80": 2.0}
@@ -57,8 +59,9 @@ class ModelledExecutor:
         attempts: Iterable[tuple[str, Sequence[Launch]]],
         fences: Mapping[tuple[str, str], float],
         renewed_until: float,
+        holders: Mapping[tuple[str, int], Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        del agents, fences
+        del agents, fences, holders
         self.lease_until = renewed_until
         self.post(AgentAttached(time=self.clock(), agent=AGENT, name=AGENT, servers=tuple(self.servers)))
         for job, launches in attempts:
@@ -95,6 +98,11 @@ class ModelledExecutor:
 
     def renew(self, until: float) -> None:
         self.lease_until = until
+
+    def remove_checkpoints(self, outstanding: Outstanding) -> None:
+        if due := outstanding.of(AGENT):
+            removed = tuple(job for _, job in due if self.processes.steps.pop(job, None) is not None)
+            self.post(CheckpointsCleared(self.clock(), {AGENT: due[-1][0]}, removed))
 
     def report(self) -> None:
         counted = {job: self.processes.steps.get(job, 0.0) for job in self.processes.running}

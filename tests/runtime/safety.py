@@ -19,7 +19,14 @@ from gavel.journal.facts import Head
 from gavel.runtime.configuration import Configurator, settings_document
 from gavel.runtime.engine import Engine
 from gavel.runtime.events import SettingsGiven
-from gavel.runtime.facts import AgentDraining, AgentJoined, AgentLost, AgentUndrained, AttemptClosed
+from gavel.runtime.facts import (
+    AgentDraining,
+    AgentJoined,
+    AgentLost,
+    AgentUndrained,
+    AttemptClosed,
+    CheckpointsUnwanted,
+)
 from gavel.runtime.messages import StartAttempt, TaskEnded, TaskStatus
 from gavel.runtime.recovery import recover
 from gavel.scheduler.machine import check_invariants
@@ -34,6 +41,7 @@ QUEUED, ENDED, PLANNED, CLOSED = (kind_of(fact) for fact in (JobQueued, JobEnded
 PROGRESSED = kind_of(JobsProgressed)
 JOINED, LOST = kind_of(AgentJoined), kind_of(AgentLost)
 DRAINING, UNDRAINED = kind_of(AgentDraining), kind_of(AgentUndrained)
+UNWANTED = kind_of(CheckpointsUnwanted)
 
 
 class Checker:
@@ -65,6 +73,8 @@ class Checker:
         """By job: how many of its attempts had ended when its steps last went back."""
         self._known_saved: dict[str, float] = {}
         """By job: the checkpoint that the present scheduler has heard of."""
+        self.unwanted: set[str] = set()
+        """Jobs whose checkpoints are to be removed."""
 
     # ---- what is written ----
 
@@ -98,6 +108,8 @@ class Checker:
             numbers = self.closed.setdefault(fact["job"], set())
             assert fact["attempt"] not in numbers, f"attempt {fact['attempt']} of job {fact['job']} was closed twice"
             numbers.add(fact["attempt"])
+        elif kind == UNWANTED:
+            self.unwanted |= set(fact["jobs"])
         else:
             self._agent(kind, fact)
 
@@ -167,6 +179,20 @@ class Checker:
     def saved(self, job: str) -> None:
         """A job has saved a checkpoint."""
         assert job not in self.ended or self.ended[job] != "completed", f"job {job} saves although it has completed"
+
+    def removes(self, job: str) -> None:
+        """An agent is about to remove the checkpoints of a job."""
+        assert job in self.unwanted, f"the removal of checkpoints of job {job} is not in the journal"
+        assert job in self.ended, f"the checkpoints of job {job} are removed although it has not finished"
+        running = [a.name for a in self.world.agents.values() for task in a.tasks.values() if task.start.job == job]
+        assert not running, f"the checkpoints of job {job} are removed while it runs at {running}"
+
+    def unremoved(self) -> set[str]:
+        """Jobs whose checkpoints are to be removed and are still there, or that an agent which is here must hear of."""
+        state = self.world.engine.state if self.world.engine is not None else None
+        there = {agent.identity for agent in self.world.agents.values() if not agent.gone}
+        owed = {job for agent in there for _, job in state.removals.outstanding().of(agent)} if state else set()
+        return (self.unwanted & self.world.disk.keys()) | owed
 
     def begins(self, job: str, steps: float) -> None:
         """An attempt begins with what is saved."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from pathlib import Path
 
@@ -85,3 +86,29 @@ def test_a_leader_whose_session_ends_is_superseded_and_stops(tmp_path: Path, ser
         (view,) = client.wait(job, timeout=120)
     assert completed([view]), view
     assert sorted(set(live.trail("trail").steps())) == list(range(1, 61))
+
+
+def test_a_scheduler_that_stands_still_is_superseded_after_the_lease_slack(tmp_path: Path, server: Place) -> None:
+    """Its connection to the database stays alive; the one that waits takes over all the same, and the first ends."""
+    options = {"lease-slack-seconds": 1.0, "journal": server.url}
+    with LiveCluster(tmp_path, options) as live:
+        first = live.scheduler
+        assert first is not None
+        first.send_signal(signal.SIGSTOP)
+        waiting = second_scheduler(live, "--wait", "120")
+        try:
+            engine = sql.create_engine(server.url)
+
+            def superseded() -> bool:
+                with engine.connect() as connection:
+                    return bool(connection.execute(sql.text("SELECT term FROM leader")).scalar() == 2)
+
+            eventually(superseded, "the second one leads")
+            engine.dispose()
+            assert first.poll() is None
+            first.send_signal(signal.SIGCONT)
+            assert first.wait(60) == 1
+            assert "another scheduler took over" in (tmp_path / "scheduler.log").read_text()
+        finally:
+            waiting.terminate()
+            waiting.communicate(timeout=60)

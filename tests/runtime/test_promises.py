@@ -43,7 +43,7 @@ from gavel.runtime.events import (
     StepsCounted,
 )
 from gavel.runtime.executor import Done
-from gavel.runtime.facts import AgentJoined, AgentLost, AttemptClosed, Fact
+from gavel.runtime.facts import AgentForgotten, AgentJoined, AgentLost, AttemptClosed, Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError, SchedulerIdentity
 from gavel.runtime.jobs import JobRegistry, LiveJobRecord
 from gavel.runtime.messages import (
@@ -299,6 +299,22 @@ def test_after_a_restart_only_the_first_open_attempt_may_have_processes_and_the_
     assert other.started() == [2]
 
 
+def test_after_a_restart_a_namesake_is_not_taken_for_the_agent_that_a_part_was_launched_at() -> None:
+    """The one with the part is lost, and what may run there is fenced; its namesake has never heard of it."""
+    site = Site(workers=2)
+    servers = (replace(V100, accelerators=1), Server("b", "v100", 1))
+    known = [AgentRecord(agent=f"id-{s.name}", name=s.name, servers=(s,), since=0.0) for s in servers]
+    gang = Launch("1", "v100", {"a": 1, "b": 1}, 1100.0, attempt=1)
+    holders = {("1", 1): {"a": "id-a", "b": "other"}}
+    site.fleet.begin(known, [("1", [gang])], {("1", "other"): 1200.0}, 1100.0, holders)
+    assert site.fleet.attempts["1"].part_at("id-b") is None
+    site.attach("b")
+    site.attach("a", task(1))
+    assert site.ends() == []
+    site.end("a", 1)
+    assert [ended.attempt for ended in site.ends()] == [1], "nothing is waited for that cannot come"
+
+
 def test_when_one_rank_crashes_all_ranks_are_stopped_and_the_attempt_ends_when_all_have() -> None:
     site = Site(workers=2)
     wires = {name: site.attach(name) for name in "ab"}
@@ -499,12 +515,26 @@ def started(attempt: int, server: str) -> Started:
 
 def test_open_attempts_are_told_apart_and_the_earliest_comes_first() -> None:
     attempts = OpenAttempts()
-    attempts.evolve(RoundPlanned(0.0, 1, 10.0, 10.0, started=(started(10, "a"),)))
-    attempts.evolve(RoundPlanned(10.0, 2, 20.0, 20.0, moved=(started(9, "b"),)))
+    attempts.evolve(RoundPlanned(0.0, 1, 10.0, 10.0, started=(started(10, "a"),)), {"a": "id-a"})
+    attempts.evolve(RoundPlanned(10.0, 2, 20.0, 20.0, moved=(started(9, "b"),)), {"a": "id-a", "b": "id-b"})
     ((_, launches),) = attempts
     assert [launch.attempt for launch in launches] == [9, 10]
-    attempts.evolve(AttemptClosed(11.0, "1", 9, AttemptOutcome.LEFT))
+    assert OpenAttempts.of(attempts.document()).holders == {("1", 9): {"b": "id-b"}, ("1", 10): {"a": "id-a"}}
+    attempts.evolve(AttemptClosed(11.0, "1", 9, AttemptOutcome.LEFT), {})
     assert (attempts.has("1", 9), attempts.has("1", 10)) == (False, True)
+    assert attempts.holders == {("1", 10): {"a": "id-a"}}
+
+
+def test_a_server_belongs_to_the_agent_that_joined_with_it_last() -> None:
+    agents = Agents()
+    agents.evolve(AgentJoined(0.0, "x", "a", (V100,)))
+    agents.evolve(AgentLost(1.0, "x", "silent"))
+    agents.evolve(AgentJoined(2.0, "y", "a", (V100,)))
+    assert Agents.of(agents.document()).by_server == agents.by_server == {V100.name: "y"}
+    agents.evolve(AgentForgotten(3.0, "x", "operator"))
+    assert agents.by_server == {V100.name: "y"}
+    agents.evolve(AgentForgotten(4.0, "y", "operator"))
+    assert agents.by_server == {}
 
 
 def test_a_namesake_makes_the_other_agent_lost_for_good(running: Cluster) -> None:

@@ -64,6 +64,35 @@ def test_submissions_and_cancels_are_answered_once_they_are_written(
         assert list(reply.ids) == ["1"]
         cancelled = await answered_once_written(live, service.Cancel(pb.CancelRequest(ids=["1"]), context))
         assert [job.state for job in cancelled.jobs] == [pb.CANCELLED]
+        unwanted = service.RemoveCheckpoints(pb.RemoveCheckpointsRequest(ids=["1"]), context)
+        (view,) = (await answered_once_written(live, unwanted)).jobs
+        assert (view.state, view.reason) == ("waiting", "there is no agent")
+        live.driver.stop()
+        await live.work
+
+    asyncio.run(story())
+
+
+def test_a_submission_brings_back_what_the_journals_table_has_of_its_template(
+    journal: FailingJournal, tmp_path: Path
+) -> None:
+    context: Any = Context()
+    learned = {
+        "template": "mine",
+        "time": 1.0,
+        "restart_seconds": 40.0,
+        "estimates": [["mine", 1, "v100", True, None, 7.0, 1, 7.0, 0.0]],
+        "failures": [],
+    }
+
+    async def story() -> None:
+        live = Live(journal, tmp_path)
+        journal.keep(live.engine.state.document(), journal.last, learned={"mine": learned})
+        submit = pb.SubmitRequest(jobs=[to_request(JobRequest(["train"], template="mine", steps=100.0))], key="k")
+        await asyncio.wait_for(service_of(live, tmp_path).Submit(submit, context), SECONDS)
+        scheduler = live.engine.scheduler
+        assert scheduler.rates_of("1")["v100"] == 7.0
+        assert scheduler.measured_restarts() == {"mine": 40.0}
         live.driver.stop()
         await live.work
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,
+    CheckpointsHandled,
     Draining,
     Ending,
     FromAgent,
@@ -18,6 +19,7 @@ from gavel.runtime.messages import (
     Heartbeat,
     Hello,
     Lease,
+    RemoveCheckpoints,
     StartAttempt,
     StopAttempt,
     TaskEnded,
@@ -127,6 +129,8 @@ class Agent:
         self.late_orders = 0.0
         """What the scheduler says takes this much longer to arrive."""
         self.refusals = 0
+        self.removals: list[str] = []
+        """Jobs whose checkpoints it was told to remove, every time that it was."""
 
     # ---- what happens to it ----
 
@@ -245,7 +249,7 @@ class Agent:
             self.term = frame.term
             self.receive(frame, connection)
 
-    def receive(self, frame: ToAgentFrame, connection: Connection) -> None:
+    def receive(self, frame: ToAgentFrame, connection: Connection) -> None:  # noqa: C901 - one answer for each kind
         message, since = frame.message, connection.sent.get(frame.heard, 0.0)
         match message:
             case Welcome():
@@ -266,6 +270,21 @@ class Agent:
                     self.ask_to_leave(asked, at_once=message.at_once)
             case Ack():
                 self.endings.pop(message.number, None)
+            case RemoveCheckpoints():
+                self.remove(message)
+
+    def remove(self, order: RemoveCheckpoints) -> None:
+        """Remove checkpoints in order, up to the first job that is still here."""
+        through, removed = 0, []
+        for number, job in order.removals:
+            if any(task.start.job == job for task in self.tasks.values()):
+                break
+            self.world.checker.removes(job)
+            if self.world.disk.pop(job, None) is not None:
+                removed.append(job)
+            self.removals.append(job)
+            through = number
+        self.say(CheckpointsHandled(through=through, removed=tuple(removed)))
 
     def welcomed(self, welcome: Welcome, connection: Connection) -> None:
         self.cluster, connection.welcome = welcome.cluster, True

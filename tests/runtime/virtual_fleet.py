@@ -29,13 +29,15 @@ from gavel.journal.store import Journal
 from gavel.policies.registry import allocate
 from gavel.runtime.clock import SteadyClock
 from gavel.runtime.engine import DecisionBatch, Engine
-from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, UndrainAsked
+from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError
+from gavel.runtime.insistence import at_once
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,
+    CheckpointsHandled,
     Draining,
     FromAgentFrame,
     Heartbeat,
@@ -57,7 +59,7 @@ SETTINGS = FleetSettings(
 )
 RETRY_SECONDS = 0.25
 """Before a write is tried again."""
-RATES = {"v100": 10.0, "p100": 5.0, "k80": 2.0}
+RATES = {"h100": 20.0, "v100": 10.0, "p100": 5.0, "k80": 2.0}
 IDLE = ("tick", "receive Heartbeat")
 """Operations that leave nothing behind, unless another one follows."""
 WALL = 1_000_000.0
@@ -151,7 +153,11 @@ class Leader:
         clock = SteadyClock(not_before=self.journal.last_time, wall=wall, monotonic=monotonic)
         world.checker.head_before = self.journal._head
         self.engine = build_engine(
-            world.settings, self.journal, clock=clock, facts_between_states=world.facts_between_states
+            world.settings,
+            self.journal,
+            clock=clock,
+            facts_between_states=world.facts_between_states,
+            insist=at_once,  # a process that cannot start ends, and another one starts
         )
         world.checker.began(self.engine)
         self.engine.witnesses.append(world.story.extend)
@@ -267,6 +273,8 @@ class Leader:
                 fleet.ended(agent, message, lambda: self.acknowledge(connection, frame.number, message))
             case Draining():
                 fleet.draining(agent)
+            case CheckpointsHandled():
+                fleet.handled(agent, message)
 
     def counted(self, agent: str, statuses: Iterable[TaskStatus]) -> list[TaskStatus]:
         """Those of attempts that still count."""
@@ -473,7 +481,7 @@ class VirtualFleet:
             self.crashes += 1
             self.kill_scheduler(self.down_seconds)
         except TemporaryJournalError:
-            self.count("start failed")  # a start is not repeated by the process itself
+            self.count("start failed")
             self.kill_scheduler(self.down_seconds)
         except LeadershipLostError:
             assert leader in self.former, "the only scheduler lost its journal"
@@ -522,6 +530,7 @@ class VirtualFleet:
             and all(request.answered for request in self.requests)
             and self.checker.ended.keys() >= self.checker.queued.keys()
             and not any(agent.tasks or (agent.endings and agent.connection) for agent in self.agents.values())
+            and not self.checker.unremoved()
         )
 
     # ---- agents and clients ----
@@ -556,7 +565,7 @@ class VirtualFleet:
             assert label in self.checker.keys, f"job {label!r} was acknowledged before it was in the journal"
             self.keys[label] = self.checker.keys[label]
 
-        self.requests.append(Request(lambda now: JobsSubmitted(now, (request,), label), verify))
+        self.requests.append(Request(lambda now: self.submission(now, request, label), verify))
 
     def client_cancels(self, label: str) -> None:
         """A client cancels a job of which it knows the id."""
@@ -581,22 +590,45 @@ class VirtualFleet:
 
         self.requests.append(Request(lambda time: UndrainAsked(time, name, "operator"), verify))
 
+    def client_removes_checkpoints(self, label: str) -> None:
+        """A client asks for the removal of the checkpoints of a job, once it has finished and nothing of it runs."""
+
+        def make(now: float) -> Event | None:
+            job, engine = self.keys.get(label, ""), self.engine
+            finished = job in self.checker.ended and engine is not None
+            return RemovalAsked(now, (job,), "operator") if finished and not self._may_run(job) else None
+
+        def verify() -> None:
+            assert self.keys[label] in self.checker.unwanted, f"the removal for {label!r} is not in the journal"
+
+        self.requests.append(Request(make, verify))
+
+    def _may_run(self, job: str) -> str:
+        assert self.engine is not None
+        return self.engine.state.why_checkpoints_stay(job, self.engine.clock())
+
     def operator_removes(self, name: str) -> None:
         self.requests.append(Request(lambda time: ForgetAsked(time, name, "operator"), lambda: None))
 
-    def submit(self, steps: float, workers: int = 1, retries: int = 1000) -> str:
+    def submit(self, steps: float, workers: int = 1, retries: int = 1000, template: str = "mine") -> str:
         """Submit a job and have it taken in at once."""
         assert self.engine is not None
         number = str(self.engine.state.jobs.next_number)
-        request = job_request(steps, workers=workers, retries=retries)
+        request = job_request(steps, workers=workers, retries=retries, template=template)
         key = f"key {number}"
 
         def answered(_: InputError | None) -> None:
             assert key in self.checker.keys, f"job {number} was acknowledged before it was in the journal"
 
-        self.engine.post(JobsSubmitted(self.now, (request,), key), answered)
+        self.engine.post(self.submission(self.now, request, key), answered)
         self.engine.take_in()
         return number
+
+    def submission(self, now: float, request: Submission, key: str) -> JobsSubmitted:
+        """A submission with what the journal's table has of its template, as the service makes it."""
+        assert self.engine is not None
+        unknown = self.engine.state.unknown_templates([request])
+        return JobsSubmitted(now, (request,), key, self.engine.recalled(unknown))
 
     def records(self) -> list[LiveJobRecord]:
         return [self.record(job) for job in self.checker.queued]

@@ -63,7 +63,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def _with_retention(path: Path, document: dict[str, Any]) -> dict[str, Any]:
-    """The table [retention], with journal-days, finished-days and logs-days, as the options that it stands for."""
+    """The table [retention] as the options that it stands for: its journal-days is --keep-journal-days."""
     table = document.pop("retention", {})
     if not isinstance(table, dict):
         raise InputError(f"--config {path}: retention must be a table, such as [retention] with journal-days = 30")
@@ -142,6 +142,10 @@ def serve_command(
     keep_logs_days: Annotated[
         float, typer.Option(help="The output of jobs that print nothing any more is kept for this long.", min=0.01)
     ] = 90.0,
+    keep_checkpoints_days: Annotated[
+        float | None,
+        typer.Option(help="Checkpoints of finished jobs are kept for this long; default: for ever.", min=0.01),
+    ] = None,
     heartbeat_seconds: Annotated[float, typer.Option(help="How often agents are heard of.", min=0.05)] = 2.0,
     agent_timeout_seconds: Annotated[float, typer.Option(help="A silent agent is lost after this.", min=0.1)] = 15.0,
     lease_slack_seconds: Annotated[
@@ -173,7 +177,12 @@ def serve_command(
         profiled=tuple(profiled or ()),
         entities=read_entities(entities) if entities else {},
         log_megabytes=log_megabytes,
-        keep=Keep(journal_days=keep_journal_days, finished_days=keep_finished_days, logs_days=keep_logs_days),
+        keep=Keep(
+            journal_days=keep_journal_days,
+            finished_days=keep_finished_days,
+            logs_days=keep_logs_days,
+            checkpoints_days=keep_checkpoints_days,
+        ),
         fleet=FleetSettings(
             heartbeat_seconds=heartbeat_seconds,
             agent_timeout_seconds=agent_timeout_seconds,

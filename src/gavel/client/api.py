@@ -11,6 +11,7 @@ from typing import Any, Self
 from gavel.client.connection import Away, Connection, scheduler_address
 from gavel.client.errors import NoSuchJob, Refused
 from gavel.client.messages import (
+    from_checkpoints,
     from_cluster,
     from_detail,
     from_drain,
@@ -21,7 +22,16 @@ from gavel.client.messages import (
     to_request,
 )
 from gavel.client.requests import JobRequest
-from gavel.client.views import AgentView, ClusterView, EventView, JobDetail, JobState, JobUpdate, JobView
+from gavel.client.views import (
+    AgentView,
+    CheckpointsView,
+    ClusterView,
+    EventView,
+    JobDetail,
+    JobState,
+    JobUpdate,
+    JobView,
+)
 from gavel.errors import InputError
 from gavel.wire import gavel_pb2 as pb
 
@@ -204,6 +214,14 @@ class Client:
             request.follow = False
         if follow or tail is None:  # also after following: a scheduler that shuts down may end a stream early
             yield from self._log(request)
+
+    def remove_checkpoints(self, ids: str | Iterable[str]) -> list[CheckpointsView]:
+        """Have the checkpoints of finished jobs removed, of all or none; Refused if one has not finished.
+
+        Agents that are away remove them when they come back. There is no way to undo this.
+        """
+        reply = self._connection.ask("RemoveCheckpoints", pb.RemoveCheckpointsRequest(ids=_listed(ids)))
+        return [from_checkpoints(job) for job in reply.jobs]
 
     def cluster(self) -> ClusterView:
         """Servers, types, policy and round as they stand."""

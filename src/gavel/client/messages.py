@@ -13,6 +13,7 @@ from typing import Any
 from gavel.client.requests import JobRequest, Submission
 from gavel.client.views import (
     AgentView,
+    CheckpointsView,
     ClusterView,
     EventView,
     JobDetail,
@@ -259,6 +260,11 @@ def from_cluster(message: pb.ClusterView) -> ClusterView:
 def from_drain(agent: str, message: pb.DrainReply) -> AgentView:
     """An agent after something was asked of it."""
     return AgentView(agent, message.state, tuple(message.jobs))
+
+
+def from_checkpoints(message: pb.CheckpointsView) -> CheckpointsView:
+    """What became of the checkpoints of a job."""
+    return CheckpointsView(message.job, message.state, message.reason)
 
 
 def from_event(message: pb.EventLine) -> EventView:

@@ -201,6 +201,17 @@ class AgentView(_Record):
 
 
 @dataclass(frozen=True, slots=True)
+class CheckpointsView(_Record):
+    """The checkpoints of a job after their removal was asked for."""
+
+    job: str
+    state: str
+    """removed; kept, by an agent with the reason; or waiting, for agents that have not answered."""
+    reason: str = ""
+    """Why they are kept, or the agents that they wait for."""
+
+
+@dataclass(frozen=True, slots=True)
 class EventView(_Record):
     """One thing that happened."""
 

@@ -9,7 +9,7 @@ is not trusted, or that promises no more than it may be wrong by.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from functools import cached_property
 from itertools import product
 from typing import Any
@@ -39,14 +39,19 @@ class LearnedTable:
     (20.0, True)
     """
 
-    def __init__(self, base: ThroughputTable, measurements: Measurements | None = None) -> None:
+    def __init__(
+        self, base: ThroughputTable, measurements: Measurements | None = None, types: Sequence[str] | None = None
+    ) -> None:
         self.base = base
-        self.types: tuple[str, ...] = base.types
+        self.types: tuple[str, ...] = base.types if types is None else tuple(types)
+        """In the order of those who ask; some may not be in the table, and some of the table may be missing."""
         self.measurements = measurements or Measurements()
         self._alone_of: dict[Profile, Floats] = {}
         """(types, 2) of every profile that was asked for since something was learned of its template."""
         self._fingerprints: dict[str, Fingerprint | None] = {}
         """Of every template that was asked for since something was learned of how it gets on with references."""
+        self._lasting: set[str] = set(base.templates)
+        """Templates that are never forgotten: every start begins with them."""
         self._guesses: tuple[dict[str, int], Floats] | None = None
         """Rows of templates, and what these keep beside each other, by the fingerprints as they are."""
 
@@ -70,6 +75,11 @@ class LearnedTable:
             self.types = (*self.types, type_name)
             self._alone_of.clear()
 
+    def _listed(self) -> tuple[list[int], list[int]]:
+        """The types that the table lists: their columns here and there."""
+        both = [kind for kind in self.types if kind in self.base.types]
+        return self._columns(both), [self.base.types.index(kind) for kind in both]
+
     def learn(self, condition: Condition, rate: float) -> bool:
         """Take in a measurement; True if it changes a rate enough to matter."""
         if not (rate > 0 and math.isfinite(rate)):
@@ -84,6 +94,7 @@ class LearnedTable:
     def begin_with(self, profiled: ThroughputTable) -> None:
         """Take in a table of profiled templates as measurements, as far as nothing was measured since."""
         templates = [template for template, workers in profiled.profiles if workers == 1]
+        self._lasting |= set(templates)
         for type_name in profiled.types:
             self.admit(type_name)
             alone = profiled.rates([(template, 1) for template in templates], [type_name])[:, 0, 0].tolist()
@@ -127,6 +138,37 @@ class LearnedTable:
         for name in touched & self._fingerprints.keys():
             del self._fingerprints[name]
             self._guesses = None
+
+    def knows(self, template: str) -> bool:
+        """Whether anything is known of a template beyond what is usual."""
+        return template in self._lasting or self.measurements.knows(template)
+
+    @property
+    def spare(self) -> int:
+        """About how many templates are known that no start begins with."""
+        return self.measurements.size - sum(map(self.measurements.knows, self._lasting))
+
+    def forgettable(self) -> list[str]:
+        """The templates that may be forgotten, in the order in which they were learned about."""
+        return [template for template in self.measurements.templates if template not in self._lasting]
+
+    def forget(self, templates: Collection[str]) -> dict[str, dict[str, Any]]:
+        """Forget what was learned about templates; returns it by template, for `recall`."""
+        taken = self.measurements.forget(templates)
+        self._drop(set(templates))
+        return taken
+
+    def recall(self, document: Mapping[str, Any]) -> None:
+        """Know again what was forgotten, where nothing was measured since."""
+        for condition in self.measurements.recall(document):
+            self.admit(condition.type)
+            self._forget(condition)
+
+    def _drop(self, templates: Container[str]) -> None:
+        """Drop what was worked out about templates."""
+        self._alone_of = {key: rates for key, rates in self._alone_of.items() if key[0] not in templates}
+        self._fingerprints = {name: found for name, found in self._fingerprints.items() if name not in templates}
+        self._guesses = None
 
     def measured(self) -> Mapping[Condition, float]:
         """What has been measured so far, smoothed."""
@@ -189,16 +231,18 @@ class LearnedTable:
         both = np.stack([alone[first], alone[second]], axis=1)
         listed = np.divide(rates, both, out=np.zeros_like(rates), where=both > 0)
         where = np.array(known, dtype=np.intp)
-        type_count = len(self.base.types)
-        shares[where[first], where[second], :type_count] = listed[:, 0]
-        shares[where[second], where[first], :type_count] = listed[:, 1]
+        here, there = self._listed()
+        one, other = where[first][:, None], where[second][:, None]
+        shares[one, other, here] = listed[:, 0, there]
+        shares[other, one, here] = listed[:, 1, there]
 
     def _put_guessed(self, profiles: Sequence[Profile], shares: Floats) -> None:
         """What fingerprints tell of templates that the table does not know."""
         single = [number for number, (_, workers) in enumerate(profiles) if workers == 1]
         row, guesses = self._guessed([profiles[number][0] for number in single])
         rows = [row[profiles[number][0]] for number in single]
-        shares[np.ix_(single, single, range(len(self.base.types)))] = guesses[np.ix_(rows, rows)]
+        here, there = self._listed()
+        shares[np.ix_(single, single, here)] = guesses[np.ix_(rows, rows, there)]
 
     def _guessed(self, templates: Sequence[str]) -> tuple[dict[str, int], Floats]:
         """By template of those, and maybe others, its row; and their shares beside each other."""
@@ -289,7 +333,10 @@ class LearnedTable:
         else:
             listed = np.repeat(self._usual[:, None], 2, axis=1) * workers
         fastest = listed.max(axis=0)  # what a type that the table does not have is taken to be
-        return np.concatenate([listed, np.tile(fastest, (len(self.types) - len(self.base.types), 1))])
+        prior = np.tile(fastest, (len(self.types), 1))
+        here, there = self._listed()
+        prior[here] = listed[there]
+        return prior
 
     def _counts(self, template: str) -> tuple[int, ...]:
         return self._counts_of.get(template, ())
@@ -308,7 +355,7 @@ class LearnedTable:
         )
         found = {name: self.fingerprint(name) for name in dict.fromkeys(shared) if name not in self.references.row}
         return {
-            "types": list(self.types[len(self.base.types) :]),
+            "types": [kind for kind in self.types if kind not in self.base.types],
             **self.measurements.document(),
             "resembles": {
                 name: {"reference": one.reference, "distance": one.distance, "confidence": one.confidence}
@@ -318,9 +365,9 @@ class LearnedTable:
         }
 
     @classmethod
-    def of(cls, base: ThroughputTable, document: Mapping[str, Any]) -> LearnedTable:
-        """What `document` gave, on top of a table."""
-        table = cls(base, Measurements.of(document))
+    def of(cls, base: ThroughputTable, document: Mapping[str, Any], types: Sequence[str] | None = None) -> LearnedTable:
+        """What `document` gave, on top of a table; with types in a given order, whatever the table's is."""
+        table = cls(base, Measurements.of(document), types)
         for type_name in document["types"]:
             table.admit(type_name)
         return table

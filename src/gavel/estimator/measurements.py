@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -55,6 +55,8 @@ class Measurements:
         """How often a job failed beside another."""
         self.ignored: deque[str] = deque(maxlen=REMEMBERED)
         """What was reported and not believed, with the reason; the newest."""
+        self._alone: dict[str, list[Condition]] = {}
+        """The conditions in which a template was measured alone."""
         self._shared: dict[str, list[Condition]] = {}
         """The conditions of sharing that a template has been in, as the one that was measured or as the other."""
         self.together = Sheet()
@@ -96,6 +98,57 @@ class Measurements:
         found = self.estimates.get(Condition(template, workers, type_name, close))
         return None if found is None else found.used
 
+    @property
+    def templates(self) -> dict[str, None]:
+        """The templates of which something is known."""
+        return dict.fromkeys((*self._alone, *self._shared))
+
+    @property
+    def size(self) -> int:
+        """About how many templates that are, at once."""
+        return max(len(self._alone), len(self._shared))
+
+    def knows(self, template: str) -> bool:
+        return template in self._alone or template in self._shared
+
+    def forget(self, templates: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """Take out all that involves these templates, as plain data; what two of them share goes with the first."""
+        taken = {template: self._take(template) for template in templates if self.knows(template)}
+        if taken:
+            self.together = Sheet()
+            for condition, found in self.estimates.items():
+                if condition.beside is not None:
+                    self.together.put(condition, found.used)
+        return taken
+
+    def _take(self, template: str) -> dict[str, Any]:
+        conditions = [*self._alone.pop(template, ()), *self._shared.pop(template, ())]
+        entries = [(condition, self.estimates.pop(condition, None)) for condition in conditions]
+        failures = [(condition, self.failures.pop(condition, 0)) for condition in conditions]
+        for condition in conditions:
+            for other in {condition.template, condition.beside or template} - {template}:
+                self._unlist(other, condition)
+        return {
+            "estimates": [[*astuple(condition), *astuple(found)] for condition, found in entries if found],
+            "failures": [[*astuple(condition), count] for condition, count in failures if count],
+        }
+
+    def _unlist(self, template: str, condition: Condition) -> None:
+        self._shared[template].remove(condition)
+        if not self._shared[template]:
+            del self._shared[template]
+
+    def recall(self, document: Mapping[str, Any]) -> list[Condition]:
+        """Take in what `forget` gave, where nothing was measured since; returns the conditions that are new."""
+        fresh = [entry for entry in document["estimates"] if Condition(*entry[:5]) not in self.estimates]
+        for entry in fresh:
+            self._add(Condition(*entry[:5]), Estimate(*entry[5:]))
+        failed = [entry for entry in document["failures"] if Condition(*entry[:5]) not in self.failures]
+        for entry in failed:
+            self._list(Condition(*entry[:5]))
+            self.failures[Condition(*entry[:5])] = entry[5]
+        return [Condition(*entry[:5]) for entry in (*fresh, *failed)]
+
     def _add(self, condition: Condition, estimate: Estimate) -> None:
         self._list(condition)
         self.estimates[condition] = estimate
@@ -104,7 +157,11 @@ class Measurements:
 
     def _list(self, condition: Condition) -> None:
         """Before a condition comes for the first time."""
-        if condition.beside is not None and condition not in self.estimates and condition not in self.failures:
+        if condition in self.estimates or condition in self.failures:
+            return
+        if condition.beside is None:
+            self._alone.setdefault(condition.template, []).append(condition)
+        else:
             for name in {condition.template: None, condition.beside: None}:
                 self._shared.setdefault(name, []).append(condition)
 

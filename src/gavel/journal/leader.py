@@ -23,6 +23,10 @@ from gavel.journal.errors import JournalError, JournalInUseError, LeadershipLost
 from gavel.journal.tables import LEADER
 
 _MARK_BYTES = 128
+PULSE_SECONDS = 5.0
+"""How often a leader in PostgreSQL makes itself heard, also while it has nothing to write."""
+SILENCE_SECONDS = 30.0
+"""A leader in PostgreSQL that is not heard for this long may be replaced."""
 
 
 class Lock(Protocol):
@@ -85,15 +89,20 @@ def read_mark(path: Path) -> tuple[str, int] | None:
 
 
 class SessionLock:
-    """An advisory lock of a PostgreSQL session; it ends with the session."""
+    """An advisory lock of a PostgreSQL session; it ends with the session, or when that is silent for too long.
 
-    def __init__(self) -> None:
+    The connection of a process that stands still stays alive. Its leader makes itself heard while it works, so silence
+    means that it does not, and another one may lead; the term keeps the first from writing when it wakes up.
+    """
+
+    def __init__(self, silence_seconds: float) -> None:
+        self._silence = silence_seconds
         self._session: int | None = None
 
     def hold(self, connection: sql.Connection) -> bool:
         schema = connection.execute(sql.text("SELECT current_schema()")).scalar()
         key = int.from_bytes(blake2b(f"gavel journal {schema}".encode(), digest_size=8).digest(), "big", signed=True)
-        held = self._try(connection, key) or (self._end_former(connection, key) and self._try(connection, key))
+        held = self._try(connection, key) or (self._end_stale(connection, key) and self._try(connection, key))
         if held:
             self._session = connection.execute(sql.text("SELECT pg_backend_pid()")).scalar()
         return held
@@ -106,16 +115,20 @@ class SessionLock:
     def _try(self, connection: sql.Connection, key: int) -> bool:
         return bool(connection.execute(sql.text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar())
 
-    def _end_former(self, connection: sql.Connection, key: int) -> bool:
-        """End our own former session if the server has not noticed yet that it lost us."""
-        if self._session is None:
-            return False
-        statement = sql.text(
-            "SELECT pg_terminate_backend(pid, 1000) FROM pg_locks WHERE locktype = 'advisory' AND granted"
-            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-            " AND ((classid::bigint << 32) | objid::bigint) = :key AND pid = :pid"
-        )
-        return bool(connection.execute(statement, {"key": key, "pid": self._session}).scalar())
+    def _end_stale(self, connection: sql.Connection, key: int) -> bool:
+        """End the session that holds the lock if it was ours and is lost, or if its leader has been silent too long."""
+        values = {"key": key, "former": self._session or 0, "silence": self._silence}
+        return bool(connection.execute(_END_STALE, values).scalar())
+
+
+_END_STALE = sql.text(
+    "SELECT pg_terminate_backend(pid, 1000) FROM pg_locks JOIN pg_stat_activity USING (pid)"
+    " WHERE locktype = 'advisory' AND granted"
+    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+    " AND ((classid::bigint << 32) | objid::bigint) = :key"
+    " AND (pid = :former OR (usename = current_user AND state LIKE 'idle%'"
+    " AND state_change < clock_timestamp() - make_interval(secs => :silence)))"
+)
 
 
 class Writer:
@@ -129,11 +142,13 @@ class Writer:
         self._engine = engine
         self._connection: sql.Connection | None = None
         self._turn = threading.Lock()
+        self._closed = threading.Event()
+        self._pulse = threading.Thread(target=self._beat, name="journal-pulse", daemon=True)
 
     @classmethod
-    def open(cls, address: sql.URL) -> Writer:
-        """Take the lock and connect."""
-        lock: Lock = FileLock(address) if is_sqlite(address) else SessionLock()
+    def open(cls, address: sql.URL, silence_seconds: float = SILENCE_SECONDS) -> Writer:
+        """Take the lock and connect; a leader in PostgreSQL that is silent for that long is replaced."""
+        lock: Lock = FileLock(address) if is_sqlite(address) else SessionLock(silence_seconds)
         writer = cls(address, writer_engine(address), lock)
         try:
             with writer.transaction():
@@ -141,7 +156,15 @@ class Writer:
         except BaseException:
             writer.close()
             raise
+        if isinstance(lock, SessionLock):
+            writer._pulse.start()
         return writer
+
+    def _beat(self) -> None:
+        """Make the leader heard, for as long as its process runs."""
+        while not self._closed.wait(PULSE_SECONDS):
+            with suppress(JournalError), self.transaction() as connection:  # the next write says what is wrong
+                connection.execute(sql.text("SELECT 1"))
 
     @contextmanager
     def transaction(self) -> Iterator[sql.Connection]:
@@ -183,6 +206,9 @@ class Writer:
 
     def close(self) -> None:
         """Disconnect and give the lock back."""
+        self._closed.set()
+        if self._pulse.is_alive():
+            self._pulse.join()
         with self._turn:
             self.lock.release(self._connection)
             self._drop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
@@ -12,7 +13,8 @@ from gavel.core.errors import InputError
 from gavel.journal import integrity
 from gavel.journal.database import shown, writer_engine
 from gavel.journal.errors import classified
-from gavel.journal.tables import FACT_JOBS, FACTS, FINISHED, KEPT, LEADER
+from gavel.journal.facts import decode
+from gavel.journal.tables import FACT_JOBS, FACTS, FINISHED, KEPT, LEADER, LEARNED
 
 STEP = 500
 """Rows that are removed in one transaction."""
@@ -29,9 +31,16 @@ class CompactReport:
     facts: int
     states: int
     finished: int
+    learned: int = 0
+    """Templates of which nothing is known any more."""
 
     def __add__(self, other: CompactReport) -> CompactReport:
-        return CompactReport(self.facts + other.facts, self.states + other.states, self.finished + other.finished)
+        return CompactReport(
+            self.facts + other.facts,
+            self.states + other.states,
+            self.finished + other.finished,
+            self.learned + other.learned,
+        )
 
 
 class Compactable(Protocol):
@@ -53,6 +62,8 @@ class Retention:
     """States that are kept however close together they are."""
     hours_between_states: float = 24.0
     """Older states are thinned to one in this time; `gavel journal show --at` starts from them."""
+    learned_templates: int = 10_000
+    """Of so many templates without jobs it is kept what was learned: of those that were in use last."""
 
     def __post_init__(self) -> None:
         if not self.journal_days > 0 or not self.finished_days > 0:
@@ -62,13 +73,16 @@ class Retention:
         if self.newest_states < 1:
             raise InputError(f"at least one state must be kept, not {self.newest_states}")
 
-    def apply(self, journal: Compactable, now: float, pause: Pause | None = None) -> CompactReport:
-        """Remove what is older; call it now and then, in any thread."""
+    def apply(
+        self, journal: Compactable, now: float, pause: Pause | None = None, *, finished_until: float = math.inf
+    ) -> CompactReport:
+        """Remove what is older, of finished jobs only those that ended before a time; may run in any thread."""
         thinned = drop_states(journal.address, self.superfluous(journal.kept()))
         return CompactReport(0, thinned, 0) + compact(
             journal.address,
             facts_before=now - self.journal_days * _DAY,
-            finished_before=now - self.finished_days * _DAY,
+            finished_before=min(now - self.finished_days * _DAY, finished_until),
+            learned_templates=self.learned_templates,
             pause=pause,
         )
 
@@ -89,15 +103,24 @@ class Retention:
 
 
 def compact(
-    address: sql.URL, *, facts_before: float, finished_before: float | None = None, pause: Pause | None = None
+    address: sql.URL,
+    *,
+    facts_before: float,
+    finished_before: float | None = None,
+    learned_templates: int | None = None,
+    pause: Pause | None = None,
 ) -> CompactReport:
-    """Remove facts up to the newest kept state that is older than the time, and finished jobs; no lead is needed."""
+    """Remove facts up to the newest kept state that is older than the time, and finished jobs; no lead is needed.
+
+    What was learned is kept about so many templates.
+    """
     compaction = _Compaction(address, pause)
     try:
         states, facts = compaction.facts(facts_before)
         finished = 0 if finished_before is None else compaction.finished(finished_before)
+        learned = 0 if learned_templates is None else compaction.learned(learned_templates)
         compaction.give_back()
-        return CompactReport(facts, states, finished)
+        return CompactReport(facts, states, finished, learned)
     finally:
         compaction.close()
 
@@ -178,6 +201,24 @@ class _Compaction:
                 return removed
             removed += count
             self._pause()
+
+    def learned(self, most: int) -> int:
+        """Remove what was learned about the templates that were forgotten first, beyond a number."""
+        with classified(self._name), self._engine.begin() as connection:
+            count = connection.execute(sql.select(sql.func.count()).select_from(LEARNED)).scalar_one()
+            if count <= most:
+                return 0
+            rows = connection.execute(sql.select(LEARNED)).all()
+        by_age = sorted(rows, key=lambda row: (decode(bytes(row.document), row.key).get("time", 0.0), row.key))
+        removed = 0
+        for start in range(0, count - most, STEP):
+            chosen = by_age[start : min(start + STEP, count - most)]
+            with classified(self._name), self._engine.begin() as connection:
+                for row in chosen:
+                    same = (LEARNED.c.key == row.key) & (LEARNED.c.checksum == row.checksum)  # not written anew since
+                    removed += connection.execute(LEARNED.delete().where(same)).rowcount
+            self._pause()
+        return removed
 
     def give_back(self) -> None:
         """Let an SQLite file shrink, a little at a time."""

@@ -16,7 +16,7 @@ from gavel.journal.errors import CorruptJournalError, JournalError, JournalInUse
 from gavel.journal.facts import Document, FactBatch, Head, batch, encode_long, seed
 from gavel.journal.finished import FinishedJobRow
 from gavel.journal.integrity import About, LeaderRow
-from gavel.journal.leader import FileLock, Writer
+from gavel.journal.leader import SILENCE_SECONDS, FileLock, Writer
 from gavel.journal.queries import JournalReader
 from gavel.journal.retention import CompactReport
 from gavel.journal.rows import write_facts, write_learned, write_state
@@ -47,20 +47,31 @@ class Journal(JournalReader):
         self._mark()
 
     @classmethod
-    def open(cls, url: str, *, holder: str, wait_seconds: float = 0.0, upgrade: Upgrade | None = None) -> Journal:
-        """Open a journal, or make one, and lead in a new term; waits while it is in use or cannot be reached."""
+    def open(
+        cls,
+        url: str,
+        *,
+        holder: str,
+        wait_seconds: float = 0.0,
+        upgrade: Upgrade | None = None,
+        silence_seconds: float = SILENCE_SECONDS,
+    ) -> Journal:
+        """Open a journal, or make one, and lead in a new term; waits while it is in use or cannot be reached.
+
+        In PostgreSQL, a leader that is not heard for `silence_seconds` is replaced: its process stands still.
+        """
         address, deadline = parse(url), time.monotonic() + wait_seconds
         while True:
             try:
-                return cls._open(address, holder, upgrade)
+                return cls._open(address, holder, upgrade, silence_seconds)
             except (JournalInUseError, TemporaryJournalError):
                 if time.monotonic() >= deadline:
                     raise
             time.sleep(_PAUSE)
 
     @classmethod
-    def _open(cls, address: sql.URL, holder: str, upgrade: Upgrade | None) -> Journal:
-        writer = Writer.open(address)
+    def _open(cls, address: sql.URL, holder: str, upgrade: Upgrade | None, silence_seconds: float) -> Journal:
+        writer = Writer.open(address, silence_seconds)
         try:
             about, head = _prepared(address, writer, upgrade)
             writer.raise_term(holder)
@@ -117,13 +128,24 @@ class Journal(JournalReader):
             " an append that seemed to fail was written, and other facts were given after it; restart the scheduler"
         )
 
-    def keep(self, state: Document | bytes, number: int, finished: Iterable[FinishedJobRow] = ()) -> None:
-        """Write down the state after that fact, perhaps encoded before, and jobs that are finished."""
+    def keep(
+        self,
+        state: Document | bytes,
+        number: int,
+        finished: Iterable[FinishedJobRow] = (),
+        learned: Mapping[str, Document] | None = None,
+    ) -> None:
+        """Write down the state after that fact, perhaps encoded before, and what it no longer holds.
+
+        That is jobs that are finished, and what was learned about templates, in place of what is there for the same
+        keys.
+        """
         body, jobs = state if isinstance(state, bytes) else encode_long(state), list(finished)
         with self._writer.led() as connection:
             write_state(connection, self._fact(connection, number), body)
             grown = finished_jobs.write(connection, jobs)
             connection.execute(LEADER.update().values(finished=LEADER.c.finished + grown))
+            write_learned(connection, learned or {})
 
     def _fact(self, connection: sql.Connection, number: int) -> Head:
         row = connection.execute(sql.select(FACTS.c.checksum, FACTS.c.time).where(FACTS.c.number == number)).first()
@@ -140,11 +162,6 @@ class Journal(JournalReader):
         with self.reading() as connection:
             if integrity.leader(connection).term != self.term:
                 raise self._writer.lost(connection)
-
-    def keep_learned(self, documents: Mapping[str, Document]) -> None:
-        """Write down what was learned about templates, in place of what is there for the same keys."""
-        with self._writer.led() as connection:
-            write_learned(connection, documents)
 
     def compact(
         self, *, facts_before: float, finished_before: float | None = None, pause: retention.Pause | None = None

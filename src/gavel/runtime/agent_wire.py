@@ -11,6 +11,7 @@ from gavel.client.messages import from_submission, to_submission
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,
+    CheckpointsHandled,
     Draining,
     Ending,
     FromAgent,
@@ -18,6 +19,7 @@ from gavel.runtime.messages import (
     Heartbeat,
     Hello,
     Lease,
+    RemoveCheckpoints,
     StartAttempt,
     StopAttempt,
     TaskEnded,
@@ -48,7 +50,7 @@ def pack_from_agent(frame: FromAgentFrame) -> pb.FromAgent:
     return packed
 
 
-def _pack_from_agent(message: FromAgent) -> pb.FromAgent:
+def _pack_from_agent(message: FromAgent) -> pb.FromAgent:  # noqa: PLR0911 - one for each kind
     match message:
         case Hello():
             return pb.FromAgent(hello=_pack_hello(message))
@@ -62,6 +64,8 @@ def _pack_from_agent(message: FromAgent) -> pb.FromAgent:
             return pb.FromAgent(log=_pack_log(message))
         case Draining():
             return pb.FromAgent(draining=pb.Draining())
+        case CheckpointsHandled():
+            return pb.FromAgent(checkpoints=_pack_handled(message))
 
 
 def unpack_from_agent(packed: pb.FromAgent) -> FromAgentFrame | None:
@@ -84,6 +88,8 @@ def _unpack_from_agent(packed: pb.FromAgent) -> FromAgent | None:  # noqa: PLR09
             return _unpack_log(packed.log)
         case "draining":
             return Draining()
+        case "checkpoints":
+            return _unpack_handled(packed.checkpoints)
     return None
 
 
@@ -206,6 +212,14 @@ def _unpack_log(log: pb.TaskLog) -> TaskLog:
     return TaskLog(job=log.job, attempt=log.attempt, rank=log.rank, data=log.data, begin=log.begin)
 
 
+def _pack_handled(handled: CheckpointsHandled) -> pb.CheckpointsHandled:
+    return pb.CheckpointsHandled(through=handled.through, removed=handled.removed, kept=handled.kept)
+
+
+def _unpack_handled(handled: pb.CheckpointsHandled) -> CheckpointsHandled:
+    return CheckpointsHandled(through=handled.through, removed=tuple(handled.removed), kept=dict(handled.kept))
+
+
 # ---- to an agent ----
 
 
@@ -216,7 +230,7 @@ def pack_to_agent(frame: ToAgentFrame) -> pb.ToAgent:
     return packed
 
 
-def _pack_to_agent(message: ToAgent) -> pb.ToAgent:
+def _pack_to_agent(message: ToAgent) -> pb.ToAgent:  # noqa: PLR0911 - one for each kind
     match message:
         case Welcome():
             return pb.ToAgent(welcome=_pack_welcome(message))
@@ -230,6 +244,8 @@ def _pack_to_agent(message: ToAgent) -> pb.ToAgent:
             return pb.ToAgent(stop=_pack_stop(message))
         case Ack():
             return pb.ToAgent(ack=pb.Ack(number=message.number))
+        case RemoveCheckpoints():
+            return pb.ToAgent(remove_checkpoints=_pack_removals(message))
 
 
 def unpack_to_agent(packed: pb.ToAgent) -> ToAgentFrame | None:
@@ -252,6 +268,8 @@ def _unpack_to_agent(packed: pb.ToAgent) -> ToAgent | None:  # noqa: PLR0911 - o
             return _unpack_stop(packed.stop)
         case "ack":
             return Ack(packed.ack.number)
+        case "remove_checkpoints":
+            return _unpack_removals(packed.remove_checkpoints)
     return None
 
 
@@ -317,3 +335,12 @@ def _pack_stop(stop: StopAttempt) -> pb.Stop:
 
 def _unpack_stop(stop: pb.Stop) -> StopAttempt:
     return StopAttempt(job=stop.job, attempt=stop.attempt, reason=stop.reason, at_once=stop.at_once)
+
+
+def _pack_removals(order: RemoveCheckpoints) -> pb.RemoveCheckpoints:
+    removal = pb.RemoveCheckpoints.Removal
+    return pb.RemoveCheckpoints(removals=[removal(number=number, job=job) for number, job in order.removals])
+
+
+def _unpack_removals(order: pb.RemoveCheckpoints) -> RemoveCheckpoints:
+    return RemoveCheckpoints(tuple((removal.number, removal.job) for removal in order.removals))

@@ -50,6 +50,8 @@ class Agents:
         self.records: dict[str, AgentRecord] = {}
         self.fences: dict[tuple[str, str], float] = {}
         """By job and agent: until when the job may still run there, so that it must not start elsewhere."""
+        self.by_server: dict[str, str] = {}
+        """The agent that joined with each server last."""
 
     def __iter__(self) -> Iterator[AgentRecord]:
         return iter(self.records.values())
@@ -75,12 +77,15 @@ class Agents:
             case AgentUndrained():
                 self._change(fact.agent, since=fact.time, drained_by="", reason="")
             case AgentForgotten():
+                self._leave_servers(fact.agent)
                 del self.records[fact.agent]
             case _:
                 pass
 
     def _joined(self, fact: AgentJoined) -> None:
         before = self.records.get(fact.agent)
+        self._leave_servers(fact.agent)
+        self.by_server |= {server.name: fact.agent for server in fact.servers}
         self.records[fact.agent] = AgentRecord(
             agent=fact.agent,
             name=fact.name,
@@ -92,6 +97,13 @@ class Agents:
         # What the agent still runs is stopped now, and only the executor knows: a scheduler that is restarted before
         # that has ended must not forget it.
         self._drop_fences(fact.time)
+
+    def _leave_servers(self, agent: str) -> None:
+        """Another agent may have the servers of this one already."""
+        record = self.records.get(agent)
+        for server in record.servers if record is not None else ():
+            if self.by_server.get(server.name) == agent:
+                del self.by_server[server.name]
 
     def _lost(self, fact: AgentLost) -> None:
         self._change(fact.agent, since=fact.time, lost=True, reason=fact.reason)
@@ -118,5 +130,8 @@ class Agents:
     def of(cls, document: Mapping[str, Any]) -> Agents:
         agents = cls()
         agents.records = {entry["agent"]: from_plain(AgentRecord, entry) for entry in document["records"]}
+        # Of two agents with one name the lost one is older.
+        for record in sorted(agents, key=lambda record: not record.lost):
+            agents.by_server |= {server.name: record.agent for server in record.servers}
         agents.fences = {(job, agent): until for job, agent, until in document["fences"]}
         return agents

@@ -107,8 +107,10 @@ class Configurator:
 
     def restored(self, settings: Mapping[str, Any], document: Mapping[str, Any]) -> Scheduler:
         wanted = settings_of(settings)
+        # Types are known by name: another table may list others, or in another order.
+        types = document["scheduler"]["types"]
         learned = self._table or _with_profiles(
-            LearnedTable.of(self._base(wanted), document["learned"]), self._profiled(wanted)
+            LearnedTable.of(self._base(wanted), document["learned"], types), self._profiled(wanted)
         )
         return state.restore(
             document["scheduler"], learned, self._mechanism(wanted), rounds(wanted), entities=wanted.entities

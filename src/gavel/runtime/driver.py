@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from gavel.client.requests import Submission
 from gavel.core.allocation import Allocation
 from gavel.core.errors import GavelError, InputError
 from gavel.core.events import AllocationReady, Solve, SolveFailed
@@ -16,6 +17,8 @@ from gavel.journal.errors import TemporaryJournalError
 from gavel.runtime.engine import Engine
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
+from gavel.runtime.insistence import RETRY_SECONDS
+from gavel.runtime.templates import Learned
 
 Solver = Callable[[Problem], Allocation]
 Result = TypeVar("Result")
@@ -28,8 +31,6 @@ GIVING_UP_SECONDS = 1.0
 """How long after its time limit a policy may still come to an end by itself."""
 LEAD_SECONDS = 5.0
 """How often an idle scheduler makes sure that it still leads."""
-RETRY_SECONDS = (0.1, 2.0)
-"""Pauses before a write is tried again: the first, and the longest."""
 
 
 class Driver:
@@ -147,6 +148,14 @@ class Driver:
         for future in self._waiting:
             if not future.done():
                 future.set_exception(InputError("the scheduler ended before this was written; ask again"))
+
+    async def recalled(self, requests: Sequence[Submission]) -> Mapping[str, Learned]:
+        """What the journal's table has of the templates of jobs; waits while the journal cannot be read."""
+        unknown = self.engine.state.unknown_templates(requests)
+        try:
+            return await self._written(lambda: self.engine.recalled(unknown)) if unknown else {}
+        except TemporaryJournalError:
+            raise InputError("the scheduler ends; ask again when another one is there") from None
 
     async def post(self, *events: Event) -> None:
         """Have events taken in, and wait until they have taken effect; InputError if one is refused."""

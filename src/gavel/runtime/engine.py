@@ -16,10 +16,12 @@ from gavel.core.facts import JobEnded, JobRequeued
 from gavel.journal.store import Journal
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
-from gavel.runtime.facts import Fact, document_of
+from gavel.runtime.facts import AgentForgotten, CheckpointsRemoved, CheckpointsUnwanted, Fact, document_of
+from gavel.runtime.insistence import Insist, at_once
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.state import ClusterState
 from gavel.runtime.state_keeper import Kept, StateKeeper
+from gavel.runtime.templates import Learned
 from gavel.scheduler.machine import Scheduler
 
 Clock = Callable[[], float]
@@ -107,7 +109,9 @@ class Engine:
         """Continue where the journal ends: agents are expected back, an unanswered question is asked again."""
         self._host, self._executor = host, executor
         state = self.state
-        executor.begin(list(state.agents), list(state.attempts), state.agents.fences, state.renewed_until)
+        attempts = state.attempts
+        executor.begin(list(state.agents), list(attempts), state.agents.fences, state.renewed_until, attempts.holders)
+        executor.remove_checkpoints(state.removals.outstanding())
         if state.scheduler.unanswered is not None:
             host.ask(state.scheduler.unanswered)
         if state.scheduler.wake is not None:
@@ -178,6 +182,8 @@ class Engine:
             self.executor.close(fact.job)
         elif isinstance(fact, JobRequeued):
             self.executor.withdraw(fact.job)
+        elif isinstance(fact, CheckpointsUnwanted | CheckpointsRemoved | AgentForgotten):
+            self.executor.remove_checkpoints(self.state.removals.outstanding())
 
     def _command(self, command: Command) -> None:
         match command:
@@ -192,11 +198,11 @@ class Engine:
             case Stop():
                 self.executor.stop(command.job, command.cause)
 
-    def take_up(self) -> None:
+    def take_up(self, insist: Insist = at_once) -> None:
         """Write down what a start brings, before anything else can follow from it."""
         batch = self.prepare()
         if batch is not None:
-            self.write(batch)
+            insist(lambda: self.write(batch))
             self._publish()
 
     def take_in(self) -> None:
@@ -226,6 +232,13 @@ class Engine:
         found = self.journal.find(job)
         return LiveJobRecord.of(found) if found is not None else None
 
+    # ---- what was learned about templates that were forgotten ----
+
+    def recalled(self, unknown: Sequence[str]) -> dict[str, Learned]:
+        """What the journal's table has of templates; any thread may ask."""
+        found = self.journal.learned(unknown) if unknown else {}
+        return {learned["template"]: learned for learned in found.values()}
+
     # ---- kept states ----
 
     @property
@@ -246,3 +259,6 @@ class Engine:
             self.state.jobs.records.pop(record.id, None)
             self.records.pop(record.id, None)
         self.state.jobs.forget_keys()
+        for template, learned in kept.learned.items():
+            if self.state.forgotten.get(template) == learned:  # and was not recalled and forgotten again since
+                del self.state.forgotten[template]

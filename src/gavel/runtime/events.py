@@ -32,6 +32,8 @@ class JobsSubmitted:
     time: float
     requests: tuple[Submission, ...]
     key: str
+    learned: Mapping[str, Any] = field(default_factory=dict)
+    """What the journal's table has of their templates, by template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +111,29 @@ class ForgetAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class RemovalAsked:
+    """The checkpoints of finished jobs are to be removed: all of them, or it is refused."""
+
+    time: float
+    jobs: tuple[str, ...]
+    by: str
+    through: tuple[float, int] | None = None
+    """For retention: the end and id of the last job that it looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsCleared:
+    """Agents have followed removals."""
+
+    time: float
+    done: Mapping[str, int]
+    """By agent: the number of the last removal that it has followed."""
+    removed: tuple[str, ...] = ()
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """By job: why its checkpoints were left alone."""
+
+
+@dataclass(frozen=True, slots=True)
 class SettingsGiven:
     """A scheduler was started with these settings, or told them."""
 
@@ -136,6 +161,8 @@ OwnEvent = (
     | DrainAsked
     | UndrainAsked
     | ForgetAsked
+    | RemovalAsked
+    | CheckpointsCleared
     | SettingsGiven
     | Began
 )

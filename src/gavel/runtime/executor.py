@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from gavel.core.errors import InputError
@@ -14,6 +15,7 @@ from gavel.core.events import Launch
 from gavel.core.jobs import Cause
 from gavel.runtime.agents import AgentRecord
 from gavel.runtime.events import Event
+from gavel.runtime.removals import Outstanding
 
 Done = Callable[[InputError | None], None]
 
@@ -56,8 +58,12 @@ class Executor(Protocol):
         attempts: Iterable[tuple[str, Sequence[Launch]]],
         fences: Mapping[tuple[str, str], float],
         renewed_until: float,
+        holders: Mapping[tuple[str, int], Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        """Take up what the journal says may run: agents, open attempts by job, fences, and how long leases last."""
+        """Take up what the journal says may run: agents, open attempts by job, fences, and how long leases last.
+
+        `holders` has, by job and attempt, the agents of its servers when it was launched.
+        """
 
     def launch(self, launch: Launch) -> None:
         """Start an attempt as soon as no earlier attempt of its job can still run."""
@@ -73,6 +79,9 @@ class Executor(Protocol):
 
     def renew(self, until: float) -> None:
         """Everything that runs and is not being stopped may run until that time."""
+
+    def remove_checkpoints(self, outstanding: Outstanding) -> None:
+        """Have checkpoints removed wherever they are, also at agents that come back later; replaces what was said."""
 
     def report(self) -> None:
         """Report the steps of running jobs, and how fast they were."""

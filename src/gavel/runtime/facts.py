@@ -100,6 +100,46 @@ class AgentForgotten:
     name: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class CheckpointsUnwanted:
+    """The checkpoints of these finished jobs are to be removed."""
+
+    time: float
+    jobs: tuple[str, ...]
+    by: str
+    through: tuple[float, int] | None = None
+    """For retention: the end and id of the last job that it looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointsRemoved:
+    """Agents have followed removals: no checkpoint of those jobs is left there, but of those that are kept."""
+
+    time: float
+    done: Mapping[str, int]
+    """By agent: the number of the last removal that it has followed."""
+    removed: tuple[str, ...] = ()
+    """Jobs that had checkpoints there."""
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """By job: why its checkpoints were left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplatesForgotten:
+    """Templates without jobs left memory; what was learned about them goes to the journal's table."""
+
+    time: float
+    templates: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateRecalled:
+    """A job of a template that was forgotten came: what had been learned about it counts again."""
+
+    time: float
+    learned: Mapping[str, Any]
+
+
 OwnFact = (
     SettingsChanged
     | SchedulerStarted
@@ -109,6 +149,10 @@ OwnFact = (
     | AgentDraining
     | AgentUndrained
     | AgentForgotten
+    | CheckpointsUnwanted
+    | CheckpointsRemoved
+    | TemplatesForgotten
+    | TemplateRecalled
 )
 Fact = OwnFact | core.Fact
 _OWN: dict[str, type[Any]] = {kind_of(fact): fact for fact in get_args(OwnFact)}
@@ -154,6 +198,10 @@ def jobs_of(fact: Fact) -> tuple[str, ...]:
             jobs = fact.stopped
         case AgentLost():
             jobs = tuple(fact.fences)
+        case CheckpointsUnwanted():
+            jobs = fact.jobs
+        case CheckpointsRemoved():
+            jobs = (*fact.removed, *fact.kept)
         case _:
             pass
     return jobs

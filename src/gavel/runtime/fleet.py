@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Protocol
 
 from gavel.client.views import JobState
@@ -17,10 +18,12 @@ from gavel.core.events import Launch, RateMeasured, RestartMeasured
 from gavel.core.jobs import Cause
 from gavel.runtime.agents import ITSELF, AgentRecord
 from gavel.runtime.attempts import Attempt, Part, parts_of
+from gavel.runtime.clearing import Clearing
 from gavel.runtime.events import AgentAttached, AgentGone, AttemptEnded, AttemptOutcome, DrainAsked, StepsCounted
 from gavel.runtime.executor import AttemptStatus, EventSink, Presence
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.messages import (
+    CheckpointsHandled,
     Ending,
     Heartbeat,
     Hello,
@@ -33,6 +36,7 @@ from gavel.runtime.messages import (
     ToAgent,
     Welcome,
 )
+from gavel.runtime.removals import Outstanding
 from gavel.wire import PROTOCOL
 
 MISSED_HEARTBEATS = 3
@@ -133,6 +137,8 @@ class Fleet:
     """By job and agent: until when the job may still run at an agent that is lost."""
     saving: dict[str, float] = field(default_factory=dict)
     """By job that counts steps: how long its last attempt took to save and leave, while no other has begun."""
+    clearing: Clearing = field(default_factory=Clearing)
+    """Checkpoints that agents are to remove."""
     renewed_until: float = 0.0
 
     # ---- what agents say ----
@@ -163,6 +169,7 @@ class Fleet:
         self._sort_out(self.members[hello.agent], hello.tasks)
         # Only now is it known what still runs there.
         self._lift_fences(lambda _, agent: agent == hello.agent)
+        self.clearing.forget(hello.agent)  # the next tick asks it
 
     def _seat(self, member: Member) -> None:
         before = self.members.get(member.agent)
@@ -324,6 +331,10 @@ class Fleet:
         """An agent leaves by itself: it has asked its jobs to leave already."""
         self.post(DrainAsked(self.clock(), agent, ITSELF, now=True))
 
+    def handled(self, agent: str, message: CheckpointsHandled) -> None:
+        """An agent has removed checkpoints; reported with what others say, at the next tick."""
+        self.clearing.heard(agent, message)
+
     # ---- what the scheduler says ----
 
     def launch(self, launch: Launch) -> None:
@@ -420,6 +431,20 @@ class Fleet:
 
     def withdraw(self, job: str) -> None:
         self._withdraw(job)
+
+    def remove_checkpoints(self, outstanding: Outstanding) -> None:
+        self.clearing.outstanding = outstanding
+        for member in self.members.values():
+            self._send_removals(member)
+
+    def _send_removals(self, member: Member) -> None:
+        if member.link is not None:
+            order = self.clearing.order(member.agent, self.clock(), self._may_have_processes)
+            if order is not None:
+                member.link.send(order)
+
+    def _may_have_processes(self, job: str) -> bool:
+        return job in self.attempts or job in self.strays or job in self.unsettled
 
     def _reaches(self, attempt: Attempt) -> bool:
         """Whether every agent of an attempt hears what it is told now."""
@@ -568,6 +593,12 @@ class Fleet:
                 name = self.members[agent].name
                 self._lost(self.members[agent], f"server {name} did not come back")
         self._lift_fences(lambda job, agent: self.fences[job, agent] <= now)
+        cleared = self.clearing.report(now)
+        if cleared is not None:
+            self.post(cleared)
+        if self.clearing.outstanding.jobs:
+            for member in self.members.values():
+                self._send_removals(member)
 
     def _lift_fences(self, wanted: Callable[[str, str], bool]) -> None:
         for job, agent in [key for key in self.fences if wanted(*key)]:
@@ -621,6 +652,7 @@ class Fleet:
         attempts: Iterable[tuple[str, Sequence[Launch]]],
         fences: Mapping[tuple[str, str], float],
         renewed_until: float,
+        holders: Mapping[tuple[str, int], Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         """Begin with what the journal says may run; agents will come back and say what is true."""
         now = self.clock()
@@ -632,22 +664,24 @@ class Fleet:
                 self._seat(Member(record.agent, record.name, "", servers, now, None))
                 self.expected[record.agent] = now + self.settings.agent_timeout_seconds
         for job, launches in attempts:
-            self._take_up(job, launches)
+            self._take_up(job, launches, holders.get((job, launches[0].attempt), {}))
 
-    def _take_up(self, job: str, launches: Sequence[Launch]) -> None:
+    def _take_up(self, job: str, launches: Sequence[Launch], holders: Mapping[str, str]) -> None:
         """Of a job's open attempts only the first may have processes; the last is the one that should run, if any."""
         record = self.jobs.get(job)
         wanted = record.attempts if record is not None and record.state is JobState.RUNNING else 0
         first, *later = launches
-        self._resume(first, stopping=first.attempt != wanted)
+        self._resume(first, holders, stopping=first.attempt != wanted)
         for launch in later:
             if launch.attempt == wanted:
                 self.waiting[job] = launch
             else:
                 self._never_began(launch)
 
-    def _resume(self, launch: Launch, *, stopping: bool) -> None:
-        agent_of = {server: self._agent_at(server) for server in launch.accelerators}
+    def _resume(self, launch: Launch, holders: Mapping[str, str], *, stopping: bool) -> None:
+        """Expect an attempt where it was launched: another agent that has the name since runs nothing of it."""
+        held = {server: holders.get(server) or self._agent_at(server) for server in launch.accelerators}
+        agent_of = {server: agent if agent in self.members else "" for server, agent in held.items()}
         known = {server: agent for server, agent in agent_of.items() if agent}
         lease = self.clock() + self._lease_seconds(self.renewed_until)
         attempt = Attempt(launch, parts_of(launch, agent_of), lease, stopping=stopping or len(known) < len(agent_of))

@@ -1,16 +1,21 @@
-"""Removes what is older than it has to be kept: facts, finished jobs, logs. Runs beside the scheduler, in a thread."""
+"""Removes what is older than it has to be kept: facts, finished jobs, logs. Runs beside the scheduler, in a thread.
+
+Checkpoints are for agents to remove: `expiry` only says which.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from gavel.core.errors import GavelError
+from gavel.core.errors import GavelError, InputError
 from gavel.journal.retention import Retention
 from gavel.journal.store import Journal
+from gavel.runtime.engine import Engine
+from gavel.runtime.expiry import Posting, expire_checkpoints
 from gavel.runtime.logs import Logs
 
 logger = logging.getLogger(__name__)
@@ -23,32 +28,50 @@ PAUSE_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """For how many days what is kept. Checkpoints belong to users and are never removed."""
+    """For how many days what is kept."""
 
     journal_days: float = 30.0
     finished_days: float = 365.0
     logs_days: float = 90.0
+    checkpoints_days: float | None = None
+    """Of finished jobs; None: for ever, because they are the users' results."""
+
+    def __post_init__(self) -> None:
+        days = self.checkpoints_days
+        if days is not None and not 0 < days <= self.finished_days:
+            raise InputError(
+                f"checkpoints cannot be kept for {days:g} days: give more than 0, and no more than the"
+                f" {self.finished_days:g} days for which finished jobs are listed"
+            )
 
     @property
     def retention(self) -> Retention:
         return Retention(journal_days=self.journal_days, finished_days=self.finished_days)
 
 
-async def keep_house(
-    keep: Keep, journal: Journal, logs: Logs, clock: Callable[[], float], *, every_seconds: float = HOUR
-) -> None:
+async def keep_house(keep: Keep, engine: Engine, post: Posting, logs: Logs, *, every_seconds: float = HOUR) -> None:
     """Tidy up now and then, until cancelled; trouble is logged, and the next time may succeed."""
     while True:
         await asyncio.sleep(every_seconds)
         try:
-            await asyncio.to_thread(tidy, keep, journal, logs, clock())
+            if keep.checkpoints_days is not None:
+                await expire_checkpoints(engine, post, older_than=keep.checkpoints_days * DAY)
+            await asyncio.to_thread(tidy, keep, engine.journal, logs, engine.clock(), forgettable(keep, engine))
         except (GavelError, OSError) as error:
             logger.warning("what is old was not removed: %s", error)
 
 
-def tidy(keep: Keep, journal: Journal, logs: Logs, now: float) -> None:
-    """Remove what is too old."""
-    report = keep.retention.apply(journal, now, pause=lambda: time.sleep(PAUSE_SECONDS))
+def forgettable(keep: Keep, engine: Engine) -> float:
+    """The end of finished jobs that may be forgotten: while checkpoints are to be removed, their jobs are needed."""
+    if keep.checkpoints_days is None:
+        return math.inf
+    expired = engine.state.removals.expired
+    return 0.0 if expired is None else expired[0]
+
+
+def tidy(keep: Keep, journal: Journal, logs: Logs, now: float, finished_until: float = math.inf) -> None:
+    """Remove what is too old; finished jobs only if they ended before a time."""
+    report = keep.retention.apply(journal, now, pause=lambda: time.sleep(PAUSE_SECONDS), finished_until=finished_until)
     removed = logs.prune(now - keep.logs_days * DAY)
     if report.facts or report.finished or removed:
         logger.info(

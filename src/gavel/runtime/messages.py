@@ -118,7 +118,18 @@ class Draining:
     """The agent takes no new work."""
 
 
-FromAgent = Hello | Heartbeat | TaskStarted | TaskEnded | TaskLog | Draining
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointsHandled:
+    """The agent has followed every removal up to a number."""
+
+    through: int
+    removed: tuple[str, ...] = ()
+    """Jobs that had checkpoints here."""
+    kept: Mapping[str, str] = field(default_factory=dict)
+    """By job: why its checkpoints were left alone, in a sentence."""
+
+
+FromAgent = Hello | Heartbeat | TaskStarted | TaskEnded | TaskLog | Draining | CheckpointsHandled
 
 
 # ---- to an agent ----
@@ -191,7 +202,15 @@ class Ack:
     number: int
 
 
-ToAgent = Welcome | AttachRefused | StartAttempt | Lease | StopAttempt | Ack
+@dataclass(frozen=True, slots=True)
+class RemoveCheckpoints:
+    """Remove the checkpoints of finished jobs, in this order; may be said more than once."""
+
+    removals: tuple[tuple[int, str], ...]
+    """The number of each, and the job."""
+
+
+ToAgent = Welcome | AttachRefused | StartAttempt | Lease | StopAttempt | Ack | RemoveCheckpoints
 
 
 @dataclass(frozen=True, slots=True)

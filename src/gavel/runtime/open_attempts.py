@@ -5,7 +5,7 @@ Of several open attempts of a job only the first can have processes: the next on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gavel.core.events import Launch
@@ -19,15 +19,20 @@ class OpenAttempts:
 
     def __init__(self) -> None:
         self.by_job: dict[str, dict[int, Launch]] = {}
+        self.holders: dict[tuple[str, int], Mapping[str, str]] = {}
+        """By job and attempt: the agent of each of its servers when it was launched. Others may have the name since."""
 
-    def evolve(self, fact: Fact) -> None:
-        """Take in a fact."""
+    def evolve(self, fact: Fact, agent_of: Mapping[str, str]) -> None:
+        """Take in a fact; the second says which agents have which servers."""
         match fact:
             case RoundPlanned():
                 for run in (*fact.moved, *fact.started):
                     for launch in run.launches(fact.until):
                         self.by_job.setdefault(launch.job, {})[launch.attempt] = launch
+                        held = {server: agent_of[server] for server in launch.accelerators if server in agent_of}
+                        self.holders[launch.job, launch.attempt] = held
             case AttemptClosed():
+                self.holders.pop((fact.job, fact.attempt), None)
                 attempts = self.by_job.get(fact.job, {})
                 attempts.pop(fact.attempt, None)
                 if not attempts:
@@ -44,12 +49,17 @@ class OpenAttempts:
             yield job, [attempts[number] for number in sorted(attempts)]
 
     def document(self) -> list[dict[str, Any]]:
-        return [plain_record(launch) for _, launches in self for launch in launches]
+        return [
+            {**plain_record(launch), "agents": dict(self.holders.get((job, launch.attempt), {}))}
+            for job, launches in self
+            for launch in launches
+        ]
 
     @classmethod
-    def of(cls, document: list[Mapping[str, Any]]) -> OpenAttempts:
+    def of(cls, document: Sequence[Mapping[str, Any]]) -> OpenAttempts:
         attempts = cls()
         for entry in document:
-            launch = from_plain(Launch, entry)
+            launch = from_plain(Launch, {name: part for name, part in entry.items() if name != "agents"})
             attempts.by_job.setdefault(launch.job, {})[launch.attempt] = launch
+            attempts.holders[launch.job, launch.attempt] = entry.get("agents", {})  # earlier versions had names alone
         return attempts

@@ -21,6 +21,7 @@ from gavel.core.problem import Problem
 from gavel.core.problem_file import parse_entities
 from gavel.core.throughputs import Throughputs
 from gavel.journal.database import sqlite_url
+from gavel.journal.leader import PULSE_SECONDS
 from gavel.journal.store import Journal
 from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import allocate, find_policy
@@ -32,6 +33,7 @@ from gavel.runtime.engine import Clock, Engine
 from gavel.runtime.events import Began, SettingsGiven
 from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
 from gavel.runtime.housekeeping import keep_house
+from gavel.runtime.insistence import Insist, insisting
 from gavel.runtime.logs import Logs
 from gavel.runtime.recovery import last_kept, recover
 from gavel.runtime.service import Service
@@ -52,7 +54,10 @@ def open_journal(settings: ServeSettings, *, table: Throughputs | None = None) -
     """The journal that settings name, in a new term; one of an earlier format is upgraded."""
     url = settings.journal or sqlite_url(settings.folder / "journal.sqlite")
     upgrade = upgrading(settings.scheduling, Configurator(settings.scheduling, table))
-    return Journal.open(url, holder=holder(), wait_seconds=settings.wait_seconds, upgrade=upgrade)
+    silence = max(settings.fleet.lease_slack_seconds, 3 * PULSE_SECONDS)  # jobs run without a leader that long
+    return Journal.open(
+        url, holder=holder(), wait_seconds=settings.wait_seconds, upgrade=upgrade, silence_seconds=silence
+    )
 
 
 def holder() -> str:
@@ -67,10 +72,12 @@ def build_engine(
     clock: Clock | None = None,
     table: Throughputs | None = None,
     facts_between_states: int = 10_000,
+    insist: Insist | None = None,
 ) -> Engine:
     """An engine with the state that the journal tells; settings that differ from those in force are its first event.
 
-    A table is one to use instead of that of the settings. Without a clock it has a SteadyClock.
+    A table is one to use instead of that of the settings. Without a clock it has a SteadyClock. A journal that cannot
+    be written for the moment is tried again for a while, unless another way to insist is given.
     """
     find_policy(settings.policy)
     check_mechanism(settings.mechanism, resumed_by="a scheduler")
@@ -87,7 +94,7 @@ def build_engine(
     engine = Engine(state, journal, clock, state_keeper, facts_between_states=facts_between_states)
     engine.post(Began(clock(), __version__, journal.term, holder()))
     engine.post(SettingsGiven(clock(), holder(), settings_document(scheduling)))
-    engine.take_up()
+    engine.take_up(insist or insisting())
     return engine
 
 
@@ -137,7 +144,7 @@ async def serving(
         stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
         address = _bind(server, settings.listen)
         work = asyncio.create_task(driver.run())
-        house = asyncio.create_task(keep_house(settings.keep, journal, logs, engine.clock))
+        house = asyncio.create_task(keep_house(settings.keep, engine, driver.post, logs))
         await server.start()
         try:
             yield Running(engine, fleet, address, work)

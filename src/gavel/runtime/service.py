@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -23,14 +24,15 @@ from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent
 from gavel.runtime.agents import identity_of
 from gavel.runtime.driver import Driver
 from gavel.runtime.event_lines import Wanted, names_of
-from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, UndrainAsked
-from gavel.runtime.facts import Fact, document_of
+from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
+from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.logs import Logs
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,
+    CheckpointsHandled,
     Draining,
     FromAgentFrame,
     Heartbeat,
@@ -58,6 +60,8 @@ PAGE = 1_000
 """Finished jobs that are read at once."""
 AT_ONCE = 100
 """Jobs that are put into an answer before others get their turn."""
+REMOVING_SECONDS = 10.0
+"""How long a call waits for agents to have removed checkpoints; what takes longer continues without it."""
 OPERATOR = "operator"
 """Who asks for a drain, as long as the service does not know its callers."""
 
@@ -103,8 +107,9 @@ class Service(stubs.GavelServicer):
         key = request.key or uuid4().hex
         try:
             jobs = tuple(checked(from_submission(job), self._policy, entities) for job in request.jobs)
+            learned = await self._driver.recalled(jobs)
             # A client that hangs up changes nothing.
-            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key)))
+            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key, learned)))
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))
@@ -212,6 +217,58 @@ class Service(stubs.GavelServicer):
     def _page(self, wanted: FinishedQuery) -> tuple[list[LiveJobRecord], tuple[float, int] | None]:
         page = self._engine.journal.finished(wanted)
         return [LiveJobRecord.of(job.document) for job in page.jobs], page.next
+
+    # ---- checkpoints ----
+
+    async def RemoveCheckpoints(  # noqa: N802
+        self, request: pb.RemoveCheckpointsRequest, context: Context
+    ) -> pb.RemoveCheckpointsReply:
+        for job in request.ids:
+            await self._find(job, context)
+        kept: dict[str, str] = {}
+        changed = asyncio.Event()
+
+        def notice(facts: Sequence[Fact]) -> None:
+            for fact in facts:
+                if isinstance(fact, CheckpointsRemoved):
+                    kept.update(fact.kept)
+                    changed.set()
+
+        self._engine.witnesses.append(notice)
+        try:
+            await self._driver.post(RemovalAsked(self._engine.clock(), tuple(request.ids), OPERATOR))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REMOVING_SECONDS):
+                    while any(self._asked_agents(job) for job in request.ids):
+                        await changed.wait()
+                        changed.clear()
+        except InputError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        finally:
+            self._engine.witnesses.remove(notice)
+        return pb.RemoveCheckpointsReply(jobs=[self._checkpoints(job, kept) for job in request.ids])
+
+    def _asked_agents(self, job: str) -> list[str]:
+        """The agents that are there and have not answered yet."""
+        presences = {agent: self._fleet.presence(agent) for agent in self._silent_agents(job)}
+        return [agent for agent, presence in presences.items() if presence is not None and presence.attached]
+
+    def _silent_agents(self, job: str) -> list[str]:
+        state = self._engine.state
+        number = state.removals.numbers().get(job)
+        if number is None:
+            return []
+        return [record.agent for record in state.agents if state.removals.done.get(record.agent, 0) < number]
+
+    def _checkpoints(self, job: str, kept: Mapping[str, str]) -> pb.CheckpointsView:
+        """What became of the checkpoints of a job whose removal was asked for."""
+        state = self._engine.state
+        names = [state.agents.records[agent].name for agent in self._silent_agents(job)]
+        if job in kept:
+            return pb.CheckpointsView(job=job, state="kept", reason=kept[job])
+        if job in state.removals.numbers():
+            return pb.CheckpointsView(job=job, state="waiting", reason=", ".join(names) or "there is no agent")
+        return pb.CheckpointsView(job=job, state="removed")
 
     # ---- servers ----
 
@@ -329,6 +386,8 @@ class Service(stubs.GavelServicer):
                 self._keep_log(log)
             case Draining():
                 self._fleet.draining(agent)
+            case CheckpointsHandled() as handled:
+                self._fleet.handled(agent, handled)
             case Hello():
                 pass  # once is enough
 

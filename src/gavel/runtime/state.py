@@ -12,12 +12,14 @@ from typing import Any, Protocol, get_args
 
 import numpy as np
 
+from gavel.client.requests import Submission
 from gavel.core import events as core
 from gavel.core import facts as core_facts
 from gavel.core.errors import InputError
 from gavel.core.events import Command
 from gavel.core.jobs import Cause, JobSpec
 from gavel.core.problem import Problem
+from gavel.runtime import templates
 from gavel.runtime.agents import ITSELF, AgentRecord, Agents
 from gavel.runtime.events import (
     AgentAttached,
@@ -25,10 +27,12 @@ from gavel.runtime.events import (
     AttemptEnded,
     AttemptOutcome,
     Began,
+    CheckpointsCleared,
     DrainAsked,
     Event,
     ForgetAsked,
     JobsSubmitted,
+    RemovalAsked,
     SettingsGiven,
     StepsCounted,
     UndrainAsked,
@@ -40,13 +44,18 @@ from gavel.runtime.facts import (
     AgentLost,
     AgentUndrained,
     AttemptClosed,
+    CheckpointsRemoved,
+    CheckpointsUnwanted,
     Fact,
     OwnFact,
     SchedulerStarted,
     SettingsChanged,
+    TemplateRecalled,
+    TemplatesForgotten,
 )
 from gavel.runtime.jobs import JobRegistry, LiveJobRecord
 from gavel.runtime.open_attempts import OpenAttempts
+from gavel.runtime.removals import Removals
 from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
 
@@ -87,6 +96,9 @@ class ClusterState:
         self.jobs = JobRegistry()
         self.agents = Agents()
         self.attempts = OpenAttempts()
+        self.removals = Removals()
+        self.forgotten: dict[str, templates.Learned] = {}
+        """What was learned about templates that were forgotten, until the journal's table has it."""
         self.renewed_until = 0.0
         """How long everything that runs may run, the slack of leases aside."""
         self.retries = retries or Retries()
@@ -145,8 +157,24 @@ class ClusterState:
         specs = [JobSpec.of(str(first + offset), request) for offset, request in enumerate(event.requests)]
         for spec in specs:
             self.scheduler.check(spec)
+        for template in dict.fromkeys(spec.template for spec in specs):
+            self._recall(event, template)
         for spec, request in zip(specs, event.requests, strict=True):
             self._schedule(core.JobSubmitted(event.time, spec, request, event.key))
+
+        if forgotten := templates.forgettable(self.scheduler):
+            self._note(TemplatesForgotten(event.time, forgotten))
+
+    def _recall(self, event: JobsSubmitted, template: str) -> None:
+        """Know again what was learned about a template; what has not reached the table yet is newer."""
+        learned = self.forgotten.get(template) or event.learned.get(template)
+        if learned and not templates.knows(self.scheduler, template):
+            self._note(TemplateRecalled(event.time, learned))
+
+    def unknown_templates(self, requests: Iterable[Submission]) -> list[str]:
+        """The templates of jobs of which only the journal's table may know something."""
+        names = dict.fromkeys(request.template for request in requests)
+        return [name for name in names if name not in self.forgotten and not templates.knows(self.scheduler, name)]
 
     def _cancel(self, event: core.JobCancelled) -> None:
         record = self.jobs.get(event.job)
@@ -272,6 +300,38 @@ class ClusterState:
             raise InputError(f"there is no agent {name!r}; known: {names}")
         return record
 
+    def _remove(self, event: RemovalAsked) -> None:
+        for job in event.jobs:
+            if reason := self.why_checkpoints_stay(job, event.time):
+                raise InputError(reason)
+        known = self.removals.numbers()
+        fresh = tuple(job for job in dict.fromkeys(event.jobs) if job not in known)
+        if fresh or event.through is not None:
+            self._note(CheckpointsUnwanted(event.time, fresh, event.by, event.through))
+
+    def why_checkpoints_stay(self, job: str, time: float) -> str:
+        """Why the checkpoints of a job cannot be removed now; empty if they can."""
+        record = self.jobs.get(job)
+        if not job.isdecimal() or not 0 < int(job) < self.jobs.next_number:
+            return f"there is no job {job!r}; `gavel jobs --all` lists them"
+        if record is not None and not record.finished:
+            return f"job {job} is {record.state}; only checkpoints of finished jobs are removed"
+        fenced = any(fenced == job and until > time for (fenced, _), until in self.agents.fences.items())
+        if fenced or job in self.attempts.by_job:
+            return f"job {job} has finished, but its last processes may still run; ask again in a moment"
+        return ""
+
+    def _cleared(self, event: CheckpointsCleared) -> None:
+        """Believe agents what they have done; what is known already changes nothing."""
+        removals = self.removals
+        done = {
+            agent: number
+            for agent, number in event.done.items()
+            if self.agents.get(agent) is not None and removals.done.get(agent, 0) < number <= removals.last
+        }
+        if done:
+            self._note(CheckpointsRemoved(event.time, done, event.removed, event.kept))
+
     def _given(self, event: SettingsGiven) -> None:
         if not self.configured or event.settings != self.settings:
             self._note(SettingsChanged(event.time, event.by, event.settings, self.settings))
@@ -285,6 +345,11 @@ class ClusterState:
         """Let a fact take effect; the only way that anything here changes."""
         if isinstance(fact, SettingsChanged):
             self._reconfigure(fact)
+        elif isinstance(fact, TemplatesForgotten):
+            self.forgotten |= templates.forget(self.scheduler, fact.templates, fact.time)
+        elif isinstance(fact, TemplateRecalled):
+            templates.recall(self.scheduler, fact.learned)
+            self.forgotten.pop(fact.learned["template"], None)
         elif isinstance(fact, _OWN):
             pass
         else:
@@ -298,7 +363,8 @@ class ClusterState:
         self.time = fact.time
         self.changed |= self.jobs.evolve(fact)
         self.agents.evolve(fact)
-        self.attempts.evolve(fact)
+        self.attempts.evolve(fact, self.agents.by_server)
+        self.removals.evolve(fact, self.agents.records)
         if isinstance(fact, core_facts.RoundPlanned) and not fact.mid_round:
             self.renewed_until = max(self.renewed_until, fact.until)  # no agent makes a lease shorter
         if isinstance(fact, core.SolveFailed):
@@ -339,6 +405,7 @@ class ClusterState:
             "jobs": self.jobs.document(),
             "agents": self.agents.document(),
             "attempts": self.attempts.document(),
+            "removals": self.removals.document(),
             "renewed_until": self.renewed_until,
             "trouble": self.trouble,
             "time": self.time,
@@ -353,6 +420,8 @@ class ClusterState:
         state.jobs = JobRegistry.of(document["jobs"])
         state.agents = Agents.of(document["agents"])
         state.attempts = OpenAttempts.of(document["attempts"])
+        if "removals" in document:  # states of earlier versions have none
+            state.removals = Removals.of(document["removals"])
         state.renewed_until = document["renewed_until"]
         state.trouble, state.time = document["trouble"], document["time"]
         return state
@@ -378,6 +447,8 @@ _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     DrainAsked: ClusterState._drain,  # noqa: SLF001
     UndrainAsked: ClusterState._undrain,  # noqa: SLF001
     ForgetAsked: ClusterState._forget,  # noqa: SLF001
+    RemovalAsked: ClusterState._remove,  # noqa: SLF001
+    CheckpointsCleared: ClusterState._cleared,  # noqa: SLF001
     SettingsGiven: ClusterState._given,  # noqa: SLF001
     Began: ClusterState._began,  # noqa: SLF001
 }

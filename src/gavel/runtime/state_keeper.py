@@ -5,7 +5,7 @@ It reads what any other reader would, so every kept state is also a recovery tha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gavel.journal.facts import encode_long
@@ -14,6 +14,7 @@ from gavel.journal.store import Journal
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.recovery import apply
 from gavel.runtime.state import ClusterState
+from gavel.runtime.templates import Learned
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,8 @@ class Kept:
     state: bytes
     number: int
     finished: tuple[LiveJobRecord, ...]
+    learned: Mapping[str, Learned]
+    """About templates that were forgotten before it."""
 
 
 class StateKeeper:
@@ -44,11 +47,12 @@ class StateKeeper:
         self._state.jobs.touched.clear()
         self._state.changed.clear()
         finished = tuple(self._state.jobs.hand_over())
-        return Kept(encode_long(self._state.document()), self._number, finished)
+        learned, self._state.forgotten = self._state.forgotten, {}
+        return Kept(encode_long(self._state.document()), self._number, finished, learned)
 
     def write(self, kept: Kept) -> None:
         """Write a state down; may be repeated after a TemporaryJournalError."""
-        self._journal.keep(kept.state, kept.number, finished_jobs(kept.finished))
+        self._journal.keep(kept.state, kept.number, finished_jobs(kept.finished), kept.learned)
 
 
 def finished_jobs(records: tuple[LiveJobRecord, ...]) -> list[FinishedJobRow]:

@@ -38,7 +38,10 @@ def _planned(fact: Fact) -> str:
 
 
 def _runs(runs: Sequence[Fact]) -> str:
-    jobs = [job for run in runs for job in run["jobs"]]
+    return _jobs([job for run in runs for job in run["jobs"]])
+
+
+def _jobs(jobs: Sequence[str]) -> str:
     shown = ", ".join(jobs[:MOST_NAMED])
     more = f" and {len(jobs) - MOST_NAMED} more" if len(jobs) > MOST_NAMED else ""
     return f"job{'s' if len(jobs) > 1 else ''} {shown}{more}"
@@ -80,6 +83,18 @@ def _removed(fact: Fact) -> str:
     return f"server {fact['server']} takes no more work: {fact['cause'].get('text') or fact['cause']['code']}{jobs}"
 
 
+def _unwanted(fact: Fact) -> str:
+    return f"checkpoints of {_jobs(fact['jobs'])} are to be removed, asked by {_who(fact)}"
+
+
+def _cleared(fact: Fact) -> str:
+    removed, kept = fact.get("removed") or (), fact.get("kept") or {}
+    parts = [f"checkpoints of {_jobs(removed)} were removed"] if removed else []
+    parts += [f"those of job {job} were kept: {reason}" for job, reason in list(kept.items())[:MOST_NAMED]]
+    agents = len(fact["done"])
+    return "; ".join(parts) or f"{agents} agent{'s' if agents > 1 else ''} had no checkpoints left to remove"
+
+
 def _settings(fact: Fact) -> str:
     before, after = fact.get("before") or {}, fact["after"]
     if not before:
@@ -119,5 +134,9 @@ _SENTENCES: dict[str, Callable[[Fact], str]] = {
     "agent_lost": _lost,
     "agent_draining": _draining,
     "agent_undrained": lambda fact: f"{_agent(fact)} takes work again, asked by {_who(fact)}",
+    "templates_forgotten": lambda fact: f"{len(fact['templates']):,} templates without jobs left memory",
+    "template_recalled": lambda fact: f"what was learned about {fact['learned']['template']} counts again",
+    "checkpoints_unwanted": _unwanted,
+    "checkpoints_removed": _cleared,
     "agent_forgotten": lambda fact: f"{_agent(fact)} was removed from the list by {_who(fact)}",
 }

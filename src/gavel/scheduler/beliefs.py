@@ -113,6 +113,14 @@ class Beliefs:
         now = self.restarts[template] = before + RESTART_WEIGHT * (seconds - before)
         return now
 
+    def forget(self, templates: Iterable[str], roster: Roster) -> dict[str, float]:
+        """Forget templates without jobs; returns what their restarts cost, where that was measured."""
+        costs = {name: self.restarts.pop(name) for name in templates if name in self.restarts}
+        for name in costs:
+            self.restarts_in_use.pop(name, None)
+        self._forget_unused(roster)
+        return costs
+
     def restart_costs(self, roster: Roster, unmeasured: float) -> Floats:
         """By slot: what a restart is taken to cost."""
         if not self.restarts_in_use:

@@ -137,6 +137,27 @@ class Scheduler(EvolvingState):
         self._check_entity(job)
         self.beliefs.check(profile_of(job))
 
+    def templates_in_use(self) -> set[str]:
+        """The templates that jobs have."""
+        templates = self.templates
+        return {templates[number] for number in np.unique(self.roster.profile[self.roster.active]).tolist()}
+
+    def measured_restarts(self) -> Mapping[str, float]:
+        """What restarts cost, by template, where that was measured."""
+        return self.beliefs.restarts
+
+    def forget_templates(self, templates: Iterable[str]) -> dict[str, float]:
+        """Forget templates without jobs; returns what their restarts cost, where that was measured."""
+        self._problem_base = None
+        return self.beliefs.forget(templates, self.roster)
+
+    def recall_template(self, template: str, restart_seconds: float | None) -> None:
+        """Use what the table has recalled of a template, and what its restarts cost."""
+        if restart_seconds is not None:
+            self.beliefs.restarts.setdefault(template, restart_seconds)
+        if template in self.templates:
+            self._rates_changed(template, alone=True)
+
     def _check_entity(self, job: JobSpec) -> None:
         if job.entity is not None and job.entity not in self._tree and not self.settings.open_entities:
             names = ", ".join(self._tree) or "none"

@@ -114,7 +114,8 @@ def restore(
     state = _read(document, table, settings)
     opened = dict.fromkeys(state.entities, Entity()) if settings.open_entities else {}
     scheduler = Scheduler(table, mechanism, settings, entities=opened | dict(entities or {}), prices=prices)
-    scheduler.roster = Roster.restored(state.roster, len(table.types))
+    scheduler.beliefs.types = state.types
+    scheduler.roster = Roster.restored(state.roster, len(state.types))
     placed = {state.runs[number]: where for number, where in state.placed}
     scheduler.occupancy = Occupancy(scheduler.roster, map(ServerPool.restored, state.server_pools), placed)
     _restore_beliefs(scheduler.beliefs, state)
@@ -164,7 +165,7 @@ def _read(document: Any, table: Throughputs, settings: Settings) -> _SchedulerSt
     if found != FORMAT:
         raise InputError(f"the scheduler's state has format {found!r}; this version of Gavel reads format {FORMAT}")
     state = from_plain(_SchedulerState, document)
-    if state.types != table.types:
+    if state.types != table.types[: len(state.types)]:  # types that come after them are taken in with their servers
         raise InputError(
             f"the scheduler's state is of the types {', '.join(state.types)}, and the throughput table has "
             f"{', '.join(table.types)}; give the table that it was made with"

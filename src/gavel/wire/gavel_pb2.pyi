@@ -332,6 +332,28 @@ class DrainReply(_message.Message):
     state: str
     def __init__(self, jobs: _Optional[_Iterable[str]] = ..., state: _Optional[str] = ...) -> None: ...
 
+class RemoveCheckpointsRequest(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CheckpointsView(_message.Message):
+    __slots__ = ("job", "state", "reason")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    state: str
+    reason: str
+    def __init__(self, job: _Optional[str] = ..., state: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class RemoveCheckpointsReply(_message.Message):
+    __slots__ = ("jobs",)
+    JOBS_FIELD_NUMBER: _ClassVar[int]
+    jobs: _containers.RepeatedCompositeFieldContainer[CheckpointsView]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[CheckpointsView, _Mapping]]] = ...) -> None: ...
+
 class EventsRequest(_message.Message):
     __slots__ = ("job", "server", "since", "follow", "limit", "routine", "after")
     JOB_FIELD_NUMBER: _ClassVar[int]
@@ -480,14 +502,32 @@ class TaskLog(_message.Message):
     begin: int
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., data: _Optional[bytes] = ..., begin: _Optional[int] = ...) -> None: ...
 
+class CheckpointsHandled(_message.Message):
+    __slots__ = ("through", "removed", "kept")
+    class KeptEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    THROUGH_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_FIELD_NUMBER: _ClassVar[int]
+    KEPT_FIELD_NUMBER: _ClassVar[int]
+    through: int
+    removed: _containers.RepeatedScalarFieldContainer[str]
+    kept: _containers.ScalarMap[str, str]
+    def __init__(self, through: _Optional[int] = ..., removed: _Optional[_Iterable[str]] = ..., kept: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
 class FromAgent(_message.Message):
-    __slots__ = ("hello", "heartbeat", "started", "ended", "log", "draining", "number")
+    __slots__ = ("hello", "heartbeat", "started", "ended", "log", "draining", "checkpoints", "number")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     STARTED_FIELD_NUMBER: _ClassVar[int]
     ENDED_FIELD_NUMBER: _ClassVar[int]
     LOG_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
@@ -495,8 +535,9 @@ class FromAgent(_message.Message):
     ended: TaskEnded
     log: TaskLog
     draining: Draining
+    checkpoints: CheckpointsHandled
     number: int
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., started: _Optional[_Union[TaskStarted, _Mapping]] = ..., ended: _Optional[_Union[TaskEnded, _Mapping]] = ..., log: _Optional[_Union[TaskLog, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., started: _Optional[_Union[TaskStarted, _Mapping]] = ..., ended: _Optional[_Union[TaskEnded, _Mapping]] = ..., log: _Optional[_Union[TaskLog, _Mapping]] = ..., draining: _Optional[_Union[Draining, _Mapping]] = ..., checkpoints: _Optional[_Union[CheckpointsHandled, _Mapping]] = ..., number: _Optional[int] = ...) -> None: ...
 
 class Draining(_message.Message):
     __slots__ = ()
@@ -574,6 +615,19 @@ class Stop(_message.Message):
     at_once: bool
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., reason: _Optional[str] = ..., at_once: _Optional[bool] = ...) -> None: ...
 
+class RemoveCheckpoints(_message.Message):
+    __slots__ = ("removals",)
+    class Removal(_message.Message):
+        __slots__ = ("number", "job")
+        NUMBER_FIELD_NUMBER: _ClassVar[int]
+        JOB_FIELD_NUMBER: _ClassVar[int]
+        number: int
+        job: str
+        def __init__(self, number: _Optional[int] = ..., job: _Optional[str] = ...) -> None: ...
+    REMOVALS_FIELD_NUMBER: _ClassVar[int]
+    removals: _containers.RepeatedCompositeFieldContainer[RemoveCheckpoints.Removal]
+    def __init__(self, removals: _Optional[_Iterable[_Union[RemoveCheckpoints.Removal, _Mapping]]] = ...) -> None: ...
+
 class Ack(_message.Message):
     __slots__ = ("number",)
     NUMBER_FIELD_NUMBER: _ClassVar[int]
@@ -581,13 +635,14 @@ class Ack(_message.Message):
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class ToAgent(_message.Message):
-    __slots__ = ("welcome", "refused", "start", "lease", "stop", "ack", "heard", "term")
+    __slots__ = ("welcome", "refused", "start", "lease", "stop", "ack", "remove_checkpoints", "heard", "term")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
     STOP_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
+    REMOVE_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
@@ -596,6 +651,7 @@ class ToAgent(_message.Message):
     lease: Lease
     stop: Stop
     ack: Ack
+    remove_checkpoints: RemoveCheckpoints
     heard: int
     term: int
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., heard: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., remove_checkpoints: _Optional[_Union[RemoveCheckpoints, _Mapping]] = ..., heard: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...

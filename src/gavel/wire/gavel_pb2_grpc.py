@@ -84,6 +84,11 @@ class GavelStub:
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.DrainRequest.SerializeToString,
                 response_deserializer=gavel_dot_wire_dot_gavel__pb2.DrainReply.FromString,
                 _registered_method=True)
+        self.RemoveCheckpoints = channel.unary_unary(
+                '/gavel.v1.Gavel/RemoveCheckpoints',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.RemoveCheckpointsRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.RemoveCheckpointsReply.FromString,
+                _registered_method=True)
         self.Events = channel.unary_stream(
                 '/gavel.v1.Gavel/Events',
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.EventsRequest.SerializeToString,
@@ -164,6 +169,14 @@ class GavelServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RemoveCheckpoints(self, request, context):
+        """Remove the checkpoints of finished jobs: of all of them, or it is refused. Answers when the agents that are there
+        have, or after some seconds.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Events(self, request, context):
         """What happened, oldest first, as a timeline.
         """
@@ -230,6 +243,11 @@ def add_GavelServicer_to_server(servicer, server):
                     servicer.RemoveServer,
                     request_deserializer=gavel_dot_wire_dot_gavel__pb2.DrainRequest.FromString,
                     response_serializer=gavel_dot_wire_dot_gavel__pb2.DrainReply.SerializeToString,
+            ),
+            'RemoveCheckpoints': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveCheckpoints,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.RemoveCheckpointsRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.RemoveCheckpointsReply.SerializeToString,
             ),
             'Events': grpc.unary_stream_rpc_method_handler(
                     servicer.Events,
@@ -512,6 +530,33 @@ class Gavel:
             '/gavel.v1.Gavel/RemoveServer',
             gavel_dot_wire_dot_gavel__pb2.DrainRequest.SerializeToString,
             gavel_dot_wire_dot_gavel__pb2.DrainReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveCheckpoints(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/RemoveCheckpoints',
+            gavel_dot_wire_dot_gavel__pb2.RemoveCheckpointsRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.RemoveCheckpointsReply.FromString,
             options,
             channel_credentials,
             insecure,

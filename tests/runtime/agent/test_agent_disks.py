@@ -15,7 +15,7 @@ import pytest
 from agent_stage import attached, play, python, shell, start, stop
 
 from gavel.runtime.agent.disks import why_full
-from gavel.runtime.agent.ownership import MARKER, NotOursError, Owner, claim
+from gavel.runtime.agent.ownership import MARKER, NotOursError, Owner, claim, remove
 from gavel.wire import gavel_pb2 as pb
 
 DONE, LEFT, CRASHED = pb.TaskEnded.DONE, pb.TaskEnded.LEFT, pb.TaskEnded.CRASHED
@@ -78,6 +78,98 @@ def test_ranks_that_come_at_the_same_time_agree(tmp_path: Path) -> None:
         for claimed in [pool.submit(claim, tmp_path / "7", MINE, 1) for _ in range(64)]:
             claimed.result()
     assert [path.name for path in (tmp_path / "7").iterdir()] == [MARKER]
+
+
+# ---- removing it ----
+
+
+def filled(root: Path, owner: Owner = MINE) -> Path:
+    """A checkpoint directory with something in it."""
+    directory = root / owner.job
+    claim(directory, owner, 1)
+    (directory / "step-1" / "deep").mkdir(parents=True)
+    (directory / "step-1" / "deep" / "weights").write_text("w")
+    (directory / "notes").write_text("n")
+    return directory
+
+
+def test_a_jobs_own_directory_is_removed_and_again_is_no_error(tmp_path: Path) -> None:
+    directory, other = filled(tmp_path), filled(tmp_path, Owner("one", "8"))
+    assert remove(tmp_path, MINE)
+    assert not directory.exists()
+    assert other.is_dir()
+    assert not remove(tmp_path, MINE)
+
+
+@pytest.mark.parametrize("made_by", [Owner("two", "7"), None])
+def test_what_another_cluster_or_nobody_has_marked_is_not_removed(tmp_path: Path, made_by: Owner | None) -> None:
+    directory = filled(tmp_path, made_by or MINE)
+    if made_by is None:
+        (directory / MARKER).unlink()
+    with pytest.raises(NotOursError, match="belongs to job 7 of cluster two" if made_by else "nothing says whose"):
+        remove(tmp_path, MINE)
+    assert (directory / "step-1" / "deep" / "weights").is_file()
+
+
+@pytest.mark.parametrize("job", ["../7", "..", "", "/tmp", "7/step-1"])  # noqa: S108 - never touched
+def test_nothing_outside_the_root_is_removed_whatever_the_job_is_called(tmp_path: Path, job: str) -> None:
+    directory = filled(tmp_path)
+    (tmp_path / "root").mkdir()
+    with pytest.raises(NotOursError, match="cannot be told"):
+        remove(tmp_path / "root", Owner("one", job))
+    assert directory.is_dir()
+
+
+def test_nothing_is_removed_for_a_scheduler_that_names_no_cluster(tmp_path: Path) -> None:
+    filled(tmp_path)
+    with pytest.raises(NotOursError, match="cannot be told"):
+        remove(tmp_path, Owner("", "7"))
+
+
+def test_links_are_removed_and_never_followed(tmp_path: Path) -> None:
+    directory, elsewhere = filled(tmp_path), tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("p")
+    (directory / "latest").symlink_to(elsewhere)
+    assert remove(tmp_path, MINE)
+    assert not directory.exists()
+    assert (elsewhere / "precious").is_file()
+    directory.symlink_to(elsewhere)
+    with pytest.raises(NotOursError, match="is a link"):
+        remove(tmp_path, MINE)
+    assert (elsewhere / "precious").is_file()
+
+
+def test_a_removal_that_was_interrupted_can_be_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The marker is the last file to go: until then the directory says whose it is."""
+    directory = filled(tmp_path)
+    removed: list[str] = []
+    real = Path.unlink
+
+    def unlink(path: Path, *, missing_ok: bool = False) -> None:
+        removed.append(path.name)
+        if path.name == MARKER:
+            raise OSError(errno.EIO, "the disk is gone")
+        real(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    with pytest.raises(OSError, match="the disk is gone"):
+        remove(tmp_path, MINE)
+    assert [path.name for path in directory.iterdir()] == [MARKER]
+    monkeypatch.undo()
+    assert remove(tmp_path, MINE)
+    assert not directory.exists()
+
+
+def test_agents_that_share_a_directory_may_remove_it_at_the_same_time(tmp_path: Path) -> None:
+    for _ in range(20):
+        directory = filled(tmp_path)
+        for number in range(30):
+            (directory / f"step-{number}-more").mkdir()
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(remove, tmp_path, MINE) for _ in range(4)]:
+                done.result()
+        assert not directory.exists()
 
 
 def test_a_job_does_not_begin_in_the_directory_of_another_cluster(tmp_path: Path) -> None:

@@ -21,12 +21,14 @@ from gavel.runtime.agent_wire import (
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,
+    CheckpointsHandled,
     Draining,
     Ending,
     FromAgentFrame,
     Heartbeat,
     Hello,
     Lease,
+    RemoveCheckpoints,
     StartAttempt,
     StopAttempt,
     TaskEnded,
@@ -108,6 +110,12 @@ FROM_AGENT = {
     ),
     TaskLog: st.builds(TaskLog, job=TEXTS, attempt=SMALL, rank=SMALL, data=BYTES, begin=LARGE),
     Draining: st.just(Draining()),
+    CheckpointsHandled: st.builds(
+        CheckpointsHandled,
+        through=LARGE,
+        removed=st.lists(TEXTS, max_size=3).map(tuple),
+        kept=st.dictionaries(TEXTS, TEXTS, max_size=3),
+    ),
 }
 TO_AGENT = {
     Welcome: st.builds(
@@ -138,6 +146,7 @@ TO_AGENT = {
     Lease: st.builds(Lease, seconds=NUMBERS, jobs=st.lists(TEXTS, max_size=3).map(tuple)),
     StopAttempt: st.builds(StopAttempt, job=TEXTS, attempt=SMALL, reason=TEXTS, at_once=st.booleans()),
     Ack: st.builds(Ack, LARGE),
+    RemoveCheckpoints: st.builds(RemoveCheckpoints, st.lists(st.tuples(LARGE, TEXTS), max_size=3).map(tuple)),
 }
 
 

@@ -5,9 +5,11 @@ Job ids are unique within a cluster only, and directories outlive clusters.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,8 @@ MARKER = ".gavel-owner.json"
 _OURS = ".gavel-"
 """How the names of our own small files begin: markers that are being written, probes of the disk."""
 
+TRIES = 10
+"""How often to look whether a directory is empty: agents that share it may be removing it at the same time."""
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 """What file systems without hard links answer."""
 
@@ -52,6 +56,47 @@ def claim(directory: Path, owner: Owner, attempt: int) -> None:
         )
     _mark(directory, owner)
     _is_marked(directory, owner)
+
+
+def remove(root: Path, owner: Owner) -> bool:
+    """Remove a job's checkpoint directory; False if there is none. NotOursError if it is not certainly this job's.
+
+    The marker goes last, so that a removal that was interrupted can be continued. Agents that share the directory may
+    do this at the same time.
+    """
+    if not owner.cluster or not owner.job.isdecimal():  # it becomes part of a path
+        raise NotOursError(f"checkpoints of job {owner.job!r} of cluster {owner.cluster!r} cannot be told from others")
+    directory = root / owner.job
+    if directory.is_symlink():
+        raise NotOursError(f"{directory} is a link, and what it leads to is not removed; remove it by hand")
+    if not directory.is_dir():
+        return False
+    if not _is_marked(directory, owner) and _is_used(directory):
+        raise NotOursError(f"nothing says whose {directory} is; remove it by hand")
+    with contextlib.suppress(FileNotFoundError):  # another agent was faster
+        _clear(directory)
+    return True
+
+
+def _clear(directory: Path) -> None:
+    """Remove a directory and what it holds, without following links; the marker is the last file to go."""
+    for _ in range(TRIES):
+        left = [path for path in directory.iterdir() if path.name != MARKER]
+        if not left:
+            (directory / MARKER).unlink(missing_ok=True)
+            directory.rmdir()
+            return
+        for path in left:
+            with contextlib.suppress(FileNotFoundError):
+                _delete(path)
+    raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), str(directory))
+
+
+def _delete(path: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
 
 
 _REMEDY = "move it away, or give the agents another --checkpoints directory"

@@ -12,6 +12,7 @@ from gavel.runtime.agent.attempt import LocalAttempt
 from gavel.runtime.agent.devices import Devices
 from gavel.runtime.agent.exit_verdict import ExitVerdict, ended
 from gavel.runtime.agent.mps import Mps
+from gavel.runtime.agent.removing import Remover
 from gavel.runtime.agent.rendezvous import own_address
 from gavel.runtime.agent.server_context import Key, ServerContext
 from gavel.runtime.agent.settings import AgentSettings
@@ -24,6 +25,7 @@ from gavel.runtime.messages import (
     Heartbeat,
     Hello,
     Lease,
+    RemoveCheckpoints,
     StartAttempt,
     StopAttempt,
     TaskStatus,
@@ -52,6 +54,8 @@ class Work:
         self.attempts: dict[Key, LocalAttempt] = {}
         self._incarnation = uuid4().hex
         self._runs: set[asyncio.Task[None]] = set()
+        self._remover = Remover(self.context, self._has)
+        self._removing: set[asyncio.Task[None]] = set()
 
     # ---- what is said ----
 
@@ -127,6 +131,17 @@ class Work:
                 attempt = self.attempts.get((message.job, message.attempt))
                 if attempt is not None:
                     attempt.leave(message.reason or "it was stopped", at_once=message.at_once)
+            case RemoveCheckpoints():
+                removing = asyncio.create_task(self._remove(message))
+                self._removing.add(removing)
+                removing.add_done_callback(self._removing.discard)
+
+    async def _remove(self, order: RemoveCheckpoints) -> None:
+        self.stream.post(await self._remover.follow(order))
+
+    def _has(self, job: str) -> bool:
+        """Whether a job has processes here, or is about to."""
+        return any(job == key[0] for key in self.attempts)
 
     def _start(self, start: StartAttempt, lease_ends: float) -> None:
         key = (start.job, start.attempt)
@@ -182,9 +197,10 @@ class Work:
 
     async def abandon(self) -> None:
         """Let go of everything: the guards end what still runs."""
-        for run in list(self._runs):
-            run.cancel()
-        await asyncio.gather(*self._runs, return_exceptions=True)
+        going = [*self._runs, *self._removing]
+        for task in going:
+            task.cancel()
+        await asyncio.gather(*going, return_exceptions=True)
 
     async def keep_logs_small(self) -> None:
         """Look after the sizes of logs, for ever."""
