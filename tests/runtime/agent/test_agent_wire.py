@@ -172,10 +172,15 @@ def test_the_properties_above_cover_every_message() -> None:
 
 def test_every_field_of_the_protocol_has_a_field_in_its_message() -> None:
     renamed = {"how": "ending"}
-    kinds = {kind: getattr(pb, kind.__name__) for kind in (*FROM_AGENT, *TO_AGENT, TaskStatus)}
-    for kind, message in {**kinds, Submission: pb.JobRequest}.items():
-        packed = message.DESCRIPTOR.fields
-        assert {renamed.get(field.name, field.name) for field in packed} == {field.name for field in fields(kind)}
+    on_the_wire = {
+        "AttachRefused": "Refused",
+        "StartAttempt": "Start",
+        "StopAttempt": "Stop",
+        "Submission": "JobRequest",
+    }
+    for message in (*FROM_AGENT, *TO_AGENT, TaskStatus, Submission):
+        packed = getattr(pb, on_the_wire.get(message.__name__, message.__name__)).DESCRIPTOR.fields
+        assert {renamed.get(field.name, field.name) for field in packed} == {field.name for field in fields(message)}
 
 
 def test_what_is_not_given_is_0_or_empty_on_the_wire() -> None:
