@@ -61,7 +61,7 @@ VERBS = {
     "job": Verb("gavel.cli.job:job_command", "Show everything about one job.", CLIENT),
     "logs": Verb("gavel.cli.jobs:logs_command", "Print what a job has printed.", CLIENT),
     "cancel": Verb("gavel.cli.jobs:cancel_command", "Cancel jobs; those that are over stay as they are.", CLIENT),
-    "checkpoints": Verb("checkpoints", "app", "Remove checkpoints of finished jobs."),
+    "checkpoints": Verb("gavel.cli.checkpoints:app", "Remove checkpoints of finished jobs.", CLIENT),
     "cluster": Verb("gavel.cli.cluster:cluster_command", "Show servers, types, policy and round.", CLIENT),
     "journal": Verb("gavel.cli.journal:app", "Check, read, compact and salvage a journal."),
     "events": Verb("gavel.cli.events:events_command", "Print what happened, as a timeline.", CLIENT),
