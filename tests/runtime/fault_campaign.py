@@ -148,6 +148,14 @@ class Campaign:
         self.world.client_cancels(self.random.choice(labels))
         return True
 
+    def remove_checkpoints(self) -> bool:
+        """Have the checkpoints of a job removed, now or when it has finished."""
+        labels = [label for label, job in self.world.keys.items() if job not in self.world.checker.unwanted]
+        if not labels:
+            return False
+        self.world.client_removes_checkpoints(self.random.choice(labels))
+        return True
+
     def submit_job(self) -> None:
         if self.submitted < 25:
             rng = self.random
@@ -178,6 +186,7 @@ class Campaign:
             self.double_name,
             self.drain_agent,
             self.agent_leaves,
+            self.remove_checkpoints,
         ]
         try:
             world.boot()

@@ -117,8 +117,8 @@ class WatchedJournal(Journal):
 class Request:
     """What a client asks for, again and again until it is answered."""
 
-    make: Callable[[float], Event | None]
-    """The event at a time; None if it cannot be asked yet."""
+    make: Callable[[Engine], Event | None]
+    """The event, for an engine to take in; None if it cannot be asked yet."""
     verify: Callable[[], None]
     """Raises AssertionError unless what was asked for is in the journal."""
     asked: Leader | None = None
@@ -545,7 +545,7 @@ class VirtualFleet:
         for request in self.requests:
             if request.answered or request.asked is leader:
                 continue
-            event = request.make(leader.engine.clock())
+            event = request.make(leader.engine)
             if event is not None:
                 request.asked = leader
                 self.point(f"request {type(event).__name__}")
@@ -565,13 +565,13 @@ class VirtualFleet:
             assert label in self.checker.keys, f"job {label!r} was acknowledged before it was in the journal"
             self.keys[label] = self.checker.keys[label]
 
-        self.requests.append(Request(lambda now: self.submission(now, request, label), verify))
+        self.requests.append(Request(lambda engine: submission(engine, request, label), verify))
 
     def client_cancels(self, label: str) -> None:
         """A client cancels a job of which it knows the id."""
 
-        def make(now: float) -> Event | None:
-            return JobCancelled(now, self.keys[label]) if label in self.keys else None
+        def make(engine: Engine) -> Event | None:
+            return JobCancelled(engine.clock(), self.keys[label]) if label in self.keys else None
 
         def verify() -> None:
             assert self.keys[label] in self.checker.ended, f"the cancelling of {label!r} is not in the journal"
@@ -582,33 +582,29 @@ class VirtualFleet:
         def verify() -> None:
             assert (name, True) in self.checker.drained, f"the drain of {name} is not in the journal"
 
-        self.requests.append(Request(lambda time: DrainAsked(time, name, "operator", now), verify))
+        self.requests.append(Request(lambda engine: DrainAsked(engine.clock(), name, "operator", now), verify))
 
     def operator_undrains(self, name: str) -> None:
         def verify() -> None:
             assert (name, False) in self.checker.drained, f"the undrain of {name} is not in the journal"
 
-        self.requests.append(Request(lambda time: UndrainAsked(time, name, "operator"), verify))
+        self.requests.append(Request(lambda engine: UndrainAsked(engine.clock(), name, "operator"), verify))
 
     def client_removes_checkpoints(self, label: str) -> None:
         """A client asks for the removal of the checkpoints of a job, once it has finished and nothing of it runs."""
 
-        def make(now: float) -> Event | None:
-            job, engine = self.keys.get(label, ""), self.engine
-            finished = job in self.checker.ended and engine is not None
-            return RemovalAsked(now, (job,), "operator") if finished and not self._may_run(job) else None
+        def make(engine: Engine) -> Event | None:
+            job, now = self.keys.get(label, ""), engine.clock()
+            finished = job in self.checker.ended and not engine.state.why_checkpoints_stay(job, now)
+            return RemovalAsked(now, (job,), "operator") if finished else None
 
         def verify() -> None:
             assert self.keys[label] in self.checker.unwanted, f"the removal for {label!r} is not in the journal"
 
         self.requests.append(Request(make, verify))
 
-    def _may_run(self, job: str) -> str:
-        assert self.engine is not None
-        return self.engine.state.why_checkpoints_stay(job, self.engine.clock())
-
     def operator_removes(self, name: str) -> None:
-        self.requests.append(Request(lambda time: ForgetAsked(time, name, "operator"), lambda: None))
+        self.requests.append(Request(lambda engine: ForgetAsked(engine.clock(), name, "operator"), lambda: None))
 
     def submit(self, steps: float, workers: int = 1, retries: int = 1000, template: str = "mine") -> str:
         """Submit a job and have it taken in at once."""
@@ -620,15 +616,9 @@ class VirtualFleet:
         def answered(_: InputError | None) -> None:
             assert key in self.checker.keys, f"job {number} was acknowledged before it was in the journal"
 
-        self.engine.post(self.submission(self.now, request, key), answered)
+        self.engine.post(submission(self.engine, request, key), answered)
         self.engine.take_in()
         return number
-
-    def submission(self, now: float, request: Submission, key: str) -> JobsSubmitted:
-        """A submission with what the journal's table has of its template, as the service makes it."""
-        assert self.engine is not None
-        unknown = self.engine.state.unknown_templates([request])
-        return JobsSubmitted(now, (request,), key, self.engine.recalled(unknown))
 
     def records(self) -> list[LiveJobRecord]:
         return [self.record(job) for job in self.checker.queued]
@@ -642,6 +632,12 @@ class VirtualFleet:
     def with_settings(self, **changes: Any) -> None:
         """Settings of the next start."""
         self.settings = replace(self.settings, **changes)
+
+
+def submission(engine: Engine, request: Submission, key: str) -> JobsSubmitted:
+    """A submission with what the journal's table has of its template, as the service makes it."""
+    unknown = engine.state.unknown_templates([request])
+    return JobsSubmitted(engine.clock(), (request,), key, engine.recalled(unknown))
 
 
 def job_request(steps: float, *, workers: int = 1, retries: int = 1000, **more: Any) -> Submission:
