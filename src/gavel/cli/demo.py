@@ -236,7 +236,7 @@ def _print(result: DemoResult) -> None:
     out.print(table(["job", "name", "state", "took", *(f"s on {kind}" for kind in kinds), "restarts"], rows, left=3))
     out.print(
         f"\naverage of the emulated jobs: {result.jct(emulated_only=True):.1f} s here, {result.aware_seconds:.1f} s in "
-        f"simulation, and {result.agnostic_seconds:.1f} s in simulation by a policy that is blind to types"
+        f"simulation, and {result.agnostic_seconds:.1f} s in simulation under a policy that ignores types"
     )
     for view in result.views:
         if view.state != pb.COMPLETED:

@@ -232,7 +232,7 @@ async def _leading(settings: ServeSettings, tell: Tell) -> AsyncIterator[Running
 def _introduce(settings: ServeSettings, running: Running, tell: Tell) -> None:
     """Say what it runs with."""
     engine = running.engine
-    tell(f"gavel {__version__} at {running.address}; {len(engine.scheduler.roster)} jobs from the journal are not over")
+    tell(f"gavel {__version__} at {running.address}; {len(engine.scheduler.roster)} unfinished jobs in the journal")
     for name, value in _flat(settings).items():
         tell(f"  {name.replace('_', '-')} = {value}")
     tell(f"  cluster {engine.journal.cluster}, term {engine.journal.term}")
