@@ -80,7 +80,7 @@ def seconds(solver: Callable[[Lp], LpSolution], lp: Lp) -> float:
 
 def main() -> None:
     """Print the table."""
-    print("| programs of | solver | programs | classes | it takes | simplex alone | ratio |")
+    print("| programs of | solver | programs | classes | time | simplex alone | ratio |")
     print("|---|---|---|---|---|---|---|")
     for name, experiment in WORKLOADS.items():
         rows: defaultdict[str, list[tuple[float, float, int]]] = defaultdict(list)
