@@ -152,10 +152,10 @@ def test_compact_removes_what_is_old(capsys: pytest.CaptureFixture[str], folder:
     [
         (["check", "nowhere"], "no journal"),
         (["check", "mysql://x/y"], "mysql"),
-        (["show", "{folder}", "--at", "noon"], "no time"),
+        (["show", "{folder}", "--at", "noon"], "not a time"),
         (["show", "{folder}", "--at", "99"], "1 to 6"),
-        (["show", "{folder}", "--at", "1999-01-01"], "so early"),
-        (["show", "{folder}", "--since", "3 weeks"], "no time"),
+        (["show", "{folder}", "--at", "1999-01-01"], "that early"),
+        (["show", "{folder}", "--since", "3 weeks"], "not a time"),
         (["salvage", "nowhere", "--to", "x"], "no journal"),
         (["salvage", "{folder}"], "--to"),
         (["compact", "{folder}", "--journal-days", "0"], "--journal-days"),

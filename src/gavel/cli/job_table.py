@@ -1,4 +1,4 @@
-"""Jobs as a table that fits its terminal: a line for each job, and the columns that there is room for."""
+"""Jobs as a table that fits the terminal: one line for each job, and the columns that fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gavel.client.views import JobState, JobView
 
 GAP = 2
 ROOM_FOR_REASON = 36
-"""Columns of less worth go if a reason would have less, and is longer."""
+"""Drop less important columns if a longer reason would get less room than this."""
 STYLES = {
     JobState.RUNNING: "green",
     JobState.PREEMPTED: "yellow",
@@ -27,11 +27,11 @@ STYLES = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One property of a job; those of low worth go first where there is no room."""
+    """One property of a job; columns of low worth are dropped first if there is no room."""
 
     header: str
     cell: Callable[[JobView, float], str]
-    """Of a job, now."""
+    """The text for a job at a given time."""
     worth: int
     longest: int = 40
     right: bool = False
@@ -54,7 +54,7 @@ def span(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Without what would move the cursor or colour the terminal: other people's jobs have any names that they like.
+    r"""Replace control characters, which could move the cursor or colour the terminal: job names are arbitrary.
 
     >>> printable("a\x1b[31mb"), printable("first\nsecond")
     ('a?[31mb', 'first\nsecond')
@@ -63,43 +63,43 @@ def printable(text: str) -> str:
 
 
 def said_command(request: JobRequest) -> str:
-    """A command as a person would type it; what the shell runs, without the shell."""
+    """A command as a person would type it, without the shell that runs it."""
     if tuple(request.command[:2]) == SHELL and len(request.command) == 3:
         return " ".join(request.command[2].split())
     return " ".join(request.command)
 
 
 def template(request: JobRequest) -> str:
-    """What it runs, unless that is only its command in other words."""
+    """Its template, unless that was derived from the command."""
     return "" if " ".join(request.command).startswith(request.template) else request.template
 
 
 def label(job: JobView) -> str:
-    """What people call a job."""
+    """The job's name for people."""
     return job.request.name or said_command(job.request)
 
 
 def done(job: JobView) -> str:
-    """How much of a job is done, if that is known."""
+    """The fraction of a job that is done, if known."""
     if job.request.steps:
         return f"{min(1.0, job.steps_done / job.request.steps):.0%}"
     return "100%" if job.state is JobState.COMPLETED else ""
 
 
 def steps(job: JobView) -> str:
-    """Steps done, of those to do if they are known."""
+    """Steps done, and the total if known."""
     total = f"/{job.request.steps:,.0f}" if job.request.steps else ""
     return f"{job.steps_done:,.0f}{total}" if total or job.steps_done else ""
 
 
 def lasted(job: JobView, now: float) -> float:
-    """Seconds that a job has been in its state; of one that is over, from submission to end."""
+    """Seconds that a job has been in its state; for a finished job, from submission to end."""
     return now - job.changed if job.ended is None else job.ended - job.submitted
 
 
 def where(job: JobView) -> str:
-    """Type and servers; with the number of accelerators where there are several servers."""
-    names = {place: place.server.removesuffix(f":{job.type}") for place in job.places}  # an agent of several types
+    """Type and servers, with numbers of accelerators if there are several servers."""
+    names = {place: place.server.removesuffix(f":{job.type}") for place in job.places}  # an agent with several types
     several = len(names) > 1
     servers = "+".join(f"{name}:{place.accelerators}" if several else name for place, name in names.items())
     return f"{job.type} {servers}".strip()
@@ -142,7 +142,7 @@ def job_table(jobs: Sequence[JobView], now: float, width: int) -> Table:
 
 
 def _told_reason(job: JobView) -> str:
-    """Where a running job runs has its own column."""
+    """The reason, except for running jobs: where they run has its own column."""
     return "" if job.state is JobState.RUNNING else printable(" ".join(job.reason.split()))
 
 
@@ -151,7 +151,7 @@ def _style(column: Column, job: JobView) -> str:
 
 
 def _fitting(cells: dict[Column, list[str]], width: int, reason: int) -> tuple[list[Column], int]:
-    """The columns that say something and fit beside a reason, and the room that they leave for it."""
+    """The columns that are not empty and fit beside the reason, and the width left for it."""
     widths = {
         column: max([cell_len(column.header), *map(cell_len, values)]) + GAP
         for column, values in cells.items()
@@ -171,7 +171,7 @@ def _cut(text: str, longest: int) -> str:
 
 
 def summary(jobs: Sequence[JobView]) -> str:
-    """How many are in which state.
+    """How many jobs are in which state.
 
     >>> summary([])
     'no jobs'
