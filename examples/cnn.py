@@ -1,4 +1,4 @@
-"""Train a small convolutional network to tell three kinds of synthetic pictures apart; preemptible under Gavel."""
+"""Train a small convolutional network to distinguish three kinds of synthetic images; preemptible under Gavel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gavel import GavelIterator
 
 
 def pictures(count: int = 384) -> TensorDataset:
-    """Noisy pictures of 16 x 16 points with a horizontal bar, a vertical bar or a square."""
+    """Noisy images of 16 x 16 pixels with a horizontal bar, a vertical bar or a square."""
     kinds = torch.arange(count) % 3
     images = 0.5 * torch.randn(count, 1, 16, 16)
     rows, columns = torch.randint(2, 11, (2, count)).tolist()
@@ -46,7 +46,9 @@ def final_loss(model: nn.Module, dataset: TensorDataset) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=200, help="how many without Gavel; with it, the job says")
+    parser.add_argument(
+        "--steps", type=int, default=200, help="number of steps without Gavel; with Gavel, the job's steps apply"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(arguments.seed)

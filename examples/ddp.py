@@ -18,7 +18,7 @@ from gavel import GavelIterator
 
 
 def points(count: int = 512) -> TensorDataset:
-    """Points of a plane that belong to one of two rings."""
+    """Points in the plane that belong to one of two rings."""
     kinds = torch.arange(count) % 2
     angles = 6.2832 * torch.rand(count)
     radii = 1.0 + kinds + 0.2 * torch.randn(count)
@@ -26,7 +26,7 @@ def points(count: int = 512) -> TensorDataset:
 
 
 def meet() -> None:
-    """Come together by RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which Gavel sets as torchrun does."""
+    """Join the process group through RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, set by Gavel or torchrun."""
     if "RANK" in os.environ:
         distributed.init_process_group("gloo")
     else:
@@ -45,7 +45,9 @@ def final_loss(model: nn.Module, dataset: TensorDataset) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=200, help="how many without Gavel; with it, the job says")
+    parser.add_argument(
+        "--steps", type=int, default=200, help="number of steps without Gavel; with Gavel, the job's steps apply"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(arguments.seed)
@@ -53,7 +55,7 @@ def main() -> None:
     dataset = points()
     sampler = DistributedSampler(dataset, seed=arguments.seed)  # GavelIterator tells it the epoch
     loader = DataLoader(dataset, batch_size=32, sampler=sampler)
-    torch.manual_seed(arguments.seed + distributed.get_rank())  # other dropout on each worker
+    torch.manual_seed(arguments.seed + distributed.get_rank())  # different dropout on each worker
     model = DistributedDataParallel(
         nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 1)),
     )

@@ -11,7 +11,7 @@ mkdir -p "$directory"
 count=0
 [ -f "$file" ] && count=$(cat "$file")
 
-save() { # the file is there whole or not at all
+save() { # the file is replaced atomically
     echo "$count" >"$file.new" && mv "$file.new" "$file"
 }
 

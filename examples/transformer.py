@@ -16,7 +16,7 @@ LENGTH = 24
 
 
 def sequences(count: int = 512) -> TensorDataset:
-    """Sequences that go up by a step of their own and begin anew after the last symbol, with a few wrong symbols."""
+    """Sequences that count up by a fixed step each and wrap around after the last symbol, with a few wrong symbols."""
     starts, strides = torch.randint(SYMBOLS, (count, 1)), torch.randint(1, 5, (count, 1))
     exact = (starts + strides * torch.arange(LENGTH + 1)) % SYMBOLS
     wrong = torch.rand(exact.shape) < 0.05
@@ -24,7 +24,7 @@ def sequences(count: int = 512) -> TensorDataset:
 
 
 class Transformer(nn.Module):
-    """Two layers that look back only."""
+    """Two causal layers."""
 
     def __init__(self, width: int = 32) -> None:
         super().__init__()
@@ -52,7 +52,9 @@ def final_loss(model: nn.Module, dataset: TensorDataset) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=200, help="how many without Gavel; with it, the job says")
+    parser.add_argument(
+        "--steps", type=int, default=200, help="number of steps without Gavel; with Gavel, the job's steps apply"
+    )
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     torch.manual_seed(arguments.seed)

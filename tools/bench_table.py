@@ -1,6 +1,6 @@
 """Measure the table of docs/performance.md: `python tools/bench_table.py [--write]`, about five minutes.
 
-Each row is one `gavel bench policies` in a process of its own, so that peak memory is that row's.
+Each row is one `gavel bench policies` in a separate process, so that peak memory belongs to that row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BEGIN, END = "<!-- measured -->\n", "<!-- end measured -->\n"
 
 
 def main(arguments: list[str]) -> None:
-    """Print the table row by row; with --write also put it into docs/performance.md."""
+    """Print the table row by row; with --write, also update docs/performance.md."""
     lines = ["| `gavel bench policies` | target | build | solve | gap | memory | textbook | speed-up |"]
     lines.append("|---|---|---|---|---|---|---|---|")
     print("\n".join(lines), flush=True)

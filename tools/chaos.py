@@ -1,7 +1,8 @@
-"""A campaign against real processes: kills, pauses, drains, cancels and clock steps, and then a look at what is left.
+"""A chaos campaign on real processes: kills, pauses, drains, cancels and clock steps, then checks of the outcome.
 
-`make chaos` runs 500 kills; `python tools/chaos.py --kills 50 --seed 3` a shorter one. Exit code 1 and a kept folder if
-anything was lost, ran twice or was left behind. Only processes that carry the campaign's mark are ever signalled.
+`make chaos` runs 500 kills; `python tools/chaos.py --kills 50 --seed 3` a shorter one. If
+anything was lost, ran twice or was left behind, the exit code is 1 and the folder is kept. Only processes that carry
+the campaign's mark are ever signalled.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from gavel.client.views import JobView
 from gavel.errors import GavelError
 
 BACKLOG = 6
-"""Jobs that have not finished, at least."""
+"""Minimum number of unfinished jobs."""
 JOB = Path(__file__).with_name("chaos_job.py")
 TEMPLATE = "A3C"
 HOUR = 3600.0
 SHORT, LONG = (0.2, 1.0), (4.0, 6.0)
 """Pauses shorter than the time after which an agent is lost, and longer."""
 LEASE = (14.0, 18.0)
-"""Longer than a lease with its slack and the time that ending may take."""
+"""Longer than a lease plus slack plus the time to end."""
 SETTLE_SECONDS = 300.0
-"""Time for everything to complete when the last kill is done."""
+"""Time for everything to complete after the last kill."""
 
 
 @dataclass
@@ -47,7 +48,7 @@ class Submitted:
     """What clients know about the jobs: names are unique, ids come with an answer."""
 
     ids: dict[str, str] = field(default_factory=dict)
-    """By name, of submissions that were acknowledged."""
+    """By name: ids of acknowledged submissions."""
     tried: int = 0
     cancels: set[str] = field(default_factory=set)
     """Names of jobs for which a cancel was sent."""
@@ -56,11 +57,11 @@ class Submitted:
 
 
 class Campaign:
-    """Decides what to hit next, and puts it right again some time later."""
+    """Decides which fault to inject next, and repairs it some time later."""
 
     def __init__(self, cluster: Cluster, seed: int, every: float, steps: int) -> None:
         self.cluster = cluster
-        self.random = random.Random(seed)  # noqa: S311 - repeatable by intent
+        self.random = random.Random(seed)  # noqa: S311 - repeatable on purpose
         self.every, self.steps = every, steps
         self.submitted = Submitted()
         self.done: Counter[str] = Counter()
@@ -70,12 +71,12 @@ class Campaign:
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._number = itertools.count()
         self._busy: set[str] = set()
-        """The scheduler and agents that are away for now."""
+        """The scheduler and agents that are currently down."""
 
-    # ---- the course of a campaign ----
+    # ---- phases of a campaign ----
 
     def run(self, kills: int, seconds: float) -> None:
-        """Hit until there were enough kills or time is up."""
+        """Inject faults until there were enough kills or time is up."""
         self.cluster.start_scheduler()
         for name in AGENTS:
             self.cluster.start_agent(name)
@@ -94,7 +95,7 @@ class Campaign:
             time.sleep(self.random.uniform(0.2, 1.8) * self.every)
 
     def settle(self, seconds: float) -> list[JobView]:
-        """Put everything right, wait until all jobs have finished, and return them."""
+        """Repair everything, wait until all jobs have finished, and return them."""
         for _, _, action in sorted(self._due, key=lambda entry: entry[:2]):
             action()
         self._due.clear()
@@ -129,7 +130,7 @@ class Campaign:
             heapq.heappop(self._due)[2]()
 
     def _notice_ends(self) -> None:
-        """The scheduler and the agents never end by themselves."""
+        """Check that the scheduler and the agents have not ended by themselves."""
         scheduler = self.cluster.scheduler
         if "scheduler" not in self._busy and scheduler is not None and scheduler.poll() is not None:
             self.findings.append(f"the scheduler ended by itself with exit code {scheduler.returncode}")
@@ -145,7 +146,7 @@ class Campaign:
         return Client(self.cluster.address, timeout=10.0, patience=1.0)
 
     def _top_up(self) -> None:
-        """Look at the jobs and submit more, while a scheduler answers; whatever fails is looked at in the end."""
+        """List the jobs and submit more while a scheduler answers; failures are examined at the end."""
         if self.cluster.answers():
             with contextlib.suppress(GavelError), self._client() as client:
                 unfinished = [view for view in self._look(client) if not view.finished]
@@ -170,7 +171,7 @@ class Campaign:
         request = JobRequest(command, name=name, template=TEMPLATE, steps=steps, workers=workers, retries=1000)
         (self.submitted.ids[name],) = client.submit(request)
 
-    # ---- hits ----
+    # ---- faults ----
 
     def _hit(self) -> None:
         names, weights = zip(*((name, weight) for name, (weight, _) in HITS.items()), strict=True)
@@ -321,7 +322,7 @@ class Campaign:
         return "clock set, scheduler killed" if self.kill_scheduler(shift=shift) else ""
 
     def cut_database(self) -> str:
-        """Have the database end its connections."""
+        """Make the database close its connections."""
         if not self.cluster.journal or not self.cluster.journal.startswith("postgresql"):
             return ""
         import sqlalchemy as sql  # noqa: PLC0415 - only with a database
@@ -351,17 +352,17 @@ HITS: dict[str, tuple[int, Callable[[Campaign], str]]] = {
     "clock": (4, Campaign.step_clock),
     "database": (5, Campaign.cut_database),
 }
-"""How often each is tried, in proportion."""
+"""Relative frequency of each fault."""
 
 
 def judge(campaign: Campaign, views: list[JobView]) -> tuple[list[str], evidence.Ledgers]:
-    """End everything and look for what is wrong."""
+    """End everything and collect violations."""
     cluster = campaign.cluster
     stubborn = cluster.end()
     ledgers = evidence.Ledgers.of(cluster.folder / "ledgers")
     findings = [
         *campaign.findings,
-        *(f"{name} did not end when it was asked to" for name in stubborn),
+        *(f"{name} did not end when asked to" for name in stubborn),
         *evidence.orphans(cluster),
         *evidence.reported_by_jobs(cluster.folder),
         *ledgers.findings(),
@@ -375,23 +376,21 @@ def judge(campaign: Campaign, views: list[JobView]) -> tuple[list[str], evidence
 
 def _submissions(submitted: Submitted, views: list[JobView]) -> Iterator[str]:
     names = Counter(view.request.name for view in views)
-    yield from (
-        f"job {name} was submitted once and is there {count} times" for name, count in names.items() if count > 1
-    )
+    yield from (f"job {name} was submitted once but exists {count} times" for name, count in names.items() if count > 1)
     there = {view.request.name: view.id for view in views}
     for name, job in submitted.ids.items():
         if there.get(name) != job:
-            yield f"job {job} ({name}) was acknowledged, and {there.get(name, 'no job')} has its name"
+            yield f"job {job} ({name}) was acknowledged, but {there.get(name, 'no job')} has its name"
 
 
 def report(campaign: Campaign, views: list[JobView], ledgers: evidence.Ledgers, seconds: float) -> None:
-    """Print what was done and what came of it."""
+    """Print what was done and the outcome."""
     print(f"\n{'what':34}{'times':>6}")
     for what, count in sorted(campaign.done.items()):
         print(f"{what:34}{count:6}")
     states = Counter(view.state.value for view in views)
     jobs = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-    print(f"{'kills in all':34}{campaign.kills:6}")
+    print(f"{'kills in total':34}{campaign.kills:6}")
     print(f"\n{len(views)} jobs: {jobs}; {ledgers.attempts} attempts, {ledgers.steps} steps, ", end="")
     print(f"{ledgers.repeated} repeated after crashes; {seconds:.0f} s")
     if not campaign.cluster.faketime:
@@ -419,13 +418,13 @@ def options() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=500, help="how many processes to kill")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--minutes", type=float, default=120.0, help="end after this long, with fewer kills")
-    parser.add_argument("--every", type=float, default=1.0, help="seconds between hits, on average")
-    parser.add_argument("--steps", type=int, default=160, help="of the longest jobs; about 14 are made in a second")
+    parser.add_argument("--every", type=float, default=1.0, help="mean seconds between faults")
+    parser.add_argument("--steps", type=int, default=160, help="steps of the longest jobs; about 14 per second")
     parser.add_argument("--space-sharing", action="store_true", help="let pairs of jobs share accelerators")
     parser.add_argument(
         "--journal", metavar="URL", help="a database instead of SQLite; `wheel`: PostgreSQL from a wheel"
     )
-    parser.add_argument("--folder", type=Path, help="where to keep everything; default: a new one")
+    parser.add_argument("--folder", type=Path, help="where to keep everything; default: a new folder")
     return parser.parse_args()
 
 
@@ -453,7 +452,7 @@ def main() -> int:
     if findings:
         print(f"{len(findings)} violations; the folder is kept: {folder}")
         return 1
-    print("nothing lost, nothing twice, no orphan")
+    print("nothing was lost, nothing ran twice, no process was left behind")
     shutil.rmtree(folder)
     return 0
 

@@ -1,6 +1,6 @@
-"""The processes of a campaign: a scheduler and agents on loopback, and what can be found of theirs in /proc.
+"""The processes of a campaign: a scheduler and agents on loopback, found through /proc.
 
-Every process carries the campaign's mark in its environment; nothing without it is ever signalled.
+Every process carries the campaign's mark in its environment; processes without it are never signalled.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SHIFTED = (
     "import os, time; wall, at = time.time, os.environ['CHAOS_CLOCK']; "
     f"time.time = lambda: wall() + float(open(at).read()); {PLAIN}"
 )
-"""Where there is no libfaketime, the wall clock of Python alone is shifted."""
+"""Without libfaketime, only Python's wall clock is shifted."""
 
 SERVE: Mapping[str, object] = {
     "round-seconds": 2.0,
@@ -35,7 +35,7 @@ SERVE: Mapping[str, object] = {
     "mechanism": "plain",  # takes turns each round, so that there are many preemptions
 }
 AGENTS: Mapping[str, str] = {"one": "v100=2", "two": "v100=1", "three": "k80=1"}
-"""Gangs of two sit on `one` alone, or on two agents."""
+"""Gangs of two fit on `one` alone, or on two agents."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Found:
 
 @dataclass
 class Cluster:
-    """Starts processes, and ends all of them, also those that others of them started."""
+    """Starts processes and ends all of them, including their descendants."""
 
     folder: Path
     journal: str | None = None
@@ -79,7 +79,7 @@ class Cluster:
         return 2 if self.space_sharing else 1
 
     def set_clock(self, seconds: float) -> None:
-        """Shift the scheduler's wall clock, also while it runs."""
+        """Shift the scheduler's wall clock, even while it runs."""
         fresh = self.folder / "clock.new"
         fresh.write_text(f"{seconds:+.0f}")
         fresh.replace(self.folder / "clock")
@@ -157,13 +157,13 @@ class Cluster:
                     yield _found(int(path.name), environment, (path / "cmdline").read_bytes())
 
     def of_kind(self, kind: str) -> list[Found]:
-        """Those of a kind, in order of their numbers."""
+        """Processes of a kind, in order of pid."""
         return sorted((found for found in self.processes() if found.kind == kind), key=lambda found: found.pid)
 
     # ---- ending ----
 
     def end(self, *, patience: float = 40.0) -> list[str]:
-        """Ask agents and then the scheduler to end; says which did not."""
+        """Ask agents and then the scheduler to end; returns those that did not."""
         stubborn = []
         for process in [*self.agents.values(), self.scheduler]:
             if process is not None and process.poll() is None:
@@ -178,7 +178,7 @@ class Cluster:
         return stubborn
 
     def kill_everything(self) -> int:
-        """Kill all that carries the mark, until there is nothing; how many there were."""
+        """Kill all marked processes until none is left; returns how many there were."""
         killed: set[int] = set()
         for _ in range(100):
             found = list(self.processes())

@@ -1,4 +1,4 @@
-"""What a campaign of `tools/chaos.py` has left behind, compared with what was promised: findings as sentences."""
+"""Checks what a campaign of `tools/chaos.py` left behind against the guarantees; findings are sentences."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class Rank:
     """The last step of the attempt."""
     reached: int = 0
     kept: int = 0
-    """The step of the newest checkpoint that was certainly written."""
+    """The step of the newest checkpoint that is certain to exist."""
     saving: int | None = None
     repeated: int = 0
-    """Steps that were made again after a crash."""
+    """Steps repeated after a crash."""
     findings: list[str] = field(default_factory=list)
     begun: dict[int, int] = field(default_factory=dict)
     """By attempt: the step that it began with."""
     ended: dict[int, int] = field(default_factory=dict)
-    """The same of those that ended in order."""
+    """By attempt that ended in an orderly way: its last step."""
 
     def read(self, text: str) -> None:
-        """Take in all lines; one that was cut off by a kill has no end."""
+        """Read all lines; a line cut off by a kill lacks its end."""
         for line in text.splitlines(keepends=True):
             if line.endswith("\n"):
                 kind, attempt, *values = line.split()
@@ -68,7 +68,7 @@ class Rank:
             self.kept = max(self.kept, values[0]) if self.rank == 0 else self.kept
 
     def _confirm(self, kind: str) -> None:
-        """A checkpoint is there for certain once the same process did something else after it."""
+        """A checkpoint is certain to exist once the same process has done something after it."""
         if self.saving is not None and kind in {"step", "end"}:
             self.kept = self.saving
         self.saving = None
@@ -125,7 +125,7 @@ class Ledgers:
         return sum(ranks[0].reached for ranks in self.ranks.values())
 
     def findings(self) -> Iterator[str]:
-        """What the ledgers alone show."""
+        """Violations visible from the ledgers alone."""
         for name, ranks in self.ranks.items():
             for rank in ranks:
                 yield from rank.findings
@@ -133,7 +133,7 @@ class Ledgers:
                 yield from _differences(name, ranks[0], other)
 
     def completed(self, name: str, steps: int, workers: int) -> Iterator[str]:
-        """What is missing of a job that has completed."""
+        """What a completed job lacks."""
         ranks = self.ranks.get(name, [])
         if len(ranks) != workers:
             yield f"job {name} has completed with {workers} workers, and {len(ranks)} of them wrote a ledger"
@@ -154,7 +154,7 @@ def _differences(name: str, first: Rank, other: Rank) -> Iterator[str]:
 
 
 def wrong_ends(views: Iterable[JobView], ledgers: Ledgers, cancelled: set[str]) -> Iterator[str]:
-    """Jobs that did not end as they should."""
+    """Jobs that did not end as expected."""
     for view in views:
         state = view.state.value
         if state == "completed":
@@ -164,13 +164,13 @@ def wrong_ends(views: Iterable[JobView], ledgers: Ledgers, cancelled: set[str]) 
 
 
 def reported_by_jobs(folder: Path) -> list[str]:
-    """What job processes found wrong when they started."""
+    """Violations that job processes found at startup."""
     path = folder / "violations"
     return path.read_text().splitlines() if path.exists() else []
 
 
 def alarming_logs(folder: Path) -> Iterator[str]:
-    """Lines that no log should have."""
+    """Lines that no log should contain."""
     for path in sorted(folder.glob("*.log")):
         lines = path.read_text(errors="replace").splitlines()
         for number, line in enumerate(lines):
@@ -180,11 +180,13 @@ def alarming_logs(folder: Path) -> Iterator[str]:
 
 def orphans(cluster: Cluster) -> list[str]:
     """Processes that outlived the campaign."""
-    return [f"process {found.pid} ({found.kind} of {found.agent or '-'}) is left" for found in cluster.processes()]
+    return [
+        f"process {found.pid} ({found.kind} of {found.agent or '-'}) is still running" for found in cluster.processes()
+    ]
 
 
 def damaged_journal(cluster: Cluster) -> Iterator[str]:
-    """What `gavel journal check` finds, and whether the facts replay to the state that was kept."""
+    """Run `gavel journal check`, and check that the facts replay to the saved state."""
     place = cluster.journal or str(cluster.folder / "state")
     command = [sys.executable, "-c", PLAIN, "journal", "check", place]
     checked = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own program

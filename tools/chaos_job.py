@@ -1,6 +1,6 @@
-"""The program of a job in a campaign of `tools/chaos.py`: writes down every step, and holds locks while it runs.
+"""The job program of a `tools/chaos.py` campaign: records every step, and holds locks while it runs.
 
-The kernel holds the locks, so that a job that runs twice, or a device with two jobs, shows without any code of ours.
+The kernel holds the locks, so a job that runs twice, or a device with two jobs, is detected without our own code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Evidence:
         os.write(self._ledger, f"{kind} {self.attempt} {' '.join(map(str, values))}\n".encode())
 
     def lock(self, sharing: int) -> None:
-        """Lock this rank of this attempt, and its device, and see that no other attempt of the job has processes."""
+        """Lock this rank of this attempt and its device, and check that no other attempt of the job has processes."""
         locks = self.folder / "locks"
         if not self._exclusive(locks / f"job-{self.name}.rank-{self.rank}"):
             self._complain("another process has the same job and rank")

@@ -1,4 +1,4 @@
-"""Write docs/reference/commands.md from the command line itself: `python tools/commands_reference.py`."""
+"""Generate docs/reference/commands.md from the command line: `python tools/commands_reference.py`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from gavel.cli.app import VERBS, command_line
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "commands.md"
 INTRODUCTION = """# Commands
 
-Every command with its arguments and options. This page is made from the program itself, by
-`python tools/commands_reference.py`; a test holds it to that. `gavel COMMAND --help` prints the same.
+This page lists every command with its arguments and options. `python tools/commands_reference.py` generates it from the
+program, and a test checks that it is up to date. `gavel COMMAND --help` prints the same text.
 
-- Commands that answer something print a table, and with `--json` one JSON document. Progress and errors go to standard
+- Commands that return results print a table or, with `--json`, one JSON document. Progress and errors go to standard
   error.
-- Exit code 0 is an answer, 2 bad input, 1 a failure, 130 an interruption; [what they mean in the live
-  system](../live.md#exit-codes).
-- An option that names a variable of the environment takes its value from there if it is not given.
-- An error is one sentence. `GAVEL_TRACEBACK=1` shows where a bug of ours is.
+- Exit code 0 means success, 2 bad input, 1 a failure, 130 an interruption; see [Exit codes](../live.md#exit-codes) for
+  the live system.
+- An option with an environment variable takes its value from there if it is not given.
+- An error is one sentence. Set `GAVEL_TRACEBACK=1` to see the traceback of a bug in Gavel.
 """
 
 
@@ -36,11 +36,11 @@ def page() -> str:
 
 def _contents() -> str:
     rows = (f"| [`gavel {name}`](#gavel-{name}) | {verb.summary} |" for name, verb in VERBS.items())
-    return "\n".join(["| command | does |", "|---|---|", *rows, ""])
+    return "\n".join(["| command | purpose |", "|---|---|", *rows, ""])
 
 
 def _sections(command: Any, name: str, level: int) -> Iterator[str]:
-    """A command, and those below it."""
+    """The sections of a command and its subcommands."""
     context = typer.Context(command, info_name=name)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     yield f"{'#' * level} {name}\n\n{_paragraphs(command.help)}\n\n```\n{usage}\n```\n"
@@ -52,7 +52,7 @@ def _sections(command: Any, name: str, level: int) -> Iterator[str]:
 
 
 def _records(command: Any, context: typer.Context) -> Iterator[tuple[str, str] | None]:
-    """What the help says of each parameter; --help itself is left out."""
+    """The help of each parameter, without --help itself."""
     for parameter in command.get_params(context):
         if "--help" not in parameter.opts:
             yield parameter.get_help_record(context)

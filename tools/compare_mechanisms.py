@@ -1,8 +1,8 @@
 """Measure the mechanisms side by side: `python tools/compare_mechanisms.py [--data DIR] [--write]`, about five minutes.
 
 Three tables of docs/simulation.md: restarts and completion times of long generated jobs, by load and cost of a
-restart; short jobs, bursts, gangs and other people's traces beside the ideal; and what each rule contributes. DIR holds
-logs that others published (see docs/traces.md); rows that need them are left out without it.
+restart; short jobs, bursts, gangs and published traces beside the ideal; and what each rule contributes. DIR holds
+published logs (see docs/traces.md); without it, rows that need them are left out.
 """
 
 from __future__ import annotations
@@ -64,13 +64,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Measured:
-    """What became of the jobs of a window."""
+    """The outcome of the jobs in a window."""
 
     average: float
     p99: float
     restarts: float
     slowdown_p99: float
-    """Completion time over the time alone on the fastest type."""
+    """Completion time divided by the time alone on the fastest type."""
     short_p99: float
     short_worst: float
     """Completion times of jobs of less than ten minutes; NaN where there are none."""
@@ -157,7 +157,7 @@ def gangs_of_16(jobs: int = 400, per_hour: float = 4.8) -> list[Case]:
 
 
 def others(data: Path) -> dict[str, list[Case]]:
-    """Traces that others published."""
+    """Published traces."""
     philly = Experiment(
         cluster="v100=8,p100=8,k80=8",
         trace=str(data / "real" / "philly_11cb48_14d_helios_form.csv"),
@@ -260,7 +260,7 @@ def rule_rows(compare: Compare, data: Path | None) -> Iterator[str]:
 
 
 def main() -> None:
-    """Print the tables; with --write also put them into docs/simulation.md."""
+    """Print the tables; with --write, also update docs/simulation.md."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", type=Path, help="a directory with the folders real and sia")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/simulation.md")

@@ -1,7 +1,7 @@
 """Compare our simulator with the authors' prototype on its traces: `python tools/compare_prototype.py DATA [--write]`.
 
-DATA holds the public artefact's throughput files, traces, and expected.json with the prototype's figures. Same knobs:
-plain mechanism, free restarts, at least 1,920 s between allocations, workers always close together.
+DATA holds the public artefact's throughput files, traces, and expected.json with the prototype's figures. Same
+settings: plain mechanism, free restarts, at least 1,920 s between allocations, workers always consolidated.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _compare(data: Path, name: str, setting: dict[str, Any], theirs: str, figure
             round_seconds=float(setting["round_s"]),
             restart_seconds=0.0,
             min_seconds_between_allocations=1920.0,
-            per_server=max(setting["cluster"].values()),  # the prototype's gangs are always close together
+            per_server=max(setting["cluster"].values()),  # the prototype's gangs are always consolidated
             window=(window[0], window[1]) if window else None,
             **options,  # type: ignore[arg-type]
         )
@@ -80,7 +80,7 @@ def _compare(data: Path, name: str, setting: dict[str, Any], theirs: str, figure
 
 
 def main(arguments: list[str]) -> None:
-    """Print the table; with --write also put it into docs/simulation.md."""
+    """Print the table; with --write, also update docs/simulation.md."""
     lines = ["| trace | prototype's policy | figure | prototype | ours | ratio |", "|---|---|---|---|---|---|"]
     print("\n".join(lines), flush=True)
     for c in comparisons(Path(arguments[0])):

@@ -1,7 +1,7 @@
-"""Measure what knowing the servers is worth: `python tools/compare_servers.py [--write]`, two minutes.
+"""Measure the benefit of knowing server sizes: `python tools/compare_servers.py [--write]`, two minutes.
 
 The same workloads on servers of 8, 4 and 2 accelerators, once with allocations that know these sizes and once with
-allocations that take every gang to find room on one server.
+allocations that assume every gang fits on one server.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ BEGIN, END = "<!-- servers -->\n", "<!-- end servers -->\n"
 
 @dataclass
 class Promises:
-    """Looks on at a simulation: the steps that allocations meant for each job, and how long gangs sat together."""
+    """Observes a simulation: the steps that allocations promised each job, and how long gangs were consolidated."""
 
     meant: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     """Steps by job."""
     done: dict[str, JobSpec] = field(default_factory=dict)
     """The jobs that have finished."""
     allocated: dict[tuple[int, bool], float] = field(default_factory=lambda: defaultdict(float))
-    """Seconds of gangs that run faster together, by workers and whether they count on being together."""
+    """Allocated seconds of placement-sensitive gangs, by workers and whether they are consolidated."""
     received: dict[tuple[int, bool], float] = field(default_factory=lambda: defaultdict(float))
-    """The same as it came."""
+    """The same, as received."""
     _specs: dict[str, JobSpec] = field(default_factory=dict)
     _pace: dict[str, float] = field(default_factory=dict)
     _gangs: list[tuple[int, bool, float]] = field(default_factory=list)
-    """Workers, whether together, and how many, as allocated."""
+    """Workers, whether consolidated, and how many, as allocated."""
     _placed: list[tuple[int, bool]] = field(default_factory=list)
     _since: float = 0.0
 
     def after(self, event: Event, view: View) -> None:
-        """Count the time since the last event, and take in what this one changed."""
+        """Count the time since the last event, then apply what this one changed."""
         self._count(event.time)
         match event:
             case JobSubmitted():
@@ -73,7 +73,7 @@ class Promises:
         self._placed = list(self._gangs_of(view))
 
     def ratios(self, workers: int | None = None) -> list[float]:
-        """Of each finished job, perhaps of those with so many workers: steps allocated / steps made."""
+        """Steps allocated / steps made of each finished job, optionally only with a given number of workers."""
         return [
             self.meant[name] / spec.steps
             for name, spec in self.done.items()
@@ -100,7 +100,7 @@ class Promises:
 
 
 def _gangs(allocation: Allocation) -> Iterator[tuple[int, bool, float]]:
-    """Of gangs that run faster together: workers, whether they count on being together, and how many at once."""
+    """For placement-sensitive gangs: workers, whether they are consolidated, and how many at once."""
     problem = allocation.problem
     workers = problem.profiles.workers[problem.jobs.profile[allocation.classes.first[allocation.combos[:, 0]]]]
     for index, column in enumerate(problem.columns):
@@ -112,7 +112,7 @@ def _gangs(allocation: Allocation) -> Iterator[tuple[int, bool, float]]:
 
 
 def measured(experiment: Experiment, *, hidden: bool) -> tuple[Promises, float, float]:
-    """What was promised and received, the average completion time, and restarts a job."""
+    """Time promised and received, average completion time, and restarts per job."""
 
     def solver(problem: Problem) -> Allocation:
         return allocate(without_servers(problem) if hidden else problem, experiment.policy, compare=False)
@@ -135,7 +135,7 @@ def measured(experiment: Experiment, *, hidden: bool) -> tuple[Promises, float, 
 
 
 def without_servers(problem: Problem) -> Problem:
-    """The problem as it is posed where nobody knows how accelerators sit in servers."""
+    """The problem without information about servers."""
     return replace(problem, types=tuple(replace(kind, servers=()) for kind in problem.types))
 
 
@@ -151,7 +151,7 @@ def figures(experiment: Experiment, hidden: bool) -> Figures:
 
 
 def _part_together(seconds: dict[tuple[int, bool], float]) -> float:
-    """The part of their time that the largest gangs sit together."""
+    """The fraction of time that the largest gangs are consolidated."""
     together, apart = seconds[LARGEST, True], seconds[LARGEST, False]
     return together / max(together + apart, 1e-9)
 
@@ -173,7 +173,7 @@ def rows(runs: Sequence[tuple[Experiment, bool]], results: Sequence[Figures]) ->
 
 
 def main(arguments: list[str]) -> None:
-    """Print the table; with --write also put it into docs/simulation.md."""
+    """Print the table; with --write, also update docs/simulation.md."""
     runs = [
         (replace(BASE, mechanism=mechanism, arrivals_per_hour=load, seed=seed), hidden)
         for mechanism in ("credits", "plain")

@@ -1,8 +1,8 @@
-"""Time each solver beside plain primal simplex on the programs that simulations pose.
+"""Time each solver against plain primal simplex on programs from simulations.
 
 `python tools/compare_solvers.py` prints the table of docs/performance.md, in about two minutes. A program counts for
-the solver that is chosen for it. It is solved again by that solver and by simplex on all columns, without a warm start;
-the table has the median time of both and the ratio of the totals.
+the solver that Gavel selects for it. It is solved again by that solver and by simplex on all columns, without a warm
+start; the table has the median time of both and the ratio of the totals.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def posed(experiment: Experiment) -> list[Lp]:
 
 
 def chosen(lp: Lp) -> tuple[str, Callable[[Lp], LpSolution]]:
-    """The solver that is asked first."""
+    """The solver that is tried first."""
     if one_type.fits(lp):
         return "sorting", one_type.solve
     if shortlist.fits(lp):
@@ -80,7 +80,7 @@ def seconds(solver: Callable[[Lp], LpSolution], lp: Lp) -> float:
 
 def main() -> None:
     """Print the table."""
-    print("| programs of | solver | programs | classes | it takes | simplex alone | ratio |")
+    print("| programs of | solver | programs | classes | time | simplex alone | ratio |")
     print("|---|---|---|---|---|---|---|")
     for name, experiment in WORKLOADS.items():
         rows: defaultdict[str, list[tuple[float, float, int]]] = defaultdict(list)

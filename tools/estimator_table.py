@@ -37,7 +37,7 @@ def errors(references: References) -> Iterator[str]:
         cells = [f"{found[name].mean:.3f} / {found[name].p90:.3f}" for found in by_share]
         yield f"| {name} | " + " | ".join(cells) + " |"
     planned = [f"{matches(references, share):.0%}" for share in SHARES]
-    yield "| a known template is recognised, most telling pairs | " + " | ".join(planned) + " |"
+    yield "| a known template is recognised, most informative pairs | " + " | ".join(planned) + " |"
     drawn = [mean(matches(references, share, seed=seed) for seed in SEEDS) for share in SHARES]
     yield "| the same, random pairs | " + " | ".join(f"{share:.1%}" for share in drawn) + " |"
 
@@ -54,7 +54,7 @@ def hours(experiment: Experiment) -> float:
 
 
 def completion_times(experiments: Iterable[Experiment]) -> Iterator[Sequence[float]]:
-    """For each experiment its three variants' average completion times, as they are done."""
+    """For each experiment, the average completion times of its three variants, as they finish."""
     with Pool() as pool:
         yield from pool.imap(_three, experiments)
 
@@ -94,7 +94,7 @@ def at_random(table: str) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> None:
-    """Print everything; with --write also put it into the page."""
+    """Print everything; with --write, also update the page."""
     [table] = [argument for argument in arguments if argument != "--write"]
     parts = {
         "errors": errors(References.of(read_table(Path(table)))),

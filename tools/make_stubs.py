@@ -1,4 +1,4 @@
-"""Make src/gavel/wire/gavel_pb2*.py from gavel.proto; needs the grpcio-tools of the dev extra."""
+"""Generate src/gavel/wire/gavel_pb2*.py from gavel.proto; needs grpcio-tools from the dev extra."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SOURCE = Path(__file__).parents[1] / "src"
 
 
 def make(source: Path, target: Path) -> None:
-    """Write the stubs of the protocol in `source` under `target`, both being roots of packages."""
+    """Write the stubs of the protocol in `source` to `target`; both are package roots."""
     outputs = [f"--{kind}_out={target}" for kind in ("python", "pyi", "grpc_python")]
     if protoc.main(["protoc", f"-I{source}", *outputs, "gavel/wire/gavel.proto"]):
         sys.exit("protoc failed")

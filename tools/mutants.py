@@ -1,6 +1,6 @@
 """The table of `tools/mutate.py`: decisive lines, each with a change that the named tests must notice.
 
-`old` occurs exactly once in its file; a test holds that, so that the table follows the code.
+`old` must occur exactly once in its file; a test checks this, so that the table follows the code.
 """
 
 # ruff: noqa: E501, ISC004 - code is quoted as it is
@@ -27,7 +27,7 @@ class Mutant:
     new: str
     tests: tuple[str, ...]
     also: tuple[tuple[str, str], ...] = ()
-    """Further changes to the same file, where two lines keep one promise."""
+    """Further changes to the same file, if two lines keep one promise."""
 
     def changes(self) -> list[tuple[str, str]]:
         return [(self.old, self.new), *self.also]

@@ -17,9 +17,11 @@ DATA = Path(__file__).parents[2].parent / "shared" / "data" / "throughputs-simul
 def test_the_table_names_the_reference_and_how_sure_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", TEMPLATE]) == 0
     out = capsys.readouterr().out
-    assert out.startswith(f"{TEMPLATE}: 15 pairs measured\nmost like ResNet-50 (batch size 16), at a distance of 0.0")
+    assert out.startswith(
+        f"{TEMPLATE}: 15 pairs measured\nmost similar to ResNet-50 (batch size 16), at a distance of 0.0"
+    )
     assert "confidence 7" in out
-    assert "jobs are packed by it" in out
+    assert "high enough to pack jobs" in out
     assert len([line for line in out.splitlines() if "batch size" in line]) > 20
 
 
@@ -39,7 +41,7 @@ def test_json_has_estimated_and_known_rates_of_every_pair(capsys: pytest.Capture
 def test_with_nothing_measured_it_says_that_nobody_is_packed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", TEMPLATE, "--pairs", "0"]) == 0
     assert "confidence 0% (expected error 0." in (out := capsys.readouterr().out)
-    assert "nobody is packed below 30%" in out
+    assert "too low, jobs are packed only from 30%" in out
 
 
 def test_a_profiled_template_is_estimated_from_other_references(
@@ -65,7 +67,7 @@ def test_the_public_table_can_be_estimated(capsys: pytest.CaptureFixture[str]) -
             "template 'ResNet-51 (batch size 32)' has no throughputs; the nearest known are",
         ),
         ([TEMPLATE, "--throughputs", "nowhere.json"], "nowhere.json cannot be read"),
-        ([TEMPLATE, "--pairs", "3", "--references", "builtin"], "--pairs chooses from a table that has all pairs"),
+        ([TEMPLATE, "--pairs", "3", "--references", "builtin"], "--pairs selects pairs of one table"),
         ([TEMPLATE, "--pairs", "-1"], "--pairs"),
     ],
 )

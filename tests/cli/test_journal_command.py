@@ -142,7 +142,7 @@ def test_show_prints_the_state_at_a_time(capsys: pytest.CaptureFixture[str], lab
 
 
 def test_compact_removes_what_is_old(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    assert answer(capsys, "compact", str(folder)) == {"facts": 4, "states": 0, "finished": 0}
+    assert answer(capsys, "compact", str(folder)) == {"facts": 4, "states": 0, "finished": 0, "learned": 0}
     assert [fact["number"] for fact in answer(capsys, "show", str(folder))["facts"]] == [5, 6]
     assert "the facts 5 to 6" in refusal(capsys, "show", str(folder), "--at", "3")
 
@@ -152,10 +152,10 @@ def test_compact_removes_what_is_old(capsys: pytest.CaptureFixture[str], folder:
     [
         (["check", "nowhere"], "no journal"),
         (["check", "mysql://x/y"], "mysql"),
-        (["show", "{folder}", "--at", "noon"], "no time"),
+        (["show", "{folder}", "--at", "noon"], "not a time"),
         (["show", "{folder}", "--at", "99"], "1 to 6"),
-        (["show", "{folder}", "--at", "1999-01-01"], "so early"),
-        (["show", "{folder}", "--since", "3 weeks"], "no time"),
+        (["show", "{folder}", "--at", "1999-01-01"], "that early"),
+        (["show", "{folder}", "--since", "3 weeks"], "not a time"),
         (["salvage", "nowhere", "--to", "x"], "no journal"),
         (["salvage", "{folder}"], "--to"),
         (["compact", "{folder}", "--journal-days", "0"], "--journal-days"),

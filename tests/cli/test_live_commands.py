@@ -215,7 +215,7 @@ def test_a_scheduler_that_stays_away_does_not_lose_the_ids(
     worker.join()
     captured = capsys.readouterr()
     assert captured.out == "submitted job 1\n"
-    assert "the jobs go on: `gavel jobs` shows them, `gavel cancel 1` ends them" in captured.err
+    assert "the jobs continue: `gavel jobs` shows them, `gavel cancel 1` ends them" in captured.err
 
 
 # ---- jobs, job, logs, cancel, cluster ----
@@ -367,8 +367,8 @@ def test_cancel_says_what_it_did(fake: FakeScheduler, capsys: pytest.CaptureFixt
     for _ in range(3):
         add(fake)
     fake.move("2", pb.COMPLETED)
-    assert printed(capsys, "cancel", "1", "2") == "job 1 is cancelled\njob 2 was over already: completed\n"
-    assert printed(capsys, "cancel", "1") == "job 1 was over already: cancelled\n"
+    assert printed(capsys, "cancel", "1", "2") == "job 1 is cancelled\njob 2 had already finished: completed\n"
+    assert printed(capsys, "cancel", "1") == "job 1 had already finished: cancelled\n"
     assert "no job '77'" in refusal(capsys, "cancel", "3", "77")
     assert fake.jobs["3"].state == pb.QUEUED, "all or none"
     result = document(capsys, "cancel", "2", "3")
@@ -499,7 +499,7 @@ def test_a_type_that_no_server_has_is_warned_of_and_the_job_is_submitted(
     fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["submit", "--types", "v10", "--", "x"]) == 0
-    assert capsys.readouterr().err == "gavel: no server has accelerators of type 'v10', nor any other yet\n"
+    assert capsys.readouterr().err == "gavel: no server has accelerators of type 'v10'; no server has joined yet\n"
     fake.view.servers.add(name="gpu1", agent="gpu1", type="v100", accelerators=2, state="lost")
     assert run(["submit", "--types", "v10,v100", "--json", "--", "x"]) == 0
     captured = capsys.readouterr()
@@ -677,9 +677,9 @@ def test_watch_gives_up_with_a_sentence(fake: FakeScheduler, terminal: tuple[int
 
 def test_interrupting_a_wait_leaves_the_jobs_and_says_so(fake: FakeScheduler, terminal: tuple[int, int]) -> None:
     with gavel("submit", "--wait", "--", "a", fake=fake, stdout=subprocess.PIPE, stderr=terminal[1]) as process:
-        read_until(terminal[0], b"0 of 1 over: 1 queued")
+        read_until(terminal[0], b"0 of 1 finished: 1 queued")
         process.send_signal(signal.SIGINT)
-        read_until(terminal[0], b"interrupted; the jobs go on")
+        read_until(terminal[0], b"interrupted; the jobs continue")
         assert process.stdout is not None
         assert process.stdout.read() == b"submitted job 1\n"
         assert process.wait() == 130

@@ -64,7 +64,7 @@ def test_a_study_prints_its_claims_and_leaves_a_page_and_is_not_run_twice(
     assert "gavel reproduce worked-examples heterogeneity-bars --quick" in (tmp_path / "report.html").read_text()
     assert run([*command, "--json"]) == 0
     again = capsys.readouterr()
-    assert again.err == "gavel: 2 of 2 steps were done before\n"
+    assert again.err == "gavel: 2 of 2 steps are already done\n"
     assert {claim["verdict"] for claim in json.loads(again.out)["claims"]} == {"holds"}
 
 
@@ -87,11 +87,11 @@ def test_what_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
         with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
             assert process.stderr is not None
             if done:
-                assert process.stderr.readline() == "gavel: 1 of 6 steps were done before\n"
+                assert process.stderr.readline() == "gavel: 1 of 6 steps are already done\n"
             assert process.stderr.readline().startswith(f"{done + 1}/6 estimator: none at ")
             process.send_signal(signal.SIGINT)
             assert process.wait(timeout=20) == 130
             said = process.stderr.read().splitlines()[-1]
-        assert said == f"gavel: interrupted; run the same command again to go on from {tmp_path}"
+        assert said == f"gavel: interrupted; run the same command again to resume from {tmp_path}"
         with (tmp_path / "results.csv").open() as file:
             assert len(list(csv.DictReader(file))) == done + 1

@@ -49,7 +49,7 @@ def test_a_sweep_prints_a_table_and_leaves_results_and_plots(
         ("fifo:space-sharing", 6.0),
     ]
     assert all(row["average_jct_seconds"] > 0 for row in document["averages"])
-    assert again.err == f"gavel: 4 of 4 points are in {tmp_path / 'results.csv'}\n"
+    assert again.err == f"gavel: 4 of 4 points are already in {tmp_path / 'results.csv'}\n"
 
 
 def test_a_failed_point_is_reported_beside_the_others(
@@ -91,7 +91,7 @@ def test_ctrl_c_says_how_to_go_on_and_leaves_no_process(tmp_path: Path) -> None:
         code = sweep.wait(timeout=10)
         said = sweep.stderr.read().splitlines()[-1]
     assert code == 130
-    assert said == f"gavel: interrupted; run the same command again to go on from {tmp_path / 'results.csv'}"
+    assert said == f"gavel: interrupted; run the same command again to resume from {tmp_path / 'results.csv'}"
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
 
 

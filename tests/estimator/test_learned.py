@@ -183,7 +183,7 @@ def test_a_job_that_fails_alone_says_nothing_about_speed() -> None:
     assert not table.fail(Condition(FRIEND, 1, "v100"), "exit code 1")
     assert alone(table, FRIEND) == alone(LearnedTable(KNOWN), FRIEND)
     assert table.measurements.ignored[-1] == (
-        f"{FRIEND} on v100: nothing was measured, since the job failed: exit code 1"
+        f"{FRIEND} on v100: nothing was measured, because the job failed: exit code 1"
     )
 
 

@@ -185,7 +185,7 @@ def test_a_sweep_is_drawn(loads: tuple[float, ...], tmp_path: Path) -> None:
     text = files[-1].read_text()
     check_self_contained(text)
     assert text.count("<tr>") == 1 + len(drawn.cells)
-    assert ("not all jobs were done" in text) == (max(drawn.sweep.loads) >= 9)
+    assert ("not all jobs finished" in text) == (max(drawn.sweep.loads) >= 9)
 
 
 def test_a_sweep_without_results_still_has_its_page(tmp_path: Path) -> None:

@@ -133,12 +133,12 @@ def test_quick_runs_ask_for_less() -> None:
     ("change", "sentence"),
     [
         (("at_least = 0.5", ""), "cannot fail"),
-        (('to = "aware"', 'to = "nobody"'), "no contender"),
-        (("agnostic = true", "agnostik = true"), "'agnostik' is no setting"),
+        (('to = "aware"', 'to = "nobody"'), "not a contender"),
+        (("agnostic = true", "agnostik = true"), "'agnostik' is not a setting"),
         (("scale = 2", "scale = 2\nloads = 3"), "study tiny"),
         (("[[claims]]", "[[claims]]\nsay = 1"), "say"),
-        (("paper = 2.0", 'yardstick = "aware"\nfigure = "cost_dollars"'), "give of and to, no figure"),
-        (("paper = 2.0", 'yardstick = "nobody"'), "no contender"),
+        (("paper = 2.0", 'yardstick = "aware"\nfigure = "cost_dollars"'), "give `of` and `to`, not `figure`"),
+        (("paper = 2.0", 'yardstick = "nobody"'), "not a contender"),
     ],
 )
 def test_a_study_with_a_mistake_is_refused(change: tuple[str, str], sentence: str) -> None:

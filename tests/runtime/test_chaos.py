@@ -19,5 +19,5 @@ def test_a_dozen_kills_lose_nothing_and_leave_nothing_behind(tmp_path: Path) -> 
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "nothing lost, nothing twice, no orphan" in done.stdout
+    assert "nothing was lost, nothing ran twice, no process was left behind" in done.stdout
     assert not folder.exists()

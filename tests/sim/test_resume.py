@@ -349,10 +349,10 @@ def test_a_real_process_that_is_interrupted_goes_on_when_run_again(tmp_path: Pat
     os.close(terminal)
     assert process.returncode == 128 + number
     said = " ".join(seen.decode().split())
-    assert "jobs; run the same command again to go on from" in said
+    assert "jobs; run the same command again to resume from" in said
     assert file.exists()
     again = subprocess.run(command, capture_output=True, check=True)
-    assert again.stderr.decode() == f"gavel: going on from {file}\n"
+    assert again.stderr.decode() == f"gavel: resuming from {file}\n"
     document, ours = json.loads(again.stdout), run(Experiment(**load)).document()  # type: ignore[arg-type]
     for mine in ("wall_seconds", "solver_seconds"):
         del document[mine], ours[mine]

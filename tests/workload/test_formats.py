@@ -165,7 +165,7 @@ def test_workers_that_the_table_does_not_know_become_the_nearest_known_with_a_no
     assert (trace.jobs[0].workers, trace.jobs[0].steps) == (1, 1934260.0)
     assert trace.notes == (
         (
-            "the throughput table knows template 'A3C' only with 1 worker; 1 job that wanted others runs with the "
+            "the throughput table lists template 'A3C' only with 1 worker; 1 job with other counts runs with the "
             "nearest of these and the same steps: 100.0% of all GPU-hours on v100"
         ),
     )
@@ -196,7 +196,7 @@ def test_slurm(tmp_path: Path) -> None:
         "left out 1 job that used no GPU",
         "left out 1 job that never ran",
         (
-            "the throughput table does not list 3 workers, which 1 job asks for; the rates are scaled from the numbers "
+            "the throughput table does not list 3 workers, which 1 job requests; the rates are scaled from the numbers "
             "that it lists (docs/throughputs.md)"
         ),
         "1 job was still running; the time so far counts",
@@ -219,7 +219,7 @@ def test_slurm_without_elapsed_takes_the_time_from_start_to_end(tmp_path: Path) 
 def test_philly(tmp_path: Path) -> None:
     trace = read(tmp_path, json.dumps(PHILLY))
     assert told(trace) == [("application_1", 0.0, 4, 3660.0, "ee9e8c")]
-    assert trace.notes[1:] == ("left out 1 job that never ran", "left out 1 job that did not end on record")
+    assert trace.notes[1:] == ("left out 1 job that never ran", "left out 1 job that lacked a recorded end")
 
 
 @pytest.mark.parametrize("header", ["", TASKS_HEADER])
@@ -227,7 +227,7 @@ def test_alibaba_2020_with_and_without_a_header(header: str, tmp_path: Path) -> 
     trace = read(tmp_path, header + TASKS)
     assert told(trace) == [("aa", 0.0, 4, 3600.0, None), ("4f05", 100.0, 1, 600.0, None)]
     # 0.5 GPUs for 600 s become 1; the other job has 4 GPUs for 3,600 s
-    assert "shares of a GPU were rounded up to whole GPUs for 1 job: GPU-hours +2.0%" in trace.notes
+    assert "fractions of a GPU were rounded up to whole GPUs for 1 job: GPU-hours +2.0%" in trace.notes
 
 
 def test_alibaba_2023(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_alibaba_2023(tmp_path: Path) -> None:
     assert trace.notes[2:] == (
         "left out 1 job that used no GPU",
         "left out 1 job that never ran",
-        "shares of a GPU were rounded up to whole GPUs for 1 job: GPU-hours +0.0%",
+        "fractions of a GPU were rounded up to whole GPUs for 1 job: GPU-hours +0.0%",
         "kept the GPU models that 1 job may run on, as types: v100",
     )
 
@@ -329,7 +329,7 @@ def test_shockwaves_12_columns(tmp_path: Path) -> None:
     ours = (2 * 1000.0 / V100.rate("LM (batch size 5)", 2) + 7176.0 / V100.rate("A3C", 1)) / 3600.0
     theirs = (2 * 36.0 + 3600.0) / 3600.0
     assert trace.notes[:2] == (
-        "1 job would change the batch size while training (gns 1); here each keeps the one that it starts with",
+        "1 job would change the batch size while training (gns 1); here each keeps its initial one",
         (
             f"steps are kept and durations are not used: by this throughput table the steps take {ours:.1f} GPU-hours "
             f"on v100, the durations in the file {theirs:.1f} (GPU-hours {ours / theirs - 1:+.1%})"
@@ -344,7 +344,7 @@ def test_helios(tmp_path: Path) -> None:
         ("1425512", 26.0, 16, 249.0, "vchbv"),
         ("1425513", 27.0, 3, 10.0, "uzqls"),
     ]
-    assert trace.notes[-1].startswith("the throughput table does not list 3, 16 workers, which 2 jobs ask for")
+    assert trace.notes[-1].startswith("the throughput table does not list 3, 16 workers, which 2 jobs request")
 
 
 def test_gangs_keep_their_gpus_and_their_gpu_hours(tmp_path: Path) -> None:
@@ -398,13 +398,13 @@ def philly(**changes: object) -> str:
         (ARTEFACT[0].replace("\t2\t5", "\t0\t5"), "column 'scale factor': '0' is not a number of workers"),
         (ARTEFACT[0].removesuffix("10") + "-3", "column 'arrival': '-3' is not an arrival"),
         (ARTEFACT[1].replace("2.0", "0"), "column 'SLO': '0' is not an SLO"),
-        (ARTEFACT[0].replace("LM (batch size 5)", "LM"), "template 'LM' (line 1; nearest: 'LM ("),
+        (ARTEFACT[0].replace("LM (batch size 5)", "LM"), "template 'LM' (line 1; closest: 'LM ("),
         (SLURM.replace("2024-05-01T10:00:00", "yesterday", 1), "t, line 2, column 'Submit': 'yesterday' is not a time"),
         (SLURM.replace("|01:00:00|", "|an hour|", 1), "t, line 2, column 'Elapsed': 'an hour' is not a run time"),
         (SLURM.replace("|train|", "|a|b|", 1), "t, line 2: 12 columns, but the first line has 11"),
         ("JobID|Elapsed|AllocTRES\n1|1:00|gres/gpu=1\n", "line 1: column 'Submit' is missing; a sacct dump has"),
-        ("JobID|Submit|Elapsed\n1|2024-05-01|1:00\n", "no column tells the GPUs; add one of AllocTRES, ReqTRES"),
-        ("JobID|Submit|AllocTRES\n1|2024-05-01|gres/gpu=1\n", "no column tells the run time; add Elapsed"),
+        ("JobID|Submit|Elapsed\n1|2024-05-01|1:00\n", "no column lists the GPUs; add one of AllocTRES, ReqTRES"),
+        ("JobID|Submit|AllocTRES\n1|2024-05-01|gres/gpu=1\n", "no column lists the run time; add Elapsed"),
         ("JobID|Submit|Elapsed|AllocTRES\n", "t has no jobs"),
         ("JobID|Submit|Elapsed|AllocTRES\n1|2024-05-01|1:00|cpu=1\n", "none of its 1 jobs can be replayed: 1 used no"),
         ("[{]", "t, line 1, column 3: not valid JSON (expecting property name"),
@@ -419,7 +419,7 @@ def philly(**changes: object) -> str:
         (TASKS.replace("1000.0", "-4", 1), "t, line 1, column 'start_time': '-4' is not a time in seconds"),
         (
             "4b3f,8cb3,5854,Terminated,4550879.0,4551416.0\n",
-            "the job table does not tell the GPUs; give the task table",
+            "the job table does not list GPUs; give the task table",
         ),
         (PODS.replace(",8,1000", ",many,1000"), "t, line 2, column 'num_gpu': 'many' is not a number of GPUs"),
         (HELIOS.replace("vcJkd,1,", "vcJkd,1.5,"), "t, line 2, column 'gpu_num': '1.5' is not a number of GPUs"),

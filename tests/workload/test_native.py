@@ -98,7 +98,7 @@ def test_more_workers_than_the_table_lists_are_scaled_with_a_note(tmp_path: Path
     assert trace.jobs[0].workers == 16
     assert trace.notes == (
         (
-            "the throughput table does not list 16 workers, which 1 job asks for; the rates are scaled from the "
+            "the throughput table does not list 16 workers, which 1 job requests; the rates are scaled from the "
             "numbers that it lists (docs/throughputs.md)"
         ),
     )
@@ -144,7 +144,7 @@ GOOD = "a,A3C,1,100,0,1,\n"
         ),
         (HEADER + GOOD + GOOD, "t.csv, line 3, column 'id': 'a' is also on line 2; ids must differ"),
         (HEADER + "a,A3C,1,1,0\n", "line 2: 5 columns, but the first line has 7"),
-        (HEADER + 'a,"A3C,1,1,0,1,\n', "line 2: not a line of a table (unexpected end of data)"),
+        (HEADER + 'a,"A3C,1,1,0,1,\n', "line 2: not a valid line of a table (unexpected end of data)"),
     ],
 )
 def test_a_mistake_is_one_sentence_with_line_and_column(text: str, said: str, tmp_path: Path) -> None:
@@ -159,14 +159,14 @@ def test_unknown_templates_are_listed_once_each_with_the_nearest_known(tmp_path:
     with pytest.raises(InputError) as refusal:
         read(tmp_path, "\n".join(["template,steps,arrival_seconds", *lines]))
     said = str(refusal.value)
-    assert "template 'ResNet50' (line 3; nearest: 'ResNet-50 (" in said
-    assert "template 'A3D' (line 5; nearest: 'A3C')" in said
+    assert "template 'ResNet50' (line 3; closest: 'ResNet-50 (" in said
+    assert "template 'A3D' (line 5; closest: 'A3C')" in said
     assert said.count("ResNet50") == 1
 
 
 def test_a_long_list_of_unknown_templates_is_cut_short(tmp_path: Path) -> None:
     lines = [f"x{number},1,0" for number in range(9)]
-    with pytest.raises(InputError, match=r"'x4' \(line 6; nothing near\) and 4 more; rename them"):
+    with pytest.raises(InputError, match=r"'x4' \(line 6; no similar name\) and 4 more; rename them"):
         read(tmp_path, "\n".join(["template,steps,arrival_seconds", *lines]))
 
 

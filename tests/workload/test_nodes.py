@@ -33,7 +33,7 @@ def test_nodes_become_servers_with_their_names_and_unknown_models_are_left_out_w
     )
     assert (found.nodes, found.without_gpu, found.left_out) == (7, 1, {"T4": (2, 6)})
     assert found.notes() == (
-        "left out 2 nodes with 6 GPUs of models that the throughput table does not have: T4 (2 nodes, 6 GPUs)",
+        "left out 2 nodes with 6 GPUs of models that are not in the throughput table: T4 (2 nodes, 6 GPUs)",
         "left out 1 node without a GPU",
     )
     assert found.cluster.text() == "p100=1x2,v100=2x8+1x4"

@@ -59,9 +59,9 @@ def test_alibabas_pods(name: str) -> None:
     assert len(trace.jobs) == len(kept) == 6203
     assert hours(trace) == pytest.approx(whole)
     shares = sum(row["num_gpu"] == "1" and int(row["gpu_milli"]) < 1000 for row, _ in kept)
-    said = noted(trace, "shares of a GPU")
+    said = noted(trace, "fractions of a GPU")
     assert said == (
-        f"shares of a GPU were rounded up to whole GPUs for {shares:,} jobs: GPU-hours {whole / asked - 1:+.1%}"
+        f"fractions of a GPU were rounded up to whole GPUs for {shares:,} jobs: GPU-hours {whole / asked - 1:+.1%}"
     )
     bound = {row["name"]: set(row["gpu_spec"].split("|")) for row, _ in kept if row["gpu_spec"]}
     wanted = {name: {TYPE_OF_MODEL[model] for model in each & set(TYPE_OF_MODEL)} for name, each in bound.items()}

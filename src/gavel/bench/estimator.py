@@ -1,4 +1,4 @@
-"""How long estimates take: of a new template among many references, and in each round of a simulation."""
+"""Cost of estimates: for a new template among many references, and in each round of a simulation."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gavel.sim.experiment import Experiment, prepare, run
 
 
 def generated_references(count: int, types: int = 3, seed: int = 0) -> References:
-    """Made-up templates: how much each suffers and disturbs is random, and so is the memory that it takes."""
+    """Synthetic references with random sensitivity, pressure and memory use."""
     random = np.random.default_rng(seed)
     headroom, sensitivity, pressure = random.uniform(0.6, 1.6, size=(3, count, types))
     memory = random.uniform(0.05, 0.6, size=(count, types))
@@ -30,14 +30,14 @@ def generated_references(count: int, types: int = 3, seed: int = 0) -> Reference
 
 
 def estimate(references: int, repeat: int) -> dict[str, float]:
-    """Seconds until the references are understood, to plan what to profile, and for the estimate of a new template."""
+    """Seconds to fit the references, to plan what to profile, and to estimate a new template."""
     everyone = generated_references(references + 1)
     new = everyone.templates[-1]
     known = everyone.without(new)
     basis_seconds = _seconds(lambda: known.basis)
     plan_seconds = _seconds(lambda: profiling_plan(known))
     seen = observed(everyone, new, profiling_plan(known))
-    fingerprint(known, seen)  # what is worked out once for all
+    fingerprint(known, seen)  # computed only once
     return {
         "references_seconds": basis_seconds,
         "plan_seconds": plan_seconds,
@@ -46,9 +46,9 @@ def estimate(references: int, repeat: int) -> dict[str, float]:
 
 
 def rounds(experiment: Experiment, known: float, repeat: int) -> dict[str, float]:
-    """Milliseconds of processor time of a simulated round, with all throughputs known and with estimates.
+    """CPU milliseconds of a simulated round, with all throughputs known and with estimates.
 
-    The fastest of several runs, since others may be using the machine.
+    The fastest of several runs, because the machine may be busy.
     """
 
     def milliseconds(settings: Experiment) -> float:

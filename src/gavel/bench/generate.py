@@ -16,7 +16,7 @@ from gavel.core.throughputs import builtin_table
 
 ENTITIES = 5
 DISTINCT_PAIRS = 1_000
-"""More jobs than this with rates of their own have too many pairs to write down."""
+"""More jobs than this with their own rates have too many pairs to store."""
 
 
 def generated_problem(
@@ -28,10 +28,11 @@ def generated_problem(
     accelerators: int | None = None,
     seed: int = 0,
 ) -> Problem:
-    """Single-worker jobs of random templates on so many accelerators of each type, or a quarter as many as jobs.
+    """Single-worker jobs of random templates; by default a quarter as many accelerators of each type as jobs.
 
     Jobs of a template are identical. With `distinct` every job has its own steps, arrival, age and deadline, and with
-    `own_rates` its own rates too: by default unless jobs share accelerators, which is measured by template.
+    `own_rates` its own rates too. The default is own rates unless jobs share accelerators, which is measured by
+    template.
 
     >>> problem = generated_problem(1000)
     >>> len(problem.jobs), len(problem.classes()), [t.count for t in problem.types]
@@ -68,7 +69,7 @@ def generated_problem(
 
 
 def _with_own_rates(problem: Problem, factor: Floats, space_sharing: bool) -> Problem:
-    """The problem with a profile for each job, its rates off the template's by a factor by type."""
+    """The problem with a profile for each job: the template's rates times a random factor for each type."""
     jobs, template = problem.jobs, problem.jobs.profile
     profiles = Profiles(problem.profiles.workers[template], problem.profiles.rates[template] * factor)
     own = ProblemJobs(jobs.ids, np.arange(len(jobs)), *(getattr(jobs, name) for name in ProblemJobs.__slots__[2:]))
@@ -76,7 +77,7 @@ def _with_own_rates(problem: Problem, factor: Floats, space_sharing: bool) -> Pr
     if space_sharing:
         if len(jobs) > DISTINCT_PAIRS:
             raise InputError(
-                f"{len(jobs)} jobs with rates of their own make {len(jobs) ** 2 // 2:,} pairs; with --space-sharing "
+                f"{len(jobs)} jobs with their own rates make {len(jobs) ** 2 // 2:,} pairs; with --space-sharing "
                 f"and --own-rates use --jobs up to {DISTINCT_PAIRS}"
             )
         pairs = _pairs_of_jobs(problem, template, factor)
@@ -91,7 +92,7 @@ def _pairs_of_jobs(problem: Problem, template: Ints, factor: Floats) -> Pairs:
     first, second = np.triu_indices(len(template), k=1)
     first, second = np.where(
         template[first] <= template[second], (first, second), (second, first)
-    )  # as the table lists a pair
+    )  # in the table's order
     row = number[template[first], template[second]]
     first, second, row = first[row >= 0], second[row >= 0], row[row >= 0]
     rates = problem.pairs.rates[row] * np.stack([factor[first], factor[second]], axis=1)
@@ -100,7 +101,7 @@ def _pairs_of_jobs(problem: Problem, template: Ints, factor: Floats) -> Pairs:
 
 @dataclass(frozen=True, slots=True)
 class _NumberedIds(Sequence[str]):
-    """job0, job1, ...: written only when somebody looks."""
+    """job0, job1, ...: created only on access."""
 
     size: int
 

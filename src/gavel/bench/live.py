@@ -1,6 +1,6 @@
-"""How quick the live system is with real agents and job processes, and the table of all live benchmarks.
+"""Latency of the live system with real agents and job processes, and the table of all live benchmarks.
 
-Everything is measured from outside: schedulers and agents are processes of their own.
+Everything is measured from outside: schedulers and agents are separate processes.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ while not steps.done:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a figure should be."""
+    """The target for a figure."""
 
     figure: str
     most: float | None = None
     least: float | None = None
 
     def met(self, figures: Figures) -> bool:
-        """Whether it is; a figure that could not be measured is not."""
+        """Whether the target is met; an unmeasured figure does not meet it."""
         value = figures.get(self.figure)
         if value is None:
             return False
@@ -74,7 +74,7 @@ _LIGHT = (
     Target("missed_leases", 0),
     Target("starts_per_second"),
 )
-"""The share of a core grows with the starts and ends of jobs, so it says nothing without their number."""
+"""The share of a core grows with the number of starts and ends, so it is shown together with it."""
 
 TARGETS: Mapping[str, tuple[Target, ...]] = MappingProxyType(
     {
@@ -99,11 +99,11 @@ TARGETS: Mapping[str, tuple[Target, ...]] = MappingProxyType(
         "idle": (Target("idle_share_of_a_core"), Target("idle_memory_mb")),
     }
 )
-"""By scenario: the figures that the table shows, and what they should be; without a bound they are only shown."""
+"""By scenario: the figures in the table and their targets; figures without a bound are only shown."""
 
 
 def scenarios(seconds: float, say: Say) -> Iterator[tuple[str, Figures]]:
-    """Measure every row of the table, each for so many seconds of steady load."""
+    """Measure every row of the table, each for the given seconds of steady load."""
     for name, load in SCENARIOS.items():
         say(f"--- {name}")
         yield name, run(replace(load, seconds=min(seconds, load.seconds)), say)
@@ -150,7 +150,7 @@ async def _until_gaps(trail: Path, rounds: int) -> Figures:
 
 
 def _gaps(trail: Path) -> list[float]:
-    """Seconds between a save and the first step that follows."""
+    """Seconds between a save and the next first step."""
     gaps, saved = [], None
     for line in trail.read_text().splitlines() if trail.exists() else ():
         kind, at = line.split()
@@ -163,7 +163,7 @@ def _gaps(trail: Path) -> list[float]:
 
 
 def idle(seconds: float) -> Figures:
-    """What a scheduler costs that has nothing to do: no jobs and no agents."""
+    """Cost of an idle scheduler, without jobs or agents."""
     return run_to_the_end(_idle(seconds))
 
 

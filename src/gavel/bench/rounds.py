@@ -1,4 +1,4 @@
-"""How long the scheduler takes to plan a round on a cluster of any size, solver aside."""
+"""Time the scheduler takes to plan a round on a cluster of any size, without the solver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def plan_rounds(jobs: int, accelerators: int, rounds: int) -> dict[str, float]:
         scheduler.handle(JobSubmitted(0.0, JobSpec(f"job{number}", table.templates[index], 1, 1e9)))
     (solve, *_) = scheduler.handle(RoundDue(0.0))
     if not isinstance(solve, Solve):
-        raise TypeError("a first round asks for an allocation")
+        raise TypeError("the first round requests an allocation")
     answer = AllocationReady(0.0, solve.number, allocate(solve.problem))
     seconds = [_timed(scheduler, answer)]
     seconds += [_timed(scheduler, RoundDue(360.0 * number)) for number in range(1, rounds)]

@@ -1,8 +1,8 @@
 """Every optimisation policy as a researcher would write it from the paper: one row per job and per pair, in cvxpy.
 
-It shares nothing with the Program that the policies use but the Problem, so it is what they are checked and timed
-against. cvxpy comes with the dev extra only and is imported when it is used. Without a solver named, cvxpy picks its
-own (Clarabel, an interior-point method, in version 1.9); the answer says which one ran.
+It shares only the Problem with the policies' Program, so the policies are checked and timed against it. cvxpy comes
+with the dev extra only and is imported on use. Unless a solver is named, cvxpy picks one (Clarabel, an interior-point
+method, in version 1.9); the answer says which one ran.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ EXACT = "HIGHS"
 RELATIVE_WIDTH = 1e-9
 """A bisection ends when its interval is this narrow."""
 STUCK = 1e-6
-"""A job that can gain no more than this share of its best counts as bottlenecked."""
+"""A job that can gain no more than this fraction of its best throughput counts as bottlenecked."""
 KEPT = 1e-8
-"""What a job may lose of what it has, so that rounding leaves the next program feasible."""
+"""The fraction a job may lose, so that rounding leaves the next program feasible."""
 FEASIBLE = 1.0 - 1e-7
-"""The part of a demand that counts as meeting it: solvers round."""
+"""The fraction of a demand that counts as meeting it, because solvers round."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TextbookAnswer:
-    """What the straightforward formulation finds, and how long building and solving it took."""
+    """The result of the straightforward formulation, and how long building and solving took."""
 
     objective: float
     seconds: float
@@ -47,7 +47,7 @@ class TextbookAnswer:
 class _Outcome:
     objective: float
     throughput: Floats
-    """By job that can run."""
+    """One element for each job that can run."""
     unmet: tuple[str, ...] = ()
 
 
@@ -60,13 +60,13 @@ def textbook(
     given_up: Collection[str] | None = None,
     solver: str | None = None,
 ) -> TextbookAnswer:
-    """Solve a problem by the formula that the paper prints for the policy.
+    """Solve a problem with the paper's formula for the policy.
 
     `fill` adds max-min fairness's second program, for the total. `given_up` names the jobs whose deadlines
     min_cost_slo ignores; None leaves the choice to it.
     """
     if policy not in FORMULATIONS:
-        raise InputError(f"there is no textbook formulation of {policy!r}; there are {', '.join(FORMULATIONS)}")
+        raise InputError(f"there is no textbook formulation of {policy!r}; use one of {', '.join(FORMULATIONS)}")
     cvxpy = _cvxpy()
     begin = time.perf_counter()
     model = _Model(problem, cvxpy, solver, normalised=normalised, fill=fill, given_up=given_up)
@@ -118,7 +118,7 @@ class _Model:
         self.fastest = self.alone.max(axis=1, initial=0.0)
         self.first, self.second, self.rates, self.second_rates = self._combos()
         self.best = self.fastest.copy()
-        """The fastest that each job can ever run, alone or not."""
+        """The highest rate of each job, alone or in a pair."""
         np.maximum.at(self.best, self.first, self.rates.max(axis=1, initial=0.0))
         shared = self.second >= 0
         np.maximum.at(self.best, self.second[shared], self.second_rates[shared].max(axis=1, initial=0.0))
@@ -150,7 +150,7 @@ class _Model:
         return np.concatenate(firsts), np.concatenate(seconds), np.concatenate(rates), np.concatenate(second_rates)
 
     def members(self) -> tuple[Any, Any]:
-        """Which row counts for which job, as its first and as its second member: two sparse 0/1 matrices."""
+        """Two sparse 0/1 matrices: which row counts for which job, as its first and as its second member."""
         rows = np.arange(len(self.first))
         shape = (len(self.live), len(self.first))
         shared = np.flatnonzero(self.second >= 0)
@@ -159,7 +159,7 @@ class _Model:
         return first, second
 
     def throughput(self, per_job: Floats) -> Any:
-        """Throughput of every job, times a factor of its own."""
+        """Throughput of every job, times a factor per job."""
         cp, (first, second) = self.cp, self.members()
         total = first @ cp.sum(cp.multiply(self.rates * per_job[self.first][:, None], self.x), axis=1)
         if (self.second >= 0).any():
@@ -187,7 +187,7 @@ class _Model:
         return constraints
 
     def _gangs(self, column: int, whole: Any) -> list[Any]:
-        """Gangs that count on sitting on one server: no more of each size or above than servers have room for."""
+        """Limit consolidated gangs of each size or above to what the servers can hold."""
         accelerator_type = self.problem.types[int(self.type_of[column])]
         rows = []
         size = self.workers[self.first]
@@ -198,7 +198,7 @@ class _Model:
         return rows
 
     def solve(self, problem: Any) -> float:
-        """The optimum of a cvxpy problem; raises unless the solver says that it is one."""
+        """The optimum of a cvxpy problem; raises unless the solver reports an optimum."""
         options: dict[str, Any] = {}
         if self.solver == EXACT:
             options = {"primal_feasibility_tolerance": 1e-10, "dual_feasibility_tolerance": 1e-10}
@@ -218,7 +218,7 @@ class _Model:
 
     @property
     def normalise(self) -> Floats:
-        """By job: turns steps per second into normalised throughput times workers."""
+        """By job: the factor from steps per second to normalised throughput times workers."""
         return np.asarray(self.workers / self.equal)
 
 
@@ -247,7 +247,7 @@ def _makespan(model: _Model) -> _Outcome:
 
 
 def _finish_time_fairness(model: _Model) -> _Outcome:
-    """Bisection over rho: can every job have the throughput that it needs to keep to it?"""
+    """Bisection over rho: can every job have the throughput that rho requires?"""
     cp = model.cp
     age = model.problem.jobs.age[model.live]
     share = model.counts / (len(model.live) * model.workers[:, None]) * (model.by_type(model.alone) > 0)
@@ -264,7 +264,7 @@ def _finish_time_fairness(model: _Model) -> _Outcome:
         need.value = model.steps / (rho * isolated - age) / model.best
         return model.solve(question) >= 1 - 1e-9
 
-    # A job that takes k times as long has a rho at most k times as large: doubling soon suffices.
+    # A job that takes k times as long has a rho at most k times as large, so a few doublings suffice.
     while not feasible(high):
         high *= 2.0
     while high - low > RELATIVE_WIDTH * high:
@@ -279,7 +279,7 @@ def _fifo(model: _Model) -> _Outcome:
 
 
 def _in_order(model: _Model, order: Ints) -> _Outcome:
-    """The paper's sum times workers, M for the job that comes first; who cannot run keeps its place in the order."""
+    """The paper's sum times workers, with M for the first job; jobs that cannot run keep their place in the order."""
     rank = np.empty(len(order))
     rank[order] = np.arange(len(order), 0, -1)
     total = model.cp.sum(model.throughput(rank[model.live] * model.workers / model.fastest))
@@ -293,7 +293,7 @@ def _arrival_order(model: _Model) -> Ints:
 
 
 def _shortest_job_first(model: _Model) -> _Outcome:
-    """The paper's objective alone: whichever job can end first, ends as early as it can."""
+    """The paper's objective alone: the job that can finish first finishes as early as possible."""
     optimistic = model.steps / model.best
     shares = model.throughput(1.0 / model.best)
     shortest = np.inf
@@ -321,7 +321,7 @@ def _min_cost(model: _Model) -> _Outcome:
 
 
 def _most_per_dollar(model: _Model, floors: Floats) -> _Outcome:
-    """A linear-fractional program by Charnes and Cooper: scale the allocation so that it costs one dollar an hour."""
+    """A linear-fractional program by Charnes and Cooper: scale the allocation so that it costs one dollar per hour."""
     cp, worth = model.cp, _worth(model)
     unit = float((worth * model.best).max())
     prices = np.array([t.price or 0.0 for t in model.problem.types])[model.type_of]
@@ -355,7 +355,7 @@ def _min_cost_slo(model: _Model) -> _Outcome:
 
 
 def _meetable(model: _Model, needed: Floats) -> Bools:
-    """Deadlines taken one by one, those that need least accelerator time first, each kept if all can be met."""
+    """Add deadlines one by one, least accelerator time first, and keep each one if all can still be met."""
     kept = np.zeros(len(needed), dtype=bool)
     effort = needed / model.fastest * model.workers
     for job in np.argsort(effort, kind="stable"):
@@ -366,7 +366,7 @@ def _meetable(model: _Model, needed: Floats) -> Bools:
 
 
 def meets(model: _Model, floors: Floats) -> bool:
-    """Whether every job can have its floor at once."""
+    """Whether all jobs can reach their floors at once."""
     cp = model.cp
     part = cp.Variable()
     rows = model.throughput(1.0 / model.best) >= (floors / model.best) * part
@@ -374,7 +374,7 @@ def meets(model: _Model, floors: Floats) -> bool:
 
 
 class _Filling:
-    """Water filling, naively: raise everyone in proportion to weight, find out one by one who can gain no more."""
+    """Naive water filling: raise all jobs in proportion to weight, and test one by one which can gain no more."""
 
     def __init__(self, model: _Model) -> None:
         cp, n = model.cp, len(model.live)
@@ -383,13 +383,15 @@ class _Filling:
         self.gain, self.floor, self.speed = (cp.Parameter(n, nonneg=True) for _ in range(3))
         self.level = cp.Variable(nonneg=True)
         self.level_counts = cp.Parameter(nonneg=True)
-        shares = model.throughput(1.0 / model.best)  # of each job's best, so that all rows are of one size
+        shares = model.throughput(
+            1.0 / model.best
+        )  # fractions of each job's best, so that all rows have a similar scale
         rows = shares >= self.floor + cp.multiply(self.speed, self.level)
         goal = cp.Maximize(self.gain @ shares + self.level_counts * self.level)
         self.program = cp.Problem(goal, [*model.valid(), rows])
 
     def run(self, weights: Callable[[Bools], Floats]) -> tuple[float, Floats]:
-        """The level of the first stage and everyone's normalised throughput at the end."""
+        """The level of the first stage and the final normalised throughput of all jobs."""
         position, active = np.zeros(len(self.best)), np.ones(len(self.best), dtype=bool)
         first: float | None = None
         while active.any():
@@ -411,7 +413,7 @@ class _Filling:
         return max(float(self.level.value), 0.0) * unit
 
     def _stuck(self, position: Floats, asked: Bools) -> Bools:
-        """Who cannot gain while everyone keeps what they have; whoever gains along with others is not asked again."""
+        """Jobs that cannot gain while all keep what they have; those that gain along with others are not retested."""
         stuck = asked.copy()
         for job in np.flatnonzero(asked):
             if stuck[job]:
@@ -423,7 +425,7 @@ class _Filling:
         return stuck
 
     def _solve(self, gain: Floats, position: Floats) -> Floats:
-        """Maximise a weighted sum of shares of the best, everyone keeping their position."""
+        """Maximise a weighted sum of fractions of the best throughput, with no job below its current one."""
         self.gain.value, self.level_counts.value = gain, 0.0
         self.floor.value, self.speed.value = position / self.best * (1 - KEPT), np.zeros(len(self.best))
         self.model.solve(self.program)
@@ -441,7 +443,7 @@ def _hierarchical(model: _Model) -> _Outcome:
 
 
 class _Hierarchy:
-    """The paper's rule for weights: the jobs of an entity share its weight by its policy, the bottlenecked drop out."""
+    """The paper's rule for weights: an entity's policy divides its weight among its jobs that are not bottlenecked."""
 
     def __init__(self, model: _Model) -> None:
         self.entities = model.problem.entities
@@ -452,7 +454,7 @@ class _Hierarchy:
         self.arrival: list[int] = [queue.index(job) for job in model.live.tolist()]
 
     def weights(self, active: Bools) -> Floats:
-        """The weight of each job when only the active ones take part."""
+        """The weight of each job if only the active ones count."""
         result = np.zeros(len(active))
         children = self._children("", active)
         for child in children:
@@ -460,7 +462,7 @@ class _Hierarchy:
         return result
 
     def _children(self, path: str, active: Bools) -> list[str | int]:
-        """Jobs, by number, and entities, by path, directly below a path that have someone active."""
+        """Jobs (by number) and entities (by path) directly below a path that are active or contain an active job."""
         prefix = f"{path}/" if path else ""
         names: dict[str | int, None] = {}
         for job in np.flatnonzero(active).tolist():

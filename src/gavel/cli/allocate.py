@@ -30,10 +30,10 @@ def allocate_command(
     agnostic: Agnostic = False,
     normalised: Normalised = False,
     throughputs: Annotated[
-        str, typer.Option(help="Where jobs that name a template find their rates.", metavar="FILE")
+        str, typer.Option(help="Throughput table for jobs that name a template.", metavar="FILE")
     ] = "builtin",
     seed: Annotated[int, typer.Option(help="Seed of random choices (gandiva).", min=0, metavar="N")] = 0,
-    explain: Annotated[bool, typer.Option("--explain", help="Say for each job and type what limits it.")] = False,
+    explain: Annotated[bool, typer.Option("--explain", help="Explain what limits each job and type.")] = False,
     limit_seconds: LimitSeconds = 600.0,
     as_json: AsJson = False,
 ) -> None:
@@ -114,7 +114,7 @@ def _print_explanation(out: Console, answer: Allocation) -> None:
                 number(certificate.prices[accelerator_type.name]),
             ]
         )
-    # Stages of what is minimised count in another unit than the objective.
+    # When the objective is minimised, stages use another unit than the objective.
     first = certificate.stages[0].prices if certificate.stages and not certificate.minimised else {}
     rows += [
         [name, "", "", number(price)] for name, price in first.items() if name not in certificate.prices and price > 0
@@ -134,16 +134,16 @@ def _print_explanation(out: Console, answer: Allocation) -> None:
     else:
         out.print(table(["job", "why not more"], ([name, str(limit)] for name, limit in limits.items()), left=2))
     out.print()
-    best = "no allocation does better" if certificate.gap < 1e-6 else "an allocation may do better"
+    best = "no allocation is better" if certificate.gap < 1e-6 else "a better allocation may exist"
     out.print(
-        f"The bound comes from prices for the types: whatever is done, the objective cannot pass "
+        f"The bound comes from prices for the types: no allocation can take the objective past "
         f"{number(certificate.bound)}; with a gap of {certificate.gap:.1e} {best}.",
         style="dim",
     )
 
 
 STAGES = {
-    "level": "level of all that still rise",
+    "level": "level of jobs that still rise",
     "total": "total gain of the rest",
     "ratio": "gain per charge",
     "charge": "least charge",
@@ -151,7 +151,7 @@ STAGES = {
 
 
 def _print_stages(out: Console, answer: Allocation) -> None:
-    """Each optimum that was taken in turn, with what one more of each resource would add to it."""
+    """Each optimum in turn, with what one more of each resource would add to it."""
     stages = answer.certificate.stages
     names = [name for name in stages[0].prices if any(stage.prices.get(name, 0.0) > 0 for stage in stages)]
     jobs = [int(answer.classes.count[stage.stopped].sum()) for stage in stages]

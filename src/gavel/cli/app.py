@@ -1,4 +1,4 @@
-"""The `gavel` command: the table of its verbs, which package each comes with, and how errors leave it."""
+"""The `gavel` command: the table of its verbs, which package each comes with, and how it reports errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ CLIENT, SCHEDULER = "gavel-client", "gavel-scheduler"
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """One command: where it is, and what `gavel --help` says of it without loading it."""
+    """One command: where it is defined, and its summary for `gavel --help`, which does not load it."""
 
     target: str
-    """`module:attribute`: a function, or a Typer with commands of its own."""
+    """`module:attribute`: a function, or a Typer with its own commands."""
     summary: str
     package: str = SCHEDULER
 
@@ -46,33 +46,35 @@ class Verb:
 
 
 VERBS = {
-    "policies": Verb("gavel.cli.policies:policies", "List every policy with what it does."),
+    "policies": Verb("gavel.cli.policies:policies", "List all policies and what they do."),
     "allocate": Verb("gavel.cli.allocate:allocate_command", "Solve one problem: allocation and certificate."),
-    "verify": Verb("gavel.cli.verify:verify_command", "Check an answer of allocate without a solver."),
+    "verify": Verb("gavel.cli.verify:verify_command", "Check an answer of `gavel allocate` without a solver."),
     "simulate": Verb("gavel.cli.simulate:simulate_command", "Run a workload in virtual time and print its figures."),
     "sweep": Verb("gavel.cli.sweep:sweep_command", "Compare policies over loads and seeds, on all cores."),
-    "estimate": Verb("gavel.cli.estimate:estimate_command", "Estimate how a template runs beside others."),
+    "estimate": Verb("gavel.cli.estimate:estimate_command", "Estimate how fast a template runs beside others."),
     "profile": Verb("gavel.cli.profile:profile_command", "Measure a command on every type, alone and beside others."),
-    "reproduce": Verb("gavel.cli.reproduce:reproduce_command", "Rerun the paper's evaluation, beside what it claims."),
-    "serve": Verb("gavel.cli.serve:serve_command", "Run the scheduler: takes jobs, gives them to agents."),
+    "reproduce": Verb("gavel.cli.reproduce:reproduce_command", "Rerun the paper's evaluation and check its claims."),
+    "serve": Verb("gavel.cli.serve:serve_command", "Run the scheduler, which assigns jobs to agents."),
     "worker": Verb("gavel.cli.worker:app", "Run jobs on this server for a scheduler."),
-    "submit": Verb("gavel.cli.submit:submit_command", "Submit jobs, from files or as a command after --.", CLIENT),
-    "jobs": Verb("gavel.cli.jobs:jobs_command", "List jobs that are not over or ended in the last hour.", CLIENT),
+    "submit": Verb("gavel.cli.submit:submit_command", "Submit jobs from files, or a command after --.", CLIENT),
+    "jobs": Verb("gavel.cli.jobs:jobs_command", "List unfinished jobs and those that ended in the last hour.", CLIENT),
     "job": Verb("gavel.cli.job:job_command", "Show everything about one job.", CLIENT),
-    "logs": Verb("gavel.cli.jobs:logs_command", "Print what a job has printed.", CLIENT),
-    "cancel": Verb("gavel.cli.jobs:cancel_command", "Cancel jobs; those that are over stay as they are.", CLIENT),
+    "logs": Verb("gavel.cli.jobs:logs_command", "Print the output of a job.", CLIENT),
+    "cancel": Verb("gavel.cli.jobs:cancel_command", "Cancel jobs; finished jobs stay as they are.", CLIENT),
     "checkpoints": Verb("gavel.cli.checkpoints:app", "Remove checkpoints of finished jobs.", CLIENT),
-    "cluster": Verb("gavel.cli.cluster:cluster_command", "Show servers, types, policy and round.", CLIENT),
+    "cluster": Verb(
+        "gavel.cli.cluster:cluster_command", "Show servers, types, the policy and the current round.", CLIENT
+    ),
     "journal": Verb("gavel.cli.journal:app", "Check, read, compact and salvage a journal."),
-    "events": Verb("gavel.cli.events:events_command", "Print what happened, as a timeline.", CLIENT),
-    "demo": Verb("gavel.cli.demo:demo", "Run the whole live system here, on emulated accelerators."),
+    "events": Verb("gavel.cli.events:events_command", "Print a timeline of what happened.", CLIENT),
+    "demo": Verb("gavel.cli.demo:demo", "Run the live system here, with emulated accelerators."),
     "bench": Verb("gavel.cli.bench:app", "Measure how fast Gavel is on this machine."),
     "trace": Verb("gavel.cli.trace:app", "Generate, convert and describe traces of jobs."),
 }
 
 
 def command_line(arguments: Sequence[str]) -> typer.Typer:
-    """All installed verbs, of which only the one that is asked for is loaded: the solvers take a second to import."""
+    """All installed verbs. Only the requested one is loaded, because the solvers take a second to import."""
     absent = [name for name, verb in VERBS.items() if not verb.installed]
     app = typer.Typer(
         name="gavel",
@@ -81,7 +83,7 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
-        rich_markup_mode=None,  # its table of options cuts long names off and says of every switch that it is a bool
+        rich_markup_mode=None,  # its table of options cuts off long names and calls every switch a bool
     )
     app.callback()(_root)
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
@@ -107,7 +109,7 @@ def _add(app: typer.Typer, name: str, verb: Verb) -> None:
 
 
 def _not_loaded() -> None:
-    """Stand for a verb that was not asked for."""
+    """Placeholder for a verb that was not requested."""
 
 
 def _version(wanted: bool) -> None:
@@ -125,13 +127,13 @@ def _root(
 
 
 def main() -> None:
-    """Run the command line: exit code 0 for an answer, 2 for bad input, 1 for a failure of ours."""
+    """Run the command line: exit code 0 for success, 2 for bad input, 1 for a failure."""
     sys.exit(run(sys.argv[1:]))
 
 
-def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out for each kind of end
+def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each outcome
     """Run one command and return its exit code; errors are one sentence on stderr."""
-    # Read by the network library when it is loaded: what goes wrong is ours to say, in one sentence.
+    # The network library reads this when it is loaded: we report errors ourselves, in one sentence.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         result = command_line(arguments)(arguments, standalone_mode=False)
@@ -140,20 +142,22 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one way out for each ki
     except GavelError as error:
         return _complain(str(error), 1)
     except typer.TyperException as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # the library keeps the class to itself
+        if type(error).__name__ == "NoArgsIsHelpError":  # the library does not export the class
             return run([*arguments, "--help"])
         sentence = " ".join(error.format_message().split())
         return _complain(sentence, error.exit_code) if sentence else error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return _complain("interrupted", 130)
-    except SystemExit as end:  # the libraries' answer to a reader, say `head`, that has seen enough: no error of ours
+    except SystemExit as end:  # raised when the reader, say `head`, closes the pipe: not an error
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         return 0
-    except Exception as error:  # the outermost edge: a bug is one sentence, too
+    except Exception as error:  # the outermost edge: a bug is reported in one sentence, too
         if os.environ.get("GAVEL_TRACEBACK"):
             raise
-        return _complain(f"a bug of ours: {error!r}; set GAVEL_TRACEBACK=1 to see where, and please report it", 1)
+        return _complain(
+            f"this is a bug in Gavel: {error!r}; set GAVEL_TRACEBACK=1 to see where, and please report it", 1
+        )
     return result if isinstance(result, int) else 0
 
 

@@ -1,4 +1,4 @@
-"""`gavel bench`: how fast it is here, beside the textbook formulation in the same run."""
+"""`gavel bench`: how fast Gavel is on this machine, compared with the textbook formulation in the same run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _bench() -> None:
 
 @app.command("policies")
 def bench_policies(
-    policy: Annotated[str, typer.Option("--policy", "-p", help="Which policy.")] = "max_min_fairness",
+    policy: Annotated[str, typer.Option("--policy", "-p", help="The policy.")] = "max_min_fairness",
     jobs: Annotated[int, typer.Option(help="Jobs in the problem.", min=1)] = 2048,
     space_sharing: SpaceSharing = False,
     agnostic: Agnostic = False,
@@ -45,24 +45,24 @@ def bench_policies(
         ),
     ] = False,
     own_rates: Annotated[
-        bool, typer.Option("--own-rates", help="Give every job its own rates, in pairs too; implies --distinct.")
+        bool, typer.Option("--own-rates", help="Give every job its own rates, also in pairs; implies --distinct.")
     ] = False,
     accelerators: Annotated[
-        int | None, typer.Option(help="Accelerators of each type; default: a quarter as many as jobs.", min=1)
+        int | None, typer.Option(help="Accelerators of each type; default: a quarter of the number of jobs.", min=1)
     ] = None,
     limit_seconds: LimitSeconds = 600.0,
     against: Annotated[
         str | None, typer.Option(help="Also time the 'textbook' cvxpy formulation of the same problem.")
     ] = None,
-    repeat: Annotated[int, typer.Option(help="Solve this often and report the fastest.", min=1)] = 3,
+    repeat: Annotated[int, typer.Option(help="Solve this many times and report the fastest.", min=1)] = 3,
     seed: Annotated[int, typer.Option(help="Seed of the generated problem.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
     """Time one allocation on a generated problem of the 26 built-in templates."""
     find_policy(policy)
     if against not in (None, "textbook"):
-        raise InputError(f"--against {against}: the only thing to compare with is 'textbook'")
-    builtin_table()  # read once; a scheduler has it in memory
+        raise InputError(f"--against {against}: the only choice is 'textbook'")
+    builtin_table()  # read once, because a scheduler keeps it in memory
     build_seconds, problem = _timed(
         lambda: generated_problem(
             jobs,
@@ -108,9 +108,9 @@ def bench_policies(
 @app.command("simulator")
 def bench_simulator(
     jobs: Annotated[int, typer.Option(help="Jobs to simulate.", min=1)] = 500,
-    arrivals_per_hour: Annotated[float, typer.Option(help="How fast they arrive.", min=0.01)] = 4.0,
+    arrivals_per_hour: Annotated[float, typer.Option(help="Arrivals per hour.", min=0.01)] = 4.0,
     cluster: Annotated[str, typer.Option(help="Accelerators by type.")] = "v100=36,p100=36,k80=36",
-    policy: Annotated[str, typer.Option("--policy", "-p", help="Which policy.")] = "max_min_fairness",
+    policy: Annotated[str, typer.Option("--policy", "-p", help="The policy.")] = "max_min_fairness",
     space_sharing: SpaceSharing = False,
     as_json: AsJson = False,
 ) -> None:
@@ -154,15 +154,15 @@ def bench_rounds(
 
 @app.command("estimator")
 def bench_estimator(
-    references: Annotated[int, typer.Option(help="Made-up reference jobs.", min=2)] = 1000,
+    references: Annotated[int, typer.Option(help="Number of synthetic reference jobs.", min=2)] = 1000,
     jobs: Annotated[int, typer.Option(help="Jobs to simulate.", min=1)] = 1000,
-    arrivals_per_hour: Annotated[float, typer.Option(help="How fast they arrive.", min=0.01)] = 5.0,
+    arrivals_per_hour: Annotated[float, typer.Option(help="Arrivals per hour.", min=0.01)] = 5.0,
     cluster: Annotated[str, typer.Option(help="Accelerators by type.")] = "v100=36,p100=36,k80=36",
-    known: Annotated[float, typer.Option(help="The share of templates that are known.")] = 0.2,
-    repeat: Annotated[int, typer.Option(help="Measure this often and report the fastest.", min=1)] = 3,
+    known: Annotated[float, typer.Option(help="Fraction of templates that are known.")] = 0.2,
+    repeat: Annotated[int, typer.Option(help="Measure this many times and report the fastest.", min=1)] = 3,
     as_json: AsJson = False,
 ) -> None:
-    """Time the estimate of a new template, and what estimates add to a simulated round."""
+    """Time the estimate of a new template, and how much longer estimates make a simulated round."""
     experiment = Experiment(cluster=cluster, jobs=jobs, arrivals_per_hour=arrivals_per_hour, space_sharing=True)
     measured: dict[str, Any] = {
         "references": references,

@@ -22,7 +22,7 @@ SECONDS_EACH = 20.0
 def fleet_command(
     scenario: Annotated[
         str | None,
-        typer.Option(help=f"A load to begin with; other options change it: {', '.join(SCENARIOS)}.", metavar="NAME"),
+        typer.Option(help=f"A predefined load, which other options modify: {', '.join(SCENARIOS)}.", metavar="NAME"),
     ] = None,
     agents: Annotated[Whole, typer.Option(help="Modelled agents. Default: 250.", min=0, max=10_000)] = None,
     accelerators_per_agent: Annotated[
@@ -35,10 +35,10 @@ def fleet_command(
     seconds: Annotated[
         float | None, typer.Option(help="How long to measure. Default: 60.", min=1.0, max=3600.0)
     ] = None,
-    templates: Annotated[Whole, typer.Option(help="Distinct templates of the jobs. Default: 26.", min=1)] = None,
+    templates: Annotated[Whole, typer.Option(help="Number of distinct templates. Default: 26.", min=1)] = None,
     finished: Annotated[
         Whole,
-        typer.Option(help="Finished jobs to make first; `gavel jobs` is timed. Default: 0.", min=0, max=1_000_000),
+        typer.Option(help="Finished jobs to create first; `gavel jobs` is timed. Default: 0.", min=0, max=1_000_000),
     ] = None,
     watchers: Annotated[Whole, typer.Option(help="Clients that watch all jobs. Default: 0.", min=0, max=10_000)] = None,
     processes: Annotated[
@@ -49,16 +49,16 @@ def fleet_command(
         typer.Option(help="Shortest and longest time of a job on the fastest type. Default: 5:60.", metavar="FROM:TO"),
     ] = None,
     limit_seconds: Annotated[
-        float | None, typer.Option(help="Give the whole benchmark up after this. Default: 400.", min=1.0, max=86_400.0)
+        float | None, typer.Option(help="Abort the whole benchmark after this. Default: 400.", min=1.0, max=86_400.0)
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of everything random.", min=0)] = 0,
     profile: Annotated[
         Path | None,
-        typer.Option(help="Write a cProfile of the scheduler there; it is slower meanwhile.", metavar="FILE"),
+        typer.Option(help="Write a cProfile of the scheduler to this file; profiling slows it down.", metavar="FILE"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Measure a scheduler under the load of many modelled agents, which speak the protocol and run nothing."""
+    """Measure a scheduler under load from many modelled agents, which speak the protocol but run nothing."""
     given = {
         "agents": agents,
         "accelerators_per_agent": accelerators_per_agent,
@@ -78,7 +78,7 @@ def fleet_command(
     if profile is not None:
         check_file("--profile", profile)
 
-    from gavel.bench.fleet.measure import run  # noqa: PLC0415 - the other benchmarks do without the network
+    from gavel.bench.fleet.measure import run  # noqa: PLC0415 - the other benchmarks do not need the network
 
     figures = {"scenario": scenario or "", **run(load, _say, profile)}
     if as_json:
@@ -96,7 +96,7 @@ def live_command(
     as_json: AsJson = False,
 ) -> None:
     """Measure every scenario of `gavel bench fleet`, preemption with real processes, and an idle scheduler."""
-    from gavel.bench import live  # noqa: PLC0415 - the other benchmarks do without the network
+    from gavel.bench import live  # noqa: PLC0415 - the other benchmarks do not need the network
 
     measured = dict(live.scenarios(seconds, _say))
     if as_json:

@@ -1,4 +1,4 @@
-"""A live view of jobs: a table that is drawn anew on a terminal, and a line for each change elsewhere."""
+"""A live view of jobs: a table on a terminal, and a line for each change elsewhere."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
     from gavel.client.api import Client
 
 REDRAW_SECONDS = 1.0
-"""Clocks in the table go on even if nothing changes."""
+"""Redraw this often even if nothing changes, because the table shows running times."""
 REST_SECONDS = 0.1
-"""Between two drawings, however much changes."""
+"""Minimum time between two redraws."""
 CHROME_LINES = 3
-"""Lines of the screen that are not jobs: the header, the summary and the cursor's."""
+"""Lines of the screen without jobs: the header, the summary and the cursor line."""
 
 
 class Board:
-    """The jobs as last heard, kept up to date by one thread and drawn by another."""
+    """The latest known state of the jobs, updated by one thread and drawn by another."""
 
     def __init__(self, states: Sequence[JobState] = (), since: float = 0.0, limit: int = 0) -> None:
         self._states, self._since, self._limit = states, since, limit
         self._jobs: dict[str, JobView] = {}
         self._arriving: dict[str, JobView] | None = {}
-        """What a new connection has told so far, until it has told all and replaces what was known."""
+        """What a new connection has sent so far; it replaces the known jobs once it is complete."""
         self.away = ""
         self.changed = threading.Event()
 
     def take_in(self, update: JobUpdate) -> None:
-        """Note what was heard."""
+        """Record an update."""
         if update.away:
             self.away, self._arriving = update.away, {}
         elif update.caught_up:
@@ -57,17 +57,17 @@ class Board:
             self.changed.set()
 
     def shown(self) -> list[JobView]:
-        """The jobs that were asked for: those that are not over first, then the last that ended."""
+        """The requested jobs: unfinished ones first, then the most recently finished."""
         jobs = [job for job in list(self._jobs.values()) if self.wants(job)]
         jobs = jobs[-self._limit :] if self._limit else jobs
         return sorted(jobs, key=lambda job: (job.finished, -(job.ended or 0.0)))
 
     def wants(self, job: JobView) -> bool:
-        """Whether a job is among those that were asked for."""
+        """Whether a job is among the requested ones."""
         return (not self._states or job.state in self._states) and not 0.0 < (job.ended or 0.0) < self._since
 
     def picture(self, now: float, width: int, height: int) -> RenderableType:
-        """As many jobs as there is room for, and what is going on."""
+        """As many jobs as fit on the screen, and a summary."""
         jobs = self.shown()
         room = max(1, height - CHROME_LINES)
         hidden = len(jobs) - room
@@ -81,7 +81,7 @@ class Board:
 def follow(
     client: Client, *, states: Sequence[JobState], since: float, limit: int, most_finished: int, as_json: bool
 ) -> None:
-    """Show jobs until the user has seen enough, which is no error; of those that had finished, only the last."""
+    """Show jobs until the user interrupts, which is not an error; of those that had finished, only the last."""
     board = Board(states, since, limit)
     out = console()
     with suppress(KeyboardInterrupt), interruptible():

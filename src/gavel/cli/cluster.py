@@ -1,4 +1,4 @@
-"""`gavel cluster`: servers, types, and what the policy makes of them."""
+"""`gavel cluster`: servers, types, and the policy's current answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STYLES = {"away": "yellow", "draining": "yellow", "drained": "dim", "lost": "red
 
 
 def cluster_command(scheduler: SchedulerOption = None, as_json: AsJson = False) -> None:
-    """Show servers, types, policy and round."""
+    """Show servers, types, the policy and the current round."""
     with connect(scheduler) as client:
         address, view = client.address, client.cluster()
     if as_json:
@@ -29,7 +29,7 @@ def cluster_command(scheduler: SchedulerOption = None, as_json: AsJson = False) 
         out.print(styled(f"ALARM: {printable(alarm)}", "bold red"), soft_wrap=True)
     _print_head(out, address, view)
     if not view.servers:
-        out.print("\nno servers yet; start `gavel worker` on each")
+        out.print("\nno servers yet; start `gavel worker` on each server")
         return
     _print_types(out, view)
     _print_servers(out, view)
@@ -48,7 +48,7 @@ def _print_head(out: Console, address: str, view: ClusterView) -> None:
         trouble = f"no new decision, the last one stays in force: {printable(view.trouble)}"
         out.print(styled(trouble, "yellow"), soft_wrap=True)
     if view.ignored:
-        out.print(styled(f"measured, and not believed: {printable(view.ignored[-1])}", "dim"), soft_wrap=True)
+        out.print(styled(f"measurement rejected: {printable(view.ignored[-1])}", "dim"), soft_wrap=True)
     identity = f"; cluster {view.cluster}, term {view.term}" if view.cluster else ""
     up = span(view.time - view.started)
     out.print(styled(f"gavel {view.version} at {address}, up for {up}{identity}", "dim"), soft_wrap=True)
@@ -70,7 +70,7 @@ def _print_types(out: Console, view: ClusterView) -> None:
 
 
 def _print_servers(out: Console, view: ClusterView) -> None:
-    """Which jobs run on a server, and why it is in its state, comes last: it may be long."""
+    """The columns of the table; a server's jobs and the reason for its state come last because they may be long."""
     rows: list[list[str | Text]] = [
         [
             printable(server.name),
@@ -87,13 +87,13 @@ def _print_servers(out: Console, view: ClusterView) -> None:
 
 
 def _busy(server: ServerView) -> str:
-    """How many accelerators are in use; nothing is known of those of a lost server."""
+    """How many accelerators are in use; unknown for a lost server."""
     used = "?" if server.state == "lost" else str(server.accelerators - server.free)
     return f"{used}/{server.accelerators}"
 
 
 def _reason(server: ServerView, now: float) -> str:
-    """Why it takes no work, or for how long nothing was heard of it."""
+    """Why it takes no work, or how long ago its last heartbeat was."""
     if server.state == "away":
         return f"last heard {span(now - server.last_heard)} ago"
     return printable(server.reason)

@@ -1,4 +1,4 @@
-"""`gavel demo`: the whole live system on one machine, on accelerators that are emulated."""
+"""`gavel demo`: the whole live system on one machine, with emulated accelerators."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ ROUND_SECONDS = 3.0
 LIMIT_SECONDS = 170.0
 POLICY = "max_min_fairness"
 MECHANISM = "priorities"
-"""Jobs last a few rounds only: credits, which avoid restarts, would show no preemption at all."""
+"""Jobs last only a few rounds: credits, which avoids restarts, would show no preemption at all."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """What happened, and what simulation says would have happened to the emulated jobs."""
+    """What happened, and what a simulation predicts for the emulated jobs."""
 
     views: list[JobView]
     aware_seconds: float
@@ -70,15 +70,15 @@ class DemoResult:
 
 
 def demo(
-    jobs: Annotated[int, typer.Option(help="How many emulated jobs.", min=1, max=26)] = 10,
+    jobs: Annotated[int, typer.Option(help="Number of emulated jobs.", min=1, max=26)] = 10,
     seconds: Annotated[float, typer.Option(help="How long a job takes on its fastest accelerator.", min=0.1)] = 16.0,
-    seed: Annotated[int, typer.Option(help="Seed of the draw.", min=0)] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed for the jobs.", min=0)] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Run the whole live system here, on emulated accelerators.
+    """Run the live system here, with emulated accelerators.
 
-    A scheduler, three servers and about ten jobs, and in the end what they would have got from a policy that knows
-    nothing of types.
+    Runs a scheduler, three servers and about ten jobs, and compares the result with simulations under the same policy
+    and under one that ignores types.
     """
     check_options({"seconds": seconds})
     chosen = demo_jobs(builtin_table(), jobs, TIME_SCALE, seconds, seed)
@@ -93,7 +93,7 @@ def demo(
 
 
 async def _run(jobs: list[DemoJob], folder: Path, *, quiet: bool) -> DemoResult:
-    """Start everything, submit, look on until all is over, and take everything down."""
+    """Start everything, submit the jobs, follow them until all have finished, and shut everything down."""
     settings = ServeSettings(
         policy=POLICY,
         mechanism=MECHANISM,
@@ -133,7 +133,7 @@ async def _submit(address: str, jobs: list[DemoJob], folder: Path) -> list[str]:
 
 
 async def _look_on(running: Running, ids: list[str], *, quiet: bool) -> None:
-    """Show a live table on a terminal, a line now and then elsewhere, until all is over."""
+    """Show a live table on a terminal, or occasional lines elsewhere, until all jobs have finished."""
     err = Console(stderr=True, highlight=False)
     engine = running.engine
     started = engine.clock()
@@ -177,7 +177,7 @@ def _progress(view: JobView) -> float:
 
 
 def simulated(jobs: list[DemoJob], table: ThroughputTable, starts: StartCosts, *, agnostic: bool) -> float:
-    """Seconds of the demo that the emulated jobs would take on average, with starts as expensive as they were here."""
+    """Simulated average completion time of the emulated jobs, in demo seconds, with start costs as measured here."""
     counts = ",".join(f"{type_name}={count}" for type_name, count in CLUSTER.items())
     policy = find_policy(POLICY)
     outcome = simulate(
@@ -241,7 +241,7 @@ def _print(result: DemoResult) -> None:
     )
     out.print(
         f"\naverage of the emulated jobs: {result.jct(emulated_only=True):.1f} s here, {result.aware_seconds:.1f} s in "
-        f"simulation, and {result.agnostic_seconds:.1f} s in simulation by a policy that is blind to types"
+        f"simulation, and {result.agnostic_seconds:.1f} s in simulation under a policy that ignores types"
     )
     for view in result.views:
         if view.state is not JobState.COMPLETED:

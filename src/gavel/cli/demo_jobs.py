@@ -1,4 +1,4 @@
-"""The jobs of `gavel demo`: models of the built-in table, emulated, a gang of two, and one real training."""
+"""The jobs of `gavel demo`: emulated models of the built-in table, one with two workers, and a real training run."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ print(f"ends at step {steps.step}, loss {loss.item():.4f}", flush=True)
 
 REAL_TEMPLATE = "a real training"
 STEPS_A_SECOND = 100
-"""Of the real training, about, when it has a core for itself: what it takes depends on the machine."""
+"""Approximate duration of the real training run with a core to itself; it depends on the machine."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoJob:
-    """One job: what it says it runs, how much of it, and the program that does it."""
+    """One job: its template, its number of steps, and the program that runs it."""
 
     name: str
     template: str
@@ -65,9 +65,9 @@ class DemoJob:
 
 
 def demo_jobs(table: ThroughputTable, count: int, time_scale: float, seconds: float, seed: int) -> list[DemoJob]:
-    """Models drawn at random, one of them with two workers, and a real training where torch is installed.
+    """Models drawn at random, one of them with two workers, and a real training run if torch is installed.
 
-    Each takes about so many seconds alone on its fastest accelerator, in the time of the demo.
+    Each takes about `seconds` alone on its fastest accelerator, in demo time.
     """
     rng = np.random.default_rng(seed)
     chosen = rng.permutation(len(table.templates))[:count]
@@ -94,7 +94,7 @@ def short(template: str) -> str:
 
 
 def as_trace(jobs: list[DemoJob]) -> list[TraceJob]:
-    """The jobs as a simulation knows them, by the numbers that the live system gives them."""
+    """The jobs as a trace for simulation, with the ids of the live system."""
     return [
         TraceJob(id=str(number), template=job.template, workers=job.workers, steps=float(job.steps), arrival=0.0)
         for number, job in enumerate(jobs, start=1)
@@ -102,14 +102,14 @@ def as_trace(jobs: list[DemoJob]) -> list[TraceJob]:
 
 
 def emulated_ids(jobs: list[DemoJob]) -> list[str]:
-    """The numbers of the jobs that are emulated."""
+    """The ids of the emulated jobs."""
     return [job.id for job in as_trace(jobs) if job.template != REAL_TEMPLATE]
 
 
 def demo_table(
     table: ThroughputTable, jobs: list[DemoJob], seconds: Sequence[float], time_scale: float
 ) -> ThroughputTable:
-    """The table with the real training in it, as fast on every type as it was in this many seconds here."""
+    """The table extended by the real training run, which on every type takes the given number of seconds."""
     for job, took in zip(jobs, seconds, strict=True):
         if job.template == REAL_TEMPLATE:
             return table.with_template(REAL_TEMPLATE, job.steps / max(took, 1e-3) / time_scale)

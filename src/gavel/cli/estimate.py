@@ -1,4 +1,4 @@
-"""`gavel estimate`: how a template would run beside others, by a few of its pairs, and how far off that is."""
+"""`gavel estimate`: estimate how fast a template runs beside others from a few pairs, with the error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gavel.estimator.references import References
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """One pair: shares of the rates alone, of the template and of its partner."""
+    """One pair: the shares of their rates that the template and its partner keep."""
 
     partner: str
     type: str
@@ -35,24 +35,27 @@ def estimate_command(
         str | None,
         typer.Option(
             help="The table of reference jobs; all pairs with them that the other table lists count as measured. "
-            "Left out: the same table without the template.",
+            "Default: the same table without the template.",
             metavar="FILE",
         ),
     ] = None,
     pairs: Annotated[
-        int | None, typer.Option(help="Measure so many of its pairs, the most telling ones.", min=0, metavar="N")
+        int | None,
+        typer.Option(help="Treat this many of its pairs as measured, the most informative ones.", min=0, metavar="N"),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Estimate how a template runs beside others.
+    """Estimate how fast a template runs beside others.
 
-    It is taken to be new: only some of its pairs count as measured, and what the table knows of the others is shown
-    beside the estimates.
+    The template is treated as new: only some of its pairs count as measured, and for the others the table's values are
+    shown beside the estimates.
     """
     known = find_table(throughputs)
-    known.rates([(template, 1)], known.types)  # refuses what is not there
+    known.rates([(template, 1)], known.types)  # refuses unknown templates
     if references is not None and pairs is not None:
-        raise InputError("--pairs chooses from a table that has all pairs; with --references all that are there count")
+        raise InputError(
+            "--pairs selects pairs of one table, but with --references all listed pairs count; leave one of them out"
+        )
     others = References.of(known if references is None else find_table(references)).without(template)
     if len(others.templates) < 2:
         raise InputError("there are fewer than two reference jobs; give a table that lists pairs of templates")
@@ -67,7 +70,7 @@ def estimate_command(
 
 
 def _true_shares(known: ThroughputTable, template: str, others: References) -> dict[Pair, Shares]:
-    """What the table says of the template beside references, as far as it has both and the template runs there."""
+    """The table's shares of the template beside references, where both are listed and the template can run."""
     shares: dict[Pair, Shares] = {}
     for partner in others.templates:
         if 1 not in known.workers(partner):
@@ -138,13 +141,13 @@ def _times(shares: Shares, alone: Shares) -> list[float]:
 def _print(template: str, others: References, found: Fingerprint, rows: list[_Row]) -> None:
     out = console()
     out.print(f"[bold]{template}[/bold]: {sum(row.measured for row in rows)} pairs measured")
-    verdict = "jobs are packed by it" if found.trusted else f"nobody is packed below {CONFIDENT:.0%}"
-    out.print(f"most like {found.reference}, at a distance of {found.distance:.3f}", markup=False)
+    verdict = "high enough to pack jobs" if found.trusted else f"too low, jobs are packed only from {CONFIDENT:.0%}"
+    out.print(f"most similar to {found.reference}, at a distance of {found.distance:.3f}", markup=False)
     out.print(f"confidence {found.confidence:.0%} (expected error {found.error:.3f}): {verdict}\n")
     by_pair = {(row.partner, row.type): row for row in rows}
     cells = [[name, *(_cell(by_pair[name, type_name]) for type_name in others.types)] for name in others.templates]
     out.print(table(["share of its rate kept beside", *others.types], cells))
-    out.print("\nestimated / known; * measured, - no room for both", style="dim")
+    out.print("\nestimated / known; * measured, - the two do not fit in memory", style="dim")
     unseen = [row for row in rows if row.known and not row.measured]
     errors = [abs(a - b) for row in unseen for a, b in zip(row.estimated, row.known or (), strict=True)]
     if errors:

@@ -1,4 +1,4 @@
-"""`gavel events`: what happened in the cluster, as a timeline."""
+"""`gavel events`: a timeline of what happened in the cluster."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from gavel.client.views import EventView
 from gavel.errors import InputError
 
 SHOWN = 100
-"""Events that are printed unless a number or a time is given."""
+"""Number of events printed unless a number or a time is given."""
 UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 
 
 def events_command(
     keep_on: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue with what happens, until interrupted.")
+        bool, typer.Option("--follow", "-f", help="Continue with new events until interrupted.")
     ] = False,
-    job: Annotated[str, typer.Option(help="Only what concerns this job.", metavar="ID")] = "",
-    server: Annotated[str, typer.Option(help="Only what concerns this server or agent.", metavar="NAME")] = "",
+    job: Annotated[str, typer.Option(help="Only events about this job.", metavar="ID")] = "",
+    server: Annotated[str, typer.Option(help="Only events about this server or agent.", metavar="NAME")] = "",
     since: Annotated[
         str | None,
-        typer.Option(help="Only what happened since: 10m, 2h, 3d ago, 14:30, or 2026-01-31T14:30.", metavar="TIME"),
+        typer.Option(help="Only events since then: 10m, 2h or 3d ago, 14:30, or 2026-01-31T14:30.", metavar="TIME"),
     ] = None,
     limit: Annotated[
         int | None,
         typer.Option(help=f"Only the newest; 0: all. [default: {SHOWN}, with --since all]", min=0, metavar="COUNT"),
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also what happens all the time: counted steps, measured rates, wakes.")
+        bool, typer.Option("--all", help="Include routine events: counted steps, measured rates, wake-ups.")
     ] = False,
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; with -f one in each line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document; with -f, one per line.")] = False,
 ) -> None:
-    """Print what happened, as a timeline.
+    """Print a timeline of what happened.
 
-    Jobs, servers, rounds and settings, oldest first.
+    Shows events of jobs, servers, rounds and settings, oldest first.
     """
     began = 0.0 if since is None else parse_time(since, time.time())
     most = limit if limit is not None else 0 if since is not None else SHOWN
@@ -72,7 +72,7 @@ def _line(event: EventView, *, as_json: bool) -> str:
 
 
 def parse_time(text: str, now: float) -> float:
-    """A moment in seconds since 1970: so long ago, a time of today, or a date with or without a time.
+    """Convert a time to seconds since 1970: how long ago, a time of today, or a date with or without a time.
 
     >>> parse_time("10m", 1000.0), parse_time("1.5h", 6000.0), parse_time("1970-01-01T00:01+00:00", 0.0)
     (400.0, 600.0, 60.0)

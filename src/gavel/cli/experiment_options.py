@@ -16,27 +16,27 @@ FormatName = Annotated[
     str | None,
     typer.Option(
         "--format",
-        help=f"Of the trace: {', '.join(FORMATS)}; recognised by content if left out.",
+        help=f"Format of the trace: {', '.join(FORMATS)}; default: recognised by content.",
         metavar="NAME",
     ),
 ]
 ArrivalsPerHour = Annotated[
     float | None,
-    typer.Option(help="Mean arrivals an hour of generated jobs (Poisson).", metavar="L"),
+    typer.Option(help="Mean arrivals per hour of generated jobs (Poisson).", metavar="L"),
 ]
-MultiWorker = Annotated[bool, typer.Option("--multi-worker", help="30% of generated jobs want 2, 4 or 8 workers.")]
+MultiWorker = Annotated[bool, typer.Option("--multi-worker", help="30% of generated jobs have 2, 4 or 8 workers.")]
 Slo = Annotated[
     str,
     typer.Option(
-        help="Generated jobs have deadlines: a random one of these multiples of the duration.",
+        help="Give generated jobs deadlines: a random one of these multiples of their duration.",
         metavar="1.2,2,10",
     ),
 ]
-HighPriority = Annotated[float, typer.Option(help="The share of generated jobs with weight 5.", metavar="SHARE")]
+HighPriority = Annotated[float, typer.Option(help="Fraction of generated jobs with weight 5.", metavar="SHARE")]
 Entities = Annotated[
     str | None,
     typer.Option(
-        help="Whose jobs they are: names that generated jobs belong to in turn, or a JSON file with weights and "
+        help="Owners of jobs: names that generated jobs are assigned to in turn, or a JSON file with weights and "
         "policies.",
         metavar="A,B,…|FILE",
     ),
@@ -44,14 +44,14 @@ Entities = Annotated[
 Templates = Annotated[
     str,
     typer.Option(
-        help="Generated jobs run these only; a model's name means all batch sizes.",
+        help="Templates of generated jobs; a model's name means all batch sizes.",
         metavar="NAME,…",
     ),
 ]
 Durations = Annotated[
     str,
     typer.Option(
-        help="Generated jobs last one of these instead of the paper's durations.",
+        help="Durations of generated jobs, drawn at random, instead of the paper's.",
         metavar="SECONDS,…",
     ),
 ]
@@ -65,13 +65,13 @@ ReferenceType = Annotated[
 ]
 ThroughputsKnown = Annotated[
     float,
-    typer.Option(help="The scheduler knows this share of templates and estimates the others.", metavar="SHARE"),
+    typer.Option(help="Fraction of templates that the scheduler knows; it estimates the others.", metavar="SHARE"),
 ]
 ProfilingShare = Annotated[
     float,
-    typer.Option(help="So many accelerators of each type profile a new template.", metavar="SHARE"),
+    typer.Option(help="Fraction of each type's accelerators that profile new templates.", metavar="SHARE"),
 ]
-ProfilingMinutes = Annotated[float, typer.Option(help="What profiling one figure takes.", metavar="MINUTES")]
+ProfilingMinutes = Annotated[float, typer.Option(help="Time to profile one figure.", metavar="MINUTES")]
 Seed = Annotated[int, typer.Option(help="Seed of everything random.", min=0, metavar="N")]
 
 ClusterText = Annotated[
@@ -84,30 +84,30 @@ ClusterText = Annotated[
 ]
 PerServer = Annotated[
     int,
-    typer.Option(help="Accelerators in each server, for types without sizes of their own.", min=1, metavar="N"),
+    typer.Option(help="Accelerators in each server, for types without server sizes.", min=1, metavar="N"),
 ]
 Prices = Annotated[
     str,
-    typer.Option(help="Dollars an hour, where list prices are unknown or wrong.", metavar="TYPE=D,…"),
+    typer.Option(help="Dollars per hour, where list prices are unknown or wrong.", metavar="TYPE=D,…"),
 ]
 Failures = Annotated[
     str | None,
-    typer.Option(help="A CSV of servers lost and joined: seconds,event,server.", metavar="FILE"),
+    typer.Option(help="A CSV of lost and joined servers: seconds,event,server.", metavar="FILE"),
 ]
 FailuresPerServerDay = Annotated[
     float,
-    typer.Option(help="Servers fail at random this often a day.", min=0.0, metavar="N"),
+    typer.Option(help="Mean number of random failures per server and day.", min=0.0, metavar="N"),
 ]
 RepairHours = Annotated[
     float,
-    typer.Option(help="Mean time until a failed server is back.", min=0.0, metavar="HOURS"),
+    typer.Option(help="Mean time until a failed server returns.", min=0.0, metavar="HOURS"),
 ]
 
 MechanismOption = Annotated[
     str,
     typer.Option(
-        help="credits avoids restarts; priorities are the paper's; plain is the paper's to the letter, where jobs "
-        "start with a round only. module.NAME is one of your own.",
+        help="credits avoids restarts; priorities is the paper's; plain follows the paper to the letter, so that jobs "
+        "start only when a round begins. module.NAME selects your own.",
         metavar="NAME",
     ),
 ]
@@ -123,22 +123,24 @@ RestartSeconds = Annotated[
 MinSecondsBetweenAllocations = Annotated[
     float,
     typer.Option(
-        help="Recompute at most this often; default: whenever jobs or servers come or go.",
+        help="Minimum time between allocations; default: recompute whenever jobs or servers come or go.",
         min=0.0,
         metavar="SECONDS",
     ),
 ]
 RecomputeEverySeconds = Annotated[
     float | None,
-    typer.Option(help="Recompute this often even if nothing changed.", min=1.0, metavar="SECONDS"),
+    typer.Option(help="Recompute the allocation at this interval even if nothing changed.", min=1.0, metavar="SECONDS"),
 ]
 
 Window = Annotated[
-    str | None, typer.Option(help="Count jobs A (included) to B (excluded) by arrival, and stop then.", metavar="A:B")
+    str | None,
+    typer.Option(
+        help="Measure jobs A (inclusive) to B (exclusive) in order of arrival, and stop when they are done.",
+        metavar="A:B",
+    ),
 ]
-LimitDays = Annotated[
-    float, typer.Option(help="Give up when this many days have been simulated.", min=0.01, metavar="DAYS")
-]
+LimitDays = Annotated[float, typer.Option(help="Stop after this many simulated days.", min=0.01, metavar="DAYS")]
 
 
 def parse_window(text: str | None) -> tuple[int, int] | None:
@@ -146,20 +148,20 @@ def parse_window(text: str | None) -> tuple[int, int] | None:
     if text is None:
         return None
     first, colon, last = text.partition(":")
-    short = len(text) <= 2 * len(str(MOST_JOBS)) + 1  # Python refuses to read integers of thousands of digits
+    short = len(text) <= 2 * len(str(MOST_JOBS)) + 1  # Python refuses to parse integers with thousands of digits
     if not (colon and short and first.isdecimal() and last.isdecimal() and int(first) < int(last)):
         raise InputError(f"--window {text}: write A:B with A < B, for example 4000:5000")
     return int(first), int(last)
 
 
 def parse_names(text: str) -> tuple[str, ...]:
-    """Names with commas between them."""
+    """Names separated by commas."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def parse_numbers(option: str, text: str) -> tuple[float, ...]:
-    """Numbers with commas between them."""
+    """Numbers separated by commas."""
     try:
         return tuple(float(part) for part in parse_names(text))
     except ValueError:
-        raise InputError(f"{option} {text}: give numbers with commas between them, for example 1.2,2,10") from None
+        raise InputError(f"{option} {text}: give numbers separated by commas, for example 1.2,2,10") from None

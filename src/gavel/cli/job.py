@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 TAIL_LINES = 10
-"""Of the log of a job that failed."""
+"""Lines shown from the log of a failed job."""
 
 
 def job_command(
-    id: Id,  # noqa: A002 - the word for it everywhere
+    id: Id,  # noqa: A002 - the term used everywhere
     scheduler: SchedulerOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Show everything about one job.
 
-    Its request, state and history, what it received of each type, the shares that the allocation gives it, how fast it
-    is believed to run where, what limits it, and if it failed the end of its log.
+    Its request, state and history, the time it received on each type, its shares in the allocation, its estimated speed
+    on each type, what limits it, and if it failed the end of its log.
     """
     with connect(scheduler) as client:
         detail = client.job(id)
@@ -85,7 +85,7 @@ def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
 
 
 def _print_types(out: Console, detail: JobDetail) -> None:
-    """What the job gets of each type, and how fast it is there."""
+    """The job's share of each type, and its speed there."""
     received = detail.job.received
     names = sorted({*detail.shares, *detail.rates, *received})
     if not names:
@@ -115,5 +115,5 @@ def _print_history(out: Console, detail: JobDetail) -> None:
 
 
 def clock(seconds: float) -> str:
-    """A time of day here, with its date."""
+    """Local date and time."""
     return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"

@@ -1,4 +1,4 @@
-"""Jobs as a table that fits its terminal: a line for each job, and the columns that there is room for."""
+"""Jobs as a table that fits the terminal: one line for each job, and the columns that fit."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from gavel.client.views import JobState, JobView
 
 GAP = 2
 ROOM_FOR_REASON = 36
-"""Columns of less worth go if a reason would have less, and is longer."""
+"""Drop less important columns if a longer reason would get less room than this."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobColumn:
-    """One property of a job; those of low worth go first where there is no room."""
+    """One property of a job; columns of low worth are dropped first if there is no room."""
 
     header: str
     cell: Callable[[JobView, float], str]
-    """Of a job, now."""
+    """The text for a job at a given time."""
     worth: int
     longest: int = 40
     right: bool = False
@@ -66,7 +66,7 @@ def job_table(jobs: Sequence[JobView], now: float, width: int) -> Table:
 
 
 def _told_reason(job: JobView) -> str:
-    """Where a running job runs has its own column."""
+    """The reason, except for running jobs: where they run has its own column."""
     return "" if job.state is JobState.RUNNING else printable(" ".join(job.reason.split()))
 
 
@@ -75,7 +75,7 @@ def _style(column: JobColumn, job: JobView) -> str:
 
 
 def _fitting(cells: dict[JobColumn, list[str]], width: int, reason: int) -> tuple[list[JobColumn], int]:
-    """The columns that say something and fit beside a reason, and the room that they leave for it."""
+    """The columns that are not empty and fit beside the reason, and the width left for it."""
     widths = {
         column: max([cell_len(column.header), *map(cell_len, values)]) + GAP
         for column, values in cells.items()

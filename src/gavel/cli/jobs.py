@@ -1,4 +1,4 @@
-"""`gavel jobs`, `gavel logs` and `gavel cancel`: what became of what was submitted."""
+"""`gavel jobs`, `gavel logs` and `gavel cancel`: list, follow and cancel jobs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from gavel.client.api import Client
 
 RECENT_SECONDS = 3600.0
-"""Jobs that ended within this time are still news."""
+"""Jobs that ended within this time are listed."""
 SHOWN_FINISHED = 200
-"""Finished jobs that are listed unless all, or a number of jobs, are asked for."""
+"""Finished jobs that are listed without --all or --limit."""
 STATES = tuple(str(state) for state in JobState if state is not JobState.UNKNOWN)
 
 Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
@@ -32,9 +32,9 @@ Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
 def jobs_command(
     state: Annotated[str | None, typer.Option(help=f"Only these: {', '.join(STATES)}.", metavar="STATE,...")] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help=f"Also jobs that ended long ago, and more than {SHOWN_FINISHED} of them.")
+        bool, typer.Option("--all", help=f"Include jobs that ended long ago, and more than {SHOWN_FINISHED} of them.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Continue and show changes until interrupted.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show changes until interrupted.")] = False,
     name: Annotated[
         list[str] | None, typer.Option(help="Only jobs of this name; may be given several times.", metavar="NAME")
     ] = None,
@@ -43,7 +43,7 @@ def jobs_command(
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs that are not over or ended in the last hour."""
+    """List unfinished jobs and those that ended in the last hour."""
     states = parse_states(state)
     if watch and name:
         raise InputError("--watch shows jobs of all names; leave --name out")
@@ -78,11 +78,11 @@ def _print_table(jobs: Sequence[JobView], left_out: str) -> None:
 def _newest(
     client: Client, states: Sequence[JobState], names: Sequence[str], since: float
 ) -> tuple[list[JobView], bool]:
-    """All jobs that have not finished, the newest of those that have, and whether there are more of these."""
+    """All unfinished jobs, the newest finished ones, and whether there are more of these."""
     active = client.jobs(states, finished=False, names=names)
     last = client.jobs(states, finished=True, limit=SHOWN_FINISHED + 1, ended_after=since, names=names)
     newest = sorted(last, key=lambda job: job.ended or 0.0)[-SHOWN_FINISHED:]
-    found = {job.id: job for job in (*active, *newest)}  # one that finished meanwhile is in both
+    found = {job.id: job for job in (*active, *newest)}  # a job that finished meanwhile is in both
     return sorted(found.values(), key=lambda job: (len(job.id), job.id)), len(last) > len(newest)
 
 
@@ -107,16 +107,16 @@ def parse_states(text: str | None) -> list[JobState]:
 
 def logs_command(
     id: Id,  # noqa: A002 - the word for it everywhere
-    keep_on: Annotated[bool, typer.Option("--follow", "-f", help="Follow until the job is over.")] = False,
-    rank: Annotated[int, typer.Option(help="Which of its workers.", min=0, metavar="RANK")] = 0,
-    tail: Annotated[int | None, typer.Option(help="Only the last so many lines.", min=0, metavar="COUNT")] = None,
+    keep_on: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job finishes.")] = False,
+    rank: Annotated[int, typer.Option(help="The worker to show.", min=0, metavar="RANK")] = 0,
+    tail: Annotated[int | None, typer.Option(help="Only the last N lines.", min=0, metavar="COUNT")] = None,
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """Print what a job has printed."""
+    """Print the output of a job."""
     if keep_on and as_json:
-        raise InputError("--json prints one document, and --follow has no end; leave one of them out")
+        raise InputError("--json prints one document, but --follow does not end; leave one of them out")
     with connect(scheduler, patience) as client:
         pieces = client.logs(id, follow=keep_on, rank=rank, tail=tail)
         if as_json:
@@ -133,7 +133,7 @@ def cancel_command(
     scheduler: SchedulerOption = None,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel jobs; those that are over stay as they are."""
+    """Cancel jobs; finished jobs stay as they are."""
     with connect(scheduler) as client:
         over = {job.id for job in client.jobs(ids=ids) if job.finished}
         found = client.cancel(ids)
@@ -146,5 +146,5 @@ def cancel_command(
 
 def _outcome(job: JobView, *, already: bool) -> str:
     if already:
-        return f"job {job.id} was over already: {job.state}"
+        return f"job {job.id} had already finished: {job.state}"
     return f"job {job.id} is cancelled" if job.state is JobState.CANCELLED else f"job {job.id} is being cancelled"

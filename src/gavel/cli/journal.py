@@ -1,4 +1,4 @@
-"""`gavel journal`: check, read, compact and salvage a journal, without a scheduler or beside one."""
+"""`gavel journal`: check, read, compact and salvage a journal, with or without a running scheduler."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _print_report(report: CheckReport) -> None:
     facts = f"facts {report.first} to {report.intact}" if report.intact >= report.first else "no facts"
     until = f", until {_moment(report.intact_time)}" if report.intact >= report.first else ""
     print(f"intact: {facts}{until}; {len(report.kept)} states; {report.finished} finished jobs")
-    print(f"cluster {report.cluster}; the last fact written is {report.last}")
+    print(f"cluster {report.cluster}; the last fact that was written is {report.last}")
 
 
 @app.command("compact")
@@ -75,7 +75,7 @@ def compact_command(
     ] = RETENTION.finished_days,
     as_json: AsJson = False,
 ) -> None:
-    """Remove old facts, states and finished jobs, also while a scheduler runs."""
+    """Remove old facts, states and finished jobs, even while a scheduler runs."""
     retention = Retention(journal_days=journal_days, finished_days=finished_days)
     with open_read_only(journal_url(place)) as reader:
         report = retention.apply(reader, time.time(), pause=_breathe)
@@ -86,17 +86,17 @@ def compact_command(
 
 
 def _breathe() -> None:
-    """Let a scheduler that waits for the database have it."""
+    """Yield the database to a waiting scheduler."""
     time.sleep(0.01)
 
 
 @app.command("salvage")
 def salvage_command(
-    to: Annotated[str, typer.Option(help="Where the new journal goes: a file or postgresql://...", metavar="NEW")],
+    to: Annotated[str, typer.Option(help="Location of the new journal: a file or postgresql://...", metavar="NEW")],
     place: Place = DEFAULT,
     as_json: AsJson = False,
 ) -> None:
-    """Write what is intact of a damaged journal as a new one; the damaged one is only read."""
+    """Write the intact part of a damaged journal to a new one; the damaged one is only read."""
     report = salvage(journal_url(place), journal_url(to))
     if as_json:
         print_json(asdict(report))
@@ -110,12 +110,13 @@ def salvage_command(
 def show_command(
     place: Place = DEFAULT,
     at: Annotated[
-        str | None, typer.Option(help="What was true then: a fact's number or a time.", metavar="TIME|NUMBER")
+        str | None,
+        typer.Option(help="Show the state at this time, or after the fact with this number.", metavar="TIME|NUMBER"),
     ] = None,
     job: Annotated[str | None, typer.Option(help="Only facts about this job.", metavar="ID")] = None,
     server: Annotated[str | None, typer.Option(help="Only facts about this server.", metavar="NAME")] = None,
     since: Annotated[
-        str | None, typer.Option(help="Only facts since then: a time, or 90s, 30m, 2h, 7d ago.", metavar="TIME")
+        str | None, typer.Option(help="Only facts since then: a time, or 90s, 30m, 2h or 7d ago.", metavar="TIME")
     ] = None,
     limit: Annotated[int, typer.Option(help="Only the newest of these; 0: all.", min=0, metavar="COUNT")] = 50,
     as_json: AsJson = False,
@@ -146,7 +147,7 @@ def _row(entry: Entry) -> list[str]:
 
 
 def _summary(document: Mapping[str, Any] | None, entries: Iterator[Entry]) -> dict[str, Any]:
-    """The state after these facts, as far as people ask for it: facts are applied, nothing is decided."""
+    """The state after these facts, for display: facts are applied, nothing is decided."""
     from gavel.runtime.configuration import Configurator, Scheduling  # noqa: PLC0415 - the solvers take long to load
     from gavel.runtime.recovery import apply  # noqa: PLC0415
     from gavel.runtime.state import ClusterState  # noqa: PLC0415
@@ -194,7 +195,7 @@ def _print_state(state: Mapping[str, Any]) -> None:
 
 
 def _number(reader: JournalReader, text: str) -> int:
-    """The fact that a number or a time means: the last one then."""
+    """The last fact at a number or a time."""
     leads = reader.leader
     if text.isdecimal():
         number = int(text[:18])
@@ -204,7 +205,7 @@ def _number(reader: JournalReader, text: str) -> int:
     moment = _time("--at", text)
     last = next(reader.facts(before=math.nextafter(moment, math.inf), newest_first=True, limit=1), None)
     if last is None:
-        raise InputError(f"--at {text}: the journal has no fact so early")
+        raise InputError(f"--at {text}: the journal has no fact that early")
     return last.number
 
 
@@ -216,7 +217,7 @@ def _time(option: str, text: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):
         raise InputError(
-            f"{option} {text}: no time; give one as 2026-05-01T14:30 or 2026-05-01, or 90s, 30m, 2h or 7d ago"
+            f"{option} {text}: not a time; write 2026-05-01T14:30 or 2026-05-01, or 90s, 30m, 2h or 7d ago"
         ) from None
 
 

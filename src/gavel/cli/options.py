@@ -14,7 +14,7 @@ PolicyName = Annotated[
     typer.Option(
         "--policy",
         "-p",
-        help="Which policy; `gavel policies` lists them. module.NAME is one of your own.",
+        help="The policy; `gavel policies` lists them. module.NAME selects your own.",
         metavar="NAME",
     ),
 ]
@@ -28,15 +28,15 @@ Normalised = Annotated[
     ),
 ]
 LimitSeconds = Annotated[
-    float, typer.Option("--limit-seconds", help="Give up a solve that takes, or would take, longer.", min=0.001)
+    float, typer.Option("--limit-seconds", help="Abort a solve that takes, or is predicted to take, longer.", min=0.001)
 ]
-Workers = Annotated[int | None, typer.Option(help="Processes; default: one for each core.", min=1, metavar="N")]
+Workers = Annotated[int | None, typer.Option(help="Number of processes; default: one per core.", min=1, metavar="N")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Throughputs = Annotated[str, typer.Option(help="A throughput table, or 'builtin'.", metavar="FILE")]
 
 
 def check_directory(option: str, directory: Path) -> None:
-    """Refuse a directory that cannot be written to, before time is spent on what should go there."""
+    """Refuse a directory that cannot be written to, before the work that it is for."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
         probe = directory / ".gavel"
@@ -48,7 +48,7 @@ def check_directory(option: str, directory: Path) -> None:
 
 
 def check_file(option: str, path: Path) -> None:
-    """Refuse a file that cannot be written, before time is spent on what should go there; its content is kept."""
+    """Refuse a file that cannot be written, before the work that it is for; its content is kept."""
     there = path.exists()
     try:
         path.open("a").close()

@@ -1,4 +1,4 @@
-"""`gavel policies`: what there is to choose from."""
+"""`gavel policies`: the available policies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gavel.policies.registry import POLICIES
 
 
 def policies(as_json: AsJson = False) -> None:
-    """List every policy with what it does."""
+    """List all policies and what they do."""
     if as_json:
         listed = [
             {
@@ -25,5 +25,7 @@ def policies(as_json: AsJson = False) -> None:
         return
     out = console()
     out.print(table(["policy", "what it does"], ([p.name, p.summary] for p in POLICIES.values()), left=2))
-    out.print("\nEach runs heterogeneity-aware, or with --agnostic as if all types were equally fast.", style="dim")
-    out.print("A policy of your own is named module.NAME, after the Python module that it stands in.", style="dim")
+    out.print(
+        "\nEach is heterogeneity-aware; with --agnostic it decides as if all types were equally fast.", style="dim"
+    )
+    out.print("To use your own policy, name it module.NAME, after its Python module.", style="dim")

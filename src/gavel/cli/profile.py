@@ -27,26 +27,26 @@ COMMAND_CLASS = CommandAfterDashes
 
 def profile_command(
     context: typer.Context,
-    template: Annotated[str, typer.Option(help="What to call the command in the table.", metavar="NAME")],
+    template: Annotated[str, typer.Option(help="Name of the command in the table.", metavar="NAME")],
     types: Annotated[str, typer.Option(help="Accelerator types to measure on: v100,k80.", metavar="TYPE,…")],
     out: Annotated[Path, typer.Option(help="Where to write the table.", metavar="FILE")],
     beside: Annotated[
         list[str] | None,
-        typer.Option(help="A job file with partners to measure it beside; each has a template.", metavar="FILE"),
+        typer.Option(help="A job file with partners to measure it beside; each needs a template.", metavar="FILE"),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="How long a figure is measured.", min=1.0)] = 60.0,
+    seconds: Annotated[float, typer.Option(help="How long to measure each figure.", min=1.0)] = 60.0,
     patience: Annotated[
         float, typer.Option(help="How long to wait for servers, and for first steps, in seconds.", min=1.0)
     ] = 600.0,
     listen: Annotated[
-        str, typer.Option(help="Where the workers that are set aside reach it.", metavar="HOST:PORT")
+        str, typer.Option(help="Address for the workers that are set aside.", metavar="HOST:PORT")
     ] = "127.0.0.1:7078",
     as_json: AsJson = False,
 ) -> None:
     """Measure a command on every type, alone and beside others.
 
-    Writes a throughput table: gavel profile --template mine --types v100 --out mine.json -- python train.py, and on
-    a server that is set aside for it: gavel worker --scheduler HOST:7078
+    Writes a throughput table: gavel profile --template mine --types v100 --out mine.json -- python train.py. On each
+    server that is set aside for it, run: gavel worker --scheduler HOST:7078
     """
     check_options({"seconds": seconds, "patience": patience})
     command = context.meta.get("command")

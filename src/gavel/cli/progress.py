@@ -1,4 +1,4 @@
-"""How far a simulation, or a number of them, is."""
+"""Progress of one or several simulations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gavel.sim.simulate import Underway
 
 
 class ProgressBar:
-    """Shows on a terminal how far a simulation is, once it takes more than a moment; elsewhere nothing."""
+    """Shows the progress of a longer simulation on a terminal; elsewhere nothing."""
 
     PATIENCE_SECONDS = 1.0
     REFRESH_SECONDS = 0.2
@@ -32,13 +32,13 @@ class ProgressBar:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._bar.tasks:  # to stop what never began prints an empty line
+        if self._bar.tasks:  # stopping a display that never started prints an empty line
             self._bar.stop()
 
     def between(self, simulation: Underway) -> None:
-        """Draw it anew from time to time."""
+        """Redraw it from time to time."""
         outcome = simulation.outcome
-        if self._rounds is None:  # earlier parts of the run were not done now
+        if self._rounds is None:  # leave out the parts done before a resume
             self._rounds = outcome.rounds
         now = time.monotonic()
         if now < self._due:
@@ -54,14 +54,14 @@ class ProgressBar:
 
 
 class Tell(Protocol):
-    """Takes in that one more step is done."""
+    """Called after each finished step."""
 
     def __call__(self, step: str, *, said: str, failed: bool = False, doing: str = "") -> None: ...
 
 
 @contextmanager
 def steps(doing: str, total: int, known: int) -> Iterator[Tell]:
-    """Show on standard error how many steps are done: a bar on a terminal, elsewhere a line for each."""
+    """Show on standard error how many steps are done: a bar on a terminal, elsewhere a line for each step."""
     err = Console(stderr=True, highlight=False)
     columns = (
         TextColumn("{task.description}"),

@@ -1,4 +1,4 @@
-"""What the commands that talk to a scheduler share: where it is, and how long to wait for it."""
+"""Shared by commands that talk to a scheduler: its address, and how long to wait for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PATIENCE = 300.0
 
 SchedulerOption = Annotated[
     str | None,
-    typer.Option("--scheduler", envvar="GAVEL_SCHEDULER", metavar="HOST:PORT", help="Where the scheduler is."),
+    typer.Option("--scheduler", envvar="GAVEL_SCHEDULER", metavar="HOST:PORT", help="Address of the scheduler."),
 ]
 PatienceOption = Annotated[
     float,
@@ -25,17 +25,17 @@ PatienceOption = Annotated[
         envvar="GAVEL_PATIENCE",
         metavar="SECONDS",
         min=0.0,
-        help="How long to wait for a scheduler that goes away meanwhile.",
+        help="How long to wait for a scheduler that becomes unreachable.",
     ),
 ]
 
 
 @contextmanager
 def connect(scheduler: str | None, patience: float = PATIENCE) -> Iterator[Client]:
-    """A client of the scheduler that the user means."""
-    # Read by the network library when it is loaded: what goes wrong is ours to say, in one sentence.
+    """A client of the scheduler that the user named."""
+    # The network library reads this when it is loaded: we report errors ourselves, in one sentence.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from gavel.client.api import Client  # noqa: PLC0415 - the network library takes long to load, and --help is short
+    from gavel.client.api import Client  # noqa: PLC0415 - the network library takes long to load, and --help should be quick
 
     with interruptible(), Client(scheduler, patience=patience) as client:
         yield client
@@ -43,7 +43,7 @@ def connect(scheduler: str | None, patience: float = PATIENCE) -> Iterator[Clien
 
 @contextmanager
 def interruptible() -> Iterator[None]:
-    """Ctrl-C is a KeyboardInterrupt, also where it hits a thread's lock and comes out as a RuntimeError."""
+    """Raise KeyboardInterrupt for Ctrl-C, even if it hits a thread's lock and surfaces as a RuntimeError."""
     try:
         yield
     except RuntimeError as error:

@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 WIDEST = 10_000
-"""Columns to assume where the output is not a terminal: nothing is cut there."""
+"""Columns to assume if the output is not a terminal, so that nothing is cut off."""
 
 
 def console() -> Console:
-    """Standard output; a file or a pipe has room for whole lines, unless COLUMNS says otherwise."""
+    """Standard output; files and pipes get full lines, unless COLUMNS is set."""
     from rich.console import Console  # noqa: PLC0415 - see above
 
     out = Console(highlight=False)
@@ -33,10 +33,10 @@ def table(
     result = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for index, header in enumerate(headers):
         text = index < left
-        # Only the last text column may wrap where the terminal is narrow.
+        # Only the last text column may wrap on a narrow terminal.
         result.add_column(header, justify="left" if text else "right", no_wrap=index != left - 1, header_style="bold")
     for row in rows:
-        result.add_row(*(styled(cell) if isinstance(cell, str) else cell for cell in row))  # names are no markup
+        result.add_row(*(styled(cell) if isinstance(cell, str) else cell for cell in row))  # names are not markup
     return result
 
 
@@ -60,7 +60,7 @@ def styled(text: str, style: str = "") -> Text:
 
 
 def number(value: float) -> str:
-    """Four significant digits, without a needless exponent.
+    """Four significant digits, without an unnecessary exponent.
 
     >>> [number(x) for x in (0.0, 0.72727, 1750.0, 732245.3, 1.5e-7)]
     ['0', '0.7273', '1750', '732,245', '1.5e-07']
@@ -71,7 +71,7 @@ def number(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """A share of time; nothing for none.
+    """A share of time; a dot for none.
 
     >>> share(0.4545), share(0.0), share(1e-9)
     ('0.455', '.', '.')
@@ -80,12 +80,12 @@ def share(value: float) -> str:
 
 
 def print_json(document: dict[str, Any]) -> None:
-    """One JSON document on standard output; an infinite number has no JSON and is refused."""
+    """Print one JSON document to standard output; infinite numbers, which JSON lacks, are refused."""
     print(json.dumps(document, allow_nan=False))
 
 
 def print_figures(measured: Mapping[str, Any]) -> None:
-    """Figures by name, one in a line."""
+    """Figures by name, one per line."""
     rows = [
         [key.replace("_", " "), number(value) if isinstance(value, float) else str(value)]
         for key, value in measured.items()

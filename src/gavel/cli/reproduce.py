@@ -1,4 +1,4 @@
-"""`gavel reproduce`: the paper's tables and figures, run again, with what it claims beside what came out."""
+"""`gavel reproduce`: rerun the paper's tables and figures, with its claims beside our results."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ COLOURS = {"holds": "green", "FAILS": "bold red", "not measured": "dim"}
 
 def reproduce_command(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Studies by name, or all; none: list them.", metavar="[NAME…|all]")
+        list[str] | None,
+        typer.Argument(help="Names of studies, or all; without names, list them.", metavar="[NAME…|all]"),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="A smaller cluster at the same load, short windows, one seed (default).")
@@ -41,29 +42,29 @@ def reproduce_command(
         str, typer.Option(help="A throughput table instead of the built-in one.", metavar="FILE")
     ] = "builtin",
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where everything goes; the same again resumes.", metavar="DIR")
+        Path, typer.Option("--out", "-o", help="Directory for results; the same command again resumes.", metavar="DIR")
     ] = Path("reproduce"),
     workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Rerun the paper's evaluation, beside what it claims.
+    """Rerun the paper's evaluation and check its claims.
 
-    Interrupt it at will: the same command goes on where it was.
+    You can interrupt it at any time: the same command resumes it.
     """
     known = all_studies()
     if not names:
         _list(known, as_json=as_json)
         return
     if quick and full:
-        raise InputError("--quick and --full exclude each other; give one")
+        raise InputError("--quick and --full exclude each other; give only one")
     scope = Scope(full, throughputs)
     chosen = _chosen(names, known)
-    find_table(throughputs)  # a file that cannot be read is refused before hours of work
+    find_table(throughputs)  # refuse an unreadable file before hours of work
     try:
         with ResultsFiles(out) as files:
             found = _run(chosen, scope, files, workers or len(os.sched_getaffinity(0)))
     except KeyboardInterrupt:
-        print(f"gavel: interrupted; run the same command again to go on from {out}", file=sys.stderr)
+        print(f"gavel: interrupted; run the same command again to resume from {out}", file=sys.stderr)
         raise typer.Exit(130) from None
     written = write_reproduction(out, found, scope, _command(names, scope))
     _show(found, scope, written, as_json=as_json)
@@ -72,7 +73,7 @@ def reproduce_command(
 def _run(chosen: Sequence[Study], scope: Scope, files: ResultsFiles, workers: int) -> list[Measured]:
     total, known = open_steps(chosen, scope, files)
     if known:
-        print(f"gavel: {known} of {total} steps were done before", file=sys.stderr)
+        print(f"gavel: {known} of {total} steps are already done", file=sys.stderr)
     with steps("reproduce", total, known) as tell:
 
         def notice(step: Step) -> None:
@@ -88,7 +89,7 @@ def _command(names: Sequence[str], scope: Scope) -> str:
 
 
 def _chosen(names: Sequence[str], known: dict[str, Study]) -> list[Study]:
-    """The studies that are meant, in the order of the paper."""
+    """The selected studies, in the order of the paper."""
     for name in names:
         if name != "all" and name not in known:
             close = get_close_matches(name, known, n=1)

@@ -35,7 +35,7 @@ from gavel.wire import DEFAULT_ADDRESS
 
 
 def _read_config(context: typer.Context, path: Path | None) -> Path | None:
-    """Options from a TOML file become defaults: flags and environment variables win over them."""
+    """Use options from a TOML file as defaults: flags and environment variables take precedence."""
     if path is None:
         return None
     try:
@@ -44,8 +44,10 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
         raise InputError(f"--config {path}: {error.strerror}") from error
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"--config {path}: {error}") from error
-    except ValueError:  # Python refuses to read such integers
-        raise InputError(f"--config {path}: it has a number of thousands of digits; give {at_most(LARGEST)}") from None
+    except ValueError:  # Python refuses to parse such integers
+        raise InputError(
+            f"--config {path}: it contains a number with thousands of digits; give {at_most(LARGEST)}"
+        ) from None
     document = _with_retention(path, document)
     known = {str(parameter.name) for parameter in context.command.params} - {"config"}
     options = {name.replace("-", "_"): value for name, value in document.items()}
@@ -63,7 +65,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
 
 
 def _with_retention(path: Path, document: dict[str, Any]) -> dict[str, Any]:
-    """The table [retention] as the options that it stands for: its journal-days is --keep-journal-days."""
+    """Convert the table [retention] to options: its journal-days is --keep-journal-days."""
     table = document.pop("retention", {})
     if not isinstance(table, dict):
         raise InputError(f"--config {path}: retention must be a table, such as [retention] with journal-days = 30")
@@ -76,7 +78,7 @@ Config = Annotated[
         callback=_read_config,
         is_eager=True,
         metavar="FILE",
-        help="A TOML file with these options: log-level or log_level.",
+        help="A TOML file with these options; names may use - or _, as in log-level or log_level.",
     ),
 ]
 Seconds = Annotated[float, typer.Option(min=0.01)]
@@ -85,10 +87,10 @@ Seconds = Annotated[float, typer.Option(min=0.01)]
 def serve_command(
     config: Config = None,
     listen: Annotated[
-        str, typer.Option(help="Where clients and agents reach it.", metavar="HOST:PORT", envvar="GAVEL_LISTEN")
+        str, typer.Option(help="Address for clients and agents.", metavar="HOST:PORT", envvar="GAVEL_LISTEN")
     ] = DEFAULT_ADDRESS,
     folder: Annotated[
-        Path, typer.Option(help="Where journal and logs are kept.", metavar="DIR", envvar="GAVEL_FOLDER")
+        Path, typer.Option(help="Directory for the journal and logs.", metavar="DIR", envvar="GAVEL_FOLDER")
     ] = Path("gavel-state"),
     journal: Annotated[
         str | None,
@@ -103,11 +105,9 @@ def serve_command(
         ),
     ] = 0.0,
     log_level: Annotated[
-        str, typer.Option(help=f"What is logged on standard error: {', '.join(LEVELS)}.", metavar="LEVEL")
+        str, typer.Option(help=f"Log level on standard error: {', '.join(LEVELS)}.", metavar="LEVEL")
     ] = "info",
-    log_format: Annotated[
-        str, typer.Option(help=f"How it is logged: {' or '.join(FORMATS)}.", metavar="FORMAT")
-    ] = "text",
+    log_format: Annotated[str, typer.Option(help=f"Log format: {' or '.join(FORMATS)}.", metavar="FORMAT")] = "text",
     policy: PolicyName = "max_min_fairness",
     agnostic: Agnostic = False,
     space_sharing: SpaceSharing = False,
@@ -117,45 +117,45 @@ def serve_command(
     ] = 360.0,
     min_seconds_between_allocations: MinSecondsBetweenAllocations = 0.0,
     restart_seconds: Annotated[
-        float, typer.Option(help="What a restart costs jobs of templates for which it has not been measured.", min=0.0)
+        float, typer.Option(help="Cost of a restart, for templates for which it has not been measured.", min=0.0)
     ] = 10.0,
     solve_limit_seconds: Annotated[
-        float, typer.Option(help="A solve that takes longer is given up; the old allocation stays.", min=0.1)
+        float, typer.Option(help="Abort a solve that takes longer; the old allocation stays in force.", min=0.1)
     ] = 60.0,
     throughputs: Annotated[
-        str, typer.Option(help="A throughput table to begin with, or 'builtin'; the rest is learned.", metavar="FILE")
+        str, typer.Option(help="Initial throughput table, or 'builtin'; the rest is learned.", metavar="FILE")
     ] = "builtin",
     profiled: Annotated[
         list[str] | None,
-        typer.Option(help="A table that `gavel profile` has written; may be given several times.", metavar="FILE"),
+        typer.Option(help="A table written by `gavel profile`; may be given several times.", metavar="FILE"),
     ] = None,
     entities: Annotated[
-        Path | None, typer.Option(help="A JSON file with the teams' weights and policies.", metavar="FILE")
+        Path | None, typer.Option(help="A JSON file with weights and policies of teams.", metavar="FILE")
     ] = None,
-    log_megabytes: Annotated[float, typer.Option(help="How much of each job's output is kept.", min=0.01)] = 16.0,
-    keep_journal_days: Annotated[
-        float, typer.Option(help="Facts are kept in the journal for this long.", min=0.01)
-    ] = 30.0,
-    keep_finished_days: Annotated[
-        float, typer.Option(help="Finished jobs are listed for this long.", min=0.01)
-    ] = 365.0,
+    log_megabytes: Annotated[
+        float, typer.Option(help="How much output to keep for each worker of a job.", min=0.01)
+    ] = 16.0,
+    keep_journal_days: Annotated[float, typer.Option(help="How long to keep facts in the journal.", min=0.01)] = 30.0,
+    keep_finished_days: Annotated[float, typer.Option(help="How long to keep finished jobs.", min=0.01)] = 365.0,
     keep_logs_days: Annotated[
-        float, typer.Option(help="The output of jobs that print nothing any more is kept for this long.", min=0.01)
+        float, typer.Option(help="How long to keep job logs after they were last written.", min=0.01)
     ] = 90.0,
     keep_checkpoints_days: Annotated[
         float | None,
         typer.Option(help="Checkpoints of finished jobs are kept for this long; default: for ever.", min=0.01),
     ] = None,
-    heartbeat_seconds: Annotated[float, typer.Option(help="How often agents are heard of.", min=0.05)] = 2.0,
-    agent_timeout_seconds: Annotated[float, typer.Option(help="A silent agent is lost after this.", min=0.1)] = 15.0,
+    heartbeat_seconds: Annotated[float, typer.Option(help="Heartbeat interval of agents.", min=0.05)] = 2.0,
+    agent_timeout_seconds: Annotated[
+        float, typer.Option(help="Time without heartbeats after which an agent is lost.", min=0.1)
+    ] = 15.0,
     lease_slack_seconds: Annotated[
-        float, typer.Option(help="Jobs continue for this long after their round while the scheduler is away.", min=0.0)
+        float, typer.Option(help="How long jobs continue after their round while the scheduler is away.", min=0.0)
     ] = 30.0,
     checkpoint_grace_seconds: Annotated[float, typer.Option(help="Time to save a checkpoint.", min=0.0)] = 60.0,
     terminate_grace_seconds: Annotated[float, typer.Option(help="Time between SIGTERM and SIGKILL.", min=0.0)] = 10.0,
-    retry_seconds: Annotated[float, typer.Option(help="Pause after a failure; doubles with each.", min=0.0)] = 10.0,
+    retry_seconds: Annotated[float, typer.Option(help="Pause after a failure; doubles each time.", min=0.0)] = 10.0,
 ) -> None:
-    """Run the scheduler: takes jobs, gives them to agents."""
+    """Run the scheduler, which assigns jobs to agents."""
     _check_choice("--log-level", log_level, LEVELS)
     _check_choice("--log-format", log_format, FORMATS)
     find_policy(policy)
@@ -209,7 +209,7 @@ Tell = Callable[[str], None]
 
 
 async def _serve(settings: ServeSettings, tell: Tell) -> None:
-    # Until it is up, a signal ends it at once, also while it waits for the journal.
+    # Until it is up, a signal ends it at once, even while it waits for the journal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     async with _leading(settings, tell) as running:
         stop = asyncio.Event()
@@ -226,22 +226,22 @@ async def _serve(settings: ServeSettings, tell: Tell) -> None:
 
 @asynccontextmanager
 async def _leading(settings: ServeSettings, tell: Tell) -> AsyncIterator[Running]:
-    """A scheduler that is up, once another one on the same journal has ended."""
+    """Start the scheduler, once any other one on the same journal has ended."""
     async with AsyncExitStack() as stack:
         try:
             running = await stack.enter_async_context(serving(replace(settings, wait_seconds=0.0)))
         except JournalInUseError as error:
             if not settings.wait_seconds:
-                raise JournalInUseError(f"{error}, or give --wait SECONDS to take over when it ends") from None
-            tell(f"another scheduler has the journal; waiting for it to end, {settings.wait_seconds:g} s at most")
+                raise JournalInUseError(f"{error}, or pass --wait SECONDS to take over when it ends") from None
+            tell(f"another scheduler uses the journal; waiting for it to end, at most {settings.wait_seconds:g} s")
             running = await stack.enter_async_context(serving(settings))
         yield running
 
 
 def _introduce(settings: ServeSettings, running: Running, tell: Tell) -> None:
-    """Say what it runs with."""
+    """Print the settings that it runs with."""
     engine = running.engine
-    tell(f"gavel {__version__} at {running.address}; {len(engine.scheduler.roster)} jobs from the journal are not over")
+    tell(f"gavel {__version__} at {running.address}; {len(engine.scheduler.roster)} unfinished jobs in the journal")
     for name, value in _flat(settings).items():
         tell(f"  {name.replace('_', '-')} = {value}")
     tell(f"  cluster {engine.journal.cluster}, term {engine.journal.term}")
@@ -249,7 +249,7 @@ def _introduce(settings: ServeSettings, running: Running, tell: Tell) -> None:
 
 
 def _log(line: str) -> None:
-    """Say it as one more record of the log."""
+    """Write the message to the log."""
     logging.getLogger(__name__).info(line.strip())
 
 
@@ -261,14 +261,14 @@ def _flat(settings: ServeSettings) -> dict[str, Any]:
 
 
 def say(line: str) -> None:
-    """Tell the operator who watches the service."""
+    """Tell the operator of the service."""
     print(line, file=sys.stderr, flush=True)
 
 
 def raise_file_limit() -> int:
-    """Let this process open as many files as it may; returns how many that is."""
+    """Raise this process's limit on open files to the maximum, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
-        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they say
+        with contextlib.suppress(ValueError, OSError):  # some systems allow less than they report
             resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -1,4 +1,4 @@
-"""How a service logs: one line for each record on standard error, for people or as JSON."""
+"""Logging of a service: one line per record on standard error, for people or as JSON."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, TextIO
 LEVELS = ("debug", "info", "warning")
 FORMATS = ("text", "json")
 _USUAL = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
-"""What every record has; all else was given with `extra`."""
+"""Attributes of every record; all others were passed with `extra`."""
 
 
 def set_up(level: str, form: str, stream: TextIO | None = None) -> None:
-    """Log what our own modules say at this level or above; of libraries only warnings."""
+    """Log records of our own modules at this level or above; from libraries, only warnings."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if form == "json" else TextLines())
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     logging.getLogger("gavel").setLevel(level.upper())
-    logging.getLogger("grpc").setLevel(logging.CRITICAL)  # it calls a client that hangs up an error
+    logging.getLogger("grpc").setLevel(logging.CRITICAL)  # it logs a disconnecting client as an error
 
 
 def _moment(record: logging.LogRecord) -> datetime:
@@ -37,7 +37,7 @@ class TextLines(logging.Formatter):
 
 
 class JsonLines(logging.Formatter):
-    """One object: time, level, logger, message, and every field that was given."""
+    """One object: time, level, logger, message, and all extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         document: dict[str, Any] = {
@@ -53,5 +53,5 @@ class JsonLines(logging.Formatter):
 
 
 def _one_line(record: logging.LogRecord) -> str:
-    """The message without what would break the line or move a terminal's cursor: jobs and agents have any names."""
+    """The message on one line without control characters: names of jobs and agents are arbitrary."""
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(record.getMessage().split()))

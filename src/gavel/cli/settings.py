@@ -1,4 +1,4 @@
-"""The settings of an experiment as options: `gavel simulate` and `gavel sweep` take them from here."""
+"""The settings of an experiment as options of `gavel simulate` and `gavel sweep`."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ Settings = dict[str, Any]
 
 
 def takes_settings(*, without: Collection[str] = ()) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command options for an experiment's fields; it gets their values as a dictionary called `settings`.
+    """Give a command options for an experiment's fields; it receives their values in a dictionary called `settings`.
 
-    They are listed where `settings` stands among the command's own parameters.
+    The help lists them where `settings` appears among the command's own parameters.
     """
     chosen = [name for name in OPTIONS if name not in without]
 
@@ -71,25 +71,25 @@ def takes_settings(*, without: Collection[str] = ()) -> Callable[[Callable[..., 
             parameters += map(_parameter, chosen) if parameter.name == "settings" else [parameter]
         called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined] # typer reads it
         called.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        del called.__wrapped__  # its signature is not this one's
+        del called.__wrapped__  # it has another signature
         return called
 
     return decorate
 
 
 def _parameter(name: str) -> inspect.Parameter:
-    """An option with the default that the experiment has."""
+    """An option with the experiment's default."""
     [default] = [field.default for field in fields(Experiment) if field.name == name]
     if default is MISSING:
         default = inspect.Parameter.empty
-    # Lists are given as text.
+    # Lists are passed as text.
     return inspect.Parameter(
         name, inspect.Parameter.KEYWORD_ONLY, default="" if default == () else default, annotation=OPTIONS[name]
     )
 
 
 def _read(given: Settings) -> Settings:
-    """What was given as text, as the experiment has it."""
+    """Convert an option's text to the experiment's value."""
     return given | {
         "cluster": ",".join(part.strip() for part in given["cluster"].split(",")),
         "window": own.parse_window(given["window"]),

@@ -30,18 +30,18 @@ def simulate_command(
     *,
     settings: Settings,
     static: Annotated[
-        int | None, typer.Option(help="Generate this many jobs, all there at the start.", min=1, metavar="N")
+        int | None, typer.Option(help="Generate this many jobs, all arriving at the start.", min=1, metavar="N")
     ] = None,
     plots: Annotated[
-        Path | None, typer.Option(help="Write plots and a page with them to this directory.", metavar="DIR")
+        Path | None, typer.Option(help="Write plots, and a page that shows them, to this directory.", metavar="DIR")
     ] = None,
     jobs_csv: Annotated[
-        Path | None, typer.Option(help="Write a row for each job that arrived to this CSV file.", metavar="FILE")
+        Path | None, typer.Option(help="Write a CSV file with a row for each job that arrived.", metavar="FILE")
     ] = None,
     resume: Annotated[
         Path | None,
         typer.Option(
-            help="Keep the state of the run here: when interrupted, the same command goes on.", metavar="FILE"
+            help="Save the state of the run here; after an interruption, the same command resumes it.", metavar="FILE"
         ),
     ] = None,
     as_json: AsJson = False,
@@ -73,13 +73,13 @@ def _check_workload(settings: Settings, static: int | None) -> None:
     if sum(option is not None for option in (settings["trace"], jobs, static)) != 1:
         raise InputError("give one of --trace FILE, --jobs N with --arrivals-per-hour L, or --static N")
     if jobs is not None and load is None:
-        raise InputError("--jobs needs --arrivals-per-hour; for jobs that are all there at the start use --static")
+        raise InputError("--jobs needs --arrivals-per-hour; for jobs that all arrive at the start use --static")
     if static is not None and load is not None:
-        raise InputError("--static jobs are all there at the start; use --jobs with --arrivals-per-hour")
+        raise InputError("--static jobs all arrive at the start; use --jobs with --arrivals-per-hour")
 
 
 def _write(report: Report, plots: Path | None, jobs_csv: Path | None) -> None:
-    """Write the files that were asked for."""
+    """Write the requested files."""
     if plots is not None:
         from gavel.plots.run_report import write_run_plots  # noqa: PLC0415 - matplotlib takes long to load
 
@@ -94,18 +94,18 @@ def _run(experiment: Experiment, scene: Scene, recorder: Recorder | None, resume
             return run(experiment, scene=scene, recorder=recorder, attendants=[bar])
     start = resume_file.found()
     if start is not None:
-        print(f"gavel: going on from {resume_file.path}", file=sys.stderr)
+        print(f"gavel: resuming from {resume_file.path}", file=sys.stderr)
     try:
         with ProgressBar() as bar, _heard_by(resume_file):
             return run(experiment, scene=scene, recorder=recorder, attendants=[bar, resume_file], start=start)
     except StoppedError as stopped:
-        print(f"gavel: {stopped}; run the same command again to go on from {resume_file.path}", file=sys.stderr)
+        print(f"gavel: {stopped}; run the same command again to resume from {resume_file.path}", file=sys.stderr)
         raise typer.Exit(128 + stopped.signal) from None
 
 
 @contextmanager
 def _heard_by(resume_file: ResumeFile) -> Iterator[None]:
-    """Let a resume file hear when the process is asked to stop."""
+    """Tell a resume file when the process is asked to stop."""
     before = {number: signal.signal(number, resume_file.interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -134,7 +134,7 @@ def _print(report: Report) -> None:
         ["cost", f"${document['cost_dollars']:,.0f}"],
         ["deadlines missed", f"{late:,} of {dated:,}" if dated else "no deadlines"],
         ["rounds", f"{document['rounds']:,}"],
-        ["time here", f"{document['wall_seconds']:.1f} s, {document['solver_seconds']:.1f} s of it in the policy"],
+        ["wall time", f"{document['wall_seconds']:.1f} s, {document['solver_seconds']:.1f} s of it in the policy"],
     ]
     out = console()
     out.print(table([report.experiment.policy, ""], rows))

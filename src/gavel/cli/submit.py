@@ -1,4 +1,4 @@
-"""`gavel submit`: jobs from files or from flags, and the wait until they are over."""
+"""`gavel submit`: jobs from files or flags, and waiting until they finish."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from gavel.client.api import Client
 
 FLAGS = {"deadline_hours": "--deadline-hours", "environment": "--env", "working_directory": "--directory"}
-"""Fields whose flags have another name."""
+"""Fields whose flags have different names."""
 SHOWN_IDS = 20
 REST_SECONDS = 0.2
-"""Between two lines of progress, however much changes."""
+"""Minimum time between two lines of progress."""
 
 
 class CommandAfterDashes(TyperCommand):
-    """A command line of which everything after `--` is another command line."""
+    """A command line in which everything after `--` is the job's command."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:
@@ -51,39 +51,39 @@ def submit_command(
         list[str] | None, typer.Argument(help="Job files, YAML or JSON; - reads standard input.", metavar="FILE")
     ] = None,
     template: Annotated[
-        str | None, typer.Option(help="What it runs, as throughput tables name it.", metavar="NAME")
+        str | None, typer.Option(help="What the job runs, by its name in the throughput table.", metavar="NAME")
     ] = None,
-    steps: Annotated[float | None, typer.Option(help="How many steps it makes.", metavar="COUNT")] = None,
-    workers: Annotated[
-        int | None, typer.Option(help="How many accelerators it wants. [default: 1]", metavar="COUNT")
-    ] = None,
+    steps: Annotated[float | None, typer.Option(help="Total number of steps.", metavar="COUNT")] = None,
+    workers: Annotated[int | None, typer.Option(help="Number of accelerators. [default: 1]", metavar="COUNT")] = None,
     weight: Annotated[
-        float | None, typer.Option(help="Its weight among others. [default: 1]", metavar="NUMBER")
+        float | None, typer.Option(help="Weight relative to other jobs. [default: 1]", metavar="NUMBER")
     ] = None,
-    entity: Annotated[str | None, typer.Option(help="Whose it is.", metavar="NAME")] = None,
-    deadline_hours: Annotated[
-        float | None, typer.Option(help="When it should be done, from now.", metavar="HOURS")
-    ] = None,
+    entity: Annotated[str | None, typer.Option(help="The team that owns the job.", metavar="NAME")] = None,
+    deadline_hours: Annotated[float | None, typer.Option(help="Deadline, in hours from now.", metavar="HOURS")] = None,
     types: Annotated[
         str | None, typer.Option(help="Where it may run: v100,k80. [default: anywhere]", metavar="TYPE,...")
     ] = None,
-    env: Annotated[list[str] | None, typer.Option(help="A variable of its environment.", metavar="NAME=VALUE")] = None,
-    retries: Annotated[int | None, typer.Option(help="How often it may fail. [default: 3]", metavar="COUNT")] = None,
-    name: Annotated[str | None, typer.Option(help="What to call it.", metavar="NAME")] = None,
-    directory: Annotated[
-        str | None, typer.Option(help="Where it runs. [default: the current directory]", metavar="DIR")
+    env: Annotated[
+        list[str] | None, typer.Option(help="An environment variable for the job.", metavar="NAME=VALUE")
     ] = None,
-    count: Annotated[int, typer.Option(help="Submit so many copies of it.", min=1, metavar="COUNT")] = 1,
+    retries: Annotated[
+        int | None, typer.Option(help="Number of retries after failures. [default: 3]", metavar="COUNT")
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the job.", metavar="NAME")] = None,
+    directory: Annotated[
+        str | None, typer.Option(help="Working directory. [default: the current directory]", metavar="DIR")
+    ] = None,
+    count: Annotated[int, typer.Option(help="Number of copies to submit.", min=1, metavar="COUNT")] = 1,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait until all are over; exit code 0 if all completed.")
+        bool, typer.Option("--wait", help="Wait until all jobs finish; exit code 0 if all completed.")
     ] = False,
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
 ) -> int:
-    """Submit jobs, from files or as a command after --.
+    """Submit jobs from files, or a command after --.
 
-    gavel submit job.yaml, or gavel submit --steps 1000 -- python train.py
+    Examples: gavel submit job.yaml; gavel submit --steps 1000 -- python train.py
     """
     flags = {
         "template": template,
@@ -116,9 +116,9 @@ def submit_command(
 
 
 def _jobs(files: Sequence[str], command: Sequence[str] | None, given: Mapping[str, Any]) -> list[JobRequest]:
-    """From files or from flags; all are read before any is sent."""
+    """Read all jobs, from files or from flags, before any is sent."""
     if files and (given or command is not None):
-        raise InputError("give job files, or flags and a command after --, not both")
+        raise InputError("give either job files, or flags and a command after --, not both")
     if files:
         from gavel.client.job_file import read_jobs  # noqa: PLC0415 - loads the library that reads YAML
 
@@ -163,17 +163,17 @@ def _submit(client: Client, jobs: Sequence[JobRequest]) -> list[str]:
 
 
 def _warn_of_types(client: Client, jobs: Sequence[JobRequest]) -> None:
-    """Say which types no server has: perhaps one is still to join, perhaps it is a slip of the pen."""
+    """Warn about types that no server has: such a server may join later, or the name may be a typo."""
     named = dict.fromkeys(type_name for job in jobs for type_name in job.types)
     known = dict.fromkeys(server.type for server in client.cluster().servers) if named else {}
     if unknown := [type_name for type_name in named if type_name not in known]:
         what = f"type {unknown[0]!r}" if len(unknown) == 1 else f"types {', '.join(map(repr, unknown))}"
-        there = f"; {nearest(unknown[0], known)}" if known else ", nor any other yet"
+        there = f"; {nearest(unknown[0], known)}" if known else "; no server has joined yet"
         print(printable(f"gavel: no server has accelerators of {what}{there}"), file=sys.stderr)
 
 
 def _receipt(ids: Sequence[str]) -> str:
-    """One line that names what was submitted."""
+    """One line that names the submitted jobs."""
     if len(ids) == 1:
         return f"submitted job {ids[0]}"
     listed = " ".join(ids) if len(ids) <= SHOWN_IDS else f"{ids[0]} to {ids[-1]}"
@@ -181,7 +181,7 @@ def _receipt(ids: Sequence[str]) -> str:
 
 
 def _wait(client: Client, ids: Sequence[str], *, as_json: bool) -> int:
-    """Wait until all are over and show how they ended."""
+    """Wait until all jobs finish and show how they ended."""
     try:
         with interruptible():
             over = _watched(client, ids)
@@ -202,7 +202,7 @@ def _wait(client: Client, ids: Sequence[str], *, as_json: bool) -> int:
 
 
 def _watched(client: Client, ids: Sequence[str]) -> list[JobView]:
-    """The jobs when they are over; on a terminal, a line says how far they are."""
+    """Return the jobs once they have finished; on a terminal, a line shows the progress."""
     if not sys.stderr.isatty():
         return client.wait(ids)
     from rich.console import Console  # noqa: PLC0415 - loads the library that draws
@@ -212,7 +212,7 @@ def _watched(client: Client, ids: Sequence[str]) -> list[JobView]:
 
     def show(jobs: Mapping[str, JobView]) -> None:
         nonlocal shown_at
-        if time.monotonic() - shown_at >= REST_SECONDS:  # counting many jobs at every change would take long
+        if time.monotonic() - shown_at >= REST_SECONDS:  # counting many jobs at every change would take too long
             status.update(_progress(jobs))
             shown_at = time.monotonic()
 
@@ -222,9 +222,9 @@ def _watched(client: Client, ids: Sequence[str]) -> list[JobView]:
 
 def _progress(jobs: Mapping[str, JobView]) -> str:
     over = sum(job.finished for job in jobs.values())
-    return f"{over:,} of {len(jobs):,} over: {summary(list(jobs.values()))}"
+    return f"{over:,} of {len(jobs):,} finished: {summary(list(jobs.values()))}"
 
 
 def _left_behind(ids: Sequence[str]) -> str:
     cancel = f"`gavel cancel {' '.join(ids)}` ends them" if len(ids) <= SHOWN_IDS else "`gavel cancel` ends them"
-    return f"the jobs go on: `gavel jobs` shows them, {cancel}"
+    return f"the jobs continue: `gavel jobs` shows them, {cancel}"

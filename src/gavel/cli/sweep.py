@@ -1,4 +1,4 @@
-"""`gavel sweep`: policies x loads x seeds over all cores, with a results file that can be resumed, and plots."""
+"""`gavel sweep`: policies x loads x seeds on all cores, with a resumable results file and plots."""
 
 from __future__ import annotations
 
@@ -21,25 +21,30 @@ from gavel.sim.sweep import VARIANTS, Contender, Sweep, SweepCell, SweepOutcome,
 
 Value = TypeVar("Value")
 SWEPT = {"policy", "agnostic", "space_sharing", "normalised", "seed", "arrivals_per_hour", "trace", "trace_format"}
-"""Settings that a sweep has lists for, and those of a workload that is not generated."""
+"""Settings that a sweep takes as lists, and those for workloads that are not generated."""
 
 
 @takes_settings(without=SWEPT)
 def sweep_command(
     *,
     out: Annotated[
-        Path, typer.Option("--out", "-o", help="Where results and plots go; the same again resumes.", metavar="DIR")
+        Path,
+        typer.Option(
+            "--out", "-o", help="Directory for results and plots; the same command again resumes.", metavar="DIR"
+        ),
     ],
     policies: Annotated[
         str,
         typer.Option(
-            help=f"Policies, each with variants after a colon if wanted, as in NAME:agnostic+plain: "
+            help=f"Policies, optionally with variants after a colon, as in NAME:agnostic+plain: "
             f"{', '.join(VARIANTS)}, mechanism=module.NAME.",
             metavar="NAME,…",
         ),
     ] = "max_min_fairness",
-    loads: Annotated[str | None, typer.Option(help="Jobs an hour.", metavar="L,…")] = None,
-    static: Annotated[str | None, typer.Option(help="Jobs, all there at the start.", metavar="N,…")] = None,
+    loads: Annotated[str | None, typer.Option(help="Loads, in jobs per hour.", metavar="L,…")] = None,
+    static: Annotated[
+        str | None, typer.Option(help="Numbers of jobs that all arrive at the start.", metavar="N,…")
+    ] = None,
     seeds: Annotated[str, typer.Option(help="Seeds of everything random.", metavar="S,…")] = "0",
     settings: Settings,
     workers: Workers = None,
@@ -47,7 +52,7 @@ def sweep_command(
 ) -> None:
     """Compare policies over loads and seeds, on all cores.
 
-    Interrupt it at will: the same command goes on where it was.
+    You can interrupt it at any time: the same command resumes it.
     """
     if (loads is None) == (static is None):
         raise InputError("give either --loads L,… with --jobs N, or --static N,…")
@@ -66,7 +71,7 @@ def sweep_command(
         with ResultsFiles(out) as files:
             outcome, plots = _run(sweep, files, workers or len(os.sched_getaffinity(0)))
     except KeyboardInterrupt:
-        print(f"gavel: interrupted; run the same command again to go on from {out / RESULTS}", file=sys.stderr)
+        print(f"gavel: interrupted; run the same command again to resume from {out / RESULTS}", file=sys.stderr)
         raise typer.Exit(130) from None
     _show(outcome, out, plots, as_json=as_json)
     if outcome.failures:
@@ -76,16 +81,16 @@ def sweep_command(
 
 
 def _listed(option: str, text: str, read: Callable[[str], Value]) -> tuple[Value, ...]:
-    """The values of a list, each once."""
+    """The values of a list, without repetitions."""
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts:
-        raise InputError(f"{option} is empty; give values with commas between them")
+        raise InputError(f"{option} is empty; give values separated by commas")
     try:
         return tuple(dict.fromkeys(read(part) for part in parts))
     except GavelError:
         raise
     except ValueError:
-        raise InputError(f"{option} {text}: give numbers with commas between them") from None
+        raise InputError(f"{option} {text}: give numbers separated by commas") from None
 
 
 def _seed(text: str) -> int:
@@ -98,7 +103,9 @@ def _seed(text: str) -> int:
 def _run(sweep: Sweep, files: ResultsFiles, workers: int) -> tuple[SweepOutcome, list[Path]]:
     known = sum(point.id in files.known for point in sweep.points)
     if known:
-        print(f"gavel: {known} of {len(sweep.points)} points are in {files.directory / RESULTS}", file=sys.stderr)
+        print(
+            f"gavel: {known} of {len(sweep.points)} points are already in {files.directory / RESULTS}", file=sys.stderr
+        )
     with steps("sweep", len(sweep.points), known) as tell:
 
         def on_end(point: SweepPoint, answer: Result | str) -> None:
@@ -123,7 +130,7 @@ def _show(outcome: SweepOutcome, out: Path, plots: list[Path], *, as_json: bool)
     terminal = console()
     terminal.print(table([f"average JCT (h) at {sweep.load_unit}", *(f"{load:g}" for load in sweep.loads)], rows))
     if any(not cell.drained for cell in outcome.cells):
-        terminal.print(f"* not all jobs were done within {sweep.base.limit_days:g} simulated days (--limit-days)")
+        terminal.print(f"* not all jobs finished within {sweep.base.limit_days:g} simulated days (--limit-days)")
     terminal.print(f"plots and numbers: {plots[-1]}", soft_wrap=True, markup=False)
 
 

@@ -1,4 +1,4 @@
-"""`gavel trace`: generate workloads, convert logs to our own format, say what is in a trace, and read node lists."""
+"""`gavel trace`: generate workloads, convert logs to our own format, describe traces, and read node lists."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ In = Annotated[Path, typer.Argument(help="A trace in any known format; - reads s
 @app.command("generate")
 def generate_command(
     out: Out,
-    jobs: Annotated[int, typer.Option(help="How many jobs.", min=1, metavar="N")],
+    jobs: Annotated[int, typer.Option(help="Number of jobs.", min=1, metavar="N")],
     arrivals_per_hour: ArrivalsPerHour = None,
-    static: Annotated[bool, typer.Option("--static", help="All jobs are there at the start.")] = False,
+    static: Annotated[bool, typer.Option("--static", help="All jobs arrive at the start.")] = False,
     multi_worker: MultiWorker = False,
     seed: Seed = 0,
     slo: Slo = "",
@@ -59,9 +59,9 @@ def generate_command(
     reference_type: ReferenceType = "v100",
     as_json: AsJson = False,
 ) -> None:
-    """Draw a workload as in the paper and write it."""
+    """Generate a workload as in the paper and write it."""
     if static == (arrivals_per_hour is not None):
-        raise InputError("say when jobs arrive: give either --arrivals-per-hour or --static")
+        raise InputError("jobs need arrival times: give either --arrivals-per-hour or --static")
     rates = find_table(throughputs)
     trace = generate(
         jobs=jobs,
@@ -107,7 +107,7 @@ def describe_command(
     reference_type: ReferenceType = "v100",
     as_json: AsJson = False,
 ) -> None:
-    """Say what a trace asks of a cluster."""
+    """Describe a trace and the load it puts on a cluster."""
     rates, source = find_table(throughputs), Source.of(file)
     found = format_name or recognise(source)
     trace = read_trace(source, table=rates, format=found, seed=seed, reference_type=reference_type)
@@ -123,7 +123,7 @@ def cluster_command(
     throughputs: Throughputs = "builtin",
     as_json: AsJson = False,
 ) -> None:
-    """Print a list of nodes as the text of --cluster; what is left out goes to standard error."""
+    """Convert a list of nodes to the value for --cluster; notes on what is left out go to standard error."""
     found = read_nodes(Source.of(file), find_table(throughputs).types)
     if as_json:
         print_json(_cluster_document(file, found))
@@ -170,11 +170,11 @@ def _rows(format_name: str, summary: Summary) -> list[list[str]]:
     if summary.arrivals_per_hour is None:
         rows.append(["arrivals", "all at once"])
     else:
-        rows.append(["arrivals an hour", number(summary.arrivals_per_hour)])
+        rows.append(["arrivals per hour", number(summary.arrivals_per_hour)])
     type_name = summary.reference_type
     rows.append([f"{type_name} hours", number(summary.reference_gpu_hours)])
     if summary.reference_gpus_needed is not None:
-        rows.append([f"{type_name}s to keep up", number(summary.reference_gpus_needed)])
+        rows.append([f"{type_name}s needed to keep up", number(summary.reference_gpus_needed)])
     rows += [[f"duration on {type_name}, {name}", _duration(value)] for name, value in summary.duration_seconds.items()]
     if summary.without_duration:
         rows.append([f"jobs that cannot run on {type_name}", f"{summary.without_duration:,}"])
@@ -202,7 +202,7 @@ def _shares(counts: Mapping[Any, int], jobs: int) -> list[list[str]]:
 
 
 def _duration(seconds: float) -> str:
-    """Seconds in the unit that reads best.
+    """Seconds in the most readable unit.
 
     >>> [_duration(value) for value in (0.0, 42.0, 600.0, 7200.0, 345600.0)]
     ['0 s', '42 s', '10 min', '2 h', '4 days']

@@ -18,18 +18,19 @@ from gavel.workload.rows import Source
 
 def verify_command(
     answer: Annotated[Path, typer.Argument(help="What `gavel allocate --json` printed.", metavar="ANSWER.json")],
-    problem: Annotated[Path, typer.Argument(help="The problem that it answers.", metavar="PROBLEM.json")],
+    problem: Annotated[Path, typer.Argument(help="The problem that was solved.", metavar="PROBLEM.json")],
     throughputs: Annotated[
-        str, typer.Option(help="Where jobs that name a template find their rates.", metavar="FILE")
+        str, typer.Option(help="Throughput table for jobs that name a template.", metavar="FILE")
     ] = "builtin",
     as_json: AsJson = False,
 ) -> None:
-    """Check an answer of allocate without a solver.
+    """Check an answer of `gavel allocate` without a solver.
 
-    Feasibility, every bound and every job that cannot rise, by weak duality alone; exit code 1 if anything is wrong.
+    Checks feasibility, every bound and every job that cannot rise, by weak duality alone. Exit code 1 if anything is
+    wrong.
     """
     if str(answer) == "-" == str(problem):
-        raise InputError("only one of the two files can come from standard input; give the other one a name")
+        raise InputError("only one of the two files can come from standard input; name a file for the other")
     found = _read(answer)
     report = verify(read_problem(problem, throughputs), found)
     if as_json:
@@ -40,7 +41,7 @@ def verify_command(
             out.print(f"checked: {line}" if not line.startswith("not checked") else line, markup=False)
         for line in report.wrong:
             out.print(f"WRONG: {line}", markup=False, style="red")
-        verdict = "the answer holds" if report.ok else f"the answer does not hold: {len(report.wrong)} faults"
+        verdict = "no faults found" if report.ok else f"the answer is wrong: {len(report.wrong)} faults"
         out.print(f"{found.policy}: {verdict}", markup=False)
     if not report.ok:
         raise typer.Exit(1)

@@ -34,7 +34,7 @@ def span(seconds: float) -> str:
 
 
 def printable(text: str) -> str:
-    r"""Without what would move the cursor or colour the terminal: other people's jobs have any names that they like.
+    r"""Replace control characters, which could move the cursor or colour the terminal: job names are arbitrary.
 
     >>> printable("a\x1b[31mb"), printable("first\nsecond")
     ('a?[31mb', 'first\nsecond')
@@ -43,42 +43,42 @@ def printable(text: str) -> str:
 
 
 def said_command(request: JobRequest) -> str:
-    """A command as a person would type it; what the shell runs, without the shell."""
+    """A command as a person would type it, without the shell that runs it."""
     if tuple(request.command[:2]) == SHELL and len(request.command) == 3:
         return " ".join(request.command[2].split())
     return " ".join(request.command)
 
 
 def template(request: JobRequest) -> str:
-    """What it runs, unless that is only its command in other words."""
+    """Its template, unless that was derived from the command."""
     return "" if " ".join(request.command).startswith(request.template) else request.template
 
 
 def label(job: JobView) -> str:
-    """What people call a job."""
+    """The job's name for people."""
     return job.request.name or said_command(job.request)
 
 
 def done(job: JobView) -> str:
-    """How much of a job is done, if that is known."""
+    """The fraction of a job that is done, if known."""
     if job.request.steps:
         return f"{min(1.0, job.steps_done / job.request.steps):.0%}"
     return "100%" if job.state is JobState.COMPLETED else ""
 
 
 def steps(job: JobView) -> str:
-    """Steps done, of those to do if they are known."""
+    """Steps done, and the total if known."""
     total = f"/{job.request.steps:,.0f}" if job.request.steps else ""
     return f"{job.steps_done:,.0f}{total}" if total or job.steps_done else ""
 
 
 def lasted(job: JobView, now: float) -> float:
-    """Seconds that a job has been in its state; of one that is over, from submission to end."""
+    """Seconds that a job has been in its state; for a finished job, from submission to end."""
     return now - job.changed if job.ended is None else job.ended - job.submitted
 
 
 def where(job: JobView) -> str:
-    """Type and servers; with the number of accelerators where there are several servers."""
+    """Type and servers, with numbers of accelerators if there are several servers."""
     names = {place: place.server.removesuffix(f":{job.type}") for place in job.places}  # an agent of several types
     several = len(names) > 1
     servers = "+".join(f"{name}:{place.accelerators}" if several else name for place, name in names.items())
@@ -86,7 +86,7 @@ def where(job: JobView) -> str:
 
 
 def summary(jobs: Sequence[JobView]) -> str:
-    """How many are in which state.
+    """How many jobs are in which state.
 
     >>> summary([])
     'no jobs'

@@ -26,12 +26,12 @@ from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.agent.accelerators import Indices, installed_accelerators, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
 
-AgentName = Annotated[str, typer.Argument(help="The agent, as `gavel cluster` names it.", metavar="NAME")]
+AgentName = Annotated[str, typer.Argument(help="The agent's name, as shown by `gavel cluster`.", metavar="NAME")]
 
 app = typer.Typer(
     help="""Run jobs on this server for a scheduler.
 
-    Ends with SIGTERM or Ctrl-C: jobs save and move elsewhere. A second signal ends them at once.
+    On SIGTERM or Ctrl-C, jobs save and move elsewhere. A second signal ends them at once.
     """,
     invoke_without_command=True,
 )
@@ -44,7 +44,7 @@ def worker_command(
     accelerators: Annotated[
         str | None,
         typer.Option(
-            help="What this server has, for example v100=4, numbered as nvidia-smi does; auto: as nvidia-smi says.",
+            help="Accelerators of this server, for example v100=4, numbered as by nvidia-smi; auto: ask nvidia-smi.",
             metavar="TYPE=COUNT,…",
             envvar="GAVEL_ACCELERATORS",
         ),
@@ -52,38 +52,44 @@ def worker_command(
     emulate: Annotated[
         str | None,
         typer.Option(
-            help="Pretend to have these, for example v100=2,k80=2: jobs run as fast as a table says.",
+            help="Emulated accelerators, for example v100=2,k80=2: jobs run as fast as a table says.",
             metavar="TYPE=COUNT,…",
             envvar="GAVEL_EMULATE",
         ),
     ] = None,
     name: Annotated[
         str | None,
-        typer.Option(help="What the scheduler calls this server; default: its host name.", envvar="GAVEL_WORKER_NAME"),
+        typer.Option(help="Name of this server; default: its host name.", envvar="GAVEL_WORKER_NAME"),
     ] = None,
     checkpoints: Annotated[
         Path | None,
         typer.Option(
-            help="Where jobs keep checkpoints; all servers must see the same directory.",
+            help="Directory for checkpoints; all servers must see the same one.",
             metavar="DIR",
             envvar="GAVEL_CHECKPOINTS",
         ),
     ] = None,
     state: Annotated[
         Path | None,
-        typer.Option(help="A directory for this agent alone: logs and the like.", metavar="DIR", envvar="GAVEL_STATE"),
+        typer.Option(
+            help="Directory for this agent's identity, lock and logs; one per agent.",
+            metavar="DIR",
+            envvar="GAVEL_STATE",
+        ),
     ] = None,
     address: Annotated[
         str | None,
-        typer.Option(help="Where other servers reach this one; default: as the scheduler does.", metavar="HOST"),
+        typer.Option(
+            help="Address at which other servers reach this one; default: as seen by the scheduler.", metavar="HOST"
+        ),
     ] = None,
-    time_scale: Annotated[float, typer.Option(help="Emulated accelerators are so many times as fast.")] = 1.0,
+    time_scale: Annotated[float, typer.Option(help="How many times as fast emulated accelerators run.")] = 1.0,
     throughputs: Annotated[
-        str, typer.Option(help="The table of emulated accelerators, or 'builtin'.", metavar="FILE")
+        str, typer.Option(help="Throughput table of emulated accelerators, or 'builtin'.", metavar="FILE")
     ] = "builtin",
-    log_megabytes: Annotated[float, typer.Option(help="Largest log of one process of a job.", min=0.1)] = 16.0,
+    log_megabytes: Annotated[float, typer.Option(help="Largest log of one worker of a job.", min=0.1)] = 16.0,
 ) -> None:
-    """Run the agent, unless another command is asked for."""
+    """Run the agent, unless a subcommand was given."""
     if context.invoked_subcommand is not None:
         return
     check_options({"log_megabytes": log_megabytes})
@@ -105,13 +111,15 @@ def worker_command(
 @app.command("drain")
 def drain_command(
     name: AgentName,
-    now: Annotated[bool, typer.Option("--now", help="Its jobs leave at once, not at the end of the round.")] = False,
+    now: Annotated[
+        bool, typer.Option("--now", help="Make its jobs leave at once, not at the end of the round.")
+    ] = False,
     scheduler: SchedulerOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Give a server no new work: when the round ends its jobs save, leave and wait for room elsewhere.
 
-    It stays drained, also when it or the scheduler is restarted, until `gavel worker undrain`.
+    It stays drained until `gavel worker undrain`, even if it or the scheduler is restarted.
     """
     with connect(scheduler) as client:
         agent, view = client.drain(name, now=now), client.cluster()
@@ -124,7 +132,7 @@ def drain_command(
 
 @app.command("undrain")
 def undrain_command(name: AgentName, scheduler: SchedulerOption = None, as_json: AsJson = False) -> None:
-    """Let a server that was drained take work again."""
+    """Let a drained server take work again."""
     with connect(scheduler) as client:
         agent = client.undrain(name)
     back = {
@@ -139,7 +147,7 @@ def undrain_command(name: AgentName, scheduler: SchedulerOption = None, as_json:
 
 @app.command("remove")
 def remove_command(name: AgentName, scheduler: SchedulerOption = None, as_json: AsJson = False) -> None:
-    """Remove a server that is lost, or drained and empty, from the list."""
+    """Remove a lost or drained server from the list."""
     with connect(scheduler) as client:
         agent = client.remove_server(name)
     if as_json:
@@ -149,7 +157,7 @@ def remove_command(name: AgentName, scheduler: SchedulerOption = None, as_json: 
 
 
 def _drained(agent: AgentView, left: float, *, now: bool) -> str:
-    """What happens to the jobs of an agent, and when."""
+    """Say what happens to the jobs of an agent, and when."""
     if agent.state == "lost":
         return f"{agent.agent} is lost; if it comes back it takes no work until `gavel worker undrain {agent.agent}`"
     if not agent.jobs:
@@ -185,7 +193,7 @@ def _table(name: str) -> ThroughputTable | None:
 
 
 def _home() -> Path:
-    """Find where things are kept unless somebody says otherwise."""
+    """Find the default directory for the agent's state."""
     base = os.environ.get("XDG_STATE_HOME")
     return (Path(base) if base else Path.home() / ".local" / "state") / "gavel"
 
@@ -196,7 +204,11 @@ async def _serve(settings: AgentSettings) -> None:
     stops: list[asyncio.Task[None]] = []
 
     def leave() -> None:
-        _say("ending all jobs at once" if stops else "asking all jobs to save and leave; once more: at once")
+        _say(
+            "ending all jobs at once"
+            if stops
+            else "asking all jobs to save and leave; signal again to end them at once"
+        )
         stops.append(asyncio.create_task(agent.stop(at_once=bool(stops))))
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,1 +1,1 @@
-"""How fast jobs are, alone and together, before and while somebody has measured it."""
+"""Estimates of job speeds, alone and in pairs, from tables and from measurements while jobs run."""

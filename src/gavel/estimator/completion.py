@@ -1,7 +1,7 @@
 """Low-rank matrix completion: a new row of a matrix from a few of its entries. It knows nothing of accelerators.
 
-The rows at hand vary about their mean along few directions (their singular vectors). A new row is the mean plus such
-directions, as much of each as its known entries ask for: a Gaussian model whose answer is one small linear system.
+The given rows vary about their mean along a few directions (their singular vectors). A new row is the mean plus the
+combination of directions that fits its known entries: a Gaussian model, solved by one small linear system.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ Bools = NDArray[np.bool_]
 Ints = NDArray[np.intp]
 
 RANK = 16
-"""Directions that are kept; more do not help with the tables at hand."""
+"""Number of directions to keep; more do not help with the available tables."""
 NOISE = 0.003
-"""Variance of what no direction explains."""
+"""Variance that no direction explains."""
 OUTLIER = 3.0
-"""An entry that its neighbours miss by this many times the usual counts less, in proportion."""
+"""An entry whose residual exceeds the usual one by this factor gets proportionally less weight."""
 REWEIGHTED = 3
-"""How often that is asked anew."""
+"""Iterations of this reweighting."""
 MANY = 200
-"""With more rows than this, only the directions that are kept are worked out."""
+"""With more rows than this, only the kept directions are computed."""
 IGNORANCE = 0.25
-"""The mean error of whoever knows of an entry only that it lies between 0 and 1."""
+"""The mean error of an uninformed guess: all it knows is that an entry lies between 0 and 1."""
 DOUBT = 4.0
-"""How far off the others put a given entry is believed as if so many more were off by ignorance."""
+"""Pseudo-count of uninformed errors that is averaged with the observed prediction errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Basis:
-    """What rows of a matrix have in common."""
+    """The low-rank structure of the rows of a matrix."""
 
     mean: Floats
     """(columns,)"""
     directions: Floats
-    """(rank, columns), scaled: a row is the mean plus normally distributed amounts, of variance 1, of these."""
+    """(rank, columns), scaled: a row is the mean plus standard normal multiples of these."""
     weights: Floats
-    """(rows, rank): an amount of each direction is a combination of rows, less their mean."""
+    """(rows, rank): expresses each direction as a combination of rows minus their mean."""
 
     @property
     def spread(self) -> float:
@@ -50,22 +50,22 @@ class Basis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Completed:
-    """A row that was completed; entries that were given are kept."""
+    """A completed row; given entries are unchanged."""
 
     row: Floats
     combination: Floats
-    """By row of the matrix: the completed row is their mean plus this combination of what they differ from it by."""
+    """By row of the matrix: the completed row is the mean plus this combination of the rows' deviations from it."""
     error: float
-    """Of an entry that was not given, as far as can be told: as far off as the others would have put a given one."""
+    """Expected error of an entry that was not given, from how well the others predict given entries."""
 
 
 def basis(rows: Floats, known: Bools, *, rank: int = RANK) -> Basis:
-    """The directions of a matrix; entries that are not known are taken to be at their column's mean."""
+    """The directions of a matrix; unknown entries are replaced by their column's mean."""
     count = np.maximum(known.sum(axis=0), 1)
     mean = np.where(known, rows, 0.0).sum(axis=0) / count
     mean[~known.any(axis=0)] = mean[known.any(axis=0)].mean() if known.any() else 0.0
     centred = np.where(known, rows - mean, 0.0)
-    values, vectors = _largest(centred @ centred.T, rank)  # which is small: rows are much longer than they are many
+    values, vectors = _largest(centred @ centred.T, rank)  # which is small: there are far more columns than rows
     kept = values > 1e-12 * max(float(values.max(initial=0.0)), 1e-300)
     weights = vectors[:, kept] / np.sqrt(len(rows))
     return Basis(mean, weights.T @ centred, weights)
@@ -74,9 +74,9 @@ def basis(rows: Floats, known: Bools, *, rank: int = RANK) -> Basis:
 def _largest(matrix: Floats, rank: int) -> tuple[Floats, Floats]:
     """The largest eigenvalues of a symmetric matrix, and their vectors as columns."""
     if len(matrix) > MANY:
-        from scipy.sparse.linalg import eigsh  # noqa: PLC0415 - most have few references, and it takes long to import
+        from scipy.sparse.linalg import eigsh  # noqa: PLC0415 - needed only with many references, and slow to import
 
-        values, vectors = eigsh(matrix, rank, v0=np.ones(len(matrix)))  # the same start gives the same answer
+        values, vectors = eigsh(matrix, rank, v0=np.ones(len(matrix)))  # a fixed start makes the result repeatable
     else:
         values, vectors = np.linalg.eigh(matrix)
     order = np.argsort(-values, kind="stable")[:rank]
@@ -84,7 +84,7 @@ def _largest(matrix: Floats, rank: int) -> tuple[Floats, Floats]:
 
 
 def complete(common: Basis, columns: Ints, values: Floats) -> Completed:
-    """The whole row of which some entries are given. One given entry that fits no other does little harm."""
+    """Complete a row from some entries, robustly: one entry that contradicts all others does little harm."""
     given, residual = common.directions[:, columns], values - common.mean[columns]
     trust = np.ones(len(columns))
     for _ in range(REWEIGHTED):
@@ -108,16 +108,16 @@ def _fit(given: Floats, residual: Floats, trust: Floats) -> tuple[Floats, Floats
 
 
 def _left_out(given: Floats, residual: Floats, trust: Floats, amounts: Floats, inverse: Floats) -> Floats:
-    """How far off each entry would be, had it not been given."""
+    """The leave-one-out error of each given entry."""
     leverage = trust * (given * (inverse @ given)).sum(axis=0) / NOISE
     return np.asarray(np.abs(residual - amounts @ given) / np.maximum(1.0 - leverage, 1e-9))
 
 
 def most_telling(common: Basis, groups: Ints, count: int, *, first: list[int]) -> list[int]:
-    """Which groups of columns to look at so that the rest is known best, the most telling first.
+    """Groups of columns to measure so that the rest is predicted best, the most informative first.
 
-    `groups` has the columns of each group as a row. Those in `first` come first; each further one is that which
-    lowers the variance of all entries most, given those before: what the entries will be does not matter for it.
+    `groups` has the columns of each group as a row. Those in `first` come first; each further one most reduces the
+    variance of all entries, given the previous ones. The choice does not depend on the measured values.
     """
     directions = common.directions
     inverse, all_of_them = np.eye(len(directions)), directions @ directions.T

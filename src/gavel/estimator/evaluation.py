@@ -1,4 +1,4 @@
-"""How good estimates are: every reference is left out in turn and estimated from some of its pairs."""
+"""Accuracy of estimates: every reference is left out in turn and estimated from some of its pairs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeftOut:
-    """A reference as if it were new: what is true of it, what was measured, and what the others tell."""
+    """A reference treated as new: its true values, what was measured, and the other references."""
 
     template: str
     others: References
@@ -36,7 +36,7 @@ class LeftOut:
 
 
 def left_out(references: References, share: float) -> Iterator[LeftOut]:
-    """Every reference in turn, of which the most telling pairs are measured, as many as the share says."""
+    """Every reference in turn, with the given fraction of its pairs measured, the most informative first."""
     for template, alone in zip(references.templates, references.alone, strict=True):
         others = references.without(template)
         plan = profiling_plan(others, round(share * others.fits.shape[1]))
@@ -50,7 +50,7 @@ def left_out(references: References, share: float) -> Iterator[LeftOut]:
 
 
 def observed(references: References, template: str, pairs: Sequence[Pair]) -> dict[Pair, Shares]:
-    """What measuring a reference beside others would give."""
+    """The result of measuring a reference beside others."""
     own, kept = references.row[template], references.kept
     places = [(references.row[partner], references.column[type_name]) for partner, type_name in pairs]
     shares = [(float(kept[own, row, column]), float(kept[row, own, column])) for row, column in places]
@@ -89,7 +89,7 @@ ESTIMATORS: dict[str, Estimator] = {
 
 
 def scores(references: References, share: float) -> dict[str, Score]:
-    """By estimator: its errors when a share of a new template's pairs is measured; with all of them, over all."""
+    """By estimator: its errors when a fraction of a new template's pairs is measured; with all measured, over all."""
     cases = list(left_out(references, share))
     return {name: _score(estimate, cases) for name, estimate in ESTIMATORS.items()}
 
@@ -102,7 +102,7 @@ def _score(estimate: Estimator, cases: Sequence[LeftOut]) -> Score:
 
 
 def matches(references: References, share: float, *, seed: int | None = None) -> float:
-    """How often a reference is recognised as itself by a share of its pairs: the most telling, or by seed random."""
+    """How often a reference is recognised from a fraction of its pairs: the best ones or, with a seed, random ones."""
     count = round(share * references.fits.shape[1])
     known = [(name, type_name) for name in references.templates for type_name in references.types]
     right = 0

@@ -1,6 +1,6 @@
-"""How a template gets on with the references: its fingerprint from a few measured pairs, and whom it resembles.
+"""A template's fingerprint from a few measured pairs with references, and its most similar reference.
 
-Also which pairs to measure for it. What follows for pairs of any two templates is `guesses`.
+Also the plan of pairs to measure. `guesses` derives the shares of any two templates.
 """
 
 from __future__ import annotations
@@ -14,50 +14,50 @@ from gavel.estimator.completion import IGNORANCE, Bools, Floats, Ints, complete,
 from gavel.estimator.references import References
 
 Pair = tuple[str, str]
-"""A reference beside which, and a type on which, a template was measured."""
+"""The reference and the type of a measurement."""
 Shares = tuple[float, float]
-"""What a template keeps of its rate, and what it leaves to its partner of theirs; NaN where it was not measured.
+"""The shares of their rates that a template keeps and that its partner keeps; NaN if not measured.
 
-Two zeros: they do not fit together.
+Two zeros mean that they do not fit in memory together.
 """
 
 CONFIDENT = 0.3
-"""Below this confidence nobody is packed on a guess."""
+"""Below this confidence no jobs are packed on an estimate."""
 PAIRS_A_TYPE = 5
-"""How many pairs of a new template are profiled on each type."""
+"""Number of pairs of a new template to profile on each type."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fingerprint:
-    """What a template keeps beside every reference and leaves to it: measured where it was, completed elsewhere."""
+    """The shares of a template and of every reference beside it: measured ones, and completed for the rest."""
 
     kept: Floats
-    """(N, T): of its rate, if there is room for both."""
+    """(N, T): share of its own rate, if both fit in memory."""
     left: Floats
-    """(N, T): of the reference's rate, if there is room for both."""
+    """(N, T): share of the reference's rate, if both fit in memory."""
     fits: Bools
-    """(N, T): whether there is."""
+    """(N, T): whether both fit in memory."""
     combination: Floats
-    """(N,): it behaves like the mean of all references plus this combination of how they differ from it."""
+    """(N,): the template is the mean of all references plus this combination of their deviations from it."""
     measured: int
-    """How many figures it rests on."""
+    """Number of measured figures."""
     reference: str
     """The most similar reference."""
     distance: float
-    """From that reference: the mean absolute difference of fingerprints."""
+    """Distance to that reference: the mean absolute difference of fingerprints."""
     error: float
     """Expected absolute error of a share that was not measured."""
     confidence: float
-    """1: no error; 0: no better than whoever knows nothing."""
+    """1: no error; 0: no better than an uninformed guess."""
 
     @property
     def trusted(self) -> bool:
-        """Whether it is good enough to pack jobs by."""
+        """Whether it is good enough for packing jobs."""
         return self.confidence >= CONFIDENT
 
 
 def fingerprint(references: References, observed: Mapping[Pair, Shares]) -> Fingerprint:
-    """Complete what was observed of a template."""
+    """Complete the observations of a template."""
     count, type_count = len(references.templates), len(references.types)
     pairs = np.array(
         [references.row[name] * type_count + references.column[type_name] for name, type_name in observed],
@@ -87,7 +87,7 @@ def fingerprint(references: References, observed: Mapping[Pair, Shares]) -> Fing
 
 
 def _fits(references: References, pairs: Ints, room: Bools) -> Bools:
-    """By pair: whether there is room, as most of those references have it that agree best with what was seen."""
+    """By pair: whether both fit in memory, by majority of the references that agree best with the observations."""
     wrong = (references.fits[:, pairs] != room).sum(axis=1)
     fits = references.fits[wrong == wrong.min()].mean(axis=0) >= 0.5
     fits[pairs] = room
@@ -95,9 +95,9 @@ def _fits(references: References, pairs: Ints, room: Bools) -> Bools:
 
 
 def profiling_plan(references: References, pairs: int | None = None) -> list[Pair]:
-    """The pairs to measure of a new template, the most telling first.
+    """The pairs of a new template to measure, the most informative first.
 
-    First those that show how much room it leaves, then those whose speed says most about all others'.
+    First those that show how much memory it leaves, then those whose speeds are most informative about all others.
     """
     count, type_count = len(references.templates), len(references.types)
     wanted = PAIRS_A_TYPE * type_count if pairs is None else pairs

@@ -1,4 +1,4 @@
-"""What any two templates keep of their rates beside each other, as far as fingerprints tell, if it is worth a try."""
+"""Estimated shares of any two templates beside each other, from fingerprints, for pairs that are worth trying."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gavel.estimator.fingerprint import Fingerprint
 from gavel.estimator.references import References
 
 CAUTION = 0.5
-"""A guess has to promise a gain of so many times its expected error before it is tried."""
+"""A pair is tried only if its estimated gain exceeds its expected error times this factor."""
 
 
 def guessed_shares(references: References, templates: Sequence[str], unknown: Mapping[str, Fingerprint]) -> Floats:
-    """(templates, templates, types): what the first keeps beside the second; 0 where nobody should try.
+    """(templates, templates, types): the share that the first keeps beside the second; 0 for pairs not to try.
 
-    Only of pairs with a template of `unknown`: those of references are known.
+    Only for pairs with a template in `unknown`: those of references are known.
     """
     shares = np.zeros((len(templates), len(templates), len(references.types)))
     new = [number for number, name in enumerate(templates) if name in unknown and unknown[name].trusted]
@@ -35,10 +35,10 @@ def guessed_shares(references: References, templates: Sequence[str], unknown: Ma
 
 
 def between(fingerprints: Sequence[Fingerprint]) -> Floats:
-    """(n, n, types): what each keeps beside each, though no reference is among them.
+    """(n, n, types): the share that each keeps beside each, for templates that are not references.
 
-    It can be told in two ways, from what references keep beside the second, and from what the first keeps beside
-    references; they are averaged. 0 where most of those that are alike would not fit together.
+    There are two estimates, one from the shares of references beside the second and one from the shares of the first
+    beside references; they are averaged. 0 where most similar references would not fit together.
     """
     kept, left = (np.stack([getattr(one, name) for one in fingerprints]) for name in ("kept", "left"))
     fits = np.stack([one.fits for one in fingerprints]).astype(float)
@@ -52,15 +52,15 @@ def between(fingerprints: Sequence[Fingerprint]) -> Floats:
 
 
 def _combined(combination: Floats, shares: Floats) -> Floats:
-    """(n, n, types): of the first, as it combines references, what these make of the second's figures."""
+    """(n, n, types): apply the first's combination of references to the second's figures."""
     mean = shares.mean(axis=1)
     return np.asarray(mean[None] + np.einsum("ar,brt->abt", combination, shares - mean[:, None]))
 
 
 def worthwhile(shares: Floats, error: Floats) -> Floats:
-    """Only those pairs that do more together than one after the other, and by more than they may be wrong.
+    """Keep only pairs for which sharing beats taking turns by more than the possible error.
 
-    Whoever takes turns on an accelerator keeps 1 of the rates in all.
+    Jobs that take turns on an accelerator keep shares that add up to 1.
     """
     others = shares.transpose(1, 0, 2)
     gains = (shares > 0) & (others > 0) & (shares + others > 1.0 + CAUTION * error[:, :, None])

@@ -1,9 +1,9 @@
-"""Rates that are learned while jobs run: a table to begin with, measurements that replace it, estimates for the rest.
+"""Rates learned while jobs run: an initial table, measurements that replace it, and estimates for the rest.
 
-What is not known is guessed from what is. Alone, a template's rate on a type is its *prior* there (the table's figure,
-or for an unknown template how fast types are on average) times how much faster or slower than its priors the template
-was measured to be elsewhere. Together, templates keep what their fingerprints tell; nobody is packed on a guess that
-is not trusted, or that promises no more than it may be wrong by.
+Unknown rates are estimated from known ones. Alone, a template's rate on a type is its *prior* there (the table's
+figure or, for an unknown template, the average speed of the type) times the ratio of measured rates to priors on other
+types. For pairs, fingerprints give the shares that templates keep; no jobs are packed on an estimate with low
+confidence, or with a gain smaller than its possible error.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Ints = NDArray[np.intp]
 
 
 class LearnedTable:
-    """Rates by profile and type, like a ThroughputTable, of any template and on any type.
+    """Rates by profile and type, like a ThroughputTable, for any template and any type.
 
     >>> from gavel.core.throughputs import Condition, builtin_table
     >>> table = LearnedTable(builtin_table())
@@ -47,22 +47,22 @@ class LearnedTable:
         """In the order of those who ask; some may not be in the table, and some of the table may be missing."""
         self.measurements = measurements or Measurements()
         self._alone_of: dict[Profile, Floats] = {}
-        """(types, 2) of every profile that was asked for since something was learned of its template."""
+        """Cache by profile: its rates (types, 2), since the last measurement of its template."""
         self._fingerprints: dict[str, Fingerprint | None] = {}
-        """Of every template that was asked for since something was learned of how it gets on with references."""
+        """Cache by template: its fingerprint, since the last measurement beside references."""
         self._lasting: set[str] = set(base.templates)
         """Templates that are never forgotten: every start begins with them."""
         self._guesses: tuple[dict[str, int], Floats] | None = None
-        """Rows of templates, and what these keep beside each other, by the fingerprints as they are."""
+        """Cache: the rows of templates, and their shares beside each other by the current fingerprints."""
 
     @cached_property
     def references(self) -> References:
-        """The templates whose pairs the table knows."""
+        """The templates whose pairs the table lists."""
         return References.of(self.base)
 
     @cached_property
     def _usual(self) -> Floats:
-        """By type of the table: how fast templates are there on average, the fastest type being about 1."""
+        """By type of the table: the average relative speed of templates; about 1 for the fastest type."""
         single = [profile for profile in self.base.profiles if profile[1] == 1] or list(self.base.profiles)
         rates = self.base.rates(single, self.base.types)[:, :, 0]
         runs = rates[(rates > 0).all(axis=1)]
@@ -70,7 +70,7 @@ class LearnedTable:
         return np.asarray(np.exp(np.log(relative).mean(axis=0)))
 
     def admit(self, type_name: str) -> None:
-        """Make a type known; it is taken to be as fast as the fastest until somebody has run there."""
+        """Add a type; it counts as fast as the fastest one until a job has run there."""
         if type_name not in self.types:
             self.types = (*self.types, type_name)
             self._alone_of.clear()
@@ -81,7 +81,7 @@ class LearnedTable:
         return self._columns(both), [self.base.types.index(kind) for kind in both]
 
     def learn(self, condition: Condition, rate: float) -> bool:
-        """Take in a measurement; True if it changes a rate enough to matter."""
+        """Record a measurement; True if it changes a rate enough to matter."""
         if not (rate > 0 and math.isfinite(rate)):
             self.ignore(f"{named(condition)}: {rate:g} steps a second cannot be")
             return False
@@ -92,7 +92,7 @@ class LearnedTable:
         return changed
 
     def begin_with(self, profiled: ThroughputTable) -> None:
-        """Take in a table of profiled templates as measurements, as far as nothing was measured since."""
+        """Record a table of profiled templates as measurements, except where newer ones exist."""
         templates = [template for template, workers in profiled.profiles if workers == 1]
         self._lasting |= set(templates)
         for type_name in profiled.types:
@@ -108,7 +108,7 @@ class LearnedTable:
 
     def fail(self, condition: Condition, reason: str) -> bool:
         """A job failed under a condition; True if a pair is not tried again because of it."""
-        self.ignore(f"{named(condition)}: nothing was measured, since the job failed: {reason}")
+        self.ignore(f"{named(condition)}: nothing was measured, because the job failed: {reason}")
         if condition.beside is None:
             return False
         self.measurements.fail(condition)
@@ -116,16 +116,16 @@ class LearnedTable:
         return self.measurements.refuses(condition)
 
     def ignore(self, sentence: str) -> None:
-        """Remember a report that is not believed, and why."""
+        """Remember a rejected report and the reason."""
         self.measurements.ignored.append(sentence)
 
     @property
     def ignored(self) -> Sequence[str]:
-        """What was not believed lately, and why."""
+        """Recently rejected reports, with reasons."""
         return tuple(self.measurements.ignored)
 
     def _forget(self, condition: Condition) -> None:
-        """Work out anew what follows from a condition."""
+        """Invalidate everything derived from a condition."""
         if condition.beside is None:
             for profile in [profile for profile in self._alone_of if profile[0] == condition.template]:
                 del self._alone_of[profile]
@@ -171,11 +171,11 @@ class LearnedTable:
         self._guesses = None
 
     def measured(self) -> Mapping[Condition, float]:
-        """What has been measured so far, smoothed."""
+        """The measurements so far, smoothed."""
         return {condition: found.rate for condition, found in self.measurements.estimates.items()}
 
     def believed(self, condition: Condition) -> float:
-        """The rate under a condition as measured or listed; 0 for a pair of which there are only guesses."""
+        """The measured or listed rate under a condition; 0 for a pair with only estimates."""
         if (measured := self.measurements.estimates.get(condition)) is not None:
             return measured.used
         mine = (condition.template, condition.workers)
@@ -196,7 +196,7 @@ class LearnedTable:
         return found[:, self._columns(types)]
 
     def pairs(self, profiles: Sequence[Profile], types: Sequence[str]) -> tuple[Ints, Ints, Floats]:
-        """The pairs that can share some type: as the table lists them, as was measured, or by a trusted guess."""
+        """The pairs that can share some type: listed, measured, or estimated with enough confidence."""
         together = self._together(profiles, types)
         first, second = np.triu_indices(len(profiles))
         rates = np.stack([together[first, second], together[second, first]], axis=1)
@@ -204,7 +204,7 @@ class LearnedTable:
         return first[runs], second[runs], rates[runs]
 
     def fingerprint(self, template: str) -> Fingerprint | None:
-        """How a template gets on with the references, by what was measured; None if nothing was."""
+        """The fingerprint of a template from its measurements; None if there are none."""
         if template not in self._fingerprints:
             observed = self._observed(template)
             self._fingerprints[template] = fingerprint(self.references, observed) if observed else None
@@ -224,7 +224,7 @@ class LearnedTable:
         return rates[:, :, self._columns(types)]
 
     def _put_listed(self, profiles: Sequence[Profile], shares: Floats) -> None:
-        """What the table says."""
+        """The table's figures."""
         known = [number for number, (template, workers) in enumerate(profiles) if workers in self._counts(template)]
         first, second, rates = self.base.pairs([profiles[number] for number in known], self.base.types)
         alone = self.base.rates([profiles[number] for number in known], self.base.types)[:, :, 0]
@@ -237,7 +237,7 @@ class LearnedTable:
         shares[other, one, here] = listed[:, 1, there]
 
     def _put_guessed(self, profiles: Sequence[Profile], shares: Floats) -> None:
-        """What fingerprints tell of templates that the table does not know."""
+        """Estimates from fingerprints for templates that the table does not list."""
         single = [number for number, (_, workers) in enumerate(profiles) if workers == 1]
         row, guesses = self._guessed([profiles[number][0] for number in single])
         rows = [row[profiles[number][0]] for number in single]
@@ -245,7 +245,7 @@ class LearnedTable:
         shares[np.ix_(single, single, here)] = guesses[np.ix_(rows, rows, there)]
 
     def _guessed(self, templates: Sequence[str]) -> tuple[dict[str, int], Floats]:
-        """By template of those, and maybe others, its row; and their shares beside each other."""
+        """The row of each of these templates (and possibly of others), and their shares beside each other."""
         if self._guesses is None or not self._guesses[0].keys() >= set(templates):
             known = self._guesses[0] if self._guesses else {}
             names = list(dict.fromkeys((*known, *templates)))
@@ -256,7 +256,7 @@ class LearnedTable:
         return self._guesses
 
     def _put_measured(self, profiles: Sequence[Profile], alone: Floats, rates: Floats) -> None:
-        """What was measured replaces all else; what failed, or does less together than in turns, is dropped."""
+        """Replace rates by measured ones; drop pairs that failed or are slower together than in turns."""
         measured = self.measurements.together.look_up(profiles, self.types)
         seen = ~np.isnan(measured)
         rates[seen] = measured[seen]
@@ -267,11 +267,11 @@ class LearnedTable:
             refused[np.ix_(mine, its, self._columns([condition.type]))] = True
         shares = np.divide(rates, alone[:, None, :], out=np.zeros_like(rates), where=alone[:, None, :] > 0)
         useless = seen & seen.transpose(1, 0, 2) & (shares + shares.transpose(1, 0, 2) <= 1.0)
-        alone_only = seen & (rates.transpose(1, 0, 2) == 0.0)  # of the other nothing is known
+        alone_only = seen & (rates.transpose(1, 0, 2) == 0.0)  # nothing is known about the other
         rates[refused | refused.transpose(1, 0, 2) | useless | alone_only] = 0.0
 
     def _observed(self, template: str) -> dict[Pair, Shares]:
-        """What was measured of a template beside references, as shares."""
+        """Measurements of a template beside references, as shares."""
         found: dict[Pair, tuple[float, float]] = {}
         for condition in self.measurements.sharing(template):
             mine = condition.template == template
@@ -289,7 +289,7 @@ class LearnedTable:
         return found
 
     def _share(self, condition: Condition) -> float:
-        """Measured together over alone; NaN if nobody knows how fast it is alone."""
+        """Measured rate together divided by the rate alone; NaN if the rate alone is unknown."""
         rate = self.measurements.used(condition.template, 1, condition.type)
         if rate is None and condition.template in self.references.row:
             rate = float(self._alone((condition.template, 1))[self.types.index(condition.type), 0])
@@ -309,7 +309,7 @@ class LearnedTable:
         for column, type_name in enumerate(self.types):
             together = self.measurements.used(template, workers, type_name)
             apart = self.measurements.used(template, workers, type_name, close=False)
-            if workers == 1:  # there is one figure for both
+            if workers == 1:  # one figure serves both
                 together = apart = apart if together is None else together
             for placement, found in enumerate((together, apart)):
                 if found is not None:
@@ -317,14 +317,14 @@ class LearnedTable:
         return rates
 
     def _how_much_faster(self, profile: Profile, prior: Floats) -> float:
-        """The mean ratio of what was measured alone to the prior, over the types where both are known."""
+        """The mean ratio of measured rates alone to priors, over the types where both are known."""
         measured = [self.measurements.used(*profile, type_name) for type_name in self.types]
         known = zip(measured, prior[:, 0].tolist(), strict=True)
         ratios = [math.log(found / before) for found, before in known if found and before > 0]
         return math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
 
     def _prior(self, profile: Profile) -> Floats:
-        """(types, 2): the table's figures; for what it does not know, what is usual."""
+        """(types, 2): the table's figures, or typical ones where it has none."""
         template, workers = profile
         known = self._counts(template)
         if known:
@@ -332,7 +332,7 @@ class LearnedTable:
             listed = self.base.rates([(template, nearest)], self.base.types)[0] * (workers / nearest)
         else:
             listed = np.repeat(self._usual[:, None], 2, axis=1) * workers
-        fastest = listed.max(axis=0)  # what a type that the table does not have is taken to be
+        fastest = listed.max(axis=0)  # the assumption for a type that is not in the table
         prior = np.tile(fastest, (len(self.types), 1))
         here, there = self._listed()
         prior[here] = listed[there]
@@ -346,7 +346,7 @@ class LearnedTable:
         return {template: self.base.workers(template) for template in self.base.templates}
 
     def document(self) -> dict[str, Any]:
-        """Everything learned, as plain data, and for readers whom templates resemble and how surely."""
+        """Everything learned, as plain data; for readers also the most similar references, with confidence."""
         shared = (
             name
             for condition in self.measurements.estimates
@@ -366,7 +366,7 @@ class LearnedTable:
 
     @classmethod
     def of(cls, base: ThroughputTable, document: Mapping[str, Any], types: Sequence[str] | None = None) -> LearnedTable:
-        """What `document` gave, on top of a table; with types in a given order, whatever the table's is."""
+        """Restore from `document`, on top of a table; with types in a given order, whatever the table's is."""
         table = cls(base, Measurements.of(document), types)
         for type_name in document["types"]:
             table.admit(type_name)

@@ -1,4 +1,4 @@
-"""What was measured while jobs ran: smoothed, with its uncertainty, and what was not believed with the reason."""
+"""Measurements while jobs run: smoothed, with their uncertainty, and rejected reports with the reason."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ MATTERS = 0.05
 SLOWEST = 0.2
 """A new measurement counts at least this much against all that came before."""
 LEAP = 2.0
-"""A measurement that is off by more than this factor counts as if it were off by just that."""
+"""A measurement that is off by more than this factor is clipped to it."""
 REMEMBERED = 20
-"""So many reports that were not believed are kept."""
+"""Number of rejected reports to keep."""
 
 
 @dataclass(slots=True)
@@ -28,12 +28,12 @@ class Estimate:
     rate: float
     count: int
     used: float
-    """What was last told; measurements that differ little from it change nothing."""
+    """The rate in use, as last reported; measurements that differ little from it change nothing."""
     variance: float = 0.0
-    """Of single measurements, relative to the rate."""
+    """Variance of single measurements, relative to the rate."""
 
     def take_in(self, rate: float) -> None:
-        """Smooth: the mean of the first measurements, and of the newest ones from then on."""
+        """Smooth: the mean of the first measurements, then a moving average."""
         self.count += 1
         weight = max(1.0 / self.count, SLOWEST)
         change = min(max(rate, self.rate / LEAP), self.rate * LEAP) - self.rate
@@ -42,7 +42,7 @@ class Estimate:
 
     @property
     def uncertainty(self) -> float:
-        """The standard error of the rate, relative to it; one measurement alone is taken to be off by what matters."""
+        """The relative standard error of the rate; for a single measurement, the smallest difference that matters."""
         return math.sqrt(max(self.variance, MATTERS**2) / min(self.count, 1.0 / SLOWEST))
 
 
@@ -52,18 +52,18 @@ class Measurements:
     def __init__(self) -> None:
         self.estimates: dict[Condition, Estimate] = {}
         self.failures: dict[Condition, int] = {}
-        """How often a job failed beside another."""
+        """Number of failures of a job beside another."""
         self.ignored: deque[str] = deque(maxlen=REMEMBERED)
-        """What was reported and not believed, with the reason; the newest."""
+        """The newest rejected reports, with the reason."""
         self._alone: dict[str, list[Condition]] = {}
         """The conditions in which a template was measured alone."""
         self._shared: dict[str, list[Condition]] = {}
-        """The conditions of sharing that a template has been in, as the one that was measured or as the other."""
+        """By template: the sharing conditions in which it was measured or was the partner."""
         self.together = Sheet()
-        """The rates, as used, of those that shared."""
+        """The rates in use of jobs that shared."""
 
     def take_in(self, condition: Condition, rate: float, before: float) -> bool:
-        """Believe a measurement where a rate was believed before; True if the difference matters."""
+        """Record a measurement, given the rate believed before; True if the difference matters."""
         known = self.estimates.get(condition)
         if known is None:
             self._add(condition, Estimate(rate, 1, rate))
@@ -82,7 +82,7 @@ class Measurements:
         self.failures[condition] = self.failures.get(condition, 0) + 1
 
     def refuses(self, condition: Condition) -> bool:
-        """Whether a pair is not to be tried again: it failed at least as often as it was measured."""
+        """Whether a pair must not be tried again: it failed at least as often as it was measured."""
         failures = self.failures.get(condition, 0)
         if failures == 0:
             return False
@@ -90,7 +90,7 @@ class Measurements:
         return failures >= (measured.count if measured else 0)
 
     def sharing(self, template: str) -> Sequence[Condition]:
-        """The conditions in which a template shared, as the one that was measured or as the other."""
+        """The sharing conditions in which a template was measured or was the partner."""
         return self._shared.get(template, ())
 
     def used(self, template: str, workers: int, type_name: str, *, close: bool = True) -> float | None:
@@ -156,7 +156,7 @@ class Measurements:
             self.together.put(condition, estimate.used)
 
     def _list(self, condition: Condition) -> None:
-        """Before a condition comes for the first time."""
+        """Index a condition before its first use."""
         if condition in self.estimates or condition in self.failures:
             return
         if condition.beside is None:
@@ -175,7 +175,7 @@ class Measurements:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Measurements:
-        """What `document` gave; one that an older version wrote has less."""
+        """Restore from `document`; documents of older versions lack some fields."""
         found = cls()
         for entry in document["estimates"]:
             found._add(Condition(*entry[:5]), Estimate(*entry[5:]))

@@ -16,10 +16,10 @@ from gavel.core.throughputs import ThroughputTable
 from gavel.estimator.completion import Basis, Bools, Floats, basis
 
 DOUBTS = 2
-"""Of each type, so many partners are profiled first because they are the most in doubt to fit beside a template."""
+"""Number of partners per type that are profiled first because it is least certain whether they fit."""
 
 BLOCK = 32
-"""Fingerprints that are compared at once."""
+"""Number of fingerprints compared at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,57 +50,57 @@ class References:
         return cls(tuple(table.profiles[row][0] for row in rows), table.types, alone, kept)
 
     def without(self, template: str) -> References:
-        """All others."""
+        """All references except one."""
         rest = [row for row, name in enumerate(self.templates) if name != template]
         return References(
             tuple(self.templates[row] for row in rest), self.types, self.alone[rest], self.kept[np.ix_(rest, rest)]
         )
 
     def on(self, types: Sequence[str]) -> References:
-        """The same on some types only."""
+        """The same, restricted to some types."""
         columns = [self.column[type_name] for type_name in types]
         return References(self.templates, tuple(types), self.alone[:, columns], self.kept[:, :, columns])
 
     @cached_property
     def row(self) -> dict[str, int]:
-        """Where a template stands."""
+        """The index of a template."""
         return {template: row for row, template in enumerate(self.templates)}
 
     @cached_property
     def column(self) -> dict[str, int]:
-        """Where a type stands."""
+        """The index of a type."""
         return {type_name: column for column, type_name in enumerate(self.types)}
 
     @cached_property
     def fingerprints(self) -> Floats:
-        """(N, 2 N T): of each template what it keeps beside all, on all types, and then what it leaves to them."""
+        """(N, 2 N T): by template, its shares beside all references on all types, then the references' shares."""
         count = len(self.templates)
         left = self.kept.transpose(1, 0, 2)
         return np.concatenate([self.kept.reshape(count, -1), left.reshape(count, -1)], axis=1)
 
     def distances(self, shares: Floats) -> Floats:
-        """(N,): of a fingerprint from each reference's, the mean absolute difference."""
+        """(N,): the mean absolute difference of a fingerprint to each reference's."""
         theirs, rounded = self._rounded, shares.astype(np.float32)
-        blocks = range(0, len(theirs), BLOCK)  # which stay in the processor's cache
+        blocks = range(0, len(theirs), BLOCK)  # small enough for the processor's cache
         return np.concatenate([np.abs(theirs[at : at + BLOCK] - rounded).mean(axis=1) for at in blocks]).astype(float)
 
     @cached_property
     def _rounded(self) -> NDArray[np.float32]:
-        """With many references there is much to go through, and six digits are enough."""
+        """Fingerprints in single precision: there may be many references, and six digits are enough."""
         return self.fingerprints.astype(np.float32)
 
     @cached_property
     def fits(self) -> Bools:
-        """(N, N T): beside whom, and on which type, each has room."""
+        """(N, N T): with which partner, and on which type, each template fits in memory."""
         return np.asarray((self.kept > 0).reshape(len(self.templates), -1))
 
     @cached_property
     def basis(self) -> Basis:
-        """What fingerprints have in common; pairs that do not fit say nothing of speed."""
+        """The low-rank structure of fingerprints; pairs that do not fit carry no information about speed."""
         return basis(self.fingerprints, np.concatenate([self.fits, self.fits], axis=1))
 
     def most_doubtful(self) -> list[int]:
-        """The pairs, as columns of `fits`, whose room is most in doubt: the first of every type, then the second …"""
+        """The pairs, as columns of `fits`, that are least certain to fit: the first of every type, then the second …"""
         doubt = np.abs(self.fits.mean(axis=0) - 0.5).reshape(len(self.templates), len(self.types))
         order = np.argsort(doubt, axis=0, kind="stable")[:DOUBTS]
         return [int(row) * len(self.types) + column for rows in order for column, row in enumerate(rows)]

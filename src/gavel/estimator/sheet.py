@@ -1,4 +1,4 @@
-"""An array of what was measured together, which grows as templates and types come: quick to write to and to look up."""
+"""A growing array of rates measured in pairs, with fast writes and lookups."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Sheet:
         self._values: Floats = np.full((8, 8, 4), np.nan)
 
     def put(self, condition: Condition, rate: float) -> None:
-        """Write a rate down."""
+        """Store a rate."""
         mine = _place(self._rows, (condition.template, condition.workers))
         its = _place(self._rows, (condition.beside or "", condition.workers))
         column = _place(self._columns, condition.type)

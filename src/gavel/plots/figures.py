@@ -1,4 +1,4 @@
-"""How our plots look, and how they become files. Figures are drawn without a display and without global state."""
+"""The style of our plots, and how they are written to files. Figures need no display and no global state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from gavel.core.problem import Floats
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
-"""Okabe and Ito's, which stay apart for the colour-blind; yellow, which is pale on white, is replaced by brown."""
+"""The colour-blind-safe palette of Okabe and Ito, with brown instead of yellow, which is pale on white."""
 MARKERS = "osD^vPX*"
 DASHES = ("-", "--", ":", "-.")
 MUTED = "#888888"
@@ -47,10 +47,10 @@ STYLE: dict[Any, Any] = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture as a file, with what to say about it."""
+    """An image file with title and caption."""
 
     name: str
-    """Of its file, without the ending."""
+    """The file name without its extension."""
     title: str
     caption: str
     png: bytes
@@ -58,22 +58,22 @@ class Picture:
 
 @dataclass(frozen=True, eq=False)
 class Plot:
-    """A finished figure, with what to say about it."""
+    """A finished figure with title and caption."""
 
     name: str
-    """Of its file, without the ending."""
+    """The file name without its extension."""
     title: str
     caption: str
     figure: Figure
 
     @cached_property
     def png(self) -> bytes:
-        """The picture as a file."""
+        """The figure as an image file."""
         return png(self.figure)
 
 
 class NotebookFigure(Figure):
-    """A figure that notebooks show, also where pyplot was never loaded."""
+    """A figure that notebooks display even if pyplot was never loaded."""
 
     def _repr_png_(self) -> bytes:
         return png(self)
@@ -81,20 +81,20 @@ class NotebookFigure(Figure):
 
 @contextmanager
 def styled() -> Iterator[None]:
-    """Our looks for the figures made within."""
+    """Apply our style to figures made within."""
     with mpl.rc_context(STYLE):
         yield
 
 
 def new_figure(height_inches: float, rows: int = 1, columns: int = 1) -> tuple[Figure, list[Axes]]:
-    """A figure of our width with its axes, row by row."""
+    """A figure of the standard width and its axes, row by row."""
     figure = NotebookFigure(figsize=(WIDTH_INCHES, height_inches), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False)
     return figure, [cell for row in axes for cell in row]
 
 
 def png(figure: Figure) -> bytes:
-    """A figure as a file."""
+    """A figure as PNG."""
     content = io.BytesIO()
     with styled():
         figure.savefig(content, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
@@ -102,7 +102,7 @@ def png(figure: Figure) -> bytes:
 
 
 def colour(index: int) -> str:
-    """The colour of the n-th thing; they come again after eight, with another dash."""
+    """The n-th colour; colours repeat after eight, with another dash."""
     return COLOURS[index % len(COLOURS)]
 
 
@@ -112,26 +112,26 @@ def dash(index: int) -> str:
 
 
 def distribution(axes: Axes, values: Floats, number: int, label: str) -> None:
-    """The share of values that are no larger, as the n-th line."""
+    """Draw the cumulative distribution of values as the n-th line."""
     share = np.arange(1, len(values) + 1) / len(values)
     line = dash(number)
     axes.step(np.sort(values), share, where="post", linewidth=1.8, color=colour(number), linestyle=line, label=label)
 
 
 def share_of_jobs(axes: Axes, what: str) -> None:
-    """Axes for distributions over jobs, of something that spans decades."""
+    """Set up logarithmic axes for distributions over jobs."""
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))  # enough of them within a decade too
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))  # enough ticks within a decade, too
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.tick_params(axis="x", labelsize=9)  # three panels side by side have room for these
+    axes.tick_params(axis="x", labelsize=9)  # these fit three panels side by side
     axes.set_ylim(0, 1.01)
     axes.set_xlabel(what)
-    axes.set_ylabel("share of jobs")
+    axes.set_ylabel("fraction of jobs")
 
 
 def legend_below(figure: Figure, axes: Sequence[Axes], *, columns: int) -> None:
-    """One legend for all axes, under them, with each label once."""
+    """One legend below all axes, without repeated labels."""
     handles: dict[str, Artist] = {}
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):

@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing else: pictures inside, no scripts, nothing from the network."""
+"""A self-contained HTML page: embedded images, no scripts, no network."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ dt { color: #555; } dd { margin: 0; overflow-wrap: anywhere; }
 
 @dataclass(frozen=True, slots=True)
 class NumberTable:
-    """Numbers as text, with a heading for each column."""
+    """Numbers as text, with column headings."""
 
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
@@ -75,7 +75,7 @@ def page(
 
 
 def html(title: str, parts: Sequence[str], more_style: str = "") -> str:
-    """A whole page of parts that are HTML already."""
+    """A whole page from HTML parts."""
     head = f'<meta charset="utf-8"><title>{escape(title)}</title><style>{STYLE}{more_style}</style>'
     view = '<meta name="viewport" content="width=device-width, initial-scale=1">'
     body = "\n".join(parts)

@@ -1,4 +1,4 @@
-"""The plots of one simulation: utilisation, what was meant and what was received, and who ran where."""
+"""The plots of one simulation: utilisation, time allocated and received, and which jobs ran where."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ MOST_JOBS = 40
 LEAST_HOURS = 0.1
 """Accelerator-hours below which a group of jobs is drawn at the edge."""
 FEWEST_JOBS = 5
-"""A quantile of fewer jobs than this says nothing."""
+"""A quantile of fewer jobs than this is meaningless."""
 
 
 def run_plots(report: Report) -> list[Plot]:
-    """Everything there is to see of a simulation."""
+    """All plots of a simulation."""
     return [plot for name in RUN_PLOTS if (plot := run_plot(report, name))]
 
 
 def run_plot(report: Report, name: str) -> Plot | None:
-    """The plot of that name; None if there is nothing to see in it."""
+    """The plot of that name; None if it would be empty."""
     with styled():
         return RUN_PLOTS[name](report)
 
@@ -53,7 +53,7 @@ def recorded(report: Report) -> Recorder:
 
 
 def _present(recorder: Recorder) -> Ints:
-    """The types of which there were any."""
+    """The types that had any accelerators."""
     return np.flatnonzero(recorder.capacity)
 
 
@@ -87,7 +87,7 @@ def _utilisation(report: Report) -> Plot:
     for axes in (above, below):
         axes.set_xlim(edges[0] / unit, edges[-1] / unit)
         axes.set_xlabel(f"time ({name})")
-    caption = "Above: the share of each type in use. Below: jobs that run and jobs that wait. Both averaged over bins."
+    caption = "Above: the fraction of each type in use. Below: running and waiting jobs. Both averaged over bins."
     return Plot("utilisation", title, caption, figure)
 
 
@@ -105,7 +105,9 @@ def _cdf(report: Report) -> Plot | None:
         axes.annotate(text, (value / 3600, height), xytext=(10, -10), textcoords="offset points", va="top")
     share_of_jobs(axes, "job completion time (hours)")
     axes.set_title(title)
-    return Plot("cdf", title, "The share of jobs done within a time, from arrival to the last step.", figure)
+    return Plot(
+        "cdf", title, "The fraction of jobs that finish within a given time, from arrival to the last step.", figure
+    )
 
 
 def _received(report: Report) -> Plot | None:
@@ -138,7 +140,7 @@ def _targets(recorder: Recorder, present: Ints) -> Plot:
     jobs.set_title("Each job and type", fontsize=11)
     jobs.set_xlabel("target (share of its time)")
     jobs.set_ylabel("received (share of its time)")
-    groups.set_title("Jobs that run alike, and type", fontsize=11)
+    groups.set_title("Jobs with equal rates, by type", fontsize=11)
     groups.set_xlabel("target (accelerator-hours)")
     groups.set_ylabel("received (accelerator-hours)")
     reach = (LEAST_HOURS * 0.7, max(float(totals.max()), 1.0) * 1.6)
@@ -146,12 +148,12 @@ def _targets(recorder: Recorder, present: Ints) -> Plot:
     for axes in (jobs, groups):
         axes.axline((0.5, 0.5), (1, 1), color=MUTED, linewidth=1, linestyle="--", label="as allocated", zorder=0)
         axes.set_box_aspect(1)
-    title = "What was allocated and what was received"
+    title = "Time allocated and time received"
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     legend_below(figure, [jobs], columns=len(present) + 1)
     caption = (
-        f"Finished jobs ({len(recorder.dues):,} of {recorder.jobs_seen:,} shown); larger dots were there for longer. "
-        "Above the line: more time than allocated, as idle accelerators are offered to whoever can use them. "
+        f"Finished jobs ({len(recorder.dues):,} of {recorder.jobs_seen:,} shown); larger dots were present for longer. "
+        "Above the line: more time than allocated, because idle accelerators are offered to any job that can use them. "
         f"On the right, less than {LEAST_HOURS:g} hours is drawn at the edge."
     )
     return Plot("received", title, caption, figure)
@@ -173,7 +175,9 @@ def _convergence(report: Report) -> Plot | None:
     axes.set_xlabel("rounds since a job's first allocation")
     axes.set_ylabel("|received - target|, share of time,\nadded up over types")
     axes.legend(loc="upper right")
-    caption = "How far the shares of time that a job has received are from its targets so far, by how long it is there."
+    caption = (
+        "Distance between the shares of time a job has received and its targets so far, by time since its arrival."
+    )
     return Plot("convergence", title, caption, figure)
 
 
@@ -203,7 +207,7 @@ def _rows(types: Sequence[str], stretch: Stretch, present: Ints, round_seconds: 
     axes.set_ylim(len(row_of) - 0.4, -0.6)
     axes.set_xlim(stretch.begin / unit, until / unit)
     axes.grid(visible=False, axis="y")
-    title = f"Who runs where: the busiest {(until - stretch.begin) / round_seconds:.0f} rounds"
+    title = f"Which jobs run where: the busiest {(until - stretch.begin) / round_seconds:.0f} rounds"
     axes.set_title(title)
     axes.set_xlabel("time (hours)")
     axes.set_ylabel("job, by arrival")
@@ -246,4 +250,4 @@ RUN_PLOTS: dict[str, Callable[[Report], Plot | None]] = {
     "convergence": _convergence,
     "gantt": _gantt,
 }
-"""In the order in which pages show them."""
+"""In the order of the page."""

@@ -1,4 +1,4 @@
-"""The plots of a sweep: figures against load, and how completion times are distributed."""
+"""The plots of a sweep: figures against load, and distributions of completion times."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ FACTORS: dict[Scale, float] = {"hours": 1 / 3600, "percent": 100.0, "plain": 1.0
 
 
 def sweep_plots(outcome: SweepOutcome) -> list[Plot]:
-    """Everything there is to see of a sweep."""
+    """All plots of a sweep."""
     return [plot for name in SWEEP_PLOTS if (plot := sweep_plot(outcome, name))]
 
 
@@ -98,7 +98,7 @@ def _jct(outcome: SweepOutcome) -> Plot:
         what = "Whiskers" if single else "Bands"
         caption += f" {what} show one standard deviation over {len(sweep.seeds)} seeds."
     if not single and not all(curve.drained.all() for curve in curves):
-        caption += " Hollow marks: some jobs were not done in time."
+        caption += " Hollow marks: some jobs did not finish in time."
     return Plot("jct", title, caption, figure)
 
 
@@ -154,7 +154,7 @@ def _bars(axes: Axes, outcome: SweepOutcome, curves: Sequence[Curve], label: str
         if deviation:
             axes.errorbar(mean, row, xerr=deviation, color="black", capsize=4, linewidth=1.2)
         axes.annotate(
-            f"{mean:.3g}" if curve.drained[0] else f"{mean:.3g}, not all done",
+            f"{mean:.3g}" if curve.drained[0] else f"{mean:.3g}, not all finished",
             (mean + deviation, row),
             xytext=(6, 0),
             textcoords="offset points",
@@ -190,7 +190,7 @@ def _cdf(outcome: SweepOutcome) -> Plot:
     title = "How long jobs take"
     figure.suptitle(title, x=0.01, ha="left", fontsize=13, fontweight="bold")
     legend_below(figure, panels, columns=_legend_columns(outcome))
-    caption = "The share of jobs done within a time, all seeds together."
+    caption = "The fraction of jobs that finish within a given time, all seeds together."
     if len(loads) < len(outcome.sweep.loads):
         caption += f" {len(loads)} of {len(outcome.sweep.loads)} loads are shown."
     return Plot("cdf", title, caption, figure)
@@ -223,4 +223,4 @@ def _others(outcome: SweepOutcome) -> Plot:
 
 
 SWEEP_PLOTS: dict[str, Callable[[SweepOutcome], Plot]] = {"jct": _jct, "cdf": _cdf, "figures": _others}
-"""In the order in which pages show them."""
+"""In the order of the page."""

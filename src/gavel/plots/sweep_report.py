@@ -62,8 +62,8 @@ def _settings(sweep: Sweep) -> dict[str, str]:
 
 def _notes(outcome: SweepOutcome) -> list[str]:
     notes = [
-        f"{cell.contender.label} at {cell.load:g} {outcome.sweep.load_unit}: not all jobs were done within "
-        f"{outcome.sweep.base.limit_days:g} simulated days; its averages are of those that were."
+        f"{cell.contender.label} at {cell.load:g} {outcome.sweep.load_unit}: not all jobs finished within "
+        f"{outcome.sweep.base.limit_days:g} simulated days; its averages cover only those that did."
         for cell in outcome.cells
         if not cell.drained
     ]

@@ -1,1 +1,1 @@
-"""The paper's evaluation, run again: studies, what they measure, and the paper's claims checked against it."""
+"""Reruns the paper's evaluation: studies, their measurements, and checks of the paper's claims."""

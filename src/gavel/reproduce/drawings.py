@@ -1,4 +1,4 @@
-"""Pictures and tables of studies that are sweeps: figures by load, times of jobs, ours beside what was published."""
+"""Plots and tables of sweep studies: figures by load, completion times, and ours beside published figures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gavel.reproduce.measured import Measured
 from gavel.reproduce.study import Claim, Study, StudyContender
 
 UNITS = {"seconds": ("h", 3600.0), "dollars": ("$", 1.0)}
-"""How figures are shown, by the end of their name."""
+"""Units of figures, by the suffix of their name."""
 NAMES = {"average_jct_seconds": "average JCT", "makespan_seconds": "makespan", "cost_dollars": "cost"}
 
 
@@ -34,7 +34,7 @@ def unit_of(figure: str) -> tuple[str, float]:
 
 
 def sweep_plot(measured: Measured) -> Plot:
-    """A figure by contender: lines over loads, or bars where there is one load; deviations over seeds."""
+    """A figure by contender: lines over loads, or bars for a single load, with deviations over seeds."""
     study = measured.study
     unit, _ = unit_of(study.figure)
     label, several = f"{NAMES.get(study.figure, study.figure)} ({unit})", len(_loads(measured)) > 1
@@ -73,7 +73,7 @@ def _lines(axis: Axes, measured: Measured) -> None:
 
 
 def _drawn(measured: Measured) -> list[tuple[int, StudyContender]]:
-    """Contenders with their numbers; those that are run at few loads are left to the table."""
+    """Contenders with their numbers; those run at few loads appear only in the table."""
     found = []
     for number, contender in enumerate(measured.study.contenders):
         loads = measured.series(contender.key, measured.study.figure)
@@ -93,7 +93,7 @@ def _bars(axis: Axes, measured: Measured) -> None:
 
 
 def distribution_plot(measured: Measured) -> Plot | None:
-    """How the times of jobs are distributed at the highest load that all were run at; and relative to yardsticks."""
+    """Distribution of completion times at the highest load common to all, also relative to yardsticks."""
     study, drawn = measured.study, _drawn(measured)
     times = {number: measured.times(contender.key) for number, contender in drawn}
     load = _highest(times.values())
@@ -114,12 +114,12 @@ def distribution_plot(measured: Measured) -> Plot | None:
         if relative:
             _relative(panels[2], measured, relative)
         legend_below(figure, panels, columns=2 if relative else 3)
-        caption = "The share of jobs done within a time, all seeds together."
+        caption = "The fraction of jobs that finish within a given time, all seeds together."
         return Plot(f"{study.name}-cdf", f"{study.title}: all jobs", caption, figure)
 
 
 def _relative(axis: Axes, measured: Measured, claims: Sequence[Claim]) -> None:
-    """What jobs take over what the same take with a yardstick, as claims compare them."""
+    """Completion times divided by those of the same jobs under a yardstick, as in claims."""
     numbers = {contender.key: number for number, contender in enumerate(measured.study.contenders)}
     labels = {contender.key: contender.label for contender in measured.study.contenders}
     for claim in claims:
@@ -131,17 +131,17 @@ def _relative(axis: Axes, measured: Measured, claims: Sequence[Claim]) -> None:
             axis.set_title(f"relative, {load:g} {measured.study.load_unit}", fontsize=11)
     yardsticks = [labels[claim.yardstick] for claim in claims if claim.yardstick is not None]
     share_of_jobs(axis, f"relative to {min(yardsticks, key=len)}")
-    axis.xaxis.label.set_fontsize(9)  # the names of contenders are long
+    axis.xaxis.label.set_fontsize(9)  # names of contenders are long
 
 
 def _highest(by_load: Iterable[Iterable[float]]) -> float | None:
-    """The highest load that all have."""
+    """The highest load common to all."""
     loads = [set(one) for one in by_load]
     return max(set.intersection(*loads), default=None) if loads else None
 
 
 def _shown(measured: Measured, contender: StudyContender) -> tuple[Floats, Floats]:
-    """The study's figure by load as it is shown, and its deviations."""
+    """The study's figure by load in display units, and its deviations."""
     figure = measured.study.figure
     series, spread = measured.series(contender.key, figure), measured.deviations(contender.key, figure)
     _, divisor = unit_of(figure)
@@ -162,7 +162,7 @@ def sweep_table(measured: Measured) -> tuple[str, NumberTable]:
 
 
 def published_table(measured: Measured) -> tuple[str, NumberTable] | None:
-    """Ours beside the authors' own figures, where both are known."""
+    """Our figures beside the authors', where both are known."""
     study = measured.study
     unit, divisor = unit_of(study.figure)
     rows = []
@@ -173,7 +173,7 @@ def published_table(measured: Measured) -> tuple[str, NumberTable] | None:
                 ours = series[load] / divisor
                 rows.append([contender.label, f"{load:g}", f"{theirs:.2f}", f"{ours:.2f}", f"{ours / theirs:.2f}"])
     headings = ["", study.load_unit, f"the authors ({unit})", f"ours ({unit})", "ratio"]
-    return ("Beside the figures that the authors published", NumberTable(headings, rows)) if rows else None
+    return ("Compared with the authors' published figures", NumberTable(headings, rows)) if rows else None
 
 
 def _number(value: float | None, divisor: float) -> str:
@@ -181,7 +181,7 @@ def _number(value: float | None, divisor: float) -> str:
 
 
 def with_drawings(measured: Measured, study: Study, *, compare: bool) -> Measured:
-    """What a sweep measured, with its picture and tables; `compare`: the cluster and loads are the authors'."""
+    """A sweep's measurements with plots and tables; `compare` if cluster and loads are the authors'."""
     if not measured.results:
         return measured
     published = published_table(measured) if compare else None

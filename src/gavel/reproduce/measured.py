@@ -1,4 +1,4 @@
-"""What a study has measured, and the paper's claims judged by it."""
+"""The measurements of a study, and the paper's claims checked against them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gavel.sim.results import Result
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """The figures of a study: by contender and load, or single numbers, with tables and pictures."""
+    """The figures of a study: by contender and load, or single numbers, with tables and plots."""
 
     study: Study
     results: Mapping[tuple[str, float], Sequence[Result]] = field(default_factory=dict)
@@ -26,7 +26,7 @@ class Measured:
     notes: Sequence[str] = ()
 
     def series(self, contender: str, figure: str) -> dict[float, float]:
-        """A figure by load, averaged over seeds; loads without any are left out."""
+        """A figure by load, averaged over seeds; loads without data are left out."""
         return {load: float(np.mean(values)) for load, values in self._values(contender, figure).items()}
 
     def deviations(self, contender: str, figure: str) -> dict[float, float]:
@@ -35,7 +35,7 @@ class Measured:
         return {load: float(np.std(values, ddof=1)) if len(values) > 1 else 0.0 for load, values in found.items()}
 
     def times(self, contender: str) -> dict[float, Floats]:
-        """Completion times in seconds by load, those of all seeds together; loads without any are left out."""
+        """Completion times in seconds by load, all seeds together; loads without data are left out."""
         found = {
             load: np.concatenate([result.completion_seconds for result in results])
             for (key, load), results in self.results.items()
@@ -44,26 +44,26 @@ class Measured:
         return {load: times for load, times in found.items() if len(times)}
 
     def relative(self, contender: str, yardstick: str) -> dict[float, list[Floats]]:
-        """By load, for each seed: what every job takes over what it takes with another contender.
+        """By load, for each seed: every job's completion time divided by its time under another contender.
 
-        Loads at which some seed or job is known of one of them only are left out.
+        Loads at which a seed or job is missing for one of them are left out.
         """
         found = {}
         for (key, load), mine in sorted(self.results.items()):
             its = self.results.get((yardstick, load), ())
-            if key == contender and len(mine) == len(its):  # of the same seeds
+            if key == contender and len(mine) == len(its):  # same seeds
                 times = [(one.completion_seconds, two.completion_seconds) for one, two in zip(mine, its, strict=True)]
-                if all(len(one) == len(two) > 0 for one, two in times):  # and of the same jobs
+                if all(len(one) == len(two) > 0 for one, two in times):  # and same jobs
                     found[load] = [np.divide(one, two) for one, two in times]
         return found
 
     def against(self, contender: str, yardstick: str) -> dict[float, float]:
-        """By load: how many times longer a job takes than with another contender, averaged over jobs and seeds."""
+        """By load: the ratio of completion times to another contender, averaged over jobs and seeds."""
         ratios = self.relative(contender, yardstick)
         return {load: float(np.mean([seed.mean() for seed in seeds])) for load, seeds in ratios.items()}
 
     def _values(self, contender: str, figure: str) -> dict[float, list[float]]:
-        """By load, of every seed that has the figure."""
+        """By load, the figure of every seed that has it."""
         found = {
             load: [r.figures[figure] for r in results if r.figures[figure] is not None]
             for (key, load), results in sorted(self.results.items())
@@ -73,7 +73,7 @@ class Measured:
 
 
 def gather(study: Study, points: Iterable[StudyPoint], known: Mapping[str, Result]) -> Measured:
-    """What the points of a sweep measured, as far as they are known."""
+    """The measurements of a sweep's finished points."""
     results: dict[tuple[str, float], list[Result]] = {}
     for point in points:
         result = known.get(point.id)
@@ -84,7 +84,7 @@ def gather(study: Study, points: Iterable[StudyPoint], known: Mapping[str, Resul
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A claim beside what came out."""
+    """A claim and our result."""
 
     claim: Claim
     ours: float | None
@@ -111,7 +111,7 @@ class Check:
 
 
 def checks(measured: Measured, scope: Scope) -> list[Check]:
-    """Every claim of a study with its answer."""
+    """Every claim of a study with our result."""
     found = []
     for claim in measured.study.claims:
         quick = None if scope.full else claim.quick_at_least

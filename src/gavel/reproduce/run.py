@@ -1,4 +1,4 @@
-"""Run studies: their simulations on all cores, those that measure by themselves one after the other, all resumable."""
+"""Run studies, resumably: simulations on all cores, and studies with their own measurements one by one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gavel.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that was done, for whoever shows progress."""
+    """A finished step, for progress display."""
 
     study: str
     what: str
@@ -36,7 +36,7 @@ Notice = Callable[[Step], None]
 
 
 def open_steps(studies: Sequence[Study], scope: Scope, files: ResultsFiles) -> tuple[int, int]:
-    """How many steps there are, and how many of them were done before."""
+    """The number of steps, and how many are already done."""
     names = {point.id for study in studies for point in study.points(scope)}
     own = [study for study in studies if study.kind in MEASURES]
     kept = sum(_kept(study, scope, files.directory).exists() for study in own)
@@ -46,7 +46,7 @@ def open_steps(studies: Sequence[Study], scope: Scope, files: ResultsFiles) -> t
 def run_studies(
     studies: Sequence[Study], scope: Scope, files: ResultsFiles, *, workers: int, notice: Notice = lambda _: None
 ) -> Iterator[Measured]:
-    """What each study measured, as soon as all simulations are done. What is on disk is not run again."""
+    """The measurements of each study, once all simulations are done. Results on disk are reused."""
     for study in studies:
         if study.kind in MEASURES and not _kept(study, scope, files.directory).exists():
             notice(Step(study.name, "measured", _measure(study, scope, files.directory)))
@@ -64,7 +64,7 @@ def run_studies(
 def _simulate(
     studies: Sequence[Study], scope: Scope, files: ResultsFiles, workers: int, notice: Notice
 ) -> dict[str, list[str]]:
-    """Run every simulation that is not known; those that studies share only once. Returns sentences about failures."""
+    """Run every simulation without a result, shared ones only once. Returns sentences about failures."""
     wanted: dict[str, tuple[str, StudyPoint]] = {}
     for study in studies:
         for point in study.points(scope):
@@ -86,14 +86,14 @@ def _simulate(
 
 
 def _kept(study: Study, scope: Scope, directory: Path) -> Path:
-    """Where a study that measures by itself leaves its numbers."""
+    """The file for the numbers of a study with its own measurements."""
     file = scope.throughputs
     table = file if file == "builtin" else f"{Path(file).stem}-{digest(file)}"
     return directory / "measured" / f"{study.name}-{scope.name}-{table}-{__version__}.json"
 
 
 def _measure(study: Study, scope: Scope, directory: Path) -> str:
-    """Measure and keep; a sentence if that failed."""
+    """Measure and store; returns a sentence on failure."""
     try:
         measured = MEASURES[study.kind](study, scope)
     except GavelError as error:

@@ -1,6 +1,6 @@
-"""A study of the paper as its file describes it: which experiments it means, and which claims they must bear out.
+"""A study of the paper as described by its file: its experiments, and the claims that they must confirm.
 
-Files are in `studies/`, one for each study, and are meant to be read; `Study.read` refuses whatever it does not know.
+Files are in `studies/`, one for each study, and are meant for readers; `Study.read` refuses unknown fields.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gavel.sim.experiment import Experiment
 from gavel.sim.results import point_of, settings_of
 
 Pick = Literal["most", "least", "last"]
-"""Of several loads: the largest figure, the smallest, or that at the highest load where all are known."""
+"""Over several loads: the largest figure, the smallest, or that at the highest load where all are known."""
 
 EXPERIMENT = {field.name for field in fields(Experiment)}
 
@@ -35,30 +35,30 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class StudyContender:
-    """A policy, or a way to run it, as a study compares them."""
+    """A policy, or a variant of it, that a study compares."""
 
     key: str
     label: str
     settings: Mapping[str, Any]
     loads: tuple[float, ...] | None = None
-    """Where it is run if not at all loads."""
+    """The loads to run it at, if not all."""
     published: Mapping[float, float] | None = None
-    """The authors' own figure by load, in the unit of the study's figure."""
+    """The authors' figure by load, in the unit of the study's figure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """Something that the paper says, and how ours is judged."""
+    """A statement of the paper, and how our result is checked."""
 
     says: str
     paper: float | None = None
     value: str | None = None
-    """A number that the study measures by itself; otherwise `figure` of contender `of`, over that of `to` if given."""
+    """A number measured by the study itself; otherwise `figure` of contender `of`, divided by that of `to` if given."""
     figure: str | None = None
     of: str | None = None
     to: str | None = None
     yardstick: str | None = None
-    """Instead of a figure: what a job takes over what the same job takes with this contender, averaged over jobs."""
+    """Instead of a figure: a job's time divided by its time under this contender, averaged over jobs."""
     pick: Pick | float = "most"
     from_load: float = 0.0
     at_least: float | None = None
@@ -71,13 +71,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What `--quick` and `--full` differ in."""
+    """The settings in which `--quick` and `--full` differ."""
 
     loads: tuple[float, ...] = ()
-    """Jobs an hour on the paper's cluster; with `static`, jobs."""
+    """Jobs per hour on the paper's cluster; with `static`, numbers of jobs."""
     seeds: tuple[int, ...] = (0,)
     scale: int = 1
-    """The cluster is so many times smaller, and the load with it."""
+    """Factor by which cluster and load are smaller than the paper's."""
     settings: Mapping[str, Any] | None = None
 
 
@@ -91,7 +91,7 @@ class StudyPoint:
 
     @property
     def id(self) -> str:
-        """What its lines on disk are called; points of two studies may be the same."""
+        """The key of its lines on disk; studies may share points."""
         return point_of(settings_of(self.experiment))
 
 
@@ -107,7 +107,7 @@ class Study:
     figure: str = "average_jct_seconds"
     """What is plotted against load."""
     distributions: bool = False
-    """Whether to show how the times of jobs are distributed too."""
+    """Whether to show the distribution of completion times too."""
     static: bool = False
     cluster: Mapping[str, int] | None = None
     settings: Mapping[str, Any] | None = None
@@ -118,7 +118,7 @@ class Study:
 
     @classmethod
     def read(cls, name: str, text: str) -> Study:
-        """A study from its file."""
+        """Read a study from its file."""
         try:
             data = tomllib.loads(text)
             contenders = tuple(_contender(key, part) for key, part in data.pop("contenders", {}).items())
@@ -131,15 +131,17 @@ class Study:
         return study
 
     def _check(self) -> None:
-        """Refuse claims about what is not measured."""
+        """Refuse claims about figures that are not measured."""
         known = {contender.key for contender in self.contenders}
         for claim in self.claims:
             unknown = {claim.of, claim.to, claim.yardstick} - known - {None}
             if unknown:
-                raise InputError(f"study {self.name}: the claim {claim.says!r} names {unknown}, which is no contender")
+                raise InputError(
+                    f"study {self.name}: the claim {claim.says!r} names {unknown}, which is not a contender"
+                )
             if claim.yardstick and (claim.of is None or claim.to is None or claim.figure is not None):
                 raise InputError(
-                    f"study {self.name}: the claim {claim.says!r} has a yardstick: give of and to, no figure"
+                    f"study {self.name}: the claim {claim.says!r} has a yardstick: give `of` and `to`, not `figure`"
                 )
             if claim.at_least is None and claim.at_most is None:
                 raise InputError(f"study {self.name}: the claim {claim.says!r} cannot fail; give at_least or at_most")
@@ -148,7 +150,7 @@ class Study:
         return self.full if scope.full else self.quick
 
     def points(self, scope: Scope) -> Iterator[StudyPoint]:
-        """Every experiment, in the order in which they begin."""
+        """Every experiment, in the order of their start."""
         sizes = self.sizes(scope)
         for contender in self.contenders:
             for load in sizes.loads:
@@ -177,7 +179,7 @@ def _contender(key: str, part: Mapping[str, Any]) -> StudyContender:
     own = {"label", "loads", "published"}
     settings = {name: value for name, value in part.items() if name not in own}
     if unknown := settings.keys() - EXPERIMENT:
-        raise ValueError(f"contender {key}: {min(unknown)!r} is no setting of an experiment")
+        raise ValueError(f"contender {key}: {min(unknown)!r} is not a setting of an experiment")
     published = {float(load): float(value) for load, value in part.get("published", {}).items()} or None
     loads = part.get("loads")
     return StudyContender(key, part["label"], settings, None if loads is None else tuple(map(float, loads)), published)
@@ -187,13 +189,13 @@ def _sizes(part: Mapping[str, Any]) -> Sizes:
     own = {"loads", "seeds", "scale"}
     settings = {name: value for name, value in part.items() if name not in own}
     if unknown := settings.keys() - EXPERIMENT:
-        raise ValueError(f"{min(unknown)!r} is no setting of an experiment")
+        raise ValueError(f"{min(unknown)!r} is not a setting of an experiment")
     loads, seeds = tuple(map(float, part.get("loads", ()))), tuple(part.get("seeds", (0,)))
     return Sizes(loads, seeds, part.get("scale", 1), settings)
 
 
 def all_studies() -> dict[str, Study]:
-    """Every study that comes with Gavel, by name, in the order of the paper."""
+    """Every built-in study, by name, in the order of the paper."""
     folder = files("gavel.reproduce") / "studies"
     found = {file.name.removesuffix(".toml"): file for file in folder.iterdir() if file.name.endswith(".toml")}
     order = (folder / "order.txt").read_text(encoding="utf-8").split()

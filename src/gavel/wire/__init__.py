@@ -5,7 +5,7 @@ PROTOCOL = 2
 
 DEFAULT_PORT = 7077
 DEFAULT_ADDRESS = f"127.0.0.1:{DEFAULT_PORT}"
-"""Where a scheduler listens, and where clients and agents look for it, if nobody says otherwise."""
+"""The default address of a scheduler, for itself, clients and agents."""
 
 CHANNEL_OPTIONS = (
     ("grpc.keepalive_time_ms", 10_000),

@@ -105,7 +105,7 @@ class GavelServicer:
     """Missing associated documentation comment in .proto file."""
 
     def Submit(self, request, context):
-        """All jobs are taken or none is; a request with a key that is known already answers as the first time.
+        """All jobs are accepted, or none. A request with a known key gets the same answer as the first time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -149,43 +149,43 @@ class GavelServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Drain(self, request, context):
-        """No new work for an agent; its jobs save, leave and start elsewhere.
+        """Give an agent no new work; its jobs save, leave and start elsewhere.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Undrain(self, request, context):
-        """An agent that was drained may have work again.
+        """Let a drained agent take work again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveServer(self, request, context):
-        """Forget an agent that is drained and empty, or lost.
+        """Forget a drained or lost agent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def RemoveCheckpoints(self, request, context):
-        """Remove the checkpoints of finished jobs: of all of them, or it is refused. Answers when the agents that are there
-        have, or after some seconds.
+        """Remove the checkpoints of finished jobs; refused unless all of them have finished. Answers once the connected
+        agents have removed them, or after some seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Events(self, request, context):
-        """What happened, oldest first, as a timeline.
+        """A timeline of what happened, oldest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Attach(self, request_iterator, context):
-        """One stream for each agent, which dials out.
+        """One stream for each agent, opened by the agent.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,1 +1,1 @@
-"""Workloads: traces of jobs that arrive over time, generated or read from files. What happens to them is not here."""
+"""Workloads: traces of jobs that arrive over time, generated or read from files. Running them happens elsewhere."""

@@ -31,12 +31,12 @@ _NEEDED = ("job_name", "inst_num", "start_time", "end_time", "plan_gpu")
 POD_TIMES = ("creation_time", "deletion_time", "scheduled_time")
 PODS = ("name", "num_gpu", *POD_TIMES)
 UNTIMED_PODS = ("name", "num_gpu", "gpu_milli")
-"""The columns of lists that others were made from: they have no times."""
+"""The columns of the original lists, from which others were derived: they have no times."""
 
 
 @dataclass(slots=True)
 class _Tasks:
-    """The tasks of one job that use GPUs, put together."""
+    """The GPU tasks of one job, combined."""
 
     gpus: float = 0.0
     start: float = math.inf
@@ -76,7 +76,7 @@ def read_tasks(source: Source) -> RecordedLog:
 def _task_rows(source: Source) -> Iterator[Row]:
     first = source.first_line().split(",")
     if len(first) == _JOB_TABLE and (first[3] in STATUSES or "inst_id" in first):
-        raise InputError(f"{source.name}: the job table does not tell the GPUs; give the task table (pai_task_table)")
+        raise InputError(f"{source.name}: the job table does not list GPUs; give the task table (pai_task_table)")
     if "job_name" in first:
         return named_rows(source, required=_NEEDED, what="a PAI task table")
     return positional_rows(source, {len(TASKS): TASKS}, delimiter=",", quoted=True, what="a PAI task table")
@@ -88,7 +88,7 @@ def _number(row: Row, column: str, most: float) -> float:
 
 
 def read_pods(source: Source) -> RecordedLog:
-    """Read the pods; each is a job. A list without times has all of them at once."""
+    """Read the pods; each is a job. In a list without times all arrive at once."""
     log, header = RecordedLog(source.name), source.columns()
     timed = not header.isdisjoint(POD_TIMES)
     for row in named_rows(source, required=PODS if timed else UNTIMED_PODS, what="an openb pod list"):
@@ -118,7 +118,7 @@ def _pod_time(row: Row, column: str) -> float:
 
 
 def _share(row: Row, gpus: int) -> float:
-    """The share of one GPU that a pod asks for; 0 if it asks for whole ones."""
+    """The fraction of one GPU that a pod requests; 0 if it requests whole GPUs."""
     if gpus != 1 or row["gpu_milli"].missing:
         return 0.0
     share = row["gpu_milli"].number("thousandths of a GPU") / 1000.0

@@ -1,4 +1,4 @@
-"""The public Gavel artefact's traces: tab-separated, no header, and more columns over the years."""
+"""The public Gavel artefact's traces: tab-separated, without a header, with more columns in later versions."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ LAYOUTS = {
     7: ("template", "command", "steps argument", "needs data dir", "total steps", "arrival", "scale factor"),
     6: ("template", "command", "steps argument", "total steps", "arrival", "scale factor"),
 }
-"""What the columns are, by how many there are."""
+"""The columns, by their number."""
 
 
 def read_artefact(source: Source, table: ThroughputTable, reference_type: str) -> Trace:
-    """Read a trace of the artefact as it is; jobs are numbered in the order of the file, as the artefact does."""
+    """Read an artefact trace unchanged; jobs are numbered in file order, as in the artefact."""
     rows = list(positional_rows(source, LAYOUTS, delimiter="\t", quoted=False, what="a trace of the Gavel artefact"))
     jobs, notes = jobs_of(rows, source, table, reference_type)
     return Trace.of(jobs, notes)
@@ -38,7 +38,7 @@ def jobs_of(
     """The jobs of rows with the artefact's columns, in the order of the rows, and what was changed."""
     reader, unknown = _Reader(table, reference_type), UnknownTemplates(source.name, table)
     if not rows:
-        raise InputError(f"{source.name} has no jobs; it needs one line for each")
+        raise InputError(f"{source.name} has no jobs; it needs one line per job")
     jobs = [reader.job(row, number) for number, row in enumerate(rows) if unknown.knows(row["template"].filled(), row)]
     unknown.check()
     return jobs, [*reader.notes(jobs), *scaled_note(jobs, table)]
@@ -51,7 +51,7 @@ class _Reader:
     table: ThroughputTable
     reference_type: str
     rounded: dict[str, set[str]] = field(default_factory=dict)
-    """By template, the jobs that got a number of workers that they did not ask for."""
+    """By template, the jobs that got another number of workers than they requested."""
 
     def job(self, row: Row, number: int) -> TraceJob:
         template, command, weight = row["template"].text, row["command"].text, row["weight"]
@@ -70,16 +70,16 @@ class _Reader:
         )
 
     def notes(self, jobs: Sequence[TraceJob]) -> Iterator[str]:
-        """What was changed; GPU-hours that a job would have had are not known without a rate."""
+        """Notes on what was changed; without a rate, the GPU-hours a job would have had are unknown."""
         for name, rounded in self.rounded.items():
             yield (
-                f"the throughput table knows template {name!r} only with {_or(self._known[name])}; "
-                f"{counted(len(rounded), 'job')} that wanted others run{'s' * (len(rounded) == 1)} with the nearest of "
+                f"the throughput table lists template {name!r} only with {_or(self._known[name])}; "
+                f"{counted(len(rounded), 'job')} with other counts run{'s' * (len(rounded) == 1)} with the nearest of "
                 f"these and the same steps{self._affected(rounded, jobs)}"
             )
 
     def _affected(self, rounded: set[str], jobs: Sequence[TraceJob]) -> str:
-        """How much of the trace's work the rounded jobs are."""
+        """The rounded jobs' fraction of the trace's work."""
         if self.reference_type not in self.table.types:
             return ""
         total = gpu_hours_on(self._reference, jobs)
@@ -87,7 +87,7 @@ class _Reader:
         return f": {theirs / total:.1%} of all GPU-hours on {self.reference_type}" if total else ""
 
     def _workers(self, row: Row, template: str, job: str) -> int:
-        """As the row wants if there are rates for it, listed or scaled; else the nearest number that is listed."""
+        """The row's number if there are rates for it, listed or scaled; else the nearest listed number."""
         wanted = row["scale factor"].count("a number of workers; give 1 or more", least=1)
         if wanted in self._known[template] or self.table.can_scale(template, wanted):
             return wanted
@@ -95,7 +95,7 @@ class _Reader:
         return min(self._known[template], key=lambda known: (abs(known - wanted), -known))
 
     def _deadline(self, row: Row, template: str, workers: int, steps: float) -> float | None:
-        """The artefact's SLO is a multiple of the job's duration on a V100; negative is none."""
+        """Convert the artefact's SLO, a multiple of the job's duration on a V100; negative means none."""
         cell = row["SLO"]
         factor = (
             cell.number("a multiple of the job's duration; give -1 for none", least=-LARGEST) if cell.text else -1.0

@@ -1,4 +1,4 @@
-"""What a trace asks of a cluster, in a few numbers."""
+"""A summary of a trace and the load it puts on a cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PERCENTILES = (10, 50, 90, 99)
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Counts, load and durations. A job's duration is what its steps take alone on the reference type."""
+    """Counts, load and durations. A job's duration is the time its steps take alone on the reference type."""
 
     jobs: int
     span_seconds: float
@@ -27,19 +27,19 @@ class Summary:
     arrivals_per_hour: float | None
     """None if all jobs arrive at once."""
     workers: dict[int, int]
-    """How many jobs want so many workers."""
+    """Number of jobs by number of workers."""
     templates: dict[str, int]
     entities: dict[str, int]
-    """How many jobs belong to whom; jobs of nobody are not counted."""
+    """Number of jobs by entity; jobs without one are not counted."""
     types: dict[str, int]
-    """How many jobs may run on these types only, such as "v100|p100"; jobs that may run on all are not counted."""
+    """Number of jobs by the types they are restricted to, such as "v100|p100"; unrestricted jobs are not counted."""
     weights: dict[float, int]
     with_deadline: int
     reference_type: str
     reference_gpu_hours: float
-    """Workers times duration, of all jobs together."""
+    """Workers times duration, summed over all jobs."""
     reference_gpus_needed: float | None
-    """GPU hours per hour of arrivals: so many busy accelerators of the reference type keep up with the trace."""
+    """GPU hours per hour of arrivals: the number of reference accelerators that would keep up with the trace."""
     duration_seconds: dict[str, float]
     """The mean, the extremes and some percentiles."""
     without_duration: int
@@ -47,7 +47,7 @@ class Summary:
 
 
 def describe(trace: Trace, table: ThroughputTable, *, reference_type: str = "v100") -> Summary:
-    """Sum up a trace."""
+    """Summarise a trace."""
     reference = Reference.of(table, reference_type)
     jobs = trace.jobs
     rates = [reference.rate(job.template, job.workers) for job in jobs]

@@ -1,4 +1,4 @@
-"""Trace files: which formats there are, how each is recognised by its content, and reading any of them."""
+"""Trace files: the known formats, how each is recognised by content, and reading any of them."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ def read_trace(
     file: Path | Source,
     *,
     table: ThroughputTable,
-    format: str | None = None,  # noqa: A002 (the word that the command line uses)
+    format: str | None = None,  # noqa: A002 (the name on the command line)
     seed: int = 0,
     reference_type: str = "v100",
 ) -> Trace:
-    """Read a trace in any known format; `seed` and `reference_type` matter where a log does not say what jobs ran."""
+    """Read a trace in any known format; `seed` and `reference_type` matter if a log does not say what jobs ran."""
     source = _source(file)
     kind = FORMATS[_known(format) if format else _recognised(source)]
     return kind.read(source, Context(table, seed, reference_type))
@@ -69,7 +69,7 @@ def _recognised(source: Source) -> str:
             return name
     for separator, called in {";": "semicolons", "\t": "tabs", "|": "bars"}.items():
         if source.columns(separator).issuperset(native.REQUIRED):
-            raise InputError(f"{source.name}: there are {called} between its columns; our own format has commas")
+            raise InputError(f"{source.name}: its columns are separated by {called}; our own format uses commas")
     known = "; ".join(f"{name} ({kind.description})" for name, kind in FORMATS.items())
     raise InputError(f"{source.name}: its format is not recognised; name it with --format, one of: {known}")
 
@@ -110,7 +110,7 @@ def _is_pod_list(source: Source) -> bool:
 
 
 def _log(read: Callable[[Source], RecordedLog]) -> Callable[[Source, Context], Trace]:
-    """The reader of a cluster's log, which needs templates drawn."""
+    """The reader of a cluster's log, whose templates are drawn at random."""
     return lambda source, context: read(source).trace(Reference.of(context.table, context.reference_type), context.seed)
 
 
@@ -137,4 +137,4 @@ FORMATS = {
         lambda source, context: native.read_native(source, context.table),
     ),
 }
-"""Every format by name. A file is taken for the first that recognises it."""
+"""Every format by name. The first that recognises a file is used."""

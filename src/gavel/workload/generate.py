@@ -1,8 +1,8 @@
-"""Generated workloads as in the paper's evaluation: who arrives when, runs what, and for how long.
+"""Generated workloads as in the paper's evaluation: when jobs arrive, what they run, and for how long.
 
-Every property of a job has a random stream of its own. So a seed gives the same jobs at every load, with the gaps
-between them scaled; the same first jobs however many are asked for; and the same durations with and without
-multi-worker jobs, priorities or deadlines.
+Every property of a job has its own random stream. A seed therefore gives the same jobs at every load, with the gaps
+between them scaled; the same first jobs whatever their number; and the same durations with and without multi-worker
+jobs, priorities or deadlines.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from gavel.workload.trace import Trace, TraceJob
 Floats = NDArray[np.float64]
 
 WORKER_SHARES = {1: 0.70, 2: 0.10, 4: 0.15, 8: 0.05}
-"""Shares of jobs by number of workers in a multi-worker workload."""
+"""Fraction of jobs by number of workers in a multi-worker workload."""
 SHORT_SHARE = 0.8
-"""The share of short jobs; the others are long."""
+"""The fraction of short jobs; the others are long."""
 SHORT_MINUTES = (1.5, 3.0)
 LONG_MINUTES = (3.0, 4.0)
 """Powers of ten between which the logarithm of a job's minutes is uniform."""
@@ -49,9 +49,9 @@ def generate(
     durations: Sequence[float] | None = None,
     reference_type: str = "v100",
 ) -> Trace:
-    """Draw a workload; with `arrivals_per_hour` None all jobs are there at the start.
+    """Generate a workload; with `arrivals_per_hour` None all jobs arrive at the start.
 
-    `slo_factors` give each job a deadline of a random factor times its duration. `entities` take turns.
+    `slo_factors` gives each job a deadline: a random factor times its duration. `entities` take turns.
     `templates` are names, or model names that stand for all their batch sizes. `durations` are seconds on the reference
     type to choose from, instead of the paper's distribution.
 
@@ -96,7 +96,7 @@ def generate(
 
 @dataclass(frozen=True, slots=True)
 class _Streams:
-    """One generator for each property. New ones go at the end, so that old seeds keep their meaning."""
+    """One generator for each property. Add new ones at the end, so that old seeds give the same jobs."""
 
     gaps: np.random.Generator
     templates: np.random.Generator
@@ -123,7 +123,7 @@ def _check(jobs: int, seed: int, high_priority_share: float) -> None:
 
 
 def _chosen(templates: Sequence[str] | None, table: ThroughputTable) -> list[str] | None:
-    """The templates to draw from, each once; None for all."""
+    """The templates to draw from, without repetitions; None for all."""
     if templates is None:
         return None
     found: dict[str, None] = {}
@@ -133,11 +133,13 @@ def _chosen(templates: Sequence[str] | None, table: ThroughputTable) -> list[str
             near = nearest(name, table.templates)
             models = dict.fromkeys(template.partition(" (")[0] for template in table.templates)
             known = ", ".join(list(models)[:20]) + (", …" if len(models) > 20 else "")
-            hint = f"the nearest known are: {', '.join(map(repr, near))}" if near else f"known are: {known}"
+            hint = f"the closest known names are: {', '.join(map(repr, near))}" if near else f"known are: {known}"
             raise InputError(f"there is no template {name!r}; {hint}")
         found |= dict.fromkeys(matching)
     if not found:
-        raise InputError("no template is named; name at least one, or none at all to draw from the whole table")
+        raise InputError(
+            "the list of templates is empty; name at least one, or leave it out to draw from the whole table"
+        )
     return list(found)
 
 
@@ -151,9 +153,8 @@ def _workers(uniform: Floats) -> list[int]:
 def _templates(uniform: Floats, workers: Sequence[int], reference: Reference, among: list[str] | None) -> list[str]:
     """A template for each job, uniform over those that run with its workers.
 
-    So the shares of worker counts are as promised, and templates that know one worker only are rarer by what others
-    get. The other way round (template first, then one worker where it knows no more) there would be 78% jobs with one
-    worker instead of 70%.
+    This keeps the promised fractions of worker counts, and makes single-worker templates rarer. Drawing the template
+    first, and then one worker if it supports no more, would give 78% single-worker jobs instead of 70%.
     """
     found = [""] * len(workers)
     for count in sorted(set(workers)):
@@ -162,7 +163,7 @@ def _templates(uniform: Floats, workers: Sequence[int], reference: Reference, am
             which = "no template" if among is None else f"none of {', '.join(map(repr, among))}"
             raise InputError(
                 f"{which} has a rate with {count} worker{'' if count == 1 else 's'} on {reference.type}; "
-                "draw from other templates, leave out multi-worker jobs, or take another reference type"
+                "choose other templates, leave out multi-worker jobs, or use another reference type"
             )
         jobs = [number for number, wanted in enumerate(workers) if wanted == count]
         for number, index in zip(jobs, drawn(uniform[jobs], len(choices)), strict=True):
@@ -181,7 +182,7 @@ def _seconds(streams: _Streams, jobs: int, durations: Sequence[float] | None) ->
 
 
 def drawn_seconds(jobs: int, seed: int) -> list[float]:
-    """Durations as a generated workload of this seed has them."""
+    """The durations of a generated workload with this seed."""
     return _seconds(_Streams.of(seed), jobs, None)
 
 
@@ -196,8 +197,10 @@ def _arrivals(gaps: Floats, per_hour: float | None) -> list[float]:
     """The first job arrives at 0; gaps are exponential."""
     if per_hour is None:
         return [0.0] * len(gaps)
-    check_positive("the number of arrivals an hour", per_hour)
+    check_positive("the number of arrivals per hour", per_hour)
     arrivals = [0.0, *np.cumsum(gaps[:-1] * (3600.0 / per_hour)).tolist()]
     if arrivals[-1] > LONGEST_SECONDS:
-        raise InputError(f"at {per_hour:g} arrivals an hour {len(gaps):,} jobs take more than 317 years; give more")
+        raise InputError(
+            f"at {per_hour:g} arrivals per hour, {len(gaps):,} jobs take more than 317 years; give a higher rate"
+        )
     return arrivals

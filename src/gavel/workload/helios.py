@@ -9,7 +9,7 @@ REQUIRED = ("job_id", "gpu_num", "submit_time")
 
 
 def read_helios(source: Source) -> RecordedLog:
-    """Read the log; jobs of every final state count, for they all held their GPUs."""
+    """Read the log; jobs of every final state count, because they all held their GPUs."""
     log = RecordedLog(source.name)
     for row in named_rows(source, required=(*REQUIRED, "duration"), what="a Helios log"):
         log.add(

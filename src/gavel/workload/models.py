@@ -1,4 +1,4 @@
-"""Names of GPU models as logs and node lists write them, and the accelerator types of a table that they mean."""
+"""Maps names of GPU models in logs and node lists to the accelerator types of a table."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import re
 from collections.abc import Iterable, Sequence
 
 SEPARATOR = "|"
-"""Between the types of a job, or the models that it may run on: no name of either has one."""
+"""Separates the types of a job, or the models it may run on; it occurs in no name."""
 _MEMORY = re.compile(r"(?<=\d)m\d+$")
-"""What Alibaba appends for the memory: V100M32."""
+"""Alibaba's suffix for the memory: V100M32."""
 
 
 def type_of(model: str, types: Sequence[str]) -> str | None:
-    """The type that a model's name means, whatever its case, maker and memory; None if the table has no such type.
+    """The type of a model, ignoring case, maker and memory; None if the table has no such type.
 
     >>> [type_of(name, ["v100", "p100"]) for name in ("V100M32", "Tesla P100-PCIE-16GB", "v100", "T4")]
     ['v100', 'p100', 'v100', None]
@@ -26,7 +26,7 @@ def type_of(model: str, types: Sequence[str]) -> str | None:
 
 
 def types_of(models: Iterable[str], types: Sequence[str]) -> tuple[str, ...]:
-    """The types that any of the models means, in the table's order.
+    """The types of the models, in the table's order.
 
     >>> types_of(["V100M16", "V100M32", "T4"], ["p100", "v100"])
     ('v100',)
@@ -36,7 +36,7 @@ def types_of(models: Iterable[str], types: Sequence[str]) -> tuple[str, ...]:
 
 
 def names(text: str) -> tuple[str, ...]:
-    """The names in a text with bars between them.
+    """The names in a text, separated by bars.
 
     >>> names("V100M16| P100|")
     ('V100M16', 'P100')

@@ -1,4 +1,4 @@
-"""Our own trace files: CSV with named columns (docs/traces.md). What is written is read back the same."""
+"""Our own trace files: CSV with named columns (docs/traces.md). Reading a written trace gives the same trace."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read_native(source: Source, table: ThroughputTable) -> Trace:
         jobs.append(job)
     unknown.check()
     if not jobs:
-        raise InputError(f"{source.name} has no jobs; it needs a line for each below the one that names the columns")
+        raise InputError(f"{source.name} has no jobs; it needs a line for each job below the header")
     return Trace.of(jobs, scaled_note(jobs, table))
 
 
@@ -56,7 +56,7 @@ def write_native(trace: Trace, path: Path) -> None:
         ]
         for j in trace.jobs
     ]
-    # A bare carriage return is a line end to a CSV reader, and the csv module does not quote it by itself.
+    # A bare carriage return ends a line for a CSV reader, and the csv module does not quote it by itself.
     odd = any("\r" in cell for row in rows for cell in row if isinstance(cell, str))
     try:
         with path.open("w", encoding="utf-8", newline="") as file:

@@ -1,4 +1,4 @@
-"""Lists of nodes that others published: CSV with a name, a number of GPUs and a model for each, as a cluster."""
+"""Published lists of nodes as a cluster: CSV with a name, a number of GPUs and a model for each node."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ REQUIRED = ("sn", "gpu", "model")
 
 @dataclass(frozen=True, slots=True)
 class NodeList:
-    """The servers of a list whose GPUs a throughput table knows, and what is left out."""
+    """The servers of a list whose GPUs are in a throughput table, and what is left out."""
 
     cluster: Cluster
     nodes: int
     """All nodes of the list."""
     left_out: Mapping[str, tuple[int, int]]
-    """By model that the table does not have: nodes, and GPUs."""
+    """Numbers of nodes and GPUs, by model that is not in the table."""
     without_gpu: int
-    """Nodes that have no GPU."""
+    """Number of nodes without a GPU."""
 
     def notes(self) -> tuple[str, ...]:
         """Sentences about what is left out."""
@@ -40,20 +40,20 @@ class NodeList:
                 for model, (number, size) in self.left_out.items()
             )
             yield (
-                f"left out {counted(nodes, 'node')} with {counted(gpus, 'GPU')} of models that the throughput table "
-                f"does not have: {named}"
+                f"left out {counted(nodes, 'node')} with {counted(gpus, 'GPU')} of models that are not in the "
+                f"throughput table: {named}"
             )
         if self.without_gpu:
             yield f"left out {counted(self.without_gpu, 'node')} without a GPU"
 
 
 def names_a_node_list(text: str) -> bool:
-    """Whether a cluster is given by a file: it ends in .csv."""
+    """Whether a cluster is given as a file: its name ends in .csv."""
     return text.lower().endswith(".csv")
 
 
 def find_cluster(text: str, *, per_server: int, types: Sequence[str]) -> tuple[Cluster, tuple[str, ...]]:
-    """The cluster that a setting names, a list of nodes or the servers themselves, and notes about it."""
+    """The cluster given by a setting, either a list of nodes or the servers themselves, and notes about it."""
     if not names_a_node_list(text):
         return parse_cluster(text, per_server=per_server), ()
     found = read_nodes(Source.of(Path(text)), types)
@@ -90,7 +90,7 @@ def _check_names(rows: Sequence[Row]) -> None:
 
 
 def _check(source: Source, servers: Sequence[Server], unknown: Sequence[tuple[str, int]], types: Sequence[str]) -> None:
-    """Refuse a list that makes no cluster, or one that is too large."""
+    """Refuse a list that yields no cluster, or one that is too large."""
     if not servers:
         has = f"its models are {shortened(dict(unknown))}" if unknown else "no node has a GPU"
         raise InputError(f"{source.name}: no node has a type of the throughput table ({', '.join(types)}); {has}")

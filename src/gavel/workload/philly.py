@@ -14,7 +14,7 @@ from gavel.workload.rows import Source, seconds_of
 
 
 def read_philly(source: Source) -> RecordedLog:
-    """Read the log. A job's run time is that of all its attempts; its GPUs are those of its largest one."""
+    """Read the log. A job's run time is the sum over its attempts; its GPUs are those of its largest attempt."""
     try:
         data = read_json(source.text, repeated_keys=True)
     except json.JSONDecodeError as error:
@@ -22,7 +22,7 @@ def read_philly(source: Source) -> RecordedLog:
             f"{source.name}, line {error.lineno}, column {error.colno}: not valid JSON ({error.msg.lower()})"
         ) from None
     except RecursionError:
-        raise InputError(f"{source.name}: not a cluster_job_log; its brackets nest too deep") from None
+        raise InputError(f"{source.name}: not a cluster_job_log; its brackets are nested too deeply") from None
     log = RecordedLog(source.name)
     for number, entry in enumerate(_LogValue(source.name, data).list(), start=1):
         _add(_LogValue(f"{source.name}, job {number}", entry.raw), log)
@@ -31,7 +31,7 @@ def read_philly(source: Source) -> RecordedLog:
 
 @dataclass(frozen=True, slots=True)
 class _LogValue:
-    """A JSON value and how to name it to the user."""
+    """A JSON value and its location for messages."""
 
     where: str
     raw: Any
@@ -79,7 +79,7 @@ def _add(entry: _LogValue, log: RecordedLog) -> None:
 
 
 def _seconds(attempt: _LogValue) -> float | None:
-    """How long an attempt ran; None where the log lost its start or end, or it was still running."""
+    """How long an attempt ran; None if the log lacks its start or end, or it was still running."""
     start, end = attempt.get("start_time"), attempt.get("end_time")
     return max(end.time() - start.time(), 0.0) if start.text() and end.text() else None
 

@@ -1,7 +1,7 @@
-"""From a cluster's log to a trace: the log says when jobs came, how many GPUs they held and for how long.
+"""From a cluster's log to a trace: the log says when jobs arrived, how many GPUs they held and for how long.
 
-It does not say what they ran, so a template is drawn for each job; its steps are what that template would do in the
-recorded time on the reference type.
+It does not say what they ran, so a template is drawn for each job; its steps are those the template would make in
+the recorded time on the reference type.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from gavel.workload.trace import Trace, TraceJob
 
 NO_GPU = "used no GPU"
 NEVER_RAN = "never ran"
-NO_END = "did not end on record"
+NO_END = "lacked a recorded end"
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One job as a log tells of it."""
+    """One job as recorded in a log."""
 
     id: str
     submitted: float
@@ -45,7 +45,7 @@ class Record:
 
     @property
     def asked(self) -> float:
-        """GPUs as the log has them, shares included."""
+        """GPUs as in the log, including fractions."""
         return self.share or float(self.gpus)
 
 
@@ -59,7 +59,7 @@ class RecordedLog:
     notes: list[str] = field(default_factory=list)
 
     def add(self, record: Record) -> None:
-        """Take a job if it ran on a GPU at all."""
+        """Add a job if it ran on a GPU at all."""
         if record.gpus < 1:
             self.left_out[NO_GPU] += 1
         elif record.run_seconds < SMALLEST:
@@ -93,7 +93,7 @@ class RecordedLog:
         return Trace(tuple(jobs), tuple(notes))
 
     def _check_length(self, job: str, what: str, seconds: float) -> None:
-        """Refuse what adds up to more than any log can tell of."""
+        """Refuse a duration or arrival beyond what any log can contain."""
         if seconds > LONGEST_SECONDS:
             raise InputError(f"{self.source}: job {job!r} {what} {seconds:g} s; it must be {at_most(LONGEST_SECONDS)}")
 
@@ -107,7 +107,7 @@ class RecordedLog:
 
 
 def _with_durations(order: list[Record], seed: int) -> list[Record]:
-    """The records with a drawn duration where the log has none."""
+    """The records, with drawn durations if the log has none."""
     if not any(math.isnan(record.run_seconds) for record in order):
         return order
     drawn = drawn_seconds(len(order), seed)
@@ -130,7 +130,7 @@ def _jobs(order: list[Record], reference: Reference, seed: int) -> list[TraceJob
 
 
 def _types_meant(order: list[Record], reference: Reference) -> Mapping[tuple[str, ...], tuple[str, ...] | None]:
-    """The types that lists of models mean; None where the table has none of them."""
+    """The types for lists of models; None if the table has none of them."""
     return {models: types_of(models, reference.table.types) or None for models in {record.models for record in order}}
 
 
@@ -171,13 +171,14 @@ def _drawn_notes(order: list[Record], reference: Reference, seed: int) -> Iterat
 
 
 def _size_notes(order: list[Record], jobs: list[TraceJob]) -> Iterator[str]:
-    """Sentences about jobs that have other numbers of workers than the log has GPUs."""
+    """Sentences about jobs whose number of workers differs from the log's number of GPUs."""
     total = sum(record.asked * record.run_seconds for record in order)
     shares = [record for record in order if record.share]
     if shares:
         more = sum((record.gpus - record.share) * record.run_seconds for record in shares)
         yield (
-            f"shares of a GPU were rounded up to whole GPUs for {counted(len(shares), 'job')}: {gpu_hours(more, total)}"
+            f"fractions of a GPU were rounded up to whole GPUs for {counted(len(shares), 'job')}: "
+            f"{gpu_hours(more, total)}"
         )
     rounded = [(record, job.workers) for record, job in zip(order, jobs, strict=True) if record.gpus != job.workers]
     if rounded:
@@ -190,7 +191,7 @@ def _size_notes(order: list[Record], jobs: list[TraceJob]) -> Iterator[str]:
 
 
 def _type_notes(order: list[Record], jobs: list[TraceJob], reference: Reference) -> Iterator[str]:
-    """Sentences about the GPU models that jobs were bound to."""
+    """Sentences about the GPU models that jobs were restricted to."""
     bound = [(record, job) for record, job in zip(order, jobs, strict=True) if record.models]
     kept = [(record, job.types) for record, job in bound if job.types]
     if kept:
@@ -214,7 +215,7 @@ def _id_notes(order: list[Record]) -> Iterator[str]:
 
 
 def _path(name: str | None) -> str | None:
-    """The name of an entity in a log as a path: empty parts are left out.
+    """The name of an entity in a log as a path, without empty parts.
 
     >>> _path("/groups//vision"), _path("/"), _path(None)
     ('groups/vision', None, None)

@@ -1,4 +1,4 @@
-"""The reference type: how durations become steps and back, and which templates can be drawn for a number of workers."""
+"""The reference type: converts durations to steps and back, and lists the templates for a number of workers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reference:
     type: str
     rates: dict[Profile, float]
     table: ThroughputTable
-    """Which the rates are from."""
+    """The source of the rates."""
     _choices: dict[tuple[int, tuple[str, ...] | None], list[str]] = field(default_factory=dict, repr=False)
     _modelled: dict[Profile, float] = field(default_factory=dict, repr=False)
 
@@ -43,7 +43,7 @@ class Reference:
         return cls(type_name, found, table)
 
     def rate(self, template: str, workers: int) -> float:
-        """Steps per second, scaled where the table lists none; 0 if it cannot run here."""
+        """Steps per second, scaled if the table lists none; 0 if it cannot run here."""
         profile = (template, workers)
         if profile in self.rates:
             return self.rates[profile]
@@ -57,21 +57,21 @@ class Reference:
         return float(self.table.scaled_rates(template, workers)[self.table.types.index(self.type), 0])
 
     def steps(self, template: str, workers: int, seconds: float) -> float:
-        """What it does in that time; a number of steps beyond the limits is refused."""
+        """The steps made in that time; a number beyond the limits is refused."""
         steps = seconds * self.rate(template, workers)
         if not SMALLEST <= steps <= LARGEST:
             raise InputError(
                 f"a job of {seconds:g} s would make {steps:g} steps as {template!r} with {workers} "
-                f"worker{'' if workers == 1 else 's'} on {self.type}; take other durations or mend the throughput table"
+                f"worker{'' if workers == 1 else 's'} on {self.type}; use other durations or fix the throughput table"
             )
         return steps
 
     def templates(self, workers: int, among: Sequence[str] | None = None) -> list[str]:
-        """The templates that run here with so many workers, in the table's order."""
+        """The templates that run here with this number of workers, in the table's order."""
         return self._by_workers.get(workers, []) if among is None else [t for t in among if (t, workers) in self.rates]
 
     def choices(self, workers: int, types: tuple[str, ...] | None = None) -> list[str]:
-        """The templates that a job of a log may run: those listed with its workers, else those that can be scaled.
+        """The templates for a job of a log: those listed with its number of workers, else those that can be scaled.
 
         With types, only those that run on one of them, if there are any.
         """
@@ -86,11 +86,11 @@ class Reference:
         return bool(self.table.scaled([profile]).rates([profile], types).any())
 
     def workers_for(self, wanted: int) -> int:
-        """A number of workers as it is wanted, or the nearest listed one if no template runs with it."""
+        """The requested number of workers, or the nearest listed one if no template runs with it."""
         return wanted if self.choices(wanted) else self.nearest_workers(wanted)
 
     def nearest_workers(self, wanted: int) -> int:
-        """The known number of workers nearest to a wanted one; of two equally near, the larger."""
+        """The listed number of workers nearest to the requested one; of two equally near, the larger."""
         return min(self._by_workers, key=lambda known: (abs(known - wanted), -known))
 
     @cached_property
@@ -102,7 +102,7 @@ class Reference:
 
 
 def gpu_hours_on(reference: Reference, jobs: Iterable[TraceJob]) -> float:
-    """Workers times what the steps take alone on the reference type; jobs that cannot run there are left out."""
+    """Workers times the duration alone on the reference type; jobs that cannot run there are left out."""
     rates = ((job, reference.rate(job.template, job.workers)) for job in jobs)
     return math.fsum(job.workers * job.steps / rate for job, rate in rates if rate) / 3600.0
 

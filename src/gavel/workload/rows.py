@@ -1,4 +1,4 @@
-"""Tables as text: rows of named cells that know their file, line and column, so that a mistake can be pointed at."""
+"""Tables as text: rows of named cells that know their file, line and column, for precise error messages."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from gavel.core.errors import InputError
 from gavel.limits import LARGEST, LONGEST_SECONDS, MOST_ACCELERATORS, SMALLEST, at_most
 
 Refusal = Callable[[str], InputError]
-"""Makes the error for a value that is not what was wanted."""
+"""Makes the error for a value of the wrong kind."""
 
 STANDARD_INPUT = "standard input"
-"""What messages call it."""
+"""Its name in messages."""
 
 _MISSING = frozenset({"", "nan", "none", "null", "unknown", "n/a"})
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file's name and what is in it."""
+    """A file's name and content."""
 
     name: str
     text: str
@@ -38,7 +38,7 @@ class Source:
         if str(path) == "-":
             return cls(STANDARD_INPUT, _standard_input())
         try:
-            # Line ends stay as they are: a quoted cell may hold some.
+            # Keep line ends unchanged: a quoted cell may contain some.
             with path.open(encoding="utf-8-sig", newline="") as file:
                 return cls(str(path), file.read())
         except OSError as error:
@@ -52,7 +52,7 @@ class Source:
         return start.splitlines()[0] if start else ""
 
     def columns(self, delimiter: str = ",") -> frozenset[str]:
-        """What the first line names, if it names columns."""
+        """The names in the first line, if it is a header."""
         return frozenset(name.strip().strip('"') for name in self.first_line().split(delimiter))
 
 
@@ -65,7 +65,7 @@ def _standard_input() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One value as text, and where it stands."""
+    """One value as text, and its location."""
 
     row: Row
     column: str
@@ -73,7 +73,7 @@ class Cell:
 
     @property
     def missing(self) -> bool:
-        """Whether the log says that it has no value here."""
+        """Whether the log marks this value as missing."""
         return self.text.lower() in _MISSING
 
     def refuse(self, wanted: str) -> InputError:
@@ -115,13 +115,13 @@ class Cell:
         return int(value)
 
     def limited(self, value: float, most: float) -> float:
-        """What was made of this cell; too large a value is refused."""
+        """Check a value that was computed from this cell; one that is too large is refused."""
         if value > most:
             raise self.out_of_range(at_most(most))
         return value
 
     def time(self) -> float:
-        """A moment as seconds since 1970: ISO 8601 (UTC where no zone is given) or seconds already."""
+        """A time in seconds since 1970: from ISO 8601 (UTC if no zone is given) or from seconds."""
         return seconds_of(self.filled(), self.refuse)
 
 
@@ -144,7 +144,7 @@ class Row:
 
 
 def seconds_of(text: str, refuse: Refusal) -> float:
-    """A moment in seconds since 1970, from ISO 8601 or from seconds."""
+    """A time in seconds since 1970, from ISO 8601 or from seconds."""
     if text.replace(".", "", 1).isdecimal():
         seconds = float(text)
     else:
@@ -154,14 +154,14 @@ def seconds_of(text: str, refuse: Refusal) -> float:
             raise refuse("a time such as 2024-05-17 09:30:00") from None
         seconds = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
     if abs(seconds) > LONGEST_SECONDS:
-        raise refuse(f"a time within 317 years of 1970 ({LONGEST_SECONDS:,.0f} s); look for another unit")
+        raise refuse(f"a time within 317 years of 1970 ({LONGEST_SECONDS:,.0f} s); check its unit")
     return seconds
 
 
 def named_rows(
     source: Source, *, delimiter: str = ",", quoted: bool = True, required: Sequence[str], what: str
 ) -> Iterator[Row]:
-    """The rows of a table whose first line names the columns; `what` such a table is, for messages."""
+    """The rows of a table with a header; `what` names the kind of table in messages."""
     lines = _lines(source, delimiter, quoted)
     try:
         line, header = next(lines)
@@ -185,7 +185,7 @@ def named_rows(
 def positional_rows(
     source: Source, layouts: Mapping[int, Sequence[str]], *, delimiter: str, quoted: bool, what: str
 ) -> Iterator[Row]:
-    """The rows of a table without a header, whose number of columns says what they are."""
+    """The rows of a table without a header, whose layout follows from its number of columns."""
     columns: Sequence[str] | None = None
     for line, cells in _lines(source, delimiter, quoted):
         if columns is None:
@@ -200,13 +200,13 @@ def _named(source: Source, line: int, cells: list[str], columns: Sequence[str]) 
     if len(cells) != len(columns):
         raise InputError(
             f"{source.name}, line {line}: {len(cells)} columns, but the first line has {len(columns)}; "
-            "look for a value too many or too few, or one that holds the separator"
+            "look for a missing or extra value, or one that contains the separator"
         )
     return dict(zip(columns, cells, strict=True))
 
 
 def _lines(source: Source, delimiter: str, quoted: bool) -> Iterator[tuple[int, list[str]]]:
-    """Each line's number and cells; blank lines are passed over."""
+    """Each line's number and cells; blank lines are skipped."""
     quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE
     reader = csv.reader(io.StringIO(source.text, newline=""), delimiter=delimiter, quoting=quoting, strict=True)
     line = 1
@@ -216,4 +216,6 @@ def _lines(source: Source, delimiter: str, quoted: bool) -> Iterator[tuple[int, 
                 yield line, cells
             line = reader.line_num + 1
     except csv.Error as error:
-        raise InputError(f"{source.name}, line {line}: not a line of a table ({error}); mend its quotes") from None
+        raise InputError(
+            f"{source.name}, line {line}: not a valid line of a table ({error}); check its quotes"
+        ) from None

@@ -1,4 +1,4 @@
-"""What to tell users about jobs whose rates a throughput table does not list, or whose GPU-hours were changed."""
+"""Notes for users about jobs whose rates are not in a throughput table, or whose GPU-hours were changed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def scaled_note(jobs: Iterable[TraceJob], table: ThroughputTable) -> Iterator[st
     if scaled:
         yield (
             f"the throughput table does not list {shortened(map(str, sorted(set(scaled))))} workers, which "
-            f"{counted(len(scaled), 'job')} ask{'s' * (len(scaled) == 1)} for; the rates are scaled from the numbers "
+            f"{counted(len(scaled), 'job')} request{'s' * (len(scaled) == 1)}; the rates are scaled from the numbers "
             "that it lists (docs/throughputs.md)"
         )
 

@@ -1,4 +1,4 @@
-"""Shockwave's traces: the public Gavel artefact's columns, and two more for the mode and the duration of a job."""
+"""Shockwave's traces: the public Gavel artefact's columns, plus the mode and the duration of a job."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ def _mode_notes(modes: Counter[str]) -> Iterator[str]:
         named = ", ".join(f"{mode} {count:,}" for mode, count in changing.items())
         yield (
             f"{counted(sum(changing.values()), 'job')} would change the batch size while training ({named}); here "
-            "each keeps the one that it starts with"
+            "each keeps its initial one"
         )
 
 
 def _hours_notes(hours: float, jobs: Sequence[TraceJob], table: ThroughputTable, reference_type: str) -> Iterator[str]:
-    """How the trace's durations compare with what its steps take by this table."""
+    """Compare the trace's durations with those of its steps according to this table."""
     if reference_type not in table.types:
         return
     ours = gpu_hours_on(Reference.of(table, reference_type), jobs)

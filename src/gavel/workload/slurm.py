@@ -12,14 +12,14 @@ from gavel.workload.rows import Cell, Row, Source, named_rows
 
 REQUIRED = ("JobID", "Submit")
 _GPU_COLUMNS = ("AllocTRES", "ReqTRES", "AllocGRES")
-"""Where the number of GPUs may stand, best first: the requested ones count where nothing is said to be allocated."""
+"""Columns for the number of GPUs, best first: requested GPUs count if none are listed as allocated."""
 _TRES = re.compile(r"(?:^|,)gres/gpu(:[^=,]*)?=(\d+)")
 _INDICES = re.compile(r"\([^)]*\)")
 _ELAPSED = re.compile(r"(?:(?:(?P<days>\d+)-)?(?P<hours>\d+):)?(?P<minutes>\d+):(?P<seconds>\d+)(?:\.\d+)?")
 
 
 def read_slurm(source: Source) -> RecordedLog:
-    """Read a dump; job steps such as 123.batch are passed over."""
+    """Read a dump; job steps such as 123.batch are skipped."""
     log, running = RecordedLog(source.name), 0
     for row in named_rows(source, delimiter="|", quoted=False, required=REQUIRED, what="a sacct dump"):
         if not log.records and not log.left_out:
@@ -45,9 +45,9 @@ def read_slurm(source: Source) -> RecordedLog:
 
 def _check_columns(row: Row) -> None:
     if not any(name in row.values for name in _GPU_COLUMNS):
-        raise InputError(f"{row.source}: no column tells the GPUs; add one of {', '.join(_GPU_COLUMNS)} to sacct's -o")
+        raise InputError(f"{row.source}: no column lists the GPUs; add one of {', '.join(_GPU_COLUMNS)} to sacct's -o")
     if not any(name in row.values for name in ("ElapsedRaw", "Elapsed")) and not {"Start", "End"} <= set(row.values):
-        raise InputError(f"{row.source}: no column tells the run time; add Elapsed to sacct's -o")
+        raise InputError(f"{row.source}: no column lists the run time; add Elapsed to sacct's -o")
 
 
 def _gpus(row: Row) -> int:
@@ -65,7 +65,7 @@ def _gpus(row: Row) -> int:
 
 
 def _of_tres(text: str) -> float:
-    """Typed counts (gres/gpu:a100=4) repeat what the untyped one (gres/gpu=4) says, if there is one."""
+    """Prefer the untyped count (gres/gpu=4), which typed counts (gres/gpu:a100=4) only repeat."""
     found = [(type_name, float(count)) for type_name, count in _TRES.findall(text)]
     untyped = [count for type_name, count in found if not type_name]
     return untyped[0] if untyped else sum(count for _, count in found)

@@ -1,4 +1,4 @@
-"""Templates that the throughput table does not know: which known ones are near, and all of them in one sentence."""
+"""Reports templates that are not in the throughput table, all in one sentence, with the closest known names."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gavel.workload.rows import Row
 
 _SHOWN = 5
 _NEAR = 0.55
-"""How alike a name must be, from 0 to 1."""
+"""How similar a name must be, from 0 to 1."""
 
 
 def nearest(name: str, known: Sequence[str]) -> list[str]:
-    """Up to three known templates that are like a name, with or without their batch size.
+    """Up to three known templates with a similar name, with or without their batch size.
 
     >>> nearest("resnet50", ["A3C", "ResNet-50 (batch size 16)"])
     ['ResNet-50 (batch size 16)']
@@ -42,7 +42,7 @@ class UnknownTemplates:
     """Each unknown template and the line that names it first."""
 
     def knows(self, template: str, row: Row) -> bool:
-        """Whether the table knows a template; if not, it is remembered."""
+        """Whether the table has a template; if not, it is recorded."""
         if template in self._known:
             return True
         self.found.setdefault(template, row.line)
@@ -55,13 +55,13 @@ class UnknownTemplates:
         shown = [self._described(name, line) for name, line in list(self.found.items())[:_SHOWN]]
         more = f" and {len(self.found) - _SHOWN} more" if len(self.found) > _SHOWN else ""
         raise InputError(
-            f"{self.source}: the throughput table does not know {', '.join(shown)}{more}; rename them or give a table "
+            f"{self.source}: the throughput table does not list {', '.join(shown)}{more}; rename them or give a table "
             "that has them with --throughputs"
         )
 
     def _described(self, name: str, line: int) -> str:
         near = nearest(name, self.table.templates)
-        hint = f"nearest: {', '.join(map(repr, near))}" if near else "nothing near"
+        hint = f"closest: {', '.join(map(repr, near))}" if near else "no similar name"
         return f"template {name!r} (line {line}; {hint})"
 
     @cached_property

@@ -19,20 +19,20 @@ class TraceJob:
     """What it runs: a key of the throughput table."""
     workers: int
     steps: float
-    """All steps that it has to do."""
+    """Total number of steps."""
     arrival: float
     """Seconds from the start of the trace."""
     weight: float = 1.0
     entity: str | None = None
     deadline_seconds: float | None = None
-    """Seconds after its arrival by which it should be done; None if there is no such wish."""
+    """Seconds after its arrival by which it should finish; None if there is no deadline."""
     command: str = ""
     """As the trace gives it; for people only."""
     types: tuple[str, ...] | None = None
     """Where it may run; None: on every type."""
 
     def spec(self, types: tuple[str, ...] | None = None) -> JobSpec:
-        """The job as it is submitted to a scheduler; with `types`, for those among them where it may run."""
+        """The job as submitted to a scheduler; with `types`, restricted to those among them that it may run on."""
         both = types if self.types is None else tuple(name for name in self.types if types is None or name in types)
         return JobSpec(
             self.id, self.template, self.workers, self.steps, self.weight, self.entity, self.deadline_seconds, both
@@ -45,7 +45,7 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Jobs sorted by arrival; jobs that arrive together keep the order that they were given in.
+    """Jobs sorted by arrival; jobs with the same arrival keep their order.
 
     >>> late, early = TraceJob("b", "A3C", 1, 10.0, arrival=5.0), TraceJob("a", "A3C", 1, 10.0, arrival=0.0)
     >>> trace = Trace.of([late, early])
@@ -55,7 +55,7 @@ class Trace:
 
     jobs: tuple[TraceJob, ...]
     notes: tuple[str, ...] = ()
-    """What was assumed or mended, as sentences for the user."""
+    """What was assumed or corrected, as sentences for the user."""
 
     @classmethod
     def of(cls, jobs: Iterable[TraceJob], notes: Iterable[str] = ()) -> Trace:

@@ -22,13 +22,13 @@ WELCOME_SECONDS = 30.0
 SAVING_SECONDS = 0.05
 """From an order to stop until the task has left."""
 REMEMBERED = 10_000
-"""Of how many messages it is known when they were sent."""
+"""Number of messages whose send times are kept."""
 PAUSE_SECONDS = 0.5, 1.5
 """Between two attempts to connect."""
 
 _OPTIONS = (
     *CHANNEL_OPTIONS,
-    ("grpc.use_local_subchannel_pool", 1),  # every agent has a connection of its own
+    ("grpc.use_local_subchannel_pool", 1),  # every agent has its own connection
     ("grpc.enable_retries", 0),
     ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.enable_http_proxy", 0),
@@ -48,12 +48,12 @@ class FleetTally:
     connections_lost: int = 0
     refusals: int = 0
     leases: list[tuple[float, float]] = field(default_factory=list)
-    """When a renewal arrived, and the end of the round by it, both by the monotonic clock."""
+    """Arrival of a renewal, and the end of the round that it announces, both on the monotonic clock."""
     acks: list[float] = field(default_factory=list)
     """Seconds from the end of a task to its acknowledgement."""
 
     def reset(self) -> None:
-        """Begin to count again; agents stay attached."""
+        """Reset the counts; agents stay attached."""
         attached = self.attached
         self.__init__()  # type: ignore[misc]
         self.attached = attached
@@ -61,7 +61,7 @@ class FleetTally:
 
 @dataclass(slots=True)
 class ModelledTask:
-    """The ranks of one attempt that run here."""
+    """The ranks of one attempt that run at this agent."""
 
     start: pb.Start
     speed: float
@@ -77,7 +77,7 @@ class ModelledTask:
 
     @property
     def seconds_left(self) -> float:
-        """How long it takes if nothing interrupts it."""
+        """How long it takes without interruption."""
         return max(self.start.request.steps - self.start.steps_done, 0.0) / self.speed
 
     def steps(self, now: float) -> float:
@@ -85,7 +85,7 @@ class ModelledTask:
         return min(done, self.start.request.steps)
 
     def progress(self, now: float, *, saved: bool = False) -> messages.ModelledProgress:
-        """How far it is, and what was measured since this was last asked."""
+        """Its progress, and what was measured since the last call."""
         seconds, self.reported = now - self.reported, now
         steps = self.steps(now)
         return messages.ModelledProgress(
@@ -152,7 +152,7 @@ class ModelledAgent:
             self._tally.attached -= 1
             self._tally.connections_lost += 1
 
-    # ---- what it says ----
+    # ---- messages to the scheduler ----
 
     def _running(self) -> list[messages.ModelledProgress]:
         now = self._clock()
@@ -172,14 +172,14 @@ class ModelledAgent:
         await call.write(message)
 
     async def _heartbeats(self, seconds: float) -> None:
-        await asyncio.sleep(self._random.uniform(0.0, seconds))  # agents do not all speak at once
+        await asyncio.sleep(self._random.uniform(0.0, seconds))  # agents do not all send at once
         while True:
             self._expire()
             self._outbox.put_nowait(messages.heartbeat(self._running()))
             await asyncio.sleep(seconds)
 
     def _expire(self) -> None:
-        """End what has no lease any more."""
+        """End tasks whose lease has expired."""
         now = self._clock()
         for task in [task for task in self._tasks.values() if now > task.lease_until]:
             self._tally.expired += 1
@@ -201,7 +201,7 @@ class ModelledAgent:
             self._unacknowledged[self._number] = message, now
             self._outbox.put_nowait(message)
 
-    # ---- what it hears ----
+    # ---- messages from the scheduler ----
 
     async def _listen(self, call: Any) -> None:
         while True:
@@ -217,7 +217,7 @@ class ModelledAgent:
                     self._stop(message.stop)
 
     def _since(self, heard: int) -> float:
-        """When the message was sent that the scheduler had heard: leases count from there."""
+        """When the last message that the scheduler had read was sent: leases count from then."""
         return self._sent.get(heard, 0.0) if heard else self._clock()
 
     def _acknowledged(self, number: int) -> None:
@@ -246,7 +246,7 @@ class ModelledAgent:
             if not task.leaving and (not jobs or task.start.job in jobs):
                 task.lease_until = max(task.lease_until, until)
         if self._greeted_with_tasks:
-            self._greeted_with_tasks = False  # the answer to a hello, not the renewal of a round
+            self._greeted_with_tasks = False  # an answer to a hello, not the renewal of a round
         else:
             self._tally.leases.append((now, now + lease.seconds - self._slack))
 
@@ -267,12 +267,12 @@ class ModelledAgent:
 async def _read(call: Any) -> pb.ToAgent:
     message = await call.read()
     if not isinstance(message, pb.ToAgent):
-        raise EOFError("the scheduler hung up")  # noqa: TRY004 - the library's mark of an ended stream
+        raise EOFError("the scheduler closed the connection")  # noqa: TRY004 - the library's marker for the end of a stream
     return message
 
 
 async def _until_one_ends(*talks: Coroutine[Any, Any, None]) -> None:
-    """Run several until the first ends, which raises what ended it."""
+    """Run several tasks until the first ends, and raise its error."""
     tasks = [asyncio.create_task(talk) for talk in talks]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -1,6 +1,6 @@
-"""The messages of a modelled agent: the one module of the fleet benchmark that knows how agents speak.
+"""The messages of a modelled agent: the only module of the fleet benchmark that knows the agent protocol.
 
-It builds messages and decides nothing. A change of the agent protocol is followed here.
+It builds messages and decides nothing. Adapt it when the agent protocol changes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ModelledIdentity:
 
 @dataclass(frozen=True, slots=True)
 class ModelledProgress:
-    """How far the ranks of one attempt at one agent are."""
+    """Progress of the ranks of one attempt at one agent."""
 
     job: str
     attempt: int
@@ -57,12 +57,12 @@ def hello(identity: ModelledIdentity, running: Iterable[ModelledProgress]) -> pb
 
 
 def heartbeat(running: Iterable[ModelledProgress]) -> pb.FromAgent:
-    """A sign of life that lists what runs."""
+    """A heartbeat that lists the running tasks."""
     return pb.FromAgent(heartbeat=pb.Heartbeat(tasks=_statuses(running)))
 
 
 def started(start: pb.Start) -> list[pb.FromAgent]:
-    """One message for each rank; the first rank of a gang says where the others find it."""
+    """One message for each rank; the first rank of a gang says where the others reach it."""
     messages = []
     for rank in range(start.first_rank, start.first_rank + start.ranks):
         message = pb.TaskStarted(job=start.job, attempt=start.attempt, rank=rank)
@@ -73,7 +73,7 @@ def started(start: pb.Start) -> list[pb.FromAgent]:
 
 
 def ended(progress: ModelledProgress, *, done: bool, reason: str) -> list[pb.FromAgent]:
-    """One message for each rank: it has done all its steps, or left when asked to."""
+    """One message for each rank: it finished its steps, or left when asked to."""
     how = pb.TaskEnded.DONE if done else pb.TaskEnded.LEFT
     return [pb.FromAgent(ended=pb.TaskEnded(status=status, how=how, reason=reason)) for status in _statuses([progress])]
 

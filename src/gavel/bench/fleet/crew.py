@@ -15,14 +15,14 @@ from gavel.bench.fleet.role import Answer, play
 
 
 class ModelledCrew:
-    """The agents of this process, and what they have seen."""
+    """The agents of this process and their observations."""
 
     def __init__(self) -> None:
         self._tally = FleetTally()
         self._agents: list[asyncio.Task[None]] = []
 
     def answers(self) -> Mapping[str, Answer]:
-        """What the benchmark may ask."""
+        """Commands of the benchmark."""
         return {"attach": self.attach, "attached": self.attached, "settle": self.settle, "report": self.report}
 
     async def attach(
@@ -42,12 +42,12 @@ class ModelledCrew:
         return {"attached": self._tally.attached}
 
     async def settle(self) -> dict[str, Any]:
-        """Begin to count."""
+        """Start counting."""
         self._tally.reset()
         return {}
 
     async def report(self) -> dict[str, Any]:
-        """Say what was counted."""
+        """Report the counts."""
         return asdict(self._tally)
 
 

@@ -1,4 +1,4 @@
-"""How late renewals are: from what agents saw, without a word from the scheduler about its rounds."""
+"""How late renewals are, from agents' observations alone, without asking the scheduler about its rounds."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Rounds:
     late: list[float]
     """Seconds from the end of a round, as its leases had announced, to each renewal."""
     spread: list[float]
-    """Seconds from the first agent that heard of a round to each other one."""
+    """Seconds from the first agent that received a round's renewal to each other one."""
     starts: list[float]
     """When the first renewal of each round arrived."""
 
     def on_time(self, allowed: float) -> int:
-        """How many rounds began within so many seconds of the announced time; the first has no announcement."""
+        """Number of rounds that began within the given seconds of the announced time; the first was not announced."""
         return sum(wait <= allowed for wait in self._waits)
 
     _waits: tuple[float, ...] = ()
@@ -29,7 +29,7 @@ class Rounds:
 def rounds_of(leases: Sequence[tuple[float, float]], round_seconds: float) -> Rounds:
     """Sort renewals (arrival, end of the round by what the message says) into rounds.
 
-    What a message says of the end is late by its own way to the agent, so the earliest one of a round is right.
+    The end announced by a message is late by its transit time, so the earliest one of a round is right.
 
     >>> found = rounds_of([(0.0, 5.0), (0.2, 5.2), (5.1, 10.1), (5.4, 10.4)], 5.0)
     >>> [round(late, 1) for late in found.late], [round(wait, 1) for wait in found.spread], found.on_time(0.5)
@@ -51,7 +51,7 @@ def rounds_of(leases: Sequence[tuple[float, float]], round_seconds: float) -> Ro
 
 
 def spread_of(name: str, seconds: Sequence[float]) -> dict[str, float]:
-    """Median, 99th percentile and longest of some times, by name; nothing if there are none."""
+    """Median, 99th percentile and maximum of times, by name; empty if there are none."""
     if not len(seconds):
         return {}
     return {

@@ -1,4 +1,4 @@
-"""How long `gavel jobs` takes beside a long history, and how long other callers wait meanwhile."""
+"""How long `gavel jobs` takes with a long history, and how long other callers wait meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gavel.errors import GavelError
 
 REPEATS = 3
 HOURS_LATER = 2.0
-"""`gavel jobs` leaves out what ended more than an hour ago, and the history was made a minute ago."""
+"""Clock offset: `gavel jobs` leaves out jobs that ended more than an hour ago, but the history is a minute old."""
 LATER = f"""
 import time
 now = time.time
@@ -27,7 +27,7 @@ GAVEL = "from gavel.cli.app import main; main()"
 
 
 async def measure_listing(client: Client, prober: Helper) -> dict[str, Any]:
-    """Time the command, the call behind it, and the waits of another caller."""
+    """Time the command, the underlying call, and the waits of another caller."""
     await prober.ask("report")
     runs = [await asyncio.to_thread(_run, LATER + GAVEL, "jobs", "--scheduler", client.address) for _ in range(REPEATS)]
     calls = [await asyncio.to_thread(_list, client) for _ in range(REPEATS)]
@@ -43,7 +43,7 @@ async def measure_listing(client: Client, prober: Helper) -> dict[str, Any]:
 
 
 def _run(program: str, *arguments: str) -> tuple[float, float]:
-    """Run a Python program to its end: seconds by the clock, and of processor time."""
+    """Run a Python program to its end: elapsed seconds and CPU seconds."""
     began = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.DEVNULL)  # noqa: S603 - ours
     _, status, usage = os.wait4(process.pid, 0)

@@ -1,4 +1,4 @@
-"""What a fleet benchmark asks of a scheduler: agents, jobs, templates and watchers, and the named scenarios."""
+"""The load of a fleet benchmark: agents, jobs, templates and watchers, and the named scenarios."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gavel.client.requests import JobRequest
 
 STEPS_PER_SECOND = 100.0
 SPEEDS: Mapping[str, float] = MappingProxyType({"v100": 1.0, "p100": 0.5, "k80": 0.25})
-"""Types of the modelled accelerators, which agents have in turn, and how fast a job is there."""
+"""Types of the modelled accelerators, assigned to agents in turn, and their relative speeds."""
 GANG_EVERY = 20
-"""One job in so many has two workers."""
+"""One in this many jobs has two workers."""
 
 
 def speed(type_name: str) -> float:
@@ -31,30 +31,30 @@ class Load:
     jobs: int = 10_000
     round_seconds: float = 5.0
     seconds: float = 60.0
-    """How long it is measured, once all is connected and submitted and two rounds have passed."""
+    """How long to measure, once everything is connected and submitted and two rounds have passed."""
     templates: int = 26
     finished: int = 0
-    """Jobs that are over before the others are submitted."""
+    """Jobs that finish before the others are submitted."""
     watchers: int = 0
     processes: int = 2
     """Processes that the agents are spread over."""
     job_seconds: tuple[float, float] = (5.0, 60.0)
-    """What a job takes on the fastest type, evenly distributed."""
+    """Range of a job's duration on the fastest type, uniformly distributed."""
     arrivals_per_second: int = 5
     """Jobs submitted each second while it is measured."""
     heartbeat_seconds: float = 2.0
     lease_slack_seconds: float = 30.0
     limit_seconds: float = 400.0
-    """The whole benchmark is given up after this."""
+    """The whole benchmark is aborted after this."""
     seed: int = 0
 
     @property
     def settling_seconds(self) -> float:
-        """Between the submission and the measurement: the first rounds start jobs on every accelerator at once."""
+        """Delay between submission and measurement: the first rounds start jobs on every accelerator at once."""
         return 2.0 * self.round_seconds
 
     def requests(self) -> Iterator[JobRequest]:
-        """The jobs, the same for the same seed; more than `jobs` if asked."""
+        """The jobs, determined by the seed; optionally more than `jobs`."""
         random = np.random.default_rng(self.seed)
         number = 0
         while True:

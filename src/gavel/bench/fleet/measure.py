@@ -1,4 +1,4 @@
-"""One benchmark from start to end: a scheduler, a modelled fleet, a load, and what was seen from outside."""
+"""One benchmark from start to end: a scheduler, a modelled fleet, a load, and outside measurements."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ CALL_SECONDS = 120.0
 """A call to the scheduler that takes longer has failed."""
 CONNECT_SECONDS = 60.0
 CATCH_UP_SECONDS = 120.0
-"""Longer is not waited for: what is missing by then is reported."""
+"""Maximum wait; what is missing by then is reported."""
 WATCHER_PROCESSES = 2
 SINGLES = 200
-"""Submissions of one job each that are timed where there are no agents."""
+"""Number of single-job submissions to time when there are no agents."""
 ON_TIME = 0.1
-"""A round is on time if its renewals arrive within this share of its length."""
+"""A round is on time if its renewals arrive within this fraction of its length."""
 
 Figures = dict[str, Any]
 Say = Callable[[str], None]
 
 
 def run(load: Load, say: Say, profile: Path | None = None) -> Figures:
-    """Measure a scheduler under a load; a benchmark that cannot be completed has `trouble` among its figures."""
+    """Measure a scheduler under a load; if the benchmark cannot be completed, its figures include `trouble`."""
     return run_to_the_end(_run(Bench(load, say, profile)))
 
 
@@ -64,7 +64,7 @@ class Bench:
     phase: str = "starting"
 
     async def measure(self) -> None:
-        """Everything in order; every process is ended on leaving."""
+        """Run all phases in order; every process is ended on exit."""
         load = self.load
         options: dict[str, float | str] = {
             "round-seconds": load.round_seconds,
@@ -102,7 +102,7 @@ class Bench:
 
     @asynccontextmanager
     async def _memory(self, scheduler: SchedulerProcess) -> AsyncIterator[None]:
-        """Note the memory at the end, whatever ended it."""
+        """Record the memory at the end, whatever the outcome."""
         try:
             yield
         finally:
@@ -110,7 +110,7 @@ class Bench:
             self.figures |= {"memory_mb": scheduler.memory_mb(), "peak_memory_mb": scheduler.memory_mb("VmHWM")}
 
     async def _make_history(self, client: Client) -> None:
-        """Have jobs that are over: submitted and cancelled before there is an agent to run them."""
+        """Create finished jobs by submitting and cancelling them before any agent can run them."""
         if not self.load.finished:
             return
         self._enter(f"making {self.load.finished:,} finished jobs")
@@ -166,7 +166,7 @@ class Bench:
         crews: list[Helper],
         requests: Iterator[JobRequest],
     ) -> None:
-        """Let it run, and count."""
+        """Run and count."""
         load = self.load
         self._enter(f"settling for {load.settling_seconds:.0f} s")
         await asyncio.sleep(load.settling_seconds if load.agents else 0.0)
@@ -253,11 +253,11 @@ class Bench:
         }
         if len(caught) == load.watchers:
             self.figures |= {"catch_up_seconds": max(caught), "catch_up_first_seconds": min(caught)}
-        else:  # no figure: how long it would have taken is not known
+        else:  # no figure: the time it would have taken is unknown
             self.figures["catch_up_given_up_after_seconds"] = seconds
 
     async def _watched(self, watchers: list[Helper]) -> None:
-        """Count how late, and by how many watchers, the markers were seen."""
+        """Report how late, and by how many watchers, the markers were seen."""
         if not watchers:
             return
         reports = [await each.ask("report", patience=CALL_SECONDS) for each in watchers]

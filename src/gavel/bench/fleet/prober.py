@@ -1,4 +1,4 @@
-"""Asks the scheduler something cheap again and again: `python -m gavel.bench.fleet.prober`, started by the benchmark.
+"""Sends the scheduler cheap requests repeatedly: `python -m gavel.bench.fleet.prober`, started by the benchmark.
 
 The longest wait for an answer is the longest stall of the scheduler's loop as a caller sees it.
 """
@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 120.0
 
 
 class Prober:
-    """One caller that asks for one job, which may not exist."""
+    """A caller that requests one job, which need not exist."""
 
     def __init__(self) -> None:
         self._job = "1"
@@ -32,7 +32,7 @@ class Prober:
         self._probing: asyncio.Task[None] | None = None
 
     def answers(self) -> Mapping[str, Answer]:
-        """What the benchmark may ask."""
+        """Commands of the benchmark."""
         return {"begin": self.begin, "ask_for": self.ask_for, "report": self.report}
 
     async def begin(self, *, address: str) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class Prober:
         return {}
 
     async def report(self) -> dict[str, Any]:
-        """Say what was measured since the last report; a call that is still waiting counts with its wait so far."""
+        """Report measurements since the last report; a pending call counts with its wait so far."""
         if self._asked_at is not None:
             self._waits.append(time.monotonic() - self._asked_at)
         answer = {"waits": self._waits, "failures": self._failures, "own_delay": self._own_delay}
@@ -70,7 +70,7 @@ class Prober:
         try:
             await stub.List(pb.JobQuery(ids=[self._job]), timeout=PATIENCE_SECONDS)
         except grpc.aio.AioRpcError as error:
-            if error.code() != grpc.StatusCode.NOT_FOUND:  # which is an answer too
+            if error.code() != grpc.StatusCode.NOT_FOUND:  # which is also an answer
                 self._failures += 1
 
 

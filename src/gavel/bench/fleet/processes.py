@@ -1,4 +1,4 @@
-"""The processes of a benchmark from outside: a scheduler to measure, helpers to ask, and their certain end."""
+"""The processes of a benchmark: a scheduler to measure and helpers to query, all reliably ended."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PROFILE = "import cProfile; cProfile.run('main()', {path!r})"
 
 
 def run_to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a benchmark; SIGTERM interrupts it as Ctrl-C does, so that its processes and files are removed."""
+    """Run a benchmark; SIGTERM interrupts it like Ctrl-C, so that its processes and files are removed."""
 
     async def interruptible() -> Result:
         if threading.current_thread() is threading.main_thread():
@@ -50,7 +50,7 @@ def run_to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerProcess:
-    """A `gavel serve` of our own."""
+    """A `gavel serve` process started by the benchmark."""
 
     process: asyncio.subprocess.Process
     address: str
@@ -63,17 +63,17 @@ class SchedulerProcess:
             raise GavelError(f"the scheduler ended with code {self.process.returncode}: {' / '.join(tail)}")
 
     def cpu_seconds(self) -> float:
-        """Processor time of all its threads so far."""
+        """CPU time of all its threads so far."""
         return cpu_seconds_of(self.process.pid)
 
     def memory_mb(self, field: str = "VmRSS") -> float:
-        """Memory in use now; VmHWM: the most it has ever used."""
+        """Memory in use now; with VmHWM, the peak."""
         lines = Path(f"/proc/{self.process.pid}/status").read_text().splitlines()
         return next(int(line.split()[1]) / 1024.0 for line in lines if line.startswith(f"{field}:"))
 
 
 def cpu_seconds_of(pid: int) -> float:
-    """Processor time of all threads of a process so far."""
+    """CPU time of all threads of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -82,7 +82,7 @@ def cpu_seconds_of(pid: int) -> float:
 async def scheduler_process(
     folder: Path, options: dict[str, float | str], profile: Path | None = None
 ) -> AsyncIterator[SchedulerProcess]:
-    """Start `gavel serve` on a free port of the loopback interface; it is ended on leaving.
+    """Start `gavel serve` on a free port of the loopback interface; it is ended on exit.
 
     With a profile, cProfile's figures of its main thread are written there at the end; that makes it slower.
     """
@@ -100,7 +100,7 @@ async def scheduler_process(
 async def gavel_process(
     log: Path, *arguments: str, profile: Path | None = None
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a `gavel` command as a process that is ended on leaving; what it says goes to a file."""
+    """Run a `gavel` command as a process that is ended on exit; its output goes to a file."""
     program = GAVEL + (RUN if profile is None else PROFILE.format(path=str(profile)))
     with log.open("wb") as output:
         process = await asyncio.create_subprocess_exec(
@@ -133,17 +133,17 @@ def _free_port() -> int:
 
 @dataclass(slots=True)
 class Helper:
-    """A process that plays a role and answers questions."""
+    """A helper process that answers requests."""
 
     process: asyncio.subprocess.Process
     role: str
 
     def cpu_seconds(self) -> float:
-        """Processor time so far; a helper near a whole core measures itself and not the scheduler."""
+        """CPU time so far; a helper that uses nearly a whole core measures itself, not the scheduler."""
         return cpu_seconds_of(self.process.pid)
 
     async def ask(self, do: str, patience: float = 60.0, **fields: Any) -> dict[str, Any]:
-        """Put one question and wait for its answer."""
+        """Send one request and wait for the answer."""
         stdin, stdout = self.process.stdin, self.process.stdout
         if stdin is None or stdout is None:
             raise GavelError(f"the {self.role} process has no pipes")
@@ -158,7 +158,7 @@ class Helper:
 
 @asynccontextmanager
 async def helper(role: str) -> AsyncIterator[Helper]:
-    """Start a module of this package as a process; it is ended on leaving."""
+    """Start a module of this package as a process; it is ended on exit."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", f"gavel.bench.fleet.{role}"),
         stdin=asyncio.subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""A helper process of the benchmark, from inside: answers one JSON line for each JSON line it is asked.
+"""The inside of a helper process: answers each JSON line on standard input with one JSON line.
 
 It ends when its standard input does, so that helpers never outlive the process that started them.
 """
@@ -17,9 +17,9 @@ Answer = Callable[..., Awaitable[dict[str, Any]]]
 
 
 def play(make_answers: Callable[[], Mapping[str, Answer]]) -> None:
-    """Be a helper until standard input ends; the answers are made within the event loop."""
+    """Answer requests until standard input ends; answers are computed in the event loop."""
     _raise_file_limit()
-    with contextlib.suppress(KeyboardInterrupt):  # the process that started it ends it in order
+    with contextlib.suppress(KeyboardInterrupt):  # the parent process ends it in an orderly way
         asyncio.run(_serve(make_answers))
 
 

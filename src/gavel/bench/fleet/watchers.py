@@ -15,7 +15,7 @@ from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
 
 MARKER = "marker-"
-"""A job of this name and the monotonic time at which it was submitted shows how late a change is seen."""
+"""Prefix of marker jobs; the name also holds the monotonic submission time, to measure how late it is seen."""
 _OPTIONS = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
 
@@ -29,7 +29,7 @@ class Watchers:
         self._lost = 0
 
     def answers(self) -> Mapping[str, Answer]:
-        """What the benchmark may ask."""
+        """Commands of the benchmark."""
         return {"begin": self.begin, "report": self.report}
 
     async def begin(self, *, address: str, watchers: int) -> dict[str, Any]:
@@ -38,7 +38,7 @@ class Watchers:
         return {}
 
     async def report(self) -> dict[str, Any]:
-        """Say how many have caught up and after how long, and by marker how late it was seen."""
+        """Report how many have caught up and when, and how late each marker was seen."""
         return {"caught_up": self._caught_up, "delays": self._delays, "lost": self._lost}
 
     async def _watch(self, address: str) -> None:

@@ -1,4 +1,4 @@
-"""Studies that are no sweep of simulations: each measures its own numbers."""
+"""Studies that are not sweeps of simulations: each measures its own numbers."""
 
 from __future__ import annotations
 
@@ -17,4 +17,4 @@ MEASURES: dict[str, Callable[[Study, Scope], Measured]] = {
     "runtimes": runtimes.measure,
     "physical": physical.measure,
 }
-"""By the kind that a study's file names."""
+"""By the kind given in a study's file."""

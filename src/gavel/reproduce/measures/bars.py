@@ -16,7 +16,7 @@ from gavel.reproduce.study import Scope, Study
 
 
 def measure(study: Study, scope: Scope) -> Measured:
-    """Compare rates of one worker, by model: the batch size with the largest speed-up stands for each."""
+    """Compare rates of one worker by model, each represented by its batch size with the largest speed-up."""
     table = find_table(scope.throughputs)
     types = [type_name for type_name in ("k80", "p100", "v100") if type_name in table.types]
     known = [name for name in table.templates if 1 in table.workers(name)]

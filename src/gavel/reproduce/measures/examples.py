@@ -1,4 +1,4 @@
-"""The allocations that the paper prints."""
+"""The allocations printed in the paper."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def _shares(allocation: Allocation) -> Floats:
 
 
 def _water_filling() -> tuple[float, float]:
-    """Section 4.3: what the job of weight 3 has at the first level, and the least of all in the end."""
+    """Section 4.3: the throughput of the job with weight 3 at the first level, and the smallest in the end."""
     jobs = [Job(f"job {n}", {"gpu": 1.0}, weight=weight) for n, weight in enumerate((3.0, 1.0, 1.0, 1.0))]
     allocation = allocate(Problem.of([AcceleratorType("gpu", 4)], jobs), "max_min_fairness_water_filling")
     return 3.0 * allocation.certificate.objective, min(allocation.throughput.values())
 
 
 def _realised() -> float:
-    """How far priorities, served in the paper's way, are from the example of section 3.1 after many rounds."""
+    """How far the paper's priority mechanism is from the example of section 3.1 after many rounds."""
     received = np.full(EXAMPLE.shape, 0.5)
     for _ in range(ROUNDS):
         priority = EXAMPLE / (received / received.sum(axis=0))

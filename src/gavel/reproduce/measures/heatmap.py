@@ -1,4 +1,4 @@
-"""Two jobs on one P100: how much of its own throughput each keeps."""
+"""Two jobs on one P100: the share of its throughput that each keeps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ KIND = "p100"
 
 
 def measure(study: Study, scope: Scope) -> Measured:
-    """Add up what both members of every pair keep: more than 1 is better than taking turns."""
+    """Add up the shares of both members of every pair: more than 1 is better than taking turns."""
     table = find_table(scope.throughputs)
     profiles = [profile for profile in table.profiles if profile[1] == 1]
     alone = table.rates(profiles, [KIND])[:, 0, 0]
@@ -44,5 +44,5 @@ def _plot(study: Study, names: list[str], kept: Floats) -> Plot:
         axis.set_xticks(range(len(names)), names, rotation=90, fontsize=8)
         axis.set_yticks(range(len(names)), names, fontsize=8)
         axis.set_xlabel("beside")
-        figure.colorbar(shown, ax=axis, label="share of its throughput alone that the job of the row keeps", shrink=0.7)
+        figure.colorbar(shown, ax=axis, label="share of its throughput that the row's job keeps", shrink=0.7)
         return Plot(study.name, study.title, f"{study.about} Grey: they do not fit.", figure)

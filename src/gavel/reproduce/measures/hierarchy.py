@@ -1,4 +1,4 @@
-"""Entities with weights 1, 2 and 3 on nine accelerators, while one job after another comes."""
+"""Entities with weights 1, 2 and 3 on nine accelerators, while jobs arrive one after another."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERY = 4
 COUNT = 3
 """Accelerators of each type."""
 SEEDS = range(5)
-"""The paper does not say which models: several draws are averaged."""
+"""The paper does not say which models it used, so several random draws are averaged."""
 
 
 def measure(study: Study, scope: Scope) -> Measured:
@@ -82,7 +82,7 @@ def _types(table: ThroughputTable, count: int = COUNT) -> list[AcceleratorType]:
 
 
 def _normalised(table: ThroughputTable, jobs: list[Job], present: int, inside: EntityPolicy) -> Floats:
-    """Each job's throughput over that with an equal share of every type; 0 for those who have not come."""
+    """Each job's throughput divided by that of an equal share of every type; 0 for jobs that have not arrived."""
     entities = {f"entity {n}": Entity(weight, inside) for n, weight in enumerate(WEIGHTS)}
     here = jobs[:present]
     used = {job.entity for job in here}
@@ -104,7 +104,8 @@ def _most(jobs: list[Job]) -> Floats:
 def _static(table: ThroughputTable, jobs: list[Job]) -> float:
     """The same total if each entity had its part of every type to itself, and its jobs took turns on all of it.
 
-    Parts are not whole accelerators; so a cluster twice as large is divided among twice the jobs, and gives twice that.
+    Parts are not whole accelerators, so a cluster twice as large is divided among twice the jobs, which doubles the
+    total.
     """
     total = 0.0
     for number, weight in enumerate(WEIGHTS):
@@ -130,6 +131,6 @@ def _plot(study: Study, table: ThroughputTable, jobs: list[Job], inside: EntityP
         upper.set_ylabel("share of total\nnormalised throughput")
         lower.plot(steps, bands.sum(axis=1), color="#222222")
         lower.set_ylabel("total normalised\nthroughput")
-        lower.set_xlabel("time (a job comes every 4 steps)")
+        lower.set_xlabel("time (a job arrives every 4 steps)")
         legend_below(figure, [upper], columns=len(WEIGHTS))
         return Plot(study.name, study.title, study.about, figure)

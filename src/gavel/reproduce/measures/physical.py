@@ -37,22 +37,22 @@ from gavel.wire.gavel_pb2_grpc import GavelStub
 from gavel.workload.trace import Trace, TraceJob
 
 CLUSTER = {"v100": 2, "p100": 4, "k80": 6}
-"""A quarter of the paper's 8, 16 and 24: more processes would wait for each other's start on a small machine."""
+"""A quarter of the paper's 8, 16 and 24: on a small machine, more processes would slow each other's start."""
 ROUND_SECONDS = 360.0
 """Of the trace."""
 COST_FACTORS = (0.9, 0.925, 0.95, 0.975, 1.0, 1.025, 1.05, 1.075, 1.1)
 """Simulations in which starts cost a little more or less than measured: the figures are the mean of all.
 
-Milliseconds decide which of two jobs ends first and so what runs next. One simulation is one of many possible courses,
-as the live run is another.
+Milliseconds decide which of two jobs ends first, and thus what runs next. One simulation is one of many possible
+outcomes, and the live run is another.
 """
 START_SECONDS = 0.3
-"""What it takes to stop a process at a checkpoint and to start another one here, until that is measured."""
+"""Initial guess of the time to stop a process at a checkpoint and start another, until it is measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class PhysicalContender:
-    """A policy, and what the paper measured with it: on real accelerators, and in simulation."""
+    """A policy, and the paper's measurements with it: on real accelerators and in simulation."""
 
     label: str
     policy: str
@@ -67,20 +67,20 @@ class TrialSize:
 
     jobs: int
     time_scale: float
-    """So many seconds of the trace pass in one."""
+    """Seconds of the trace per second of real time."""
     limit_seconds: float = 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One trace, run by two contenders: how much better is the first?"""
+    """One trace, run under two contenders, to measure how much better the first is."""
 
     figure: str
     contenders: tuple[PhysicalContender, PhysicalContender]
     quick: TrialSize
     full: TrialSize
     static: bool = False
-    """Whether all jobs are there at the start, and the last of them counts; otherwise they arrive, and all do."""
+    """Whether all jobs arrive at the start and the makespan counts; otherwise the average completion time does."""
 
     def hours(self, seconds: Sequence[float]) -> float:
         """The figure, from the completion times."""
@@ -110,7 +110,7 @@ STATIC = Trial(
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """What a live run measured, in seconds of the trace."""
+    """The measurements of a live run, in trace seconds."""
 
     seconds: list[float]
     """Completion times."""
@@ -124,9 +124,9 @@ class PhysicalOutcome:
     trial: Trial
     live: list[list[float]]
     simulated: list[list[list[float]]]
-    """Of several simulations."""
+    """Completion times of several simulations."""
     starts: list[StartCosts] = field(default_factory=list)
-    """By contender: what starts cost live, and so in simulation."""
+    """By contender: the cost of starts in the live run, also used in simulation."""
 
     @property
     def hours(self) -> list[tuple[float, float]]:
@@ -144,7 +144,7 @@ class PhysicalOutcome:
         return [abs(simulated / live - 1.0) for live, simulated in self.hours]
 
     def values(self, name: str) -> dict[str, float]:
-        """What claims are about."""
+        """The values that claims refer to."""
         (live, simulated), (worse_live, worse_simulated) = self.hours
         return {
             f"{name}_difference": max(self.differences),
@@ -153,10 +153,10 @@ class PhysicalOutcome:
         }
 
     def notes(self) -> list[str]:
-        """What starts cost live: each simulation was told so, by template."""
+        """Notes on the cost of starts in the live run, which simulations use by template."""
         return [
             f"{contender.label}: in seconds of the trace a first start took {costs.first_seconds:.0f} and a restart "
-            f"{costs.restart_seconds:.0f} on average; simulations were told what each template took, and "
+            f"{costs.restart_seconds:.0f} on average; simulations used the cost of each template, and "
             f"{COST_FACTORS[0]:g} to {COST_FACTORS[-1]:g} times that."
             for contender, costs in zip(self.trial.contenders, self.starts, strict=True)
         ]
@@ -211,7 +211,7 @@ def _run(trial: Trial, size: TrialSize) -> PhysicalOutcome:
 
 
 def _trace(table: ThroughputTable, size: TrialSize, trial: Trial) -> Trace:
-    """Single workers that arrive over some hours, or at once, and last between half an hour and two on a V100."""
+    """Single-worker jobs that arrive over some hours, or all at once, and last half an hour to two hours on a V100."""
     rng = np.random.default_rng(0)
     arrivals = np.cumsum(rng.exponential(150.0, size=size.jobs))
     names = [name for name in table.templates if (table.rates([(name, 1)], table.types)[0, :, 0] > 0).all()]
@@ -221,15 +221,15 @@ def _trace(table: ThroughputTable, size: TrialSize, trial: Trial) -> Trace:
         rate = float(table.rates([(template, 1)], ["v100"])[0, 0, 0])
         seconds = 1800.0 * 4.0 ** float(rng.uniform())
         arrival = 0.0 if trial.static else float(arrivals[number] - arrivals[0])
-        name = str(number + 1)  # as the live system will call it: Gandiva's random pairs depend on names
+        name = str(number + 1)  # the live system's id, because Gandiva's random pairs depend on ids
         jobs.append(TraceJob(name, template, 1, max(round(seconds * rate), 1), arrival=arrival))
     return Trace.of(jobs)
 
 
 async def _side_by_side(trial: Trial, trace: Trace, size: TrialSize) -> list[Live]:
-    """Both contenders, on a cluster each: most of the time everyone waits.
+    """Run both contenders at once, each on its own cluster, because most of the time is spent waiting.
 
-    Processes start where rounds begin; half a round apart, those of one do not keep the others waiting.
+    Processes start when rounds begin; half a round apart, those of one cluster do not delay the other's.
     """
 
     async def later(number: int, contender: PhysicalContender) -> Live:
@@ -263,13 +263,13 @@ async def _live(trace: Trace, size: TrialSize, contender: PhysicalContender) -> 
 
 
 def _compressed(patience: Patience, time_scale: float) -> Patience:
-    """As patient in the time of the trace as the simulator is."""
+    """Patience in trace time, as in the simulator."""
     horizon, cheapest = patience.horizon_seconds / time_scale, patience.cheapest_restart_seconds / time_scale
     return replace(patience, horizon_seconds=horizon, cheapest_restart_seconds=cheapest)
 
 
 async def _submit(running: Running, trace: Trace, size: TrialSize, program: Path) -> list[str]:
-    """Every job at its time, and those of one moment in one call: a round would begin with the first of them."""
+    """Submit every job at its time, simultaneous ones in one call: otherwise a round would begin with the first."""
     clock = asyncio.get_running_loop()
     began = clock.time()
     ids: list[str] = []
@@ -293,7 +293,7 @@ async def _all_over(running: Running, ids: list[str], size: TrialSize) -> list[J
             while any(job in records and not records[job].finished for job in ids):  # noqa: ASYNC110 - it does not tell us
                 await asyncio.sleep(0.1)
     except TimeoutError:
-        raise GavelError(f"the live run was not over after {size.limit_seconds:g} s") from None
+        raise GavelError(f"the live run did not finish within {size.limit_seconds:g} s") from None
     views = [job_view(engine, record) for record in map(engine.record, ids) if record is not None]
     if len(views) < len(ids) or any(view.state is not JobState.COMPLETED for view in views):
         raise GavelError("some jobs of the live run did not complete")
@@ -301,12 +301,12 @@ async def _all_over(running: Running, ids: list[str], size: TrialSize) -> list[J
 
 
 def _simulations(trace: Trace, size: TrialSize, contender: PhysicalContender, starts: StartCosts) -> list[list[float]]:
-    """Completion times of every simulation, with starts about as expensive as they were live."""
+    """Completion times of every simulation, with start costs close to the live run's."""
     return [_simulated(trace, size, contender, starts.times(factor)) for factor in COST_FACTORS]
 
 
 def _simulated(trace: Trace, size: TrialSize, contender: PhysicalContender, starts: StartCosts) -> list[float]:
-    """Completion times in seconds, with starts as expensive as these."""
+    """Completion times in seconds, with the given start costs."""
     policy, believed = find_policy(contender.policy), START_SECONDS * size.time_scale
     settings = Settings(round_seconds=ROUND_SECONDS, space_sharing=contender.space_sharing, restart_seconds=believed)
     outcome = simulate(
@@ -333,4 +333,4 @@ def _plot(study: Study, outcome: PhysicalOutcome) -> Plot:
         axis.set_xlabel("completion time, live (h of the trace)")
         axis.set_ylabel("simulated (h)")
         axis.legend()
-        return Plot(study.name, study.title, f"{study.about} One dot a job.", figure)
+        return Plot(study.name, study.title, f"{study.about} One dot per job.", figure)

@@ -14,14 +14,14 @@ from gavel.reproduce.study import Scope, Study
 POLICIES = {"LAS": "max_min_fairness", "hierarchical": "hierarchical"}
 SIZES = (32, 128, 512, 2048)
 LARGE = (8192, 32768, 131072)
-"""Far beyond the paper; in a full run."""
+"""Sizes of a full run, far beyond the paper's."""
 
 
 def measure(study: Study, scope: Scope) -> Measured:
     """Solve problems of growing size, jobs of the built-in templates in five entities."""
     sizes = SIZES + (LARGE if scope.full else ())
     for policy in POLICIES.values():
-        _seconds(policy, SIZES[0], sharing=True)  # what a process loads when it first solves is not what is measured
+        _seconds(policy, SIZES[0], sharing=True)  # warm-up: imports during the first solve are not measured
     seconds = {
         (label, sharing, jobs): _seconds(policy, jobs, sharing=sharing)
         for label, policy in POLICIES.items()
