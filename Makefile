@@ -1,25 +1,39 @@
-# Everything runs in .venv, which `make install` creates; no other set-up is needed.
+# Everything runs in .venv, which the targets fill as they need it; no other set-up is needed.
 PYTHON ?= python3
+# TORCH=1 also installs torch and runs the tests that need it.
+TORCH ?=
 BIN := .venv/bin
+INSTALL := $(BIN)/python -m pip install --quiet
 
 .PHONY: install demo test lint format bench chaos mutate docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
 
-install: .venv/installed ## create .venv with Gavel and all development tools
+install: .venv/dev $(if $(TORCH),.venv/torch) ## create .venv with Gavel and all development tools
 
-.venv/installed: pyproject.toml
+.venv/gavel: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch .venv/installed
+	$(INSTALL) --editable .
+	touch $@
 
-demo: install ## show what heterogeneity awareness is worth on one mixed cluster
+.venv/dev: .venv/gavel
+	$(INSTALL) --editable '.[dev]'
+	touch $@
+
+.venv/docs: .venv/gavel
+	$(INSTALL) --editable '.[docs]'
+	touch $@
+
+.venv/torch: .venv/dev
+	$(INSTALL) --editable '.[torch]'
+	touch $@
+
+demo: .venv/gavel ## run the whole live system here, on emulated accelerators
 	$(BIN)/gavel demo
 
-test: lint ## lint, types and all tests
+test: lint ## lint, types and all tests; TORCH=1 for those that need torch
 	$(BIN)/python -m pytest -n auto
 
 lint: install ## ruff and mypy
@@ -40,7 +54,7 @@ chaos: install ## kill 500 real processes and see that nothing is lost; OPTIONS=
 mutate: install ## change decisive lines one by one and see that tests notice; OPTIONS="--only fence --jobs 2"
 	$(BIN)/python tools/mutate.py $(OPTIONS)
 
-docs: install ## the documentation as a site, in site/
+docs: .venv/docs ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict
 
 clean: ## remove .venv, the site and caches

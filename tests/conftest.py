@@ -1,5 +1,7 @@
 """Hypothesis for all tests: the same examples every time, and no deadline, since solvers take what they take.
 
+The summary ends with the number of tests that were skipped for want of a program.
+
 `pytest --hypothesis-profile=broad` looks at many more, new ones each time, and reports a failure as it is found.
 """
 
@@ -7,7 +9,10 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
+
+import needs
 
 pytest_plugins = ["job_fixtures", "journal_places"]
 settings.register_profile(
@@ -29,3 +34,9 @@ settings.load_profile("gavel")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell; what is ignored would be so in the processes that tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.getreports("skipped")
+    for line in needs.lines(report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple)):
+        terminalreporter.write_line(line, yellow=True)
