@@ -1,61 +1,82 @@
-"""The `gavel` command: its verbs, and how errors leave it."""
+"""The `gavel` command: the table of its verbs, which package each comes with, and how errors leave it."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Annotated
+from importlib.util import find_spec
+from typing import Annotated, Any
 
 import typer
 
 from gavel.errors import GavelError, InputError
 from gavel.version import __version__
 
+CLIENT, SCHEDULER = "gavel-client", "gavel-scheduler"
+"""The packages that verbs come with; the second brings the first along."""
+
 
 @dataclass(frozen=True, slots=True)
 class Verb:
     """One command: where it is, and what `gavel --help` says of it without loading it."""
 
-    module: str
-    attribute: str
-    """A function, or a Typer with commands of its own."""
+    target: str
+    """`module:attribute`: a function, or a Typer with commands of its own."""
     summary: str
+    package: str = SCHEDULER
+
+    @property
+    def module(self) -> str:
+        """The module to load when the verb is asked for."""
+        return self.target.partition(":")[0]
+
+    @property
+    def installed(self) -> bool:
+        """Whether the module is there; it is not loaded to find out."""
+        return find_spec(self.module) is not None
+
+    def load(self) -> Callable[..., Any] | typer.Typer:
+        """Import what performs the verb."""
+        found: Callable[..., Any] | typer.Typer = getattr(import_module(self.module), self.target.partition(":")[2])
+        return found
 
 
 VERBS = {
-    "policies": Verb("policies", "policies", "List every policy with what it does."),
-    "allocate": Verb("allocate", "allocate_command", "Solve one problem: allocation and certificate."),
-    "verify": Verb("verify", "verify_command", "Check an answer of allocate without a solver."),
-    "simulate": Verb("simulate", "simulate_command", "Run a workload in virtual time and print its figures."),
-    "sweep": Verb("sweep", "sweep_command", "Compare policies over loads and seeds, on all cores."),
-    "estimate": Verb("estimate", "estimate_command", "Estimate how a template runs beside others."),
-    "profile": Verb("profile", "profile_command", "Measure a command on every type, alone and beside others."),
-    "reproduce": Verb("reproduce", "reproduce_command", "Rerun the paper's evaluation, beside what it claims."),
-    "serve": Verb("serve", "serve_command", "Run the scheduler: takes jobs, gives them to agents."),
-    "worker": Verb("worker", "app", "Run jobs on this server for a scheduler."),
-    "submit": Verb("submit", "submit_command", "Submit jobs, from files or as a command after --."),
-    "jobs": Verb("jobs", "jobs_command", "List jobs that are not over or ended in the last hour."),
-    "job": Verb("job", "job_command", "Show everything about one job."),
-    "logs": Verb("jobs", "logs_command", "Print what a job has printed."),
-    "cancel": Verb("jobs", "cancel_command", "Cancel jobs; those that are over stay as they are."),
-    "cluster": Verb("cluster", "cluster_command", "Show servers, types, policy and round."),
-    "journal": Verb("journal", "app", "Check, read, compact and salvage a journal."),
-    "events": Verb("events", "events_command", "Print what happened, as a timeline."),
-    "demo": Verb("demo", "demo", "Run the whole live system here, on emulated accelerators."),
-    "bench": Verb("bench", "app", "Measure how fast Gavel is on this machine."),
-    "trace": Verb("trace", "app", "Generate, convert and describe traces of jobs."),
+    "policies": Verb("gavel.cli.policies:policies", "List every policy with what it does."),
+    "allocate": Verb("gavel.cli.allocate:allocate_command", "Solve one problem: allocation and certificate."),
+    "verify": Verb("gavel.cli.verify:verify_command", "Check an answer of allocate without a solver."),
+    "simulate": Verb("gavel.cli.simulate:simulate_command", "Run a workload in virtual time and print its figures."),
+    "sweep": Verb("gavel.cli.sweep:sweep_command", "Compare policies over loads and seeds, on all cores."),
+    "estimate": Verb("gavel.cli.estimate:estimate_command", "Estimate how a template runs beside others."),
+    "profile": Verb("gavel.cli.profile:profile_command", "Measure a command on every type, alone and beside others."),
+    "reproduce": Verb("gavel.cli.reproduce:reproduce_command", "Rerun the paper's evaluation, beside what it claims."),
+    "serve": Verb("gavel.cli.serve:serve_command", "Run the scheduler: takes jobs, gives them to agents."),
+    "worker": Verb("gavel.cli.worker:app", "Run jobs on this server for a scheduler."),
+    "submit": Verb("gavel.cli.submit:submit_command", "Submit jobs, from files or as a command after --.", CLIENT),
+    "jobs": Verb("gavel.cli.jobs:jobs_command", "List jobs that are not over or ended in the last hour.", CLIENT),
+    "job": Verb("gavel.cli.job:job_command", "Show everything about one job.", CLIENT),
+    "logs": Verb("gavel.cli.jobs:logs_command", "Print what a job has printed.", CLIENT),
+    "cancel": Verb("gavel.cli.jobs:cancel_command", "Cancel jobs; those that are over stay as they are.", CLIENT),
+    "cluster": Verb("gavel.cli.cluster:cluster_command", "Show servers, types, policy and round.", CLIENT),
+    "journal": Verb("gavel.cli.journal:app", "Check, read, compact and salvage a journal."),
+    "events": Verb("gavel.cli.events:events_command", "Print what happened, as a timeline.", CLIENT),
+    "demo": Verb("gavel.cli.demo:demo", "Run the whole live system here, on emulated accelerators."),
+    "bench": Verb("gavel.cli.bench:app", "Measure how fast Gavel is on this machine."),
+    "trace": Verb("gavel.cli.trace:app", "Generate, convert and describe traces of jobs."),
 }
 
 
 def command_line(arguments: Sequence[str]) -> typer.Typer:
-    """All verbs, of which only the one that is asked for is loaded: the solvers take a second to import."""
+    """All installed verbs, of which only the one that is asked for is loaded: the solvers take a second to import."""
+    absent = [name for name, verb in VERBS.items() if not verb.installed]
     app = typer.Typer(
         name="gavel",
         help="Share a cluster of mixed accelerators among training jobs.",
+        epilog=f"With {SCHEDULER} also: {', '.join(absent)}." if absent else None,
         no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
@@ -65,19 +86,23 @@ def command_line(arguments: Sequence[str]) -> typer.Typer:
     wanted = next((argument for argument in arguments if not argument.startswith("-")), None)
     for name, verb in VERBS.items():
         if name == wanted:
-            _load(app, name, verb)
-        else:
+            _add(app, name, verb)
+        elif name not in absent:
             app.command(name, help=verb.summary)(_not_loaded)
     return app
 
 
-def _load(app: typer.Typer, name: str, verb: Verb) -> None:
-    module = import_module(f"gavel.cli.{verb.module}")
-    found = getattr(module, verb.attribute)
+def _add(app: typer.Typer, name: str, verb: Verb) -> None:
+    try:
+        found = verb.load()
+    except ModuleNotFoundError as error:
+        raise InputError(
+            f"`gavel {name}` needs {error.name}, which is not installed; `pip install {verb.package}` brings it"
+        ) from None
     if isinstance(found, typer.Typer):
         app.add_typer(found, name=name)
     else:
-        app.command(name, cls=getattr(module, "COMMAND_CLASS", None))(found)
+        app.command(name, cls=getattr(sys.modules[verb.module], "COMMAND_CLASS", None))(found)
 
 
 def _not_loaded() -> None:

@@ -14,9 +14,10 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from gavel.cli.job_table import job_table, printable, summary
+from gavel.cli.job_table import job_table
 from gavel.cli.remote import interruptible
 from gavel.cli.render import console
+from gavel.cli.words import printable, summary
 from gavel.client.views import JobState, JobUpdate, JobView
 from gavel.errors import GavelError
 

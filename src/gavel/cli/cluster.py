@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.text import Text
+from typing import TYPE_CHECKING
 
-from gavel.cli.job_table import printable, span
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
-from gavel.cli.render import console, number, print_json, table
+from gavel.cli.render import console, number, print_json, styled, table
+from gavel.cli.words import printable, span
 from gavel.client.views import ClusterView, ServerView
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 STYLES = {"away": "yellow", "draining": "yellow", "drained": "dim", "lost": "red"}
 
@@ -23,7 +26,7 @@ def cluster_command(scheduler: SchedulerOption = None, as_json: AsJson = False) 
         return
     out = console()
     for alarm in view.alarms:
-        out.print(Text(f"ALARM: {printable(alarm)}", style="bold red"), soft_wrap=True)
+        out.print(styled(f"ALARM: {printable(alarm)}", "bold red"), soft_wrap=True)
     _print_head(out, address, view)
     if not view.servers:
         out.print("\nno servers yet; start `gavel worker` on each")
@@ -43,12 +46,12 @@ def _print_head(out: Console, address: str, view: ClusterView) -> None:
     )
     if view.trouble:
         trouble = f"no new decision, the last one stays in force: {printable(view.trouble)}"
-        out.print(Text(trouble, style="yellow"), soft_wrap=True)
+        out.print(styled(trouble, "yellow"), soft_wrap=True)
     if view.ignored:
-        out.print(Text(f"measured, and not believed: {printable(view.ignored[-1])}", style="dim"), soft_wrap=True)
+        out.print(styled(f"measured, and not believed: {printable(view.ignored[-1])}", "dim"), soft_wrap=True)
     identity = f"; cluster {view.cluster}, term {view.term}" if view.cluster else ""
     up = span(view.time - view.started)
-    out.print(Text(f"gavel {view.version} at {address}, up for {up}{identity}", style="dim"), soft_wrap=True)
+    out.print(styled(f"gavel {view.version} at {address}, up for {up}{identity}", "dim"), soft_wrap=True)
 
 
 def _print_types(out: Console, view: ClusterView) -> None:
@@ -73,7 +76,7 @@ def _print_servers(out: Console, view: ClusterView) -> None:
             printable(server.name),
             printable(server.type),
             _busy(server),
-            Text(server.state, STYLES.get(server.state, "")),
+            styled(server.state, STYLES.get(server.state, "")),
             span(view.time - server.since) if server.since else "",
             "; ".join(filter(None, [" ".join(server.jobs), _reason(server, view.time)])),
         ]

@@ -12,9 +12,9 @@ from typing import Annotated
 
 import typer
 
-from gavel.cli.job_table import printable
 from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect, interruptible
 from gavel.cli.render import print_json
+from gavel.cli.words import printable
 from gavel.client.views import EventView
 from gavel.errors import InputError
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
-from gavel.cli.job_table import STYLES, done, label, lasted, printable, said_command, span, steps, where
 from gavel.cli.jobs import Id
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
-from gavel.cli.render import console, number, print_json, share, table
+from gavel.cli.render import console, number, pairs, print_json, share, styled, table
+from gavel.cli.words import STYLES, done, label, lasted, printable, said_command, span, steps, where
 from gavel.client.views import JobDetail, JobState, JobView
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
 
 TAIL_LINES = 10
 """Of the log of a job that failed."""
@@ -45,28 +46,21 @@ def job_command(
     _print_history(out, detail)
     if tail:
         out.print("\nthe end of its log:", style="dim")
-        out.print(Text(printable(tail.rstrip("\n"))), soft_wrap=True)
+        out.print(styled(printable(tail.rstrip("\n"))), soft_wrap=True)
 
 
 def _print_head(out: Console, job: JobView, now: float) -> None:
-    head = Text.assemble(
-        (f"job {job.id}", "bold"), f"  {printable(label(job))}  ", (str(job.state), STYLES.get(job.state, ""))
-    )
+    head = styled("").append(f"job {job.id}", "bold").append(f"  {printable(label(job))}  ")
+    head = head.append(str(job.state), STYLES.get(job.state, ""))
     tense = "took" if job.over else "for"
     out.print(head.append(f" {tense} {span(lasted(job, now))}"), soft_wrap=True)
     if job.reason:
-        out.print(Text(printable(job.reason)), soft_wrap=True)
+        out.print(styled(printable(job.reason)), soft_wrap=True)
     out.print()
 
 
 def _print_facts(out: Console, detail: JobDetail) -> None:
-    facts = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
-    facts.add_column(no_wrap=True, style="dim")
-    facts.add_column(overflow="fold")
-    for name, value in _facts(detail):
-        if value:
-            facts.add_row(name, Text(printable(value)))
-    out.print(facts)
+    out.print(pairs((name, printable(value)) for name, value in _facts(detail) if value))
 
 
 def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
@@ -113,7 +107,7 @@ def _print_history(out: Console, detail: JobDetail) -> None:
     if not detail.history:
         return
     rows: list[list[str | Text]] = [
-        [clock(each.time), Text(str(each.state), STYLES.get(each.state, "")), printable(each.reason)]
+        [clock(each.time), styled(str(each.state), STYLES.get(each.state, "")), printable(each.reason)]
         for each in detail.history
     ]
     out.print()

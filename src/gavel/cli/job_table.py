@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,19 +9,12 @@ from rich.cells import cell_len, set_cell_size
 from rich.table import Table
 from rich.text import Text
 
-from gavel.client.requests import SHELL, JobRequest
+from gavel.cli.words import STYLES, done, label, lasted, printable, span, steps, template, where
 from gavel.client.views import JobState, JobView
 
 GAP = 2
 ROOM_FOR_REASON = 36
 """Columns of less worth go if a reason would have less, and is longer."""
-STYLES = {
-    JobState.RUNNING: "green",
-    JobState.PREEMPTED: "yellow",
-    JobState.FAILED: "red",
-    JobState.CANCELLED: "dim",
-    JobState.COMPLETED: "dim",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,74 +27,6 @@ class Column:
     worth: int
     longest: int = 40
     right: bool = False
-
-
-def span(seconds: float) -> str:
-    """A length of time in its two largest units.
-
-    >>> [span(s) for s in (0.4, 59, 61, 3700, 90000, 1e6)]
-    ['0s', '59s', '1m01s', '1h01m', '1d01h', '11d13h']
-    """
-    whole = max(0, int(seconds))
-    if whole < 60:
-        return f"{whole}s"
-    for size, unit, part in ((86400, "d", "h"), (3600, "h", "m"), (60, "m", "s")):
-        if whole >= size:
-            smaller = {"h": 3600, "m": 60, "s": 1}[part]
-            return f"{whole // size}{unit}{whole % size // smaller:02d}{part}"
-    raise AssertionError(seconds)
-
-
-def printable(text: str) -> str:
-    r"""Without what would move the cursor or colour the terminal: other people's jobs have any names that they like.
-
-    >>> printable("a\x1b[31mb"), printable("first\nsecond")
-    ('a?[31mb', 'first\nsecond')
-    """
-    return "".join(character if character.isprintable() or character == "\n" else "?" for character in text)
-
-
-def said_command(request: JobRequest) -> str:
-    """A command as a person would type it; what the shell runs, without the shell."""
-    if tuple(request.command[:2]) == SHELL and len(request.command) == 3:
-        return " ".join(request.command[2].split())
-    return " ".join(request.command)
-
-
-def template(request: JobRequest) -> str:
-    """What it runs, unless that is only its command in other words."""
-    return "" if " ".join(request.command).startswith(request.template) else request.template
-
-
-def label(job: JobView) -> str:
-    """What people call a job."""
-    return job.request.name or said_command(job.request)
-
-
-def done(job: JobView) -> str:
-    """How much of a job is done, if that is known."""
-    if job.request.steps:
-        return f"{min(1.0, job.steps_done / job.request.steps):.0%}"
-    return "100%" if job.state is JobState.COMPLETED else ""
-
-
-def steps(job: JobView) -> str:
-    """Steps done, of those to do if they are known."""
-    total = f"/{job.request.steps:,.0f}" if job.request.steps else ""
-    return f"{job.steps_done:,.0f}{total}" if total or job.steps_done else ""
-
-
-def lasted(job: JobView, now: float) -> float:
-    """Seconds that a job has been in its state; of one that is over, from submission to end."""
-    return now - job.changed if job.ended is None else job.ended - job.submitted
-
-
-def where(job: JobView) -> str:
-    """Type and servers; with the number of accelerators where there are several servers."""
-    names = {place: place.server.removesuffix(f":{job.type}") for place in job.places}  # an agent of several types
-    several = len(names) > 1
-    servers = "+".join(f"{name}:{place.accelerators}" if several else name for place, name in names.items())
-    return f"{job.type} {servers}".strip()
 
 
 def _some(count: int) -> str:
@@ -168,13 +92,3 @@ def _fitting(cells: dict[Column, list[str]], width: int, reason: int) -> tuple[l
 
 def _cut(text: str, longest: int) -> str:
     return text if cell_len(text) <= longest else set_cell_size(text, longest - 1) + "…"
-
-
-def summary(jobs: Sequence[JobView]) -> str:
-    """How many are in which state.
-
-    >>> summary([])
-    'no jobs'
-    """
-    counts = Counter(job.state for job in jobs)
-    return ", ".join(f"{counts[state]:,} {state}" for state in JobState if counts[state]) or "no jobs"

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gavel.cli.board import follow
-from gavel.cli.job_table import job_table, summary
 from gavel.cli.options import AsJson
 from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect
 from gavel.cli.render import console, print_json
+from gavel.cli.words import summary
 from gavel.client.requests import nearest
 from gavel.client.views import JobState, JobView
 from gavel.errors import InputError
@@ -51,6 +50,8 @@ def jobs_command(
     since = 0.0 if everything or states else time.time() - RECENT_SECONDS
     with connect(scheduler, patience) as client:
         if watch:
+            from gavel.cli.board import follow  # noqa: PLC0415 - loads the library that draws
+
             follow(client, states=states, since=since, limit=limit, as_json=as_json)
             return
         names = name or ()
@@ -61,10 +62,16 @@ def jobs_command(
     if as_json:
         print_json({"jobs": [job.document() for job in found], "more": more})
         return
+    _print_table(found, _left_out(since, more=more))
+
+
+def _print_table(jobs: Sequence[JobView], left_out: str) -> None:
+    from gavel.cli.job_table import job_table  # noqa: PLC0415 - loads the library that draws
+
     out = console()
-    if found:
-        out.print(job_table(found, time.time(), out.width))
-    out.print(f"{summary(found)}{_left_out(since, more=more)}", style="dim", soft_wrap=True)
+    if jobs:
+        out.print(job_table(jobs, time.time(), out.width))
+    out.print(f"{summary(jobs)}{left_out}", style="dim", soft_wrap=True)
 
 
 def _newest(

@@ -1,15 +1,16 @@
-"""How numbers and tables look on a terminal."""
+"""How numbers and tables look on a terminal; the library that draws tables is loaded when one is drawn."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
 
 WIDEST = 10_000
 """Columns to assume where the output is not a terminal: nothing is cut there."""
@@ -17,6 +18,8 @@ WIDEST = 10_000
 
 def console() -> Console:
     """Standard output; a file or a pipe has room for whole lines, unless COLUMNS says otherwise."""
+    from rich.console import Console  # noqa: PLC0415 - see above
+
     out = Console(highlight=False)
     return out if out.is_terminal or os.environ.get("COLUMNS") else Console(highlight=False, width=WIDEST)
 
@@ -25,14 +28,35 @@ def table(
     headers: Sequence[str], rows: Iterable[Sequence[str | Text]], *, left: int = 1, title: str | None = None
 ) -> Table:
     """A plain table; the first `left` columns are text, the rest numbers."""
+    from rich.table import Table  # noqa: PLC0415 - see above
+
     result = Table(title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for index, header in enumerate(headers):
         text = index < left
         # Only the last text column may wrap where the terminal is narrow.
         result.add_column(header, justify="left" if text else "right", no_wrap=index != left - 1, header_style="bold")
     for row in rows:
-        result.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in row))  # names are no markup
+        result.add_row(*(styled(cell) if isinstance(cell, str) else cell for cell in row))  # names are no markup
     return result
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> Table:
+    """Names and values, which may be long."""
+    from rich.table import Table  # noqa: PLC0415 - see above
+
+    result = Table(box=None, pad_edge=False, show_header=False, padding=(0, 2, 0, 0))
+    result.add_column(no_wrap=True, style="dim")
+    result.add_column(overflow="fold")
+    for name, value in rows:
+        result.add_row(name, styled(value))
+    return result
+
+
+def styled(text: str, style: str = "") -> Text:
+    """Text as it is, in which brackets are no markup."""
+    from rich.text import Text  # noqa: PLC0415 - see above
+
+    return Text(text, style)
 
 
 def number(value: float) -> str:

@@ -9,16 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from typer.core import TyperCommand
 
-from gavel.cli.job_table import job_table, printable, summary
 from gavel.cli.options import AsJson
 from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect, interruptible
 from gavel.cli.render import console, print_json
+from gavel.cli.words import printable, summary
 from gavel.client.errors import Refused
-from gavel.client.job_file import absolute, read_jobs
-from gavel.client.requests import FieldError, JobRequest, nearest, shortened
+from gavel.client.requests import FieldError, JobRequest, absolute, nearest, shortened
 from gavel.client.views import JobState, JobView
 from gavel.errors import GavelError, InputError
 from gavel.limits import MOST_COPIES, at_most
@@ -122,6 +120,8 @@ def _jobs(files: Sequence[str], command: Sequence[str] | None, given: Mapping[st
     if files and (given or command is not None):
         raise InputError("give job files, or flags and a command after --, not both")
     if files:
+        from gavel.client.job_file import read_jobs  # noqa: PLC0415 - loads the library that reads YAML
+
         return [job for file in files for job in read_jobs(file)]
     if not command:
         raise InputError("say what to run: a job file, or a command after --, as in `gavel submit -- python train.py`")
@@ -193,6 +193,8 @@ def _wait(client: Client, ids: Sequence[str], *, as_json: bool) -> int:
     if as_json:
         print_json({"ids": list(ids), "jobs": [job.document() for job in over]})
     else:
+        from gavel.cli.job_table import job_table  # noqa: PLC0415 - loads the library that draws
+
         shown = console()
         shown.print(job_table(over, time.time(), shown.width))
         shown.print(summary(over), style="dim")
@@ -201,9 +203,11 @@ def _wait(client: Client, ids: Sequence[str], *, as_json: bool) -> int:
 
 def _watched(client: Client, ids: Sequence[str]) -> list[JobView]:
     """The jobs when they are over; on a terminal, a line says how far they are."""
-    out = Console(stderr=True, highlight=False)
-    if not out.is_terminal:
+    if not sys.stderr.isatty():
         return client.wait(ids)
+    from rich.console import Console  # noqa: PLC0415 - loads the library that draws
+
+    out = Console(stderr=True, highlight=False)
     shown_at = 0.0
 
     def show(jobs: Mapping[str, JobView]) -> None:

@@ -13,10 +13,10 @@ from typing import Annotated
 
 import typer
 
-from gavel.cli.job_table import printable, span
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import print_json
+from gavel.cli.words import printable, span
 from gavel.client.connection import scheduler_address
 from gavel.client.views import AgentView
 from gavel.core.throughputs import ThroughputTable, read_table

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
@@ -12,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from gavel.client.requests import FieldError, JobRequest, nearest
+from gavel.client.requests import FieldError, JobRequest, absolute, nearest
 from gavel.client.yaml_text import Fields, Items, LineError, Node, Scalar, documents
 from gavel.errors import InputError
 from gavel.limits import MOST_COPIES
@@ -94,12 +93,6 @@ def _job(node: Fields, base: Path) -> tuple[JobRequest, int]:
     except FieldError as error:
         raise LineError(node.keys.get(error.field, node.line), str(error)) from None
     return request, copies
-
-
-def absolute(directory: str, base: Path) -> str:
-    """A directory as every process understands it."""
-    # Path.expanduser would raise for a user who does not exist.
-    return os.path.normpath(os.path.join(base, os.path.expanduser(directory)))  # noqa: PTH111, PTH118
 
 
 def _value(name: str, node: Node) -> Any:

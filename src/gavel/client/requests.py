@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 from typing import Any
 
 from gavel.errors import InputError
@@ -165,6 +167,12 @@ def _check_whole(name: str, value: object, *, least: int, most: int) -> None:
         raise FieldError(name, f"{name} must be at least {least}, not {number:g}")
     if number > most:
         raise FieldError(name, f"{name} must be at most {most:,}, not {number:g}")
+
+
+def absolute(directory: str, base: Path) -> str:
+    """A working directory as every process understands it."""
+    # Path.expanduser would raise for a user who does not exist.
+    return os.path.normpath(os.path.join(base, os.path.expanduser(directory)))  # noqa: PTH111, PTH118
 
 
 def shortened(value: object, most: int = 60) -> str:
