@@ -5,7 +5,7 @@ TORCH ?=
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet
 
-.PHONY: install demo test lint format bench chaos mutate docs clean
+.PHONY: install demo test lint format bench chaos mutate build docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -13,21 +13,23 @@ help: ## list the targets
 
 install: .venv/dev $(if $(TORCH),.venv/torch) ## create .venv with Gavel and all development tools
 
-.venv/gavel: pyproject.toml
+# Both packages from the one tree. An earlier version is removed first: it may own the command that another brings now.
+.venv/gavel: pyproject.toml packages/client/pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(INSTALL) --editable .
+	$(BIN)/python -m pip uninstall --quiet --quiet --yes gavel-scheduler gavel-client
+	$(INSTALL) --editable packages/client --editable .
 	touch $@
 
 .venv/dev: .venv/gavel
-	$(INSTALL) --editable '.[dev]'
+	$(INSTALL) --editable packages/client --editable '.[dev]'
 	touch $@
 
 .venv/docs: .venv/gavel
-	$(INSTALL) --editable '.[docs]'
+	$(INSTALL) --editable packages/client --editable '.[docs]'
 	touch $@
 
 .venv/torch: .venv/dev
-	$(INSTALL) --editable '.[torch]'
+	$(INSTALL) --editable packages/client --editable '.[torch]'
 	touch $@
 
 demo: .venv/gavel ## run the whole live system here, on emulated accelerators
@@ -54,8 +56,13 @@ chaos: install ## kill 500 real processes and see that nothing is lost; OPTIONS=
 mutate: install ## change decisive lines one by one and see that tests notice; OPTIONS="--only fence --jobs 2"
 	$(BIN)/python tools/mutate.py $(OPTIONS)
 
+build: install ## both packages, as wheels and source distributions, in dist/
+	rm -rf dist
+	cd packages/client && ../../$(BIN)/python -m hatchling build -d ../../dist
+	$(BIN)/python -m hatchling build -d dist
+
 docs: .venv/docs ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict
 
-clean: ## remove .venv, the site and caches
-	rm -rf .venv site .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean: ## remove .venv, packages, the site and caches
+	rm -rf .venv dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis
