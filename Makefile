@@ -5,7 +5,7 @@ TORCH ?=
 BIN := .venv/bin
 INSTALL := $(BIN)/python -m pip install --quiet
 
-.PHONY: install demo test lint format bench chaos mutate build docs clean
+.PHONY: install demo test lint format bench chaos mutate build public-data docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -60,6 +60,10 @@ build: install ## both packages, as wheels and source distributions, in dist/
 	rm -rf dist
 	cd packages/client && ../../$(BIN)/python -m hatchling build -d ../../dist
 	$(BIN)/python -m hatchling build -d dist
+
+public-data: install ## compare with the public artefact's files and published logs in DATA=DIRECTORY
+	@test -d "$(DATA)" || { echo "say where the public files are: make public-data DATA=DIRECTORY"; exit 2; }
+	GAVEL_PUBLIC_DATA="$(DATA)" $(BIN)/python -m pytest -n auto $(filter-out %/place.py,$(wildcard tests/public/*.py))
 
 docs: .venv/docs ## the documentation as a site, in site/
 	$(BIN)/mkdocs build --strict

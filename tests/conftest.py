@@ -36,6 +36,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what runs for minutes, except in the broad profile."""
+    if settings.default is settings.get_profile("broad"):
+        return
+    campaigns = [item for item in items if item.get_closest_marker("campaign")]
+    items[:] = [item for item in items if item not in campaigns]
+    config.hook.pytest_deselected(items=campaigns)
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     skipped = terminalreporter.getreports("skipped")
     for line in needs.lines(report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple)):
