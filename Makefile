@@ -2,10 +2,13 @@
 PYTHON ?= python3
 # TORCH=1 also installs torch and runs the tests that need it.
 TORCH ?=
+# Exact versions for development; LOCK= takes the newest that pyproject.toml admits.
+LOCK ?= --constraint requirements/dev.lock --constraint requirements/torch.lock
 BIN := .venv/bin
-INSTALL := $(BIN)/python -m pip install --quiet
+INSTALL := $(BIN)/python -m pip install --quiet --editable packages/client --editable
+PROJECTS := pyproject.toml packages/client/pyproject.toml
 
-.PHONY: install demo test lint format bench chaos mutate build public-data docs clean
+.PHONY: install demo test lint format bench chaos mutate build lock public-data test-pythons release-check docs clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -13,23 +16,26 @@ help: ## list the targets
 
 install: .venv/dev $(if $(TORCH),.venv/torch) ## create .venv with Gavel and all development tools
 
-# Both packages from the one tree. An earlier version is removed first: it may own the command that another brings now.
-.venv/gavel: pyproject.toml packages/client/pyproject.toml
+# An earlier version is removed first: it may own the command that another package brings now.
+.venv/empty: $(PROJECTS)
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip uninstall --quiet --quiet --yes gavel-scheduler gavel-client
-	$(INSTALL) --editable packages/client --editable .
 	touch $@
 
-.venv/dev: .venv/gavel
-	$(INSTALL) --editable packages/client --editable '.[dev]'
+.venv/gavel: .venv/empty
+	$(INSTALL) .
 	touch $@
 
-.venv/docs: .venv/gavel
-	$(INSTALL) --editable packages/client --editable '.[docs]'
-	touch $@
+.venv/dev: .venv/empty requirements/dev.lock
+	$(INSTALL) '.[dev]' $(LOCK)
+	touch .venv/gavel .venv/docs $@
 
-.venv/torch: .venv/dev
-	$(INSTALL) --editable packages/client --editable '.[torch]'
+.venv/docs: .venv/empty requirements/dev.lock
+	$(INSTALL) '.[docs]' $(LOCK)
+	touch .venv/gavel $@
+
+.venv/torch: .venv/dev requirements/torch.lock
+	$(INSTALL) '.[torch]' $(LOCK)
 	touch $@
 
 demo: .venv/gavel ## run the whole live system here, on emulated accelerators
@@ -60,6 +66,16 @@ build: install ## both packages, as wheels and source distributions, in dist/
 	rm -rf dist
 	cd packages/client && ../../$(BIN)/python -m hatchling build -d ../../dist
 	$(BIN)/python -m hatchling build -d dist
+
+lock: ## write requirements/*.lock with the newest versions that pyproject.toml admits
+	$(PYTHON) tools/lock.py
+
+test-pythons: ## install and try it under every supported Python that this machine has
+	$(PYTHON) tools/pythons.py
+
+release-check: install build test-pythons ## what a release must pass beside `make test`: packages, Pythons, pages, links
+	$(BIN)/python -m pytest tests/packaging/installed.py tests/packaging/test_wheels.py tests/docs/test_site.py
+	$(BIN)/mkdocs build --strict
 
 public-data: install ## compare with the public artefact's files and published logs in DATA=DIRECTORY
 	@test -d "$(DATA)" || { echo "say where the public files are: make public-data DATA=DIRECTORY"; exit 2; }
