@@ -1,5 +1,6 @@
 """Hypothesis for all tests: the same examples every time, and no deadline, since solvers take what they take.
 
+Linear algebra has one thread for each process of tests: with more, small problems wait for one another on few cores.
 The summary ends with the number of tests that were skipped for want of a program.
 
 `pytest --hypothesis-profile=broad` looks at many more, new ones each time, and reports a failure as it is found.
@@ -7,13 +8,21 @@ The summary ends with the number of tests that were skipped for want of a progra
 
 from __future__ import annotations
 
+import os
 import signal
+from importlib.util import find_spec
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 import needs
 
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+collect_ignore_glob = [
+    *([] if find_spec("torch") else ["client/torch_program.py"]),
+    *([] if "GAVEL_PUBLIC_DATA" in os.environ else ["public/*"]),
+]
+"""Doctests are looked for in every file, which imports it."""
 pytest_plugins = ["job_fixtures", "journal_places"]
 settings.register_profile(
     "gavel",
