@@ -1,14 +1,28 @@
 """Hypothesis for all tests: the same examples every time, and no deadline, since solvers take what they take.
 
+Linear algebra has one thread for each process of tests: with more, small problems wait for one another on few cores.
+The summary ends with the number of tests that were skipped for want of a program.
+
 `pytest --hypothesis-profile=broad` looks at many more, new ones each time, and reports a failure as it is found.
 """
 
 from __future__ import annotations
 
+import os
 import signal
+from importlib.util import find_spec
 
+import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+import needs
+
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+collect_ignore_glob = [
+    *([] if find_spec("torch") else ["client/torch_program.py"]),
+    *([] if "GAVEL_PUBLIC_DATA" in os.environ else ["public/*"]),
+]
+"""Doctests are looked for in every file, which imports it."""
 pytest_plugins = ["job_fixtures", "journal_places"]
 settings.register_profile(
     "gavel",
@@ -29,3 +43,18 @@ settings.load_profile("gavel")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # Started in the background of a shell; what is ignored would be so in the processes that tests start and interrupt.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what runs for minutes, except in the broad profile."""
+    if settings.default is settings.get_profile("broad"):
+        return
+    campaigns = [item for item in items if item.get_closest_marker("campaign")]
+    items[:] = [item for item in items if item not in campaigns]
+    config.hook.pytest_deselected(items=campaigns)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = terminalreporter.getreports("skipped")
+    for line in needs.lines(report.longrepr[2] for report in skipped if isinstance(report.longrepr, tuple)):
+        terminalreporter.write_line(line, yellow=True)

@@ -18,12 +18,15 @@ rl {'v100': 0.09, 'k80': 0.91}
 >>> gavel.simulate(cluster="v100=2,k80=2", jobs=4).figures.jobs_completed
 4
 
-Names are loaded when they are first used: a training script that wants only `GavelIterator` waits for no solver.
+Names are loaded when they are first used: a training script that wants only `GavelIterator` waits for no solver, and
+needs only the package gavel-client. Other names say so where gavel-scheduler, which has them, is not installed.
 """
 
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from gavel.errors import NotInstalledError
 from gavel.version import __version__
 
 if TYPE_CHECKING:
@@ -150,8 +153,17 @@ def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(module), name)
+    value = globals()[name] = getattr(_load(name, module), name)
     return value
+
+
+def _load(name: str, module: str) -> ModuleType:
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not module.startswith(error.name):
+            raise
+        raise NotInstalledError(f"gavel.{name}", "gavel-scheduler", "gavel-scheduler") from None
 
 
 def __dir__() -> list[str]:

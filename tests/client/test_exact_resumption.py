@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 from pathlib import Path
 
@@ -10,9 +9,10 @@ import pytest
 from torch_runs import Run
 
 from fake_agent import FakeAgent
+from needs import needs_torch
 
 PROGRAM = Path(__file__).parent / "torch_program.py"
-pytestmark = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+pytestmark = needs_torch
 
 
 # An epoch has six batches: the step after number 17 is the first of another.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import socket
@@ -15,9 +14,9 @@ from torch_runs import Run
 
 from fake_agent import FakeAgent
 from gavel.client.job_file import read_jobs
+from needs import needs_torch
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-with_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 
 
 def environment(agent: FakeAgent, checkpoints: Path, steps: int) -> dict[str, str]:
@@ -29,7 +28,7 @@ def final(lines: list[str]) -> str:
     return lines[-1]
 
 
-@with_torch
+@needs_torch
 @pytest.mark.parametrize("name", ["cnn", "transformer"])
 def test_preempted_and_resumed_it_ends_with_the_loss_of_a_run_without_gavel(
     agent: FakeAgent, tmp_path: Path, name: str
@@ -48,7 +47,7 @@ def test_preempted_and_resumed_it_ends_with_the_loss_of_a_run_without_gavel(
     assert final(resumed.result()) == final(whole.result())
 
 
-@with_torch
+@needs_torch
 def test_another_seed_gives_another_loss(tmp_path: Path) -> None:
     runs = [Run(tmp_path / seed, EXAMPLES / "ddp.py", "--seed", seed, "--steps", "5") for seed in ("1", "2")]
     first, second = (final(run.result()) for run in runs)
@@ -77,7 +76,7 @@ def pair(directory: Path, **more: str) -> list[Run]:
     ]
 
 
-@with_torch
+@needs_torch
 def test_two_workers_stop_at_the_same_step_and_end_with_the_loss_of_a_run_without_gavel(
     agent: FakeAgent, tmp_path: Path
 ) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,12 +9,11 @@ from hypothesis import strategies as st
 
 from gavel.core.errors import InputError
 from gavel.core.scaling import can_scale, scaled
-from gavel.core.throughputs import ThroughputTable, builtin_table, read_table
+from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.limits import FASTEST
 
 LM = "LM (batch size 5)"
 TABLE = builtin_table()
-PUBLIC = Path(__file__).parents[3] / "shared" / "data" / "throughputs-simulation.json"
 
 
 @st.composite
@@ -88,26 +85,6 @@ def test_a_part_of_a_larger_table_is_a_table() -> None:
     part: ThroughputTable = TABLE.scaled([(LM, 16), ("LM (batch size 10)", 16)]).only({LM, "A3C"})
     assert (LM, 16) in part.profiles
     assert part.together(("A3C", 1), (LM, 1), "k80") == TABLE.together(("A3C", 1), (LM, 1), "k80")
-
-
-@pytest.mark.skipif(not PUBLIC.is_file(), reason="the public throughput file is not beside this checkout")
-@pytest.mark.parametrize(
-    ("kind", "hidden", "errors"),
-    [
-        *(("v100", 8, (0.48, 0.20)), ("v100", 4, (0.55, 0.12)), ("p100", 8, (0.12, 0.11))),
-        *(("p100", 4, (0.05, 0.06)), ("k80", 8, (0.10, 0.06)), ("k80", 4, (0.06, 0.03))),
-    ],
-)
-def test_hidden_figures_are_missed_by_what_the_docs_say(kind: str, hidden: int, errors: tuple[float, float]) -> None:
-    table = read_table(PUBLIC)
-    shown = [count for count in (1, 2, 4, 8) if count != hidden]
-    missed = []
-    for template in table.templates:
-        if table.workers(template) == (1, 2, 4, 8):
-            [true] = table.rates([(template, hidden)], [kind])[:, 0]
-            guess = scaled(shown, table.rates([(template, count) for count in shown], [kind])[:, 0], hidden)
-            missed += [np.abs(guess / true - 1.0)] if true.all() and guess.all() else []
-    assert np.mean(missed, axis=0).tolist() == pytest.approx(errors, abs=0.006)
 
 
 @pytest.mark.parametrize(("template", "workers"), [("A3C", 2), ("GPT", 1)])

@@ -13,16 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from artefact_table import write_artefact_table
 from gavel.core import builtin
 from gavel.core.errors import InputError
 from gavel.core.throughputs import FORMAT, Profile, ThroughputTable, builtin_table, read_table, write_table
 
 REPOSITORY = Path(__file__).parents[2]
-PUBLIC = REPOSITORY.parent / "shared" / "data"
-
-needs_public_files = pytest.mark.skipif(
-    not PUBLIC.is_dir(), reason="the public artefact's files are not next to the repository in shared/data"
-)
 
 A, B = "LM (batch size 5)", "A3C"
 
@@ -412,80 +408,20 @@ def rates_by_pair(
 # ---- against the public artefact
 
 
-@needs_public_files
-@pytest.mark.parametrize("name", ["throughputs-simulation.json", "throughputs-physical.json"])
-def test_the_public_files_can_be_read_and_survive_the_round_trip(tmp_path: Path, name: str) -> None:
-    table = read_table(PUBLIC / name)
-    assert sorted(table.types) == ["k80", "p100", "v100"]
-    assert len(table.templates) == 26
-    write_table(table, tmp_path / "written.json")
-    assert_same(table, read_table(tmp_path / "written.json"))
+def test_a_file_in_the_artefacts_layout_can_be_read_and_survives_the_round_trip(tmp_path: Path) -> None:
+    table = read_table(write_artefact_table(tmp_path / "theirs.json", noise=0.03))
+    assert table.types == builtin_table().types
+    assert table.templates == builtin_table().templates
+    write_table(table, tmp_path / "ours.json")
+    assert_same(table, read_table(tmp_path / "ours.json"))
 
 
-@needs_public_files
-def test_a_missing_unconsolidated_k80_figure_of_the_public_file_is_the_consolidated_one() -> None:
-    rates = read_table(PUBLIC / "throughputs-simulation.json").rates(
-        [("ResNet-50 (batch size 64)", 2), ("ResNet-50 (batch size 32)", 2)], ["k80"]
-    )
-    assert rates[0, 0, 0] == rates[0, 0, 1] > 0
-    assert rates[1, 0, 0] != rates[1, 0, 1]
-
-
-@needs_public_files
-def test_single_worker_rates_are_those_of_the_public_file_to_four_digits() -> None:
-    table, public = builtin_table(), read_table(PUBLIC / "throughputs-simulation.json")
-    assert table.templates == public.templates
-    np.testing.assert_allclose(
-        table.rates(singles(table), table.types), public.rates(singles(table), table.types), rtol=5e-4
-    )
-
-
-@needs_public_files
-def test_scaling_over_workers_is_near_the_public_file() -> None:
-    table, public = builtin_table(), read_table(PUBLIC / "throughputs-simulation.json")
-    assert set(table.profiles) == set(public.profiles)
-    several = [profile for profile in table.profiles if profile[1] > 1]
-    modelled, measured = (each.rates(several, table.types) for each in (table, public))
-    np.testing.assert_array_equal(modelled > 0, measured > 0)
-    runs = (measured > 0).all(axis=(1, 2))
-    errors = np.abs(modelled[runs] / measured[runs] - 1).mean(axis=0)
-    # v100 consolidated is not smooth in the number of workers; see docs/throughputs.md.
-    assert (errors < [[0.16, 0.05], [0.03, 0.04], [0.03, 0.04]]).all()
-
-
-@needs_public_files
-@pytest.mark.parametrize(
-    ("name", "most_error", "zeros", "reproduced"),
-    [("v100", 0.09, 21, 20), ("p100", 0.03, 11, 11), ("k80", 0.03, 45, 43)],
-)
-def test_sharing_is_near_the_public_file(name: str, most_error: float, zeros: int, reproduced: int) -> None:
-    table, public = builtin_table(), read_table(PUBLIC / "throughputs-simulation.json")
-    modelled, measured = (kept_rates(each, table.templates, name) for each in (table, public))
-    pairs = np.triu(np.ones_like(measured, dtype=bool))
-    assert (measured[pairs] == 0).sum() == zeros
-    assert ((measured == 0) & (modelled == 0))[pairs].sum() == reproduced
-    assert (modelled[measured > 0] > 0).all()
-    assert np.abs(modelled - measured)[measured > 0].mean() < most_error
-
-
-def kept_rates(table: ThroughputTable, templates: tuple[str, ...], name: str) -> np.ndarray[Any, Any]:
-    """The share of its own rate that every template keeps next to every other."""
-    profiles = [(template, 1) for template in templates]
-    first, second, rates = table.pairs(profiles, [name])
-    shared = np.zeros((len(profiles), len(profiles)))
-    shared[first, second], shared[second, first] = rates[:, 0, 0], rates[:, 1, 0]
-    return shared / table.rates(profiles, [name])[:, :, 0]
-
-
-@needs_public_files
-def test_the_fit_can_be_repeated(tmp_path: Path) -> None:
+def test_the_fit_finds_the_models_that_made_a_table(tmp_path: Path) -> None:
     output = tmp_path / "fitted.json"
-    script = REPOSITORY / "tools" / "fit_throughputs.py"
-    public = PUBLIC / "throughputs-simulation.json"
-    command = [sys.executable, str(script), str(public), "--output", str(output)]
+    made = write_artefact_table(tmp_path / "made.json")
+    command = [sys.executable, str(REPOSITORY / "tools" / "fit_throughputs.py"), str(made), "--output", str(output)]
     subprocess.run(command, check=True, capture_output=True)
     fitted, shipped = builtin.parse_parameters(output.read_text("utf-8")), builtin.load_parameters()
-    # Another linear algebra library may end in another last digit: compare rates, not files.
     np.testing.assert_allclose(builtin.scaled_rates(fitted), builtin.scaled_rates(shipped), rtol=0.01)
     apart = np.abs(builtin.shared_rates(fitted) - builtin.shared_rates(shipped)) / shipped.rate[:, None, :]
-    assert apart.max() < 0.01
+    assert apart.max() < 0.02

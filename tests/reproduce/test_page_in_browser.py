@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from html import unescape
@@ -17,8 +16,7 @@ from gavel.reproduce.measured import Measured
 from gavel.reproduce.measures import MEASURES
 from gavel.reproduce.report import page
 from gavel.reproduce.study import Claim, Scope, all_studies
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+from needs import BROWSER, needs_browser
 
 LOOK = """
 <script>
@@ -36,7 +34,7 @@ addEventListener("load", () => document.body.setAttribute("data-seen", JSON.stri
 
 def seen(path: Path, width: int) -> dict[str, Any]:
     """What a browser makes of a page."""
-    assert BROWSER is not None
+    assert BROWSER is not None, "there is no chromium on this machine"
     options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--window-size={width},900"]
     profile = f"--user-data-dir={path.parent / 'profile'}"
     shown = subprocess.run(
@@ -52,7 +50,7 @@ def seen(path: Path, width: int) -> dict[str, Any]:
     return document
 
 
-@pytest.mark.skipif(BROWSER is None, reason="there is no chromium on this machine")
+@needs_browser
 @pytest.mark.parametrize("width", [1280, 500])
 def test_the_page_shows_everything_by_itself(tmp_path: Path, width: int) -> None:
     study = all_studies()["colocation-heatmap"]

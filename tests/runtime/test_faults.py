@@ -7,7 +7,6 @@ from collections import Counter
 import pytest
 from fault_campaign import Campaign, play
 from fault_fixtures import Folders
-from hypothesis import settings as hypothesis_settings
 from virtual_fleet import VirtualFleet
 
 from gavel.runtime.facts import AgentLost
@@ -17,17 +16,13 @@ BROAD_FAULTS = 10_000
 FIRST_BROAD_SEED = 1_000
 
 
-def broad() -> bool:
-    return hypothesis_settings.default is hypothesis_settings.get_profile("broad")
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_everything_stays_safe_and_completes_whatever_happens_together(seed: int, fresh_folder: Folders) -> None:
     faults = play(fresh_folder(), seed)
     assert faults["scheduler crashed"]
 
 
-@pytest.mark.skipif("not broad()", reason="a campaign: pytest --hypothesis-profile=broad")
+@pytest.mark.campaign
 def test_ten_thousand_faults_break_no_safety_property(
     fresh_folder: Folders, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -159,7 +159,7 @@ def test_without_pandas_records_work_and_data_frames_say_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     assert len(report.jobs()) == 10
-    with pytest.raises(gavel.GavelError, match="run: pip install pandas"):
+    with pytest.raises(gavel.GavelError, match=r"run: pip install 'gavel-scheduler\[notebook\]'"):
         report.to_frame()
 
 

@@ -19,8 +19,6 @@ from gavel.workload.trace import Trace, TraceJob
 
 TABLE = builtin_table()
 V100 = Reference.of(TABLE, "v100")
-SHARED = Path(__file__).parents[3] / "shared" / "data"
-"""The artefact's own traces, where this checkout has them beside it."""
 
 ARTEFACT = [
     "LM (batch size 5)\tpython3 main.py --bs 5\tlm\t--steps\t1\t1000.5\t2\t5\t-1.000000\t10",
@@ -169,18 +167,6 @@ def test_workers_that_the_table_does_not_know_become_the_nearest_known_with_a_no
             "nearest of these and the same steps: 100.0% of all GPU-hours on v100"
         ),
     )
-
-
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the artefact's traces are not beside this checkout")
-def test_the_artefacts_own_traces_are_read_as_they_are() -> None:
-    table = read_table(SHARED / "throughputs-simulation.json")
-    sizes = {path.name: len(read_trace(path, table=table).jobs) for path in SHARED.glob("*.trace")}
-    assert sizes["physical-continuous.trace"] == 96
-    assert sizes["c36_static100_s0.trace"] == 100
-    trace = read_trace(SHARED / "c12_single_l2700_s0.trace", table=table)
-    assert trace.jobs[1].steps == 343170.46864225325
-    assert trace.jobs[1].arrival == 733.7582187309046
-    assert trace.notes == ()
 
 
 def test_slurm(tmp_path: Path) -> None:

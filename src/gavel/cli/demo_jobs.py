@@ -12,7 +12,7 @@ from gavel.core.throughputs import ThroughputTable
 from gavel.runtime.local import EMULATED_PROGRAM
 from gavel.workload.trace import TraceJob
 
-TRAINING = '''
+TORCH_TRAINING = '''
 """A real training: a small network learns a function, on the CPU."""
 import torch
 from torch import nn
@@ -48,6 +48,58 @@ while not steps.done:
 print(f"ends at step {steps.step}, loss {loss.item():.4f}", flush=True)
 '''
 
+NUMPY_TRAINING = '''
+"""A real training without a framework: a small network learns a function, on the CPU."""
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+import numpy as np
+from gavel import GavelIterator
+
+np.random.seed(0)
+inputs = np.random.randn(16384, 8)
+targets = np.tanh(inputs.prod(axis=1, keepdims=True))
+model = {"w1": np.random.randn(8, 512) / 4, "b1": np.zeros(512), "w2": np.random.randn(512, 1) / 32, "b2": np.zeros(1)}
+
+
+class Batches:
+    """All rows, shuffled each epoch."""
+
+    def __len__(self):
+        return len(inputs) // 1024
+
+    def __iter__(self):
+        for rows in np.random.permutation(len(inputs)).reshape(-1, 1024):
+            yield inputs[rows], targets[rows]
+
+
+def gradients(features, target):
+    """The loss of a batch, and its derivative by each parameter."""
+    hidden = np.maximum(features @ model["w1"] + model["b1"], 0)
+    error = hidden @ model["w2"] + model["b2"] - target
+    out = 2 * error / len(error)
+    back = out @ model["w2"].T * (hidden > 0)
+    return (error**2).mean(), {"w1": features.T @ back, "b1": back.sum(0), "w2": hidden.T @ out, "b2": out.sum(0)}
+
+
+def save(folder):
+    np.savez(folder / "state.npz", **model)
+
+
+def load(folder):
+    model.update(np.load(folder / "state.npz"))
+
+
+steps = GavelIterator(Batches(), load_checkpoint=load, save_checkpoint=save)
+print(f"begins at step {steps.step}", flush=True)
+while not steps.done:
+    for features, target in steps:
+        loss, slopes = gradients(features, target)
+        for name, slope in slopes.items():
+            model[name] -= 0.02 * slope
+print(f"ends at step {steps.step}, loss {loss:.4f}", flush=True)
+'''
+
 REAL_TEMPLATE = "a real training"
 STEPS_A_SECOND = 100
 """Approximate duration of the real training run with a core to itself; it depends on the machine."""
@@ -65,7 +117,7 @@ class DemoJob:
 
 
 def demo_jobs(table: ThroughputTable, count: int, time_scale: float, seconds: float, seed: int) -> list[DemoJob]:
-    """Models drawn at random, one of them with two workers, and a real training run if torch is installed.
+    """Models drawn at random, one of them with two workers, and a real training run.
 
     Each takes about `seconds` alone on its fastest accelerator, in demo time.
     """
@@ -79,9 +131,13 @@ def demo_jobs(table: ThroughputTable, count: int, time_scale: float, seconds: fl
         fastest = float(table.rates([(template, workers)], table.types)[0, :, 0].max())
         steps = fastest * time_scale * seconds * rng.uniform(0.6, 1.4)
         jobs.append(DemoJob(short(template), template, max(int(steps), 1), workers))
-    if find_spec("torch") is not None:
-        jobs.append(DemoJob("real training", REAL_TEMPLATE, int(STEPS_A_SECOND * seconds), program=TRAINING))
-    return jobs
+    steps = max(int(STEPS_A_SECOND * seconds), 1)
+    return [*jobs, DemoJob("real training", REAL_TEMPLATE, steps, program=training())]
+
+
+def training() -> str:
+    """The program that trains: with torch where it is installed, or else with numpy, which always is."""
+    return NUMPY_TRAINING if find_spec("torch") is None else TORCH_TRAINING
 
 
 def short(template: str) -> str:

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated
 
@@ -53,6 +54,7 @@ def simulate_command(
     experiment = Experiment(**settings | {"jobs": settings["jobs"] if static is None else static})
     scene = prepare(experiment)
     if plots is not None:
+        import_module("gavel.plots")  # refuses before the run if matplotlib is not installed
         check_directory("--plots", plots)
     if jobs_csv is not None:
         check_file("--jobs-csv", jobs_csv)

@@ -14,7 +14,7 @@ from gavel.cli.options import AsJson, Workers
 from gavel.cli.progress import steps
 from gavel.cli.render import console, print_json, table
 from gavel.cli.settings import Settings, takes_settings
-from gavel.core.errors import GavelError, InputError
+from gavel.core.errors import GavelError, InputError, NotInstalledError
 from gavel.sim.experiment import Experiment
 from gavel.sim.results import RESULTS, Result, ResultsFiles
 from gavel.sim.sweep import VARIANTS, Contender, Sweep, SweepCell, SweepOutcome, SweepPoint, run_sweep, said
@@ -112,9 +112,17 @@ def _run(sweep: Sweep, files: ResultsFiles, workers: int) -> tuple[SweepOutcome,
             tell(point.label, said=said(answer), failed=isinstance(answer, str))
 
         outcome = run_sweep(sweep, files, workers=workers, on_end=on_end)
-    from gavel.plots.sweep_report import write_sweep_report  # noqa: PLC0415 - matplotlib takes long to load
+    return outcome, _draw(outcome, files.directory)
 
-    return outcome, write_sweep_report(outcome, files.directory)
+
+def _draw(outcome: SweepOutcome, directory: Path) -> list[Path]:
+    """Write the plots and the page, where what draws is installed: the numbers are worth having without."""
+    try:
+        from gavel.plots.sweep_report import write_sweep_report  # noqa: PLC0415 - matplotlib takes long to load
+    except NotInstalledError as error:
+        print(f"gavel: without plots: {error}", file=sys.stderr)
+        return []
+    return write_sweep_report(outcome, directory)
 
 
 def _show(outcome: SweepOutcome, out: Path, plots: list[Path], *, as_json: bool) -> None:
@@ -131,7 +139,8 @@ def _show(outcome: SweepOutcome, out: Path, plots: list[Path], *, as_json: bool)
     terminal.print(table([f"average JCT (h) at {sweep.load_unit}", *(f"{load:g}" for load in sweep.loads)], rows))
     if any(not cell.drained for cell in outcome.cells):
         terminal.print(f"* not all jobs finished within {sweep.base.limit_days:g} simulated days (--limit-days)")
-    terminal.print(f"plots and numbers: {plots[-1]}", soft_wrap=True, markup=False)
+    written = f"plots and numbers: {plots[-1]}" if plots else f"numbers: {out / RESULTS}"
+    terminal.print(written, soft_wrap=True, markup=False)
 
 
 def _jct(cell: SweepCell | None) -> str:

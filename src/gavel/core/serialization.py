@@ -157,8 +157,8 @@ def _reader(hint: Any) -> Reader:  # noqa: C901, PLR0911 - one answer for each k
     if origin in {Union, types.UnionType} and len(parts) == 2 and parts[1] is types.NoneType:
         present = _reader(parts[0])
         return lambda document: None if document is None else present(document)
-    if origin is np.ndarray:
-        return _array_reader(np.dtype(get_args(parts[1])[0]))
+    if origin in {np.ndarray, NDArray}:  # the second where numpy has it as an alias of its own, from Python 3.12 on
+        return _array_reader(np.dtype(parts[0] if origin is NDArray else get_args(parts[1])[0]))
     if origin is Literal:
         return lambda document: _one_of(parts, document)
     if origin in {Mapping, dict} and parts[0] is str:

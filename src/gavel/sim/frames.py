@@ -5,17 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gavel.core.errors import GavelError
+from gavel.core.errors import NotInstalledError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-class PandasMissingError(GavelError, ImportError):
-    """A data frame was asked for, and pandas is not installed."""
-
-    def __init__(self) -> None:
-        super().__init__("data frames need pandas, which is not installed; run: pip install pandas")
 
 
 def frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], floats: Collection[str]) -> pd.DataFrame:
@@ -23,5 +16,5 @@ def frame(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], floats: Col
     try:
         import pandas as pd  # noqa: PLC0415 - optional, and slow to load
     except ImportError:
-        raise PandasMissingError from None
+        raise NotInstalledError("a data frame", "pandas", "gavel-scheduler[notebook]") from None
     return pd.DataFrame(list(rows), columns=list(columns)).astype(dict.fromkeys(floats, float))

@@ -217,7 +217,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     mount = ["/bin/mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(disk)]
     mounted = subprocess.run(mount, capture_output=True, check=False)
     if mounted.returncode:
-        pytest.skip("this user may not mount a small disk")
+        pytest.skip("needs a small disk: run as a user who may mount one")
     try:
         yield disk
     finally:

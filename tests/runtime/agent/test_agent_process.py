@@ -17,6 +17,7 @@ from agent_stage import ESCAPES, LEAVES_WHEN_ASKED, LINK, Scheduler, lease, play
 from gavel.cli.app import run
 from gavel.runtime.agent.state import Mark, StateDirectory, boot_id, end_marked, start_time
 from gavel.wire import gavel_pb2 as pb
+from needs import NEEDS_GROUPS
 
 GAVEL = [sys.executable, "-c", "from gavel.cli.app import main; main()"]
 
@@ -151,7 +152,7 @@ def test_an_agent_that_is_started_again_ends_a_daemon_that_has_nothing_in_common
 
     with StateDirectory(tmp_path / "state") as state:
         if state.containers is None:
-            pytest.skip("this machine offers no control groups to this user")
+            pytest.skip(NEEDS_GROUPS)
     play(scene())
 
 

@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
-import pytest
+from place import DATA
 
 ROOT = Path(__file__).parents[2]
-DATA = ROOT.parent / "shared" / "data"
 CHOSEN = {
     ("c12_single_l2700_s0", "max_min_fairness_perf"),
     ("c12_single_l2700_s0", "max_min_fairness"),
@@ -36,7 +35,6 @@ def tool() -> ModuleType:
     return module
 
 
-@pytest.mark.skipif(not DATA.exists(), reason="the public artefact's data is not beside this checkout")
 def test_our_figures_are_within_5_percent_of_the_prototypes_or_up_to_12_percent_better() -> None:
     for comparison in tool().comparisons(DATA, CHOSEN):
         assert 0.88 <= comparison.ratio <= 1.05, comparison
