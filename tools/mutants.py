@@ -500,8 +500,8 @@ SCHEDULER_MUTANTS = [
             "",
         ),
         a_job_that_pauses_is_planned=(
-            "        return active[~np.isin(active, list(self._held))] if self._held else active",
-            "        return active",
+            "        return slots[~np.isin(slots, list(self._held))] if self._held else slots",
+            "        return slots",
         ),
     ),
     *_in(

@@ -151,6 +151,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     assert {each.name for each in fields(Ledger)} == ledger | {
         "class_of",
         "_classes",
+        "_order",
         "_present",
         "_meant",
         "_by_class",

@@ -15,7 +15,7 @@ import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.entries import GUEST, NOBODY
-from gavel.scheduler.ledger import Ledger, RunColumns
+from gavel.scheduler.ledger import Ledger, RunColumns, in_groups
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import NO_TEAM, Members, Plan, RoundInput, Run
 
@@ -120,13 +120,15 @@ class Draft:
     """These, and those that it has stopped and started again: none of them yields before the next plan."""
     stopped: dict[tuple[Members, int], Run] = field(default_factory=dict)
     """Runs that this plan stops, by their jobs and type."""
+    _new_guests: dict[Run, None] = field(default_factory=dict)
+    """Runs that this plan starts, or has stopped and started again, and that pay for no entry."""
     _ranks: dict[int, list[Rank]] = field(default_factory=dict)
     _rank_of: dict[int, Rank] = field(default_factory=dict)
     """By entry: where it stands in the ranks of its type."""
     _outdated: set[int] = field(default_factory=set)
     """Entries that have other runs than when they were ranked."""
     _excess: dict[float, Floats] = field(default_factory=dict)
-    _classes_that_move: dict[float, list[bool]] = field(default_factory=dict)
+    _behind: dict[float, list[list[int]]] = field(default_factory=dict)
     _queues: dict[int, list[int]] = field(default_factory=dict)
     _starting: set[int] = field(default_factory=set)
     """Classes of jobs that this plan starts."""
@@ -214,12 +216,6 @@ class Draft:
 
     @property
     def columns(self) -> RunColumns:
-        """Everything that runs."""
-        started = {run: self.entry_of[run] for run in self.fresh}
-        return self.ledger.columns(self.stopped.values(), started)
-
-    @property
-    def _at_first(self) -> RunColumns:
         """Everything that ran before this plan."""
         return self.ledger.columns()
 
@@ -228,13 +224,25 @@ class Draft:
         """The same as runs."""
         return list(self.ledger.entry_of)
 
+    def guests(self) -> Iterator[Run]:
+        """The runs that pay for no entry; one that was stopped and started again may come twice."""
+        yield from (run for run in self._guests_at_first if run in self.entry_of)
+        yield from self._new_guests
+
+    @once
+    def _guests_at_first(self) -> list[Run]:
+        runs = self._runs_at_first
+        return [runs[row] for row in (self.columns.entry == GUEST).nonzero()[0].tolist()]
+
     # What changes the plan
 
     def stop(self, run: Run) -> None:
         """Take a run off its accelerators, and let its jobs wait in line with the others of their class."""
         entry = self.entry_of.pop(run)
         self.free[run.type_index] += run.workers
-        if entry != GUEST:
+        if entry == GUEST:
+            self._new_guests.pop(run, None)
+        else:
             self.paid[entry] -= 1
             self._outdated.add(entry)
         for slot in run.members:
@@ -252,7 +260,9 @@ class Draft:
         self.begun.add(run)
         entry = self.entry_of[run] = self.ledger.entry(run)
         self.free[kind] -= run.workers
-        if entry != GUEST:
+        if entry == GUEST:
+            self._new_guests[run] = None
+        else:
             self.paid[entry] += 1
             self._outdated.add(entry)
         for slot in members:
@@ -374,7 +384,7 @@ class Draft:
     @once
     def _groups(self) -> list[list[RunGroup]]:
         """By type: runs that have had their turn, those that pay for the same entry together."""
-        columns = self._at_first
+        columns = self.columns
         ready = (self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
         found: list[list[RunGroup]] = [[] for _ in self.free]
         if len(ready):
@@ -402,7 +412,7 @@ class Draft:
     def lasting(self, group: RunGroup, times: float) -> deque[Run]:
         """Those runs of a group that still run, without those that end within so many times the least patience."""
         if group.runs is None:
-            columns, rows = self._at_first, group.rows
+            columns, rows = self.columns, group.rows
             left = self._seconds_left(int(columns.kind[rows[0]]))
             shortest = np.minimum(left[columns.first[rows]], left[columns.last[rows]])
             lasting = rows[shortest > times * self._least_of_all]
@@ -438,13 +448,9 @@ class Draft:
 
         Those on the same type that pay for the same entry are together, the one that was launched first at the front.
         """
-        if not self._has_movable(times)[number]:
-            return []
         if (number, times) not in self._movable:
-            members = np.array(self.ledger.members[number], dtype=np.intp)
-            members = members[self._had_turn[members] & (self.ledger.lag[members] > times * self.patience[members])]
             groups: dict[tuple[int, int], deque[int]] = {}
-            for slot in members[np.argsort(self.given.launched[members], kind="stable")].tolist():
+            for slot in self._jobs_behind(times)[number]:
                 run = self.run_of.get(slot)
                 if run is not None and self.still_runs(run) and self.has_had_its_turn(run):
                     groups.setdefault((self.entry_of[run], run.type_index), deque()).append(slot)
@@ -454,16 +460,16 @@ class Draft:
                 group.popleft()
         return self._movable[number, times]
 
-    def _has_movable(self, times: float) -> list[bool]:
-        """By class: whether a job may be movable; false only where none is."""
-        if times not in self._classes_that_move:
-            behind = self.ledger.lag > times * self.patience
-            behind &= self._had_turn
+    def _jobs_behind(self, times: float) -> list[list[int]]:
+        """By class: jobs that ran before this plan, had their turn and are behind; the first launched comes first."""
+        if times not in self._behind:
+            ledger = self.ledger
+            behind = (ledger.lag > times * self.patience) & self._had_turn & (ledger.class_of != NOBODY)
             behind[self.given.waiting] = False
-            found = np.zeros(len(self.ledger.members) + 1, dtype=bool)
-            found[self.ledger.class_of[behind]] = True
-            self._classes_that_move[times] = found.tolist()
-        return self._classes_that_move[times]
+            slots = behind.nonzero()[0]
+            slots = slots[np.lexsort((ledger.order[slots], self.given.launched[slots]))]
+            self._behind[times] = in_groups(slots, ledger.class_of[slots], len(ledger.members))
+        return self._behind[times]
 
     def _still_runs_at(self, slot: int) -> bool:
         return slot in self.run_of and self.still_runs(self.run_of[slot])
@@ -502,7 +508,7 @@ class Draft:
     def longest_left(self, kind: int) -> deque[Run]:
         """Runs on a type that have had their turn, the one that will take longest first."""
         if kind not in self._longest:
-            columns, left = self._at_first, self._seconds_left(kind)
+            columns, left = self.columns, self._seconds_left(kind)
             rows = ((columns.kind == kind) & self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
             shortest = np.minimum(left[columns.first[rows]], left[columns.last[rows]])
             rows = rows[np.argsort(-shortest, kind="stable")]

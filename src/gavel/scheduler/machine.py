@@ -322,14 +322,14 @@ class Scheduler(EvolvingState):
 
     def round_input(self, time: float, *, mid_round: bool = False) -> RoundInput:
         """What the mechanism may look at now."""
-        roster, ready = self.roster, self._ready
+        roster = self.roster
         return RoundInput(
             number=self._plans + 1,
             time=time,
             capacity=self.occupancy.capacity,
             free=[floor.free for floor in self.floors],
             running=self.placed.keys(),
-            waiting=ready[roster.running_on.take(ready) == 0],
+            waiting=self._without_held(roster.waiting),
             workers=roster.workers,
             rates=roster.rates,
             rate_here=roster.rate_here,

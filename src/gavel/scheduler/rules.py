@@ -21,8 +21,8 @@ import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.draft import Draft
-from gavel.scheduler.entries import GUEST, NOBODY
-from gavel.scheduler.ledger import Ledger, RunColumns
+from gavel.scheduler.entries import NOBODY
+from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import Members, RoundInput, Run, cheapest_types, offers
 
@@ -231,30 +231,27 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
             return []
         patience = draft.least_patience
         room |= owed - weakest_on_type(draft)[entries.kind] > patience
-        lowest = lowest_of_class(draft, owed)
-        moves = behind & (owed - lowest[entries.first] > patience)
-        pairs = owed - np.minimum(lowest[entries.first], lowest[entries.second]) > rules.pairing * patience
-        has_jobs |= np.where(alone, moves, pairs)
+        if (hopeful & room & ~has_jobs).any():
+            lowest = lowest_of_class(draft, owed)
+            moves = behind & (owed - lowest[entries.first] > patience)
+            pairs = owed - np.minimum(lowest[entries.first], lowest[entries.second]) > rules.pairing * patience
+            has_jobs |= np.where(alone, moves, pairs)
     chosen = (hopeful & room & has_jobs).nonzero()[0]
     ordered: list[int] = chosen[np.argsort(-entries.credit[chosen], kind="stable")].tolist()
     return ordered
 
 
-def standings(draft: Draft, owed: Floats) -> tuple[RunColumns, Floats]:
-    """Everything that runs, and what it stands at."""
-    given, columns = draft.given, draft.columns
-    since_launch = given.launched[columns.first] - given.time - given.round_seconds
-    paying = owed[columns.entry] if len(owed) else since_launch  # what a guest finds there is not looked at
-    standing = np.where(columns.entry == GUEST, since_launch, paying)
-    return columns, standing
-
-
 def lowest_of_class(draft: Draft, owed: Floats) -> Floats:
     """By class, the last for "no class": the least that a run with one of its jobs stands at; infinite if none runs."""
-    columns, standing = standings(draft, owed)
-    lowest, class_of = np.full(len(draft.ledger.members) + 1, np.inf), draft.ledger.class_of
-    np.minimum.at(lowest, class_of[columns.first], standing)
-    np.minimum.at(lowest, class_of[columns.last], standing)
+    entries, class_of = draft.ledger.entries, draft.ledger.classes
+    lowest = np.full(len(draft.ledger.members) + 1, np.inf)
+    paying = np.array(draft.paid) > 0
+    np.minimum.at(lowest, entries.first[paying], owed[paying])
+    np.minimum.at(lowest, entries.second[paying], owed[paying])
+    for run in draft.guests():
+        standing = draft.standing_of(run)
+        for slot in run.members:
+            lowest[class_of[slot]] = min(lowest[class_of[slot]], standing)
     lowest[NOBODY] = np.inf
     return lowest
 
@@ -404,10 +401,9 @@ def _best_upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ru
 def _sooner_elsewhere(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Ints, Floats]:
     """Jobs that run and would end much sooner alone on an idle type: their slots, that type, and seconds gained."""
     given, free = draft.given, np.asarray(draft.free)
-    faster = rules.faster * given.rate_here <= given.rates.T
-    faster &= given.rate_here > 0
-    faster &= (free > 0)[:, None]
-    kinds, slots = faster.nonzero()
+    runs, fast_enough, idle = given.rate_here > 0, rules.faster * given.rate_here, (free > 0).nonzero()[0]
+    faster = [(runs & (given.rates[:, kind] >= fast_enough)).nonzero()[0] for kind in idle.tolist()]
+    slots, kinds = np.concatenate(faster), np.repeat(idle, [*map(len, faster)])
     if not len(slots):
         return slots, kinds, np.empty(0)
     here = given.rate_here[slots]

@@ -15,7 +15,7 @@ from gavel.core.problem import Floats, Ints
 from gavel.scheduler.draft import Draft
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.rounds import RoundInput, Run
-from gavel.scheduler.rules import Rules, standings
+from gavel.scheduler.rules import Rules
 
 SURE = 1.0 - 1e-6
 """Leaves room for rounding where a time is worked out."""
@@ -107,7 +107,9 @@ class _Lowest:
 
     @classmethod
     def of(cls, draft: Draft, owed: Floats, drift: Floats) -> Self:
-        columns, standing = standings(draft, owed)
+        columns, given = draft.columns, draft.given
+        since_launch = given.launched[columns.first] - given.time - given.round_seconds
+        standing = np.where(columns.entry == GUEST, since_launch, np.append(owed, 0.0)[columns.entry])
         sinking = np.where(columns.entry == GUEST, -1.0, np.append(drift, 0.0)[columns.entry])
         at, class_of = np.array([standing, sinking]), draft.ledger.class_of
         return cls(
