@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -18,10 +19,13 @@ from gavel.core.jobs import Job, Pair
 from gavel.core.problem import Problem
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
+from gavel.scheduler.draft import Draft
+from gavel.scheduler.entries import GUEST, Entries
+from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Mechanism, Plan, RoundInput, Run
-from gavel.scheduler.rules import Rules, draw_up, fewest
+from gavel.scheduler.rules import Rules, advance, draw_up, fewest
 from gavel.scheduler.settled import Settled
 
 PATIENCE = float(Patience().of(round_input(np.ones((1, 1)), capacity=[1]))[0])
@@ -172,6 +176,37 @@ def test_pairs_are_formed_and_kept() -> None:
     played = play(Credits(), allocate(problem), 50)
     assert played.received.tolist() == [[50.0], [50.0]]
     assert played.launches == 1
+
+
+def test_a_run_that_a_plan_starts_does_not_become_part_of_a_pair_in_the_same_plan() -> None:
+    runs = [Run((slot,), 0, 1) for slot in range(2)]
+    entries = Entries(
+        first=np.array([0]),
+        second=np.array([0]),
+        kind=np.array([1]),
+        target=np.array([1.0]),
+        speed=np.ones((1, 2)),
+        credit=np.array([1e6]),
+    )
+    ledger = Ledger(
+        entries,
+        np.zeros(2),
+        members=[[0, 1]],
+        class_rate=np.ones(1),
+        alone=np.ones((1, 2)),
+        entry_of=dict.fromkeys(runs, GUEST),
+        run_of=dict(enumerate(runs)),
+        class_of=np.zeros(2, dtype=np.intp),
+    )
+    none = np.empty(0, dtype=np.intp)
+    given = round_input(np.ones((2, 2)), capacity=[2, 2], time=1e5, running=runs, waiting=none, started=np.ones(2))
+    draft = Draft.of(ledger, given, Patience())
+    assert draft.movable(0, -np.inf) == [deque([0, 1])]
+    draft.stop(runs[1])
+    draft.start((1,), 1)
+    assert not advance(0, draft, Rules())
+    assert draft.plan().stopped == [runs[1]]
+    assert_fits(draft.plan().runs(given), [2, 2], given.workers)
 
 
 @pytest.mark.parametrize("mechanism", [Credits, Priorities])

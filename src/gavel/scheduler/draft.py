@@ -456,7 +456,7 @@ class Draft:
                     groups.setdefault((self.entry_of[run], run.type_index), deque()).append(slot)
             self._movable[number, times] = list(groups.values())
         for group in self._movable[number, times]:
-            while group and not self._still_runs_at(group[0]):
+            while group and not self.still_runs_at(group[0]):
                 group.popleft()
         return self._movable[number, times]
 
@@ -471,7 +471,8 @@ class Draft:
             self._behind[times] = in_groups(slots, ledger.class_of[slots], len(ledger.members))
         return self._behind[times]
 
-    def _still_runs_at(self, slot: int) -> bool:
+    def still_runs_at(self, slot: int) -> bool:
+        """Whether a job ran before this plan and its run has not been stopped."""
         return slot in self.run_of and self.still_runs(self.run_of[slot])
 
     def still_runs(self, run: Run) -> bool:

@@ -296,7 +296,7 @@ def _mover(
     found: tuple[float, int] | None = None
     margin = rules.pairing if paired else 1.0
     for group in draft.movable(number, -np.inf if paired else rules.behind):
-        slot = next((slot for slot in group if slot not in taken), None)
+        slot = next((slot for slot in group if slot not in taken and draft.still_runs_at(slot)), None)
         if slot is None:
             continue
         run = draft.run_of[slot]
