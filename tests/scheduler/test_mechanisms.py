@@ -283,7 +283,7 @@ def test_first_turns_displace_the_runs_that_will_take_longest_and_none_about_to_
     steps = np.array([9e4, 50.0, 8e4, np.nan])
     for left, expected in ((steps, 0), (np.where(steps > 100, 90.0, steps), None)):
         mechanism = adopted(equals(4, accelerators=3))
-        given = round_input(np.ones((4, 1)), capacity=[3], waiting=np.arange(3), steps=left)
+        given = round_input(np.ones((4, 1)), capacity=[3], waiting=np.arange(3), steps_heard=left)
         runs = decided(mechanism, given)
         account(mechanism, runs, ROUND_SECONDS)
         later = replace(next_input(given, runs), waiting=np.array([3]))
@@ -296,7 +296,7 @@ def test_a_first_turn_displaces_once_a_job_has_waited_as_long_as_it_takes_alone(
     """The wait is the job's patience at most: 2,459 s, which is less than seven rounds."""
     mechanism = adopted(equals(2))
     mechanism.ledger.entries.credit[:] = -1e6
-    given = round_input(np.ones((2, 1)), capacity=[1], waiting=np.array([0]), steps=np.array([1e9, alone]))
+    given = round_input(np.ones((2, 1)), capacity=[1], waiting=np.array([0]), steps_heard=np.array([1e9, alone]))
     waited = 0
     while not any(run.members == (1,) for run in given.running):
         runs = decided(mechanism, given)
@@ -334,7 +334,7 @@ def test_a_run_that_is_about_to_end_is_not_displaced(left: float, stays: bool, r
     speed = np.array(rates)
     jobs = [Job(f"j{number}", {"v100": rate}) for number, rate in enumerate(rates)]
     mechanism = adopted(Problem.of([AcceleratorType("v100", 1)], jobs))
-    given = round_input(speed[:, None], capacity=[1], started=np.ones(2, dtype=np.intp), steps=left * speed)
+    given = round_input(speed[:, None], capacity=[1], started=np.ones(2, dtype=np.intp), steps_heard=left * speed)
     seen = set()
     for _ in range(30):
         runs = decided(mechanism, given)
@@ -356,7 +356,9 @@ def moves_to_idle(steps: float, rate: float = 4.0, mechanism: Credits | None = N
     given = round_input(
         [[rate, 1.0]], capacity=[1, 1], running=[Run((0,), 1, 1)], waiting=np.empty(0, dtype=np.intp), time=1000.0
     )
-    (run,) = decided(mechanism, replace(given, steps=np.array([steps]), started=np.ones(1, dtype=np.intp), **changed))
+    (run,) = decided(
+        mechanism, replace(given, steps_heard=np.array([steps]), started=np.ones(1, dtype=np.intp), **changed)
+    )
     return run.type_index == 0
 
 

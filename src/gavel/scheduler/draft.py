@@ -4,38 +4,24 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.ledger import Ledger, RunColumns, in_groups
+from gavel.scheduler.once import once
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import NO_TEAM, Members, Plan, RoundInput, Run
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-
-
-class once(Generic[Value]):  # noqa: N801 - read like `property`
-    """A property that is worked out when first asked for; unlike functools.cached_property it takes no lock."""
-
-    def __init__(self, work: Callable[[Any], Value]) -> None:
-        self._work = work
-        self.__doc__ = work.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: object, owner: type) -> Value:
-        value = instance.__dict__[self._name] = self._work(instance)
-        return value
 
 
 class Overlay(MutableMapping[Key, Value]):
@@ -369,10 +355,20 @@ class Draft:
         for entry in self._outdated & self._rank_of.keys():
             self._rank_again(entry)
         self._outdated.clear()
-        if not self._guests[kind]:
-            return ((standing, group) for standing, _, group in self._ranks[kind])
-        guests = (guest for guest in self._guests[kind] if guest[2].first in self.entry_of)
-        return ((standing, group) for standing, _, group in merge(self._ranks[kind], guests, key=itemgetter(0)))
+        found: Iterable[Rank] = self._ranks[kind]
+        if self._guests[kind]:
+            found = merge(found, self.guests_with_turns(kind), key=itemgetter(0))
+        return ((standing, group) for standing, _, group in found)
+
+    def guests_with_turns(self, kind: int) -> Iterator[Rank]:
+        """Runs on a type that pay for no entry and have had their turn, the lowest first."""
+        return (guest for guest in self._guests[kind] if guest[2].first in self.entry_of)
+
+    @once
+    def entries_with_turns(self) -> Ints:
+        """The entries for which runs have had their turn."""
+        entry = self.columns.entry[self._rows_with_turns]
+        return np.unique(entry[entry != GUEST])
 
     def _rank_again(self, entry: int) -> None:
         _, number, group = old = self._rank_of[entry]
@@ -384,8 +380,7 @@ class Draft:
     @once
     def _groups(self) -> list[list[RunGroup]]:
         """By type: runs that have had their turn, those that pay for the same entry together."""
-        columns = self.columns
-        ready = (self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
+        columns, ready = self.columns, self._rows_with_turns
         found: list[list[RunGroup]] = [[] for _ in self.free]
         if len(ready):
             code = columns.entry[ready] * len(found) + columns.kind[ready]
@@ -399,15 +394,20 @@ class Draft:
         return found
 
     @once
+    def _rows_with_turns(self) -> Ints:
+        """Positions of the runs that have had their turn, among all that ran before this plan."""
+        columns = self.columns
+        return (self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
+
+    @once
     def _guests(self) -> list[list[Rank]]:
-        """By type: runs that pay for no entry, each for itself, the one that started first at the front."""
-        found: list[list[Rank]] = []
-        for groups in self._groups:
-            rows = [row for group in groups if group.entry == GUEST for row in group.rows.tolist()]
-            guests = [RunGroup(GUEST, np.array([row]), self._runs_at_first) for row in rows]
-            ranks = [(self._standing_of_guest(guest.first), 0, guest) for guest in guests]
-            found.append(sorted(ranks, key=itemgetter(0)))
-        return found
+        """By type: runs that pay for no entry and have had their turn, the one that started first at the front."""
+        columns, rows = self.columns, self._rows_with_turns
+        found: list[list[Rank]] = [[] for _ in self.free]
+        for row in rows[columns.entry[rows] == GUEST].tolist():
+            guest = RunGroup(GUEST, np.array([row]), self._runs_at_first)
+            found[columns.kind[row]].append((self._standing_of_guest(guest.first), 0, guest))
+        return [sorted(guests, key=itemgetter(0)) for guests in found]
 
     def lasting(self, group: RunGroup, times: float) -> deque[Run]:
         """Those runs of a group that still run, without those that end within so many times the least patience."""

@@ -111,14 +111,6 @@ class Roster:
         self.rates[slots] = rates
         self._rate_here = None
 
-    def steps_at(self, time: float) -> Floats:
-        """By slot: steps left at a time since which no job may have said anything, if they are as fast as believed."""
-        made = time - self.heard
-        np.maximum(made, 0.0, out=made)
-        made *= self.rate_here
-        np.subtract(self.steps, made, out=made)
-        return np.maximum(made, 0.0, out=made)
-
     def name(self, slot: int) -> str:
         """The id of an active job."""
         name = self.ids[slot]

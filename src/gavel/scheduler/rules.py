@@ -230,7 +230,7 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
         if not hopeful.any():
             return []
         patience = draft.least_patience
-        room |= owed - weakest_on_type(draft)[entries.kind] > patience
+        room |= owed - weakest_on_type(draft, owed)[entries.kind] > patience
         if (hopeful & room & ~has_jobs).any():
             lowest = lowest_of_class(draft, owed)
             moves = behind & (owed - lowest[entries.first] > patience)
@@ -256,9 +256,14 @@ def lowest_of_class(draft: Draft, owed: Floats) -> Floats:
     return lowest
 
 
-def weakest_on_type(draft: Draft) -> Floats:
+def weakest_on_type(draft: Draft, owed: Floats) -> Floats:
     """By type: the least that a run there stands at which has had its turn; infinite where there is none."""
-    return np.array([next((standing for standing, _ in draft.ranked(kind)), np.inf) for kind in range(len(draft.free))])
+    kinds, paying = draft.ledger.entries.kind, draft.entries_with_turns
+    weakest = np.array(
+        [next((rank[0] for rank in draft.guests_with_turns(kind)), np.inf) for kind in range(len(draft.free))]
+    )
+    np.minimum.at(weakest, kinds[paying], owed[paying])
+    return weakest
 
 
 def advance(entry: int, draft: Draft, rules: Rules) -> bool:

@@ -55,10 +55,11 @@ class Settled:
 
 
 def _quiet_seconds(draft: Draft, rules: Rules) -> float:
-    """For how long no rule fires, at least."""
+    """For how long no rule fires, at least; 0 where that is not even a round."""
     if len(draft.never_run) or _grows_with_time(draft, rules):
         return 0.0
-    return min(_until_served(draft, rules), _until_trade(draft, rules))
+    trade = _until_trade(draft, rules)  # seldom further off than a round where jobs wait, and quickly known
+    return 0.0 if trade <= draft.given.round_seconds else min(trade, _until_served(draft, rules))
 
 
 def _grows_with_time(draft: Draft, rules: Rules) -> bool:
