@@ -564,7 +564,7 @@ SCHEDULER_MUTANTS = [
         ),
         trying_changes_the_floor=("floor._free = dict(self._free)", "floor._free = self._free"),
         closed_servers_take_work=(
-            "            free = self._free[name]\n            self._with_free[free].pop(name)\n            self._closed.add(name)",
+            "            free = self._free[name]\n            self._servers_with(free).pop(name)\n            self._closed.add(name)",
             "            free = self._free[name]\n            self._closed.add(name)",
             (ORDER,),
         ),

@@ -160,7 +160,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     }
     plain = {"_combos", "_target", "_declined", "_seconds", "_prices"}
     assert vars(Priorities()).keys() == plain | {"knows_speeds", "thrifty", "_steady", "_index"}
-    assert vars(Floor()).keys() == {"_size", "_with_free", "_free", "_closed"} | {"capacity", "free"}
+    assert vars(Floor()).keys() == {"_size", "_with_free", "_free", "_shared", "_closed"} | {"capacity", "free"}
 
 
 def asked() -> tuple[Scheduler, Solve]:
