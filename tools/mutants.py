@@ -508,8 +508,8 @@ SCHEDULER_MUTANTS = [
             "",
         ),
         a_job_that_pauses_is_planned=(
-            "        return active[~np.isin(active, list(self._held))] if self._held else active",
-            "        return active",
+            "        return slots[~np.isin(slots, list(self._held))] if self._held else slots",
+            "        return slots",
         ),
     ),
     *_in(
@@ -572,7 +572,7 @@ SCHEDULER_MUTANTS = [
         ),
         trying_changes_the_pool=("pool._free = dict(self._free)", "pool._free = self._free"),
         closed_servers_take_work=(
-            "            free = self._free[name]\n            self._with_free[free].pop(name)\n            self._closed.add(name)",
+            "            free = self._free[name]\n            self._servers_with(free).pop(name)\n            self._closed.add(name)",
             "            free = self._free[name]\n            self._closed.add(name)",
             (ORDER,),
         ),

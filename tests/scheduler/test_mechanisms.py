@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
@@ -18,10 +19,13 @@ from gavel.core.jobs import Job, Pair
 from gavel.core.problem import Problem
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
+from gavel.scheduler.entries import GUEST, LedgerEntries
+from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.priorities import Priorities
+from gavel.scheduler.round_draft import Draft
 from gavel.scheduler.rounds import Mechanism, Plan, RoundInput, Run
-from gavel.scheduler.rules import Rules, draw_up, fewest
+from gavel.scheduler.rules import Rules, advance, draw_up, fewest
 from gavel.scheduler.settled import Settled
 
 PATIENCE = float(Patience().of(round_input(np.ones((1, 1)), capacity=[1]))[0])
@@ -174,6 +178,37 @@ def test_pairs_are_formed_and_kept() -> None:
     assert played.launches == 1
 
 
+def test_a_run_that_a_plan_starts_does_not_become_part_of_a_pair_in_the_same_plan() -> None:
+    runs = [Run((slot,), 0, 1) for slot in range(2)]
+    entries = LedgerEntries(
+        first=np.array([0]),
+        second=np.array([0]),
+        kind=np.array([1]),
+        target=np.array([1.0]),
+        speed=np.ones((1, 2)),
+        credit=np.array([1e6]),
+    )
+    ledger = Ledger(
+        entries,
+        np.zeros(2),
+        members=[[0, 1]],
+        class_rate=np.ones(1),
+        alone=np.ones((1, 2)),
+        entry_of=dict.fromkeys(runs, GUEST),
+        run_of=dict(enumerate(runs)),
+        class_of=np.zeros(2, dtype=np.intp),
+    )
+    none = np.empty(0, dtype=np.intp)
+    given = round_input(np.ones((2, 2)), capacity=[2, 2], time=1e5, running=runs, waiting=none, started=np.ones(2))
+    draft = Draft.of(ledger, given, Patience())
+    assert draft.movable(0, -np.inf) == [deque([0, 1])]
+    draft.stop(runs[1])
+    draft.start((1,), 1)
+    assert not advance(0, draft, Rules())
+    assert draft.plan().stopped == [runs[1]]
+    assert_fits(draft.plan().runs(given), [2, 2], given.workers)
+
+
 @pytest.mark.parametrize("mechanism", [Credits, Priorities])
 def test_a_large_gang_is_not_starved_by_single_workers(mechanism: type[Mechanism]) -> None:
     types = [AcceleratorType("v100", 8)]
@@ -248,7 +283,7 @@ def test_first_turns_displace_the_runs_that_will_take_longest_and_none_about_to_
     steps = np.array([9e4, 50.0, 8e4, np.nan])
     for left, expected in ((steps, 0), (np.where(steps > 100, 90.0, steps), None)):
         mechanism = adopted(equals(4, accelerators=3))
-        given = round_input(np.ones((4, 1)), capacity=[3], waiting=np.arange(3), steps=left)
+        given = round_input(np.ones((4, 1)), capacity=[3], waiting=np.arange(3), steps_heard=left)
         runs = decided(mechanism, given)
         account(mechanism, runs, ROUND_SECONDS)
         later = replace(next_input(given, runs), waiting=np.array([3]))
@@ -261,7 +296,7 @@ def test_a_first_turn_displaces_once_a_job_has_waited_as_long_as_it_takes_alone(
     """The wait is the job's patience at most: 2,459 s, which is less than seven rounds."""
     mechanism = adopted(equals(2))
     mechanism.ledger.entries.credit[:] = -1e6
-    given = round_input(np.ones((2, 1)), capacity=[1], waiting=np.array([0]), steps=np.array([1e9, alone]))
+    given = round_input(np.ones((2, 1)), capacity=[1], waiting=np.array([0]), steps_heard=np.array([1e9, alone]))
     waited = 0
     while not any(run.members == (1,) for run in given.running):
         runs = decided(mechanism, given)
@@ -299,7 +334,7 @@ def test_a_run_that_is_about_to_end_is_not_displaced(left: float, stays: bool, r
     speed = np.array(rates)
     jobs = [Job(f"j{number}", {"v100": rate}) for number, rate in enumerate(rates)]
     mechanism = adopted(Problem.of([AcceleratorType("v100", 1)], jobs))
-    given = round_input(speed[:, None], capacity=[1], started=np.ones(2, dtype=np.intp), steps=left * speed)
+    given = round_input(speed[:, None], capacity=[1], started=np.ones(2, dtype=np.intp), steps_heard=left * speed)
     seen = set()
     for _ in range(30):
         runs = decided(mechanism, given)
@@ -321,7 +356,9 @@ def moves_to_idle(steps: float, rate: float = 4.0, mechanism: Credits | None = N
     given = round_input(
         [[rate, 1.0]], capacity=[1, 1], running=[Run((0,), 1, 1)], waiting=np.empty(0, dtype=np.intp), time=1000.0
     )
-    (run,) = decided(mechanism, replace(given, steps=np.array([steps]), started=np.ones(1, dtype=np.intp), **changed))
+    (run,) = decided(
+        mechanism, replace(given, steps_heard=np.array([steps]), started=np.ones(1, dtype=np.intp), **changed)
+    )
     return run.type_index == 0
 
 

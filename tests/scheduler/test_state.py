@@ -151,6 +151,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     assert {each.name for each in fields(Ledger)} == ledger | {
         "class_of",
         "_classes",
+        "_order",
         "_present",
         "_meant",
         "_by_class",
@@ -159,7 +160,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
     }
     plain = {"_combos", "_target", "_declined", "_seconds", "_prices"}
     assert vars(Priorities()).keys() == plain | {"knows_speeds", "price_aware", "_steady", "_index"}
-    assert vars(ServerPool()).keys() == {"_size", "_with_free", "_free", "_closed"} | {"capacity", "free"}
+    assert vars(ServerPool()).keys() == {"_size", "_with_free", "_free", "_shared", "_closed"} | {"capacity", "free"}
 
 
 def asked() -> tuple[Scheduler, Solve]:

@@ -186,8 +186,11 @@ class EvolvingState:
     @property
     def _ready(self) -> Ints:
         """The slots of the jobs that run or may."""
-        active = self.roster.active
-        return active[~np.isin(active, list(self._held))] if self._held else active
+        return self._without_held(self.roster.active)
+
+    def _without_held(self, slots: Ints) -> Ints:
+        """Those of these jobs that do not pause after a failure."""
+        return slots[~np.isin(slots, list(self._held))] if self._held else slots
 
     def evolve(self, fact: Fact) -> None:
         """Let a fact take effect."""

@@ -39,6 +39,7 @@ class Ledger:
     class_of: Ints = field(default_factory=lambda: np.empty(0, dtype=np.intp))
     """By slot; NOBODY for slots that are not part of the allocation."""
     _rows: RunRows | None = None
+    _order: Ints | None = None
     _present: Ints | None = None
     _meant: Bools | None = None
     _classes: list[int] | None = None
@@ -56,6 +57,8 @@ class Ledger:
         self.class_of = np.full(len(before), NOBODY)
         self.class_of[slots] = classes
         self.members = in_groups(slots, classes, len(allocation.classes))
+        self._order = np.zeros(len(before), dtype=np.intp)
+        self._order[slots] = np.arange(len(slots))
         self.class_rate = allocation.class_throughput
         problem = allocation.problem
         self.alone = problem.type_rates[problem.jobs.profile[allocation.classes.first]]
@@ -67,7 +70,8 @@ class Ledger:
         found = np.array([self.entries.find(key) for key in keys], dtype=np.intp)
         entry = found[which]
         self.entry_of = dict(zip(self.entry_of, entry.tolist(), strict=True))
-        self._run_rows.pay_for(entry)
+        if self._rows is not None:
+            self._rows.pay_for(entry)
 
     def cover(self, size: int) -> None:
         """Make room for slots that are new."""
@@ -75,7 +79,7 @@ class Ledger:
         if more > 0:
             self.lag = np.concatenate([self.lag, np.zeros(more)])
             self.class_of = np.concatenate([self.class_of, np.full(more, NOBODY)])
-            self._drift = self._classes = self._present = None
+            self._drift = self._classes = self._present = self._order = None
 
     def _carry_over(self, old: LedgerEntries, was: list[int]) -> None:
         """Entries keep their credit; `was` is each class's number before.
@@ -133,17 +137,19 @@ class Ledger:
         return self._present
 
     @property
-    def _run_rows(self) -> RunRows:
+    def order(self) -> Ints:
+        """By slot: numbers that rise in the order of `members` within each class."""
+        if self._order is None:
+            self._order = np.zeros(len(self.class_of), dtype=np.intp)
+            for slots in self.members:
+                self._order[slots] = np.arange(len(slots))
+        return self._order
+
+    def columns(self) -> RunColumns:
+        """The runs of `entry_of` in its order."""
         if self._rows is None:
             self._rows = RunRows.of(self.entry_of)
-        return self._rows
-
-    def columns(self, stopped: Iterable[Run] = (), started: Mapping[Run, int] | None = None) -> RunColumns:
-        """The runs of `entry_of` in its order; without those that are stopped, and then those that are started."""
-        rows = self._run_rows
-        if not stopped and not started:
-            return rows.columns()
-        return rows.columns_without(stopped).followed_by(RunColumns.of(started or {}))
+        return self._rows.columns()
 
     def leave(self, slot: int) -> None:
         """Forget a job."""
@@ -331,13 +337,6 @@ class RunRows:
                 self._drop_rows()
             self._now = self._all.where(self._alive) if self._dead else self._all
         return self._now
-
-    def columns_without(self, runs: Iterable[Run]) -> RunColumns:
-        """All that run now but these."""
-        self.columns()
-        alive = self._alive.copy()
-        alive[[self._row[run] for run in runs]] = False
-        return self._all.where(alive)
 
     def _take_in(self) -> None:
         """Give rows to runs that have begun."""

@@ -343,19 +343,20 @@ class Scheduler(EvolvingState):
 
     def round_input(self, time: float, *, mid_round: bool = False) -> RoundInput:
         """What the mechanism may look at now."""
-        roster, ready = self.roster, self._ready
+        roster = self.roster
         return RoundInput(
             number=self._plans + 1,
             time=time,
             capacity=self.occupancy.capacity,
             free=[pool.free for pool in self.server_pools],
             running=self.placed.keys(),
-            waiting=ready[roster.running_on.take(ready) == 0],
+            waiting=self._without_held(roster.waiting),
             workers=roster.workers,
             rates=roster.rates,
             rate_here=roster.rate_here,
             started=roster.started,
-            steps=roster.steps_at(time),
+            steps_heard=roster.steps,
+            heard=roster.heard,
             received=roster.received,
             launched=roster.launched,
             arrival=roster.arrival,

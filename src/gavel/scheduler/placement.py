@@ -35,6 +35,8 @@ class ServerPool:
         self._free: dict[str, int] = {}
         self._with_free: dict[int, dict[str, None]] = {}
         """Servers by free accelerators, in order of arrival there; together they hold every server that is open."""
+        self._shared: set[int] = set()
+        """Of a copy: the numbers of free accelerators whose servers are still listed in the original."""
         self._closed: set[str] = set()
         """Servers that start nothing new: only what is in use there counts as capacity."""
         self.capacity = 0
@@ -61,11 +63,11 @@ class ServerPool:
         return ServerPoolState(dict(self._size), groups, closed)
 
     def copy(self) -> ServerPool:
-        """The same pool, to try things on."""
+        """The same pool, to try things on before this one changes."""
         pool = ServerPool()
         pool._size = self._size  # only `join` and `lose` change it
         pool._free = dict(self._free)
-        pool._with_free = {count: dict(names) for count, names in self._with_free.items()}
+        pool._with_free, pool._shared = dict(self._with_free), set(self._with_free)
         pool._closed = set(self._closed)
         pool.capacity, pool.free = self.capacity, self.free
         return pool
@@ -94,7 +96,7 @@ class ServerPool:
     def lose(self, name: str) -> None:
         self.reopen(name)
         free = self._free.pop(name)
-        self._with_free[free].pop(name)
+        self._servers_with(free).pop(name)
         self.free -= free
         self.capacity -= self._size.pop(name)
 
@@ -102,7 +104,7 @@ class ServerPool:
         """Start nothing new on a server."""
         if name not in self._closed:
             free = self._free[name]
-            self._with_free[free].pop(name)
+            self._servers_with(free).pop(name)
             self._closed.add(name)
             self.free -= free
             self.capacity -= free
@@ -112,7 +114,7 @@ class ServerPool:
         if name in self._closed:
             free = self._free[name]
             self._closed.remove(name)
-            self._with_free.setdefault(free, {})[name] = None
+            self._servers_with(free)[name] = None
             self.free += free
             self.capacity += free
 
@@ -162,11 +164,18 @@ class ServerPool:
 
     def _set(self, name: str, free: int) -> None:
         if name in self._free:
-            self._with_free[self._free[name]].pop(name)
+            self._servers_with(self._free[name]).pop(name)
             self.free -= self._free[name]
         self.free += free
         self._free[name] = free
-        self._with_free.setdefault(free, {})[name] = None
+        self._servers_with(free)[name] = None
+
+    def _servers_with(self, free: int) -> dict[str, None]:
+        """The servers with this many free accelerators, to be changed."""
+        if free in self._shared:
+            self._with_free[free] = dict(self._with_free[free])
+            self._shared.remove(free)
+        return self._with_free.setdefault(free, {})
 
     def holds(self, workers: int) -> bool:
         """Whether a gang fits on one server as things are."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gavel.core.facts import RoundPlanned, Started, Stopped
@@ -47,7 +48,7 @@ class PlanRecorder:
         }
         return replace(
             planned,
-            stopped=tuple(Stopped(self._names(run), self._why_stopped(run, plan)) for run in plan.stopped),
+            stopped=self._stopped(plan),
             moved=tuple(self._started(run, where, SEATED) for run, where in seating.moves().items()),
             started=tuple(self._started(run, where, self._why_started(run)) for run, where in places.items()),
             scattered=scattered,
@@ -62,26 +63,50 @@ class PlanRecorder:
         close = self.occupancy.server_pools[run.type_index].is_consolidated(where)
         return Started(self._names(run), attempts, self.beliefs.types[run.type_index], where, close, cause)
 
-    def _why_stopped(self, run: Run, plan: Plan) -> Cause:
-        """Where its jobs run instead, or the jobs that take its accelerators."""
-        for other in plan.started:
-            if not set(other.members).isdisjoint(run.members):
-                if other.type_index != run.type_index:
-                    return Cause("moved", f"moves to {self.beliefs.types[other.type_index]}")
-                return REPAIRED
-        takers = tuple(
-            self.roster.name(slot)
-            for other in plan.started
-            if other.type_index == run.type_index
-            for slot in other.members
-        )
-        if not takers:
-            return Cause("yielded", "others are owed more time")
-        shown = ", ".join(takers[:3]) + (" and others" if len(takers) > 3 else "")
-        return Cause("yielded", f"yields to job {shown}", takers[:TAKERS])
+    def _stopped(self, plan: Plan) -> tuple[Stopped, ...]:
+        if not plan.stopped:
+            return ()
+        why = self._causes(plan)
+        return tuple(Stopped(self._names(run), why.stopped(run)) for run in plan.stopped)
+
+    def _causes(self, plan: Plan) -> _Causes:
+        types = self.beliefs.types
+        takers: list[list[str]] = [[] for _ in types]
+        for run in plan.started:
+            takers[run.type_index] += self._names(run)
+        starts = {slot: (at, run.type_index) for at, run in enumerate(plan.started) for slot in run.members}
+        return _Causes(starts, [Cause("moved", f"moves to {name}") for name in types], [*map(_yielded, takers)])
 
     def _why_started(self, run: Run) -> Cause:
         return FIRST if not any(self.roster.started[slot] for slot in run.members) else TURN
 
     def _names(self, run: Run) -> tuple[str, ...]:
         return tuple([self.roster.name(slot) for slot in run.members])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Causes:
+    """Why runs stop under one plan: their jobs run elsewhere instead, or others take their accelerators."""
+
+    starts: Mapping[int, tuple[int, int]]
+    """By slot of a job that starts: the position of its run in the plan, and the type."""
+    moved: Sequence[Cause]
+    """By the type that a job moves to."""
+    yielded: Sequence[Cause]
+    """By the type that a run leaves to others."""
+
+    def stopped(self, run: Run) -> Cause:
+        """Why a run stops; if its jobs start apart from each other, the first start counts."""
+        starts = [self.starts[slot] for slot in run.members if slot in self.starts]
+        if not starts:
+            return self.yielded[run.type_index]
+        _, type_index = min(starts)
+        return REPAIRED if type_index == run.type_index else self.moved[type_index]
+
+
+def _yielded(takers: Sequence[str]) -> Cause:
+    """The cause of a run that yields to these jobs."""
+    if not takers:
+        return Cause("yielded", "others are owed more time")
+    shown = ", ".join(takers[:3]) + (" and others" if len(takers) > 3 else "")
+    return Cause("yielded", f"yields to job {shown}", tuple(takers[:TAKERS]))

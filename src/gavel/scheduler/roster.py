@@ -14,6 +14,9 @@ from gavel.core.jobs import JobSpec
 from gavel.core.problem import Floats, Ints
 from gavel.core.serialization import from_plain, read_items, to_plain
 
+FEW_CHANGES = 16
+"""If more jobs than this started or left, it is faster to look for all that wait again."""
+
 
 @dataclass(slots=True)
 class Roster:
@@ -51,6 +54,9 @@ class Roster:
     received: Floats = field(default_factory=lambda: np.empty((0, 0)))
     """Seconds by slot and type."""
     _active: Ints | None = None
+    _waiting: Ints | None = None
+    _stale: dict[int, None] = field(default_factory=dict)
+    """Slots whose jobs started, stopped or left since `_waiting` was worked out."""
     _rate_here: Floats | None = None
     _receiving: Floats | None = None
     """By slot and type: 1 where `received` grows, else 0."""
@@ -71,6 +77,27 @@ class Roster:
         return self._active
 
     @property
+    def waiting(self) -> Ints:
+        """The active slots whose jobs do not run, in the same order."""
+        waiting = self._still_waiting()
+        if waiting is None:
+            waiting = self.active[self.running_on[self.active] == 0]
+        self._waiting = waiting
+        self._stale.clear()
+        return waiting
+
+    def _still_waiting(self) -> Ints | None:
+        """Those that waited before and have not started or left since; None if others may wait, too."""
+        waiting, slots = self._waiting, self._stale
+        if waiting is None or len(slots) > FEW_CHANGES:
+            return None
+        if any(self.ids[slot] and not self.running_on[slot] for slot in slots):
+            return None
+        for slot in slots:
+            waiting = waiting[waiting != slot]
+        return waiting
+
+    @property
     def rate_here(self) -> Floats:
         """By slot: steps per second alone on the type that a job runs on; 0 while it does not run."""
         if self._rate_here is None:
@@ -83,14 +110,6 @@ class Roster:
         """These jobs have other rates from now on."""
         self.rates[slots] = rates
         self._rate_here = None
-
-    def steps_at(self, time: float) -> Floats:
-        """By slot: steps left at a time since which no job may have said anything, if they are as fast as believed."""
-        made = time - self.heard
-        np.maximum(made, 0.0, out=made)
-        made *= self.rate_here
-        np.subtract(self.steps, made, out=made)
-        return np.maximum(made, 0.0, out=made)
 
     def name(self, slot: int) -> str:
         """The id of an active job."""
@@ -113,8 +132,8 @@ class Roster:
         slot = self.spare.pop()
         self.ids[slot] = job.id
         self.slot_of[job.id] = slot
-        if self._active is not None:
-            self._active = np.append(self._active, slot)
+        self._active = None
+        self._queue(slot)
         self.profile[slot], self.workers[slot], self.weight[slot] = profile, job.workers, job.weight
         self.steps[slot] = self.counted[slot] = job.steps
         self.arrival[slot] = time
@@ -129,6 +148,7 @@ class Roster:
         """These jobs run on a type from now on."""
         rate_here, receiving = self.rate_here, self._receiving
         for slot in slots:
+            self._stale[slot] = None
             self.running_on[slot] = type_index + 1
             rate_here[slot] = self.rates[slot, type_index]
             if receiving is not None:
@@ -138,6 +158,7 @@ class Roster:
         """These jobs no longer run."""
         rate_here, receiving = self.rate_here, self._receiving
         for slot in slots:
+            self._stale[slot] = None
             self.running_on[slot] = 0
             rate_here[slot] = 0.0
             if receiving is not None:
@@ -166,9 +187,16 @@ class Roster:
         self.ids[slot] = None
         self.spare.append(slot)
         self.rates[slot] = 0.0
-        if self._active is not None:
-            self._active = np.delete(self._active, np.flatnonzero(self._active == slot))
+        self._active = None
+        self._stale[slot] = None
         return slot
+
+    def _queue(self, slot: int) -> None:
+        """A job that is new waits behind all others."""
+        if self._waiting is not None:
+            others = self._waiting[self._waiting != slot] if slot in self._stale else self._waiting
+            self._waiting = np.append(others, slot)
+            self._stale.pop(slot, None)
 
     def dump(self) -> dict[str, Any]:
         """The jobs that are here as plain data, and which slots will be used next."""

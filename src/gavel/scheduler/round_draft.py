@@ -4,38 +4,24 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import pairwise
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.entries import GUEST, NOBODY
-from gavel.scheduler.ledger import Ledger, RunColumns
+from gavel.scheduler.ledger import Ledger, RunColumns, in_groups
+from gavel.scheduler.once import once
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import NO_TEAM, Members, Plan, RoundInput, Run
 
 Key = TypeVar("Key")
 Value = TypeVar("Value")
-
-
-class once(Generic[Value]):  # noqa: N801 - read like `property`
-    """A property that is worked out when first asked for; unlike functools.cached_property it takes no lock."""
-
-    def __init__(self, work: Callable[[Any], Value]) -> None:
-        self._work = work
-        self.__doc__ = work.__doc__
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: object, owner: type) -> Value:
-        value = instance.__dict__[self._name] = self._work(instance)
-        return value
 
 
 class Overlay(MutableMapping[Key, Value]):
@@ -120,13 +106,15 @@ class Draft:
     """These, and those that it has stopped and started again: none of them yields before the next plan."""
     stopped: dict[tuple[Members, int], Run] = field(default_factory=dict)
     """Runs that this plan stops, by their jobs and type."""
+    _new_guests: dict[Run, None] = field(default_factory=dict)
+    """Runs that this plan starts, or has stopped and started again, and that pay for no entry."""
     _ranks: dict[int, list[Rank]] = field(default_factory=dict)
     _rank_of: dict[int, Rank] = field(default_factory=dict)
     """By entry: where it stands in the ranks of its type."""
     _outdated: set[int] = field(default_factory=set)
     """Entries that have other runs than when they were ranked."""
     _excess: dict[float, Floats] = field(default_factory=dict)
-    _classes_that_move: dict[float, list[bool]] = field(default_factory=dict)
+    _behind: dict[float, list[list[int]]] = field(default_factory=dict)
     _queues: dict[int, list[int]] = field(default_factory=dict)
     _starting: set[int] = field(default_factory=set)
     """Classes of jobs that this plan starts."""
@@ -214,12 +202,6 @@ class Draft:
 
     @property
     def columns(self) -> RunColumns:
-        """Everything that runs."""
-        started = {run: self.entry_of[run] for run in self.fresh}
-        return self.ledger.columns(self.stopped.values(), started)
-
-    @property
-    def _at_first(self) -> RunColumns:
         """Everything that ran before this plan."""
         return self.ledger.columns()
 
@@ -228,13 +210,25 @@ class Draft:
         """The same as runs."""
         return list(self.ledger.entry_of)
 
+    def guests(self) -> Iterator[Run]:
+        """The runs that pay for no entry; one that was stopped and started again may come twice."""
+        yield from (run for run in self._guests_at_first if run in self.entry_of)
+        yield from self._new_guests
+
+    @once
+    def _guests_at_first(self) -> list[Run]:
+        runs = self._runs_at_first
+        return [runs[row] for row in (self.columns.entry == GUEST).nonzero()[0].tolist()]
+
     # What changes the plan
 
     def stop(self, run: Run) -> None:
         """Take a run off its accelerators, and let its jobs wait in line with the others of their class."""
         entry = self.entry_of.pop(run)
         self.free[run.type_index] += run.workers
-        if entry != GUEST:
+        if entry == GUEST:
+            self._new_guests.pop(run, None)
+        else:
             self.paid[entry] -= 1
             self._outdated.add(entry)
         for slot in run.members:
@@ -252,7 +246,9 @@ class Draft:
         self.begun.add(run)
         entry = self.entry_of[run] = self.ledger.entry(run)
         self.free[type_index] -= run.workers
-        if entry != GUEST:
+        if entry == GUEST:
+            self._new_guests[run] = None
+        else:
             self.paid[entry] += 1
             self._outdated.add(entry)
         for slot in members:
@@ -359,10 +355,20 @@ class Draft:
         for entry in self._outdated & self._rank_of.keys():
             self._rank_again(entry)
         self._outdated.clear()
-        if not self._guests[type_index]:
-            return ((standing, group) for standing, _, group in self._ranks[type_index])
-        guests = (guest for guest in self._guests[type_index] if guest[2].first in self.entry_of)
-        return ((standing, group) for standing, _, group in merge(self._ranks[type_index], guests, key=itemgetter(0)))
+        found: Iterable[Rank] = self._ranks[type_index]
+        if self._guests[type_index]:
+            found = merge(found, self.guests_with_turns(type_index), key=itemgetter(0))
+        return ((standing, group) for standing, _, group in found)
+
+    def guests_with_turns(self, type_index: int) -> Iterator[Rank]:
+        """Runs on a type that pay for no entry and have had their turn, the lowest first."""
+        return (guest for guest in self._guests[type_index] if guest[2].first in self.entry_of)
+
+    @once
+    def entries_with_turns(self) -> Ints:
+        """The entries for which runs have had their turn."""
+        entry = self.columns.entry[self._rows_with_turns]
+        return np.unique(entry[entry != GUEST])
 
     def _rank_again(self, entry: int) -> None:
         _, number, group = old = self._rank_of[entry]
@@ -374,8 +380,7 @@ class Draft:
     @once
     def _groups(self) -> list[list[RunGroup]]:
         """By type: runs that have had their turn, those that pay for the same entry together."""
-        columns = self._at_first
-        ready = (self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
+        columns, ready = self.columns, self._rows_with_turns
         found: list[list[RunGroup]] = [[] for _ in self.free]
         if len(ready):
             code = columns.entry[ready] * len(found) + columns.type_index[ready]
@@ -389,20 +394,25 @@ class Draft:
         return found
 
     @once
+    def _rows_with_turns(self) -> Ints:
+        """Positions of the runs that have had their turn, among all that ran before this plan."""
+        columns = self.columns
+        return (self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
+
+    @once
     def _guests(self) -> list[list[Rank]]:
-        """By type: runs that pay for no entry, each for itself, the one that started first at the front."""
-        found: list[list[Rank]] = []
-        for groups in self._groups:
-            rows = [row for group in groups if group.entry == GUEST for row in group.rows.tolist()]
-            guests = [RunGroup(GUEST, np.array([row]), self._runs_at_first) for row in rows]
-            ranks = [(self._standing_of_guest(guest.first), 0, guest) for guest in guests]
-            found.append(sorted(ranks, key=itemgetter(0)))
-        return found
+        """By type: runs that pay for no entry and have had their turn, the one that started first at the front."""
+        columns, rows = self.columns, self._rows_with_turns
+        found: list[list[Rank]] = [[] for _ in self.free]
+        for row in rows[columns.entry[rows] == GUEST].tolist():
+            guest = RunGroup(GUEST, np.array([row]), self._runs_at_first)
+            found[columns.type_index[row]].append((self._standing_of_guest(guest.first), 0, guest))
+        return [sorted(guests, key=itemgetter(0)) for guests in found]
 
     def lasting(self, group: RunGroup, times: float) -> deque[Run]:
         """Those runs of a group that still run, without those that end within so many times the least patience."""
         if group.runs is None:
-            columns, rows = self._at_first, group.rows
+            columns, rows = self.columns, group.rows
             left = self._seconds_left(int(columns.type_index[rows[0]]))
             shortest = np.minimum(left[columns.first[rows]], left[columns.last[rows]])
             lasting = rows[shortest > times * self._least_of_all]
@@ -438,34 +448,31 @@ class Draft:
 
         Those on the same type that pay for the same entry are together, the one that was launched first at the front.
         """
-        if not self._has_movable(times)[number]:
-            return []
         if (number, times) not in self._movable:
-            members = np.array(self.ledger.members[number], dtype=np.intp)
-            members = members[self._had_turn[members] & (self.ledger.lag[members] > times * self.patience[members])]
             groups: dict[tuple[int, int], deque[int]] = {}
-            for slot in members[np.argsort(self.given.launched[members], kind="stable")].tolist():
+            for slot in self._jobs_behind(times)[number]:
                 run = self.run_of.get(slot)
                 if run is not None and self.still_runs(run) and self.has_had_its_turn(run):
                     groups.setdefault((self.entry_of[run], run.type_index), deque()).append(slot)
             self._movable[number, times] = list(groups.values())
         for group in self._movable[number, times]:
-            while group and not self._still_runs_at(group[0]):
+            while group and not self.still_runs_at(group[0]):
                 group.popleft()
         return self._movable[number, times]
 
-    def _has_movable(self, times: float) -> list[bool]:
-        """By class: whether a job may be movable; false only where none is."""
-        if times not in self._classes_that_move:
-            behind = self.ledger.lag > times * self.patience
-            behind &= self._had_turn
+    def _jobs_behind(self, times: float) -> list[list[int]]:
+        """By class: jobs that ran before this plan, had their turn and are behind; the first launched comes first."""
+        if times not in self._behind:
+            ledger = self.ledger
+            behind = (ledger.lag > times * self.patience) & self._had_turn & (ledger.class_of != NOBODY)
             behind[self.given.waiting] = False
-            found = np.zeros(len(self.ledger.members) + 1, dtype=bool)
-            found[self.ledger.class_of[behind]] = True
-            self._classes_that_move[times] = found.tolist()
-        return self._classes_that_move[times]
+            slots = behind.nonzero()[0]
+            slots = slots[np.lexsort((ledger.order[slots], self.given.launched[slots]))]
+            self._behind[times] = in_groups(slots, ledger.class_of[slots], len(ledger.members))
+        return self._behind[times]
 
-    def _still_runs_at(self, slot: int) -> bool:
+    def still_runs_at(self, slot: int) -> bool:
+        """Whether a job ran before this plan and its run has not been stopped."""
         return slot in self.run_of and self.still_runs(self.run_of[slot])
 
     def still_runs(self, run: Run) -> bool:
@@ -502,7 +509,7 @@ class Draft:
     def longest_left(self, type_index: int) -> deque[Run]:
         """Runs on a type that have had their turn, the one that will take longest first."""
         if type_index not in self._longest:
-            columns, left = self._at_first, self._seconds_left(type_index)
+            columns, left = self.columns, self._seconds_left(type_index)
             rows = (
                 (columns.type_index == type_index) & self._had_turn[columns.first] & self._had_turn[columns.last]
             ).nonzero()[0]

@@ -10,6 +10,7 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Ints, Problem
+from gavel.scheduler.once import once
 
 Members = tuple[int, ...]
 """The slots of the one or two jobs of a combo."""
@@ -37,7 +38,7 @@ class Run:
         return tuple(sorted(self.members)), self.type_index
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class RoundInput:
     """Everything a mechanism may look at when it decides what runs. Nothing in it changes while it decides."""
 
@@ -60,8 +61,10 @@ class RoundInput:
     """By slot: the rate on the type that a job runs on; 0 while it does not run."""
     started: Ints
     """By slot: 1 once a job has ever run."""
-    steps: Floats
-    """By slot: steps left; NaN if unknown."""
+    steps_heard: Floats
+    """By slot: steps left when a job last said how many it had made; NaN if unknown."""
+    heard: Floats
+    """By slot: when that was, or when it was launched since."""
     received: Floats
     """By slot and type: seconds received so far."""
     launched: Floats
@@ -75,6 +78,17 @@ class RoundInput:
     round_seconds: float
     mid_round: bool = False
     """Accelerators became free during a round: jobs may start on them, but no run may be stopped for another job."""
+
+    @once
+    def steps(self) -> Floats:
+        """By slot: steps left now, if jobs that run are as fast as believed; NaN if unknown."""
+        steps = self.time - self.heard
+        np.maximum(steps, 0.0, out=steps)
+        steps *= self.rate_here
+        np.subtract(self.steps_heard, steps, out=steps)
+        np.maximum(steps, 0.0, out=steps)
+        steps.flags.writeable = False
+        return steps
 
     def seconds_left(self, type_index: int) -> Floats:
         """By slot: seconds alone on this type until a job is done; NaN if unknown, infinite where it cannot run."""

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
-from gavel.scheduler.entries import GUEST, NOBODY
-from gavel.scheduler.ledger import Ledger, RunColumns
+from gavel.scheduler.entries import NOBODY
+from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.round_draft import Draft
 from gavel.scheduler.rounds import Members, RoundInput, Run, cheapest_types, offers
@@ -234,40 +234,43 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
         if not hopeful.any():
             return []
         patience = draft.least_patience
-        room |= owed - weakest_on_type(draft)[entries.type_index] > patience
-        lowest = lowest_of_class(draft, owed)
-        moves = behind & (owed - lowest[entries.first] > patience)
-        pairs = owed - np.minimum(lowest[entries.first], lowest[entries.second]) > rules.pairing * patience
-        has_jobs |= np.where(alone, moves, pairs)
+        room |= owed - weakest_on_type(draft, owed)[entries.type_index] > patience
+        if (hopeful & room & ~has_jobs).any():
+            lowest = lowest_of_class(draft, owed)
+            moves = behind & (owed - lowest[entries.first] > patience)
+            pairs = owed - np.minimum(lowest[entries.first], lowest[entries.second]) > rules.pairing * patience
+            has_jobs |= np.where(alone, moves, pairs)
     chosen = (hopeful & room & has_jobs).nonzero()[0]
     ordered: list[int] = chosen[np.argsort(-entries.credit[chosen], kind="stable")].tolist()
     return ordered
 
 
-def standings(draft: Draft, owed: Floats) -> tuple[RunColumns, Floats]:
-    """Everything that runs, and what it stands at."""
-    given, columns = draft.given, draft.columns
-    since_launch = given.launched[columns.first] - given.time - given.round_seconds
-    paying = owed[columns.entry] if len(owed) else since_launch  # what a guest finds there is not looked at
-    standing = np.where(columns.entry == GUEST, since_launch, paying)
-    return columns, standing
-
-
 def lowest_of_class(draft: Draft, owed: Floats) -> Floats:
     """By class, the last for "no class": the least that a run with one of its jobs stands at; infinite if none runs."""
-    columns, standing = standings(draft, owed)
-    lowest, class_of = np.full(len(draft.ledger.members) + 1, np.inf), draft.ledger.class_of
-    np.minimum.at(lowest, class_of[columns.first], standing)
-    np.minimum.at(lowest, class_of[columns.last], standing)
+    entries, class_of = draft.ledger.entries, draft.ledger.classes
+    lowest = np.full(len(draft.ledger.members) + 1, np.inf)
+    paying = np.array(draft.paid) > 0
+    np.minimum.at(lowest, entries.first[paying], owed[paying])
+    np.minimum.at(lowest, entries.second[paying], owed[paying])
+    for run in draft.guests():
+        standing = draft.standing_of(run)
+        for slot in run.members:
+            lowest[class_of[slot]] = min(lowest[class_of[slot]], standing)
     lowest[NOBODY] = np.inf
     return lowest
 
 
-def weakest_on_type(draft: Draft) -> Floats:
+def weakest_on_type(draft: Draft, owed: Floats) -> Floats:
     """By type: the least that a run there stands at which has had its turn; infinite where there is none."""
-    return np.array(
-        [next((standing for standing, _ in draft.ranked(type_index)), np.inf) for type_index in range(len(draft.free))]
+    types, paying = draft.ledger.entries.type_index, draft.entries_with_turns
+    weakest = np.array(
+        [
+            next((rank[0] for rank in draft.guests_with_turns(type_index)), np.inf)
+            for type_index in range(len(draft.free))
+        ]
     )
+    np.minimum.at(weakest, types[paying], owed[paying])
+    return weakest
 
 
 def advance(entry: int, draft: Draft, rules: Rules) -> bool:
@@ -305,7 +308,7 @@ def _mover(
     found: tuple[float, int] | None = None
     margin = rules.pairing if paired else 1.0
     for group in draft.movable(number, -np.inf if paired else rules.behind):
-        slot = next((slot for slot in group if slot not in taken), None)
+        slot = next((slot for slot in group if slot not in taken and draft.still_runs_at(slot)), None)
         if slot is None:
             continue
         run = draft.run_of[slot]
@@ -417,10 +420,9 @@ def _best_upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ru
 def _sooner_elsewhere(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Ints, Floats]:
     """Jobs that run and would end much sooner alone on an idle type: their slots, that type, and seconds gained."""
     given, free = draft.given, np.asarray(draft.free)
-    faster = rules.faster * given.rate_here <= given.rates.T
-    faster &= given.rate_here > 0
-    faster &= (free > 0)[:, None]
-    type_indices, slots = faster.nonzero()
+    runs, fast_enough, idle = given.rate_here > 0, rules.faster * given.rate_here, (free > 0).nonzero()[0]
+    faster = [(runs & (given.rates[:, type_index] >= fast_enough)).nonzero()[0] for type_index in idle.tolist()]
+    slots, type_indices = np.concatenate(faster), np.repeat(idle, [*map(len, faster)])
     if not len(slots):
         return slots, type_indices, np.empty(0)
     here = given.rate_here[slots]

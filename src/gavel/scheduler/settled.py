@@ -15,7 +15,7 @@ from gavel.core.problem import Floats, Ints
 from gavel.scheduler.entries import GUEST, NOBODY
 from gavel.scheduler.round_draft import Draft
 from gavel.scheduler.rounds import RoundInput, Run
-from gavel.scheduler.rules import Rules, standings
+from gavel.scheduler.rules import Rules
 
 SURE = 1.0 - 1e-6
 """Leaves room for rounding where a time is worked out."""
@@ -55,10 +55,11 @@ class Settled:
 
 
 def _quiet_seconds(draft: Draft, rules: Rules) -> float:
-    """For how long no rule fires, at least."""
+    """For how long no rule fires, at least; 0 where that is not even a round."""
     if len(draft.never_run) or _grows_with_time(draft, rules):
         return 0.0
-    return min(_until_served(draft, rules), _until_trade(draft, rules))
+    trade = _until_trade(draft, rules)  # seldom further off than a round where jobs wait, and quickly known
+    return 0.0 if trade <= draft.given.round_seconds else min(trade, _until_served(draft, rules))
 
 
 def _grows_with_time(draft: Draft, rules: Rules) -> bool:
@@ -107,7 +108,9 @@ class _Lowest:
 
     @classmethod
     def of(cls, draft: Draft, owed: Floats, drift: Floats) -> Self:
-        columns, standing = standings(draft, owed)
+        columns, given = draft.columns, draft.given
+        since_launch = given.launched[columns.first] - given.time - given.round_seconds
+        standing = np.where(columns.entry == GUEST, since_launch, np.append(owed, 0.0)[columns.entry])
         sinking = np.where(columns.entry == GUEST, -1.0, np.append(drift, 0.0)[columns.entry])
         at, class_of = np.array([standing, sinking]), draft.ledger.class_of
         return cls(
