@@ -183,7 +183,7 @@ def test_a_run_that_a_plan_starts_does_not_become_part_of_a_pair_in_the_same_pla
     entries = LedgerEntries(
         first=np.array([0]),
         second=np.array([0]),
-        kind=np.array([1]),
+        type_index=np.array([1]),
         target=np.array([1.0]),
         speed=np.ones((1, 2)),
         credit=np.array([1e6]),
