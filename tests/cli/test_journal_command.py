@@ -142,7 +142,7 @@ def test_show_prints_the_state_at_a_time(capsys: pytest.CaptureFixture[str], lab
 
 
 def test_compact_removes_what_is_old(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    assert answer(capsys, "compact", str(folder)) == {"facts": 4, "states": 0, "finished": 0}
+    assert answer(capsys, "compact", str(folder)) == {"facts": 4, "states": 0, "finished": 0, "learned": 0}
     assert [fact["number"] for fact in answer(capsys, "show", str(folder))["facts"]] == [5, 6]
     assert "the facts 5 to 6" in refusal(capsys, "show", str(folder), "--at", "3")
 
