@@ -82,7 +82,8 @@ def compact_command(
     if as_json:
         print_json(asdict(report))
         return
-    print(f"removed {report.facts} facts, {report.states} states and {report.finished} finished jobs")
+    learned = f", and what was learned about {report.learned} templates" if report.learned else ""
+    print(f"removed {report.facts} facts, {report.states} states and {report.finished} finished jobs{learned}")
 
 
 def _breathe() -> None:
