@@ -17,7 +17,7 @@ from gavel.runtime.state import _done
 )
 def test_steps_are_called_done_only_if_they_were(steps: float | None, done: float, reason: str) -> None:
     request = Submission(command=("train",), steps=steps)
-    assert _done(LiveJobRecord(id="1", request=request, submitted=0.0, steps_done=done)) == reason
+    assert _done(LiveJobRecord(id="1", request=request, submitted=0.0, history=(), steps_done=done)) == reason
 
 
 @pytest.mark.parametrize(("retries", "left"), [(1, "0 more retries"), (2, "1 more retry"), (3, "2 more retries")])
