@@ -184,7 +184,7 @@ def _hardware(
         check_positive("--time-scale", time_scale)
         return emulated(emulate, table=_table(throughputs), time_scale=time_scale)
     if accelerators is None or accelerators == "auto":
-        return installed_accelerators(), None
+        return installed_accelerators(os.environ), None
     return parse_accelerators(accelerators), None
 
 

@@ -61,12 +61,42 @@ def fake_smi(directory: Path, script: str) -> str:
     return f"{directory}:/bin:/usr/bin"
 
 
+THREE_GPUS = (
+    "[ \"$*\" = '--query-gpu=index,uuid,name --format=csv,noheader' ] && "
+    "printf '0, GPU-aaaa, Tesla V100-SXM2-16GB\\n1, GPU-bbbb, Tesla K80\\n2, GPU-cccc, Tesla V100-SXM2-16GB\\n'"
+)
+
+
 def test_auto_asks_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = "--query-gpu=name --format=csv,noheader"
-    names = "Tesla V100-SXM2-16GB\nTesla K80\nTesla V100-SXM2-16GB\n"
-    answer = f"[ \"$*\" = '{wanted}' ] && printf '{names}'"
-    monkeypatch.setenv("PATH", fake_smi(tmp_path, answer))
-    assert installed_accelerators() == {"v100": (0, 2), "k80": (1,)}
+    monkeypatch.setenv("PATH", fake_smi(tmp_path, THREE_GPUS))
+    assert installed_accelerators({}) == {"v100": (0, 2), "k80": (1,)}
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [("1", {"k80": (0,)}), ("2, 1", {"v100": (0,), "k80": (1,)}), ("GPU-c,GPU-aa", {"v100": (0, 1)})],
+)
+def test_auto_counts_only_the_devices_that_the_agent_was_given(
+    given: str, found: dict[str, tuple[int, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", fake_smi(tmp_path, THREE_GPUS))
+    assert installed_accelerators({"CUDA_VISIBLE_DEVICES": given}) == found
+
+
+@pytest.mark.parametrize("given", ["7", "GPU-", "MIG-1"])
+def test_a_device_that_the_driver_does_not_know_is_refused(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", fake_smi(tmp_path, THREE_GPUS))
+    with pytest.raises(InputError, match=f"CUDA_VISIBLE_DEVICES names {given}, .*for example v100=4"):
+        installed_accelerators({"CUDA_VISIBLE_DEVICES": given})
+
+
+def test_an_agent_cannot_have_more_accelerators_than_it_was_given(tmp_path: Path) -> None:
+    environment = {"CUDA_VISIBLE_DEVICES": "1"}
+    settings = AgentSettings({"v100": (0, 1)}, tmp_path / "state", tmp_path / "checkpoints", environment=environment)
+    with pytest.raises(InputError, match=r"given 1 devices .*its accelerators are 2"):
+        settings.check()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +107,7 @@ def test_auto_without_gpus_says_what_to_do(
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path) if script is None else fake_smi(tmp_path, script))
     with pytest.raises(InputError, match=f"{sentence}.*for example v100=4"):
-        installed_accelerators()
+        installed_accelerators({})
 
 
 @pytest.mark.parametrize(

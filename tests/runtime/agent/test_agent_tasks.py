@@ -332,6 +332,20 @@ def test_real_accelerators_are_visible_by_their_numbers(tmp_path: Path) -> None:
     play(scene())
 
 
+def test_jobs_see_the_devices_that_the_agent_was_given(tmp_path: Path) -> None:
+    """In a Slurm allocation these are not the first ones of the server, or have UUIDs."""
+
+    async def scene() -> None:
+        environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "3,GPU-5f3a"}
+        indices = {"v100": (0, 1)}
+        async with attached(tmp_path, accelerators=indices, emulation=None, environment=environment) as (_, session):
+            for job in "12":
+                session.send(start(job, shell("echo $CUDA_VISIBLE_DEVICES $GAVEL_DEVICES; sleep 100"), type="v100"))
+            assert [await session.logged(job, "\n") for job in "12"] == ["3 0\n", "GPU-5f3a 1\n"]
+
+    play(scene())
+
+
 def test_progress_is_in_the_heartbeats_and_what_was_measured_is_said_once(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path) as (_, session):

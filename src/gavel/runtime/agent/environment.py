@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gavel.runtime.agent.accelerators import device_name
 from gavel.runtime.agent.rendezvous import Rendezvous
 from gavel.runtime.messages import StartAttempt
 
@@ -39,7 +40,7 @@ def job_environment(
     ours = {
         **_gavel(start, seat, rendezvous, checkpoints),
         **_torch(start, seat, rendezvous),
-        **_devices(seat, real=real),
+        **_devices(device_name(seat.device, inherited) if real else ""),
     }
     return {**kept, "PYTHONUNBUFFERED": "1", **start.request.environment, **ours, **extra}
 
@@ -85,8 +86,7 @@ def _torch(start: StartAttempt, seat: Seat, rendezvous: Rendezvous) -> dict[str,
     }
 
 
-def _devices(seat: Seat, *, real: bool) -> dict[str, str]:
-    visible = str(seat.device) if real else ""
+def _devices(visible: str) -> dict[str, str]:
     # Without the order by bus, CUDA numbers the fastest GPU first, and not as nvidia-smi does.
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible, "HIP_VISIBLE_DEVICES": visible}
 

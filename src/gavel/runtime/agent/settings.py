@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.errors import InputError
-from gavel.runtime.agent.accelerators import Indices, parse_accelerators
+from gavel.runtime.agent.accelerators import Indices, given_devices, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
 from gavel.wire import DEFAULT_ADDRESS
 
@@ -66,6 +66,11 @@ class AgentSettings:
             raise InputError(f"scheduler {self.scheduler!r} is not HOST:PORT, for example {DEFAULT_ADDRESS}")
         if self.emulation is not None:
             self.emulation.check_types(tuple(self.accelerators))
+        elif (given := given_devices(self.environment)) is not None and len(given) < sum(self.counts().values()):
+            raise InputError(
+                f"this agent was given {len(given)} devices (CUDA_VISIBLE_DEVICES={','.join(given)}), and its "
+                f"accelerators are {sum(self.counts().values())}; name only those it has"
+            )
         for directory in (self.state, self.checkpoints):
             _writable(directory)
 
