@@ -18,7 +18,7 @@ import numpy as np
 
 from gavel.client.api import Client
 from gavel.client.requests import JobRequest
-from gavel.client.views import JobState, JobView
+from gavel.client.views import JobState
 from gavel.core.errors import GavelError
 from gavel.core.problem import Floats, Ints
 from gavel.core.throughputs import Condition, Profile, ThroughputTable
@@ -194,14 +194,11 @@ def _wait(
         now = time.monotonic()
         if reports == 0:
             first = now
-        if (reports > 1 and now - first >= settings.seconds) or (reports and _someone_is_over(views)):
+        ended = next((view for view in views if view.finished), None)
+        if (reports > 1 and now - first >= settings.seconds) or (reports and ended):
             return ""
-        if _someone_is_over(views):
-            return "it ended before a step was measured; give it more to do"
+        if ended:
+            return f"it ended ({ended.reason}) before a step was measured; give it more to do"
         if reports == 0 and now - begun > settings.patience_seconds:
             return f"no steps were counted within {settings.patience_seconds:g} s; does it use GavelIterator?"
         time.sleep(POLL_SECONDS)
-
-
-def _someone_is_over(views: Sequence[JobView]) -> bool:
-    return any(view.finished for view in views)
