@@ -424,4 +424,4 @@ def test_the_fit_finds_the_models_that_made_a_table(tmp_path: Path) -> None:
     fitted, shipped = builtin.parse_parameters(output.read_text("utf-8")), builtin.load_parameters()
     np.testing.assert_allclose(builtin.scaled_rates(fitted), builtin.scaled_rates(shipped), rtol=0.01)
     apart = np.abs(builtin.shared_rates(fitted) - builtin.shared_rates(shipped)) / shipped.rate[:, None, :]
-    assert apart.max() < 0.02
+    assert apart.max() < 0.01

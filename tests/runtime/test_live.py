@@ -294,7 +294,7 @@ def test_a_drained_agent_gives_its_jobs_away(live: LiveCluster) -> None:
 
 def test_time_received_on_each_type_follows_the_allocation(tmp_path: Path) -> None:
     """With the mechanism of the paper, which takes turns each round; credits leave jobs alone for longer than this."""
-    rounds, seconds = 60, 1.0
+    rounds, seconds = 36, 1.0
     options: dict[str, object] = {"round-seconds": seconds, "mechanism": "plain"}
     with LiveCluster(tmp_path, options) as live, live.client() as client:
         live.start_agent("fast", "v100=1")
