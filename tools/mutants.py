@@ -960,9 +960,18 @@ TABLES = "tests/runtime/test_other_tables.py"
 TABLE_MUTANTS = [
     *_in(
         RUNTIME,
+        "server",
+        TABLES,
+        settings_that_do_not_fit_are_left_out=(
+            "settings_document(scheduling)), _raise)",
+            "settings_document(scheduling)))",
+        ),
+    ),
+    *_in(
+        RUNTIME,
         "configuration",
         TABLES,
-        the_order_of_types_is_the_tables=('document["learned"], types)', 'document["learned"])'),
+        the_order_of_types_is_the_tables_own=('document["learned"], types)', 'document["learned"])'),
     ),
     *_in(
         "src/gavel/estimator",

@@ -7,10 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fault_fixtures import Folders
-from virtual_fleet import VirtualFleet
+from virtual_fleet import VirtualFleet, job_request
 
+from gavel.core.errors import InputError
+from gavel.core.jobs import Entity
 from gavel.core.throughputs import Condition, ThroughputTable, builtin_table, write_table
 from gavel.estimator.learned import LearnedTable
+from gavel.runtime.events import JobsSubmitted
 from gavel.scheduler.machine import check_invariants
 
 TEMPLATE, OTHER = "ResNet-18 (batch size 16)", "A3C"
@@ -56,6 +59,10 @@ def test_running_jobs_stay_in_place_and_everything_completes_with_a_table(
     assert {job: dict(world.record(job).places) for job in jobs} == before
     assert [world.record(job).attempts for job in jobs] == [1, 1]
     check_invariants(world.engine.scheduler)
+    assert world.engine.state.settings["throughputs"] == str(path)
+    table = world.engine.scheduler.table
+    assert isinstance(table, LearnedTable)
+    assert table.base.types == types
     world.add_agent("c", "h100", 1)
     more = world.submit(steps=20.0, template="new")
     world.run_until_over()
@@ -64,6 +71,48 @@ def test_running_jobs_stay_in_place_and_everything_completes_with_a_table(
     world.run(2.0)
     assert world.engine is not None
     assert set(world.engine.scheduler.types) >= {"v100", "k80", "h100"}
+    world.finish()
+
+
+def test_figures_of_a_type_that_no_server_has_yet_are_taken_up_by_a_restart(
+    fresh_folder: Folders, tmp_path: Path
+) -> None:
+    """They come with a profile; the type is one of the scheduler's once a server has it."""
+    path = tmp_path / "profile.json"
+    write_table(with_types("h100").only({OTHER}), path)
+    world = VirtualFleet(fresh_folder(), 1, round_seconds=4.0)
+    world.boot()
+    world.add_agent("a", "v100", 1)
+    job = world.submit(steps=60.0, template=OTHER)
+    world.run(2.0)
+    world.with_settings(profiled=(str(path),))
+    world.kill_scheduler(0.5)
+    world.run(1.0)
+    assert world.record(job).attempts == 1
+    assert world.engine is not None
+    assert "h100" not in world.engine.scheduler.types
+    world.run_until_over()
+    world.add_agent("c", "h100", 1)
+    world.run(2.0)
+    world.submit(steps=1e6, template=OTHER)
+    listed = float(with_types("h100").rates([(OTHER, 1)], ["h100"])[0, 0, 0])
+    assert world.engine.scheduler.rates_of("2")["h100"] == pytest.approx(listed)
+    world.finish()
+
+
+def test_settings_that_do_not_fit_what_the_journal_has_end_the_start_with_a_sentence(fresh_folder: Folders) -> None:
+    """They were left out without a word, and the old ones stayed in force."""
+    world = VirtualFleet(fresh_folder(), 1)
+    world.with_settings(entities={"lab": Entity(), "shop": Entity()})
+    world.boot()
+    assert world.engine is not None
+    request = job_request(60.0, entity="lab")
+    world.engine.post(JobsSubmitted(world.now, (request,), "key"))
+    world.engine.take_in()
+    world.close()
+    world.with_settings(entities={"shop": Entity()})
+    with pytest.raises(InputError, match="jobs belong to lab, and no such entity is described any more"):
+        world.boot()
     world.finish()
 
 

@@ -63,7 +63,7 @@ class Retention:
     hours_between_states: float = 24.0
     """Older states are thinned to one in this time; `gavel journal show --at` starts from them."""
     learned_templates: int = 10_000
-    """Of so many templates without jobs it is kept what was learned: of those that were in use last."""
+    """What was learned is kept about at most this many templates without jobs: those that were in use last."""
 
     def __post_init__(self) -> None:
         if not self.journal_days > 0 or not self.finished_days > 0:
@@ -112,7 +112,7 @@ def compact(
 ) -> CompactReport:
     """Remove facts up to the newest kept state that is older than the time, and finished jobs; no lead is needed.
 
-    What was learned is kept about so many templates.
+    What was learned is kept about at most `learned_templates` templates.
     """
     compaction = _Compaction(address, pause)
     try:
@@ -215,7 +215,9 @@ class _Compaction:
             chosen = by_age[start : min(start + STEP, count - most)]
             with classified(self._name), self._engine.begin() as connection:
                 for row in chosen:
-                    same = (LEARNED.c.key == row.key) & (LEARNED.c.checksum == row.checksum)  # not written anew since
+                    same = (LEARNED.c.key == row.key) & (
+                        LEARNED.c.checksum == row.checksum
+                    )  # unless it was rewritten since
                     removed += connection.execute(LEARNED.delete().where(same)).rowcount
             self._pause()
         return removed

@@ -199,11 +199,13 @@ class Engine:
                 self.executor.stop(command.job, command.cause)
 
     def take_up(self, insist: Insist = at_once) -> None:
-        """Write down what a start brings, before anything else can follow from it."""
+        """Write down what a start brings, before anything else can follow from it; InputError if some is refused."""
         batch = self.prepare()
         if batch is not None:
             insist(lambda: self.write(batch))
             self._publish()
+            for done, error in batch.told:
+                done(error)
 
     def take_in(self) -> None:
         """Take in everything that was posted, and what follows from it, at once."""

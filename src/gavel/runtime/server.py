@@ -93,9 +93,15 @@ def build_engine(
     clock = clock or SteadyClock(not_before=state.time)
     engine = Engine(state, journal, clock, state_keeper, facts_between_states=facts_between_states)
     engine.post(Began(clock(), __version__, journal.term, holder()))
-    engine.post(SettingsGiven(clock(), holder(), settings_document(scheduling)))
+    engine.post(SettingsGiven(clock(), holder(), settings_document(scheduling)), _raise)
     engine.take_up(insist or insisting())
     return engine
+
+
+def _raise(error: InputError | None) -> None:
+    """Have a start end when its settings do not fit what the journal has."""
+    if error is not None:
+        raise error
 
 
 def fleet_for(engine: Engine, settings: FleetSettings) -> Fleet:

@@ -102,7 +102,7 @@ def test_a_jobs_own_directory_is_removed_and_again_is_no_error(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("made_by", [Owner("two", "7"), None])
-def test_what_another_cluster_or_nobody_has_marked_is_not_removed(tmp_path: Path, made_by: Owner | None) -> None:
+def test_what_is_unmarked_or_marked_by_another_cluster_is_not_removed(tmp_path: Path, made_by: Owner | None) -> None:
     directory = filled(tmp_path, made_by or MINE)
     if made_by is None:
         (directory / MARKER).unlink()
