@@ -8,7 +8,7 @@ from __future__ import annotations
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -92,10 +92,35 @@ def postgres_server(folder: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a server for all tests of this process."""
-    with postgres_server(tmp_path_factory.mktemp("pg")) as address:  # a socket's path must be short
+def postgres_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], str]]:
+    """Gives the address of a server for all tests of this process, of another one if it no longer answers."""
+    with ExitStack() as stack:
+        addresses: list[str] = []
+
+        def address() -> str:
+            if not addresses or not _answers(addresses[-1]):
+                folder = tmp_path_factory.mktemp("pg")  # a socket's path must be short
+                addresses.append(stack.enter_context(postgres_server(folder)))
+            return addresses[-1]
+
         yield address
+
+
+def _answers(server: str) -> bool:
+    engine = sql.create_engine(server)
+    try:
+        engine.connect().close()
+    except sql.exc.OperationalError:
+        return False
+    finally:
+        engine.dispose()
+    return True
+
+
+@pytest.fixture
+def postgres(postgres_servers: Callable[[], str]) -> str:
+    """The address of a server that answers."""
+    return postgres_servers()
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
