@@ -299,15 +299,13 @@ def _best(fastest: Floats, counts: Floats, c: Combos) -> Floats:
 def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[CouplingLimit]:
     """By column and size: at most this many gangs of at least this size sit on one server each."""
     found = []
-    for index, column in enumerate(problem.columns):
-        if column.consolidated:
-            here = c.column == index
-            accelerator_type = problem.types[column.type_index]
-            for size in np.unique(workers[c.first[here]]).astype(int).tolist():
-                most = accelerator_type.gangs_on_one_server(size)
-                if most is not None:
-                    combos = (here & (workers[c.first] >= size)).nonzero()[0]
-                    found.append(CouplingLimit(gang_row(accelerator_type.name, size), combos, most))
+    for column in problem.closer_columns:
+        here = c.column == column.index
+        for size in np.unique(workers[c.first[here]]).astype(int).tolist():
+            most = column.most_gangs(size)
+            if most is not None:
+                combos = (here & (workers[c.first] >= size)).nonzero()[0]
+                found.append(CouplingLimit(gang_row(column.type.name, size), combos, most))
     return found
 
 
