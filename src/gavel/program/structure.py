@@ -167,7 +167,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> LpStr
     most = np.ones(rows.count)
     if limits:
         most[rows.limits] = [1.0 if limit.most else 0.0 for limit in limits]
-    most[rows.balances_at.start :] = 0.0
+    most[rows.balances_at] = most[rows.partners_at] = 0.0
     return LpStructure(
         rows,
         workers,
@@ -181,7 +181,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> LpStr
         partners,
         places,
         entries,
-        at[entries] - m,
+        at[entries] - rows.floors.start,
         most,
     )
 
@@ -325,8 +325,8 @@ def _partners(c: Combos, repeated: Bools, cuts: Cuts) -> list[tuple[int, Ints]]:
 
 def _places(c: Combos, rows: Rows, limits: tuple[CouplingLimit, ...], partners: tuple[tuple[int, Ints], ...]) -> Places:
     """Entries column by column as far as that goes, so that without pairs and limits nothing has to be sorted."""
-    m, second = rows.classes, c.second[c.shared]
-    at = [_interleaved(c.first, m + c.first, rows.types.start + c.type_index), second, m + second]
+    time, floor, second = rows.times.start, rows.floors.start, c.second[c.shared]
+    at = [_interleaved(time + c.first, floor + c.first, rows.types.start + c.type_index), time + second, floor + second]
     columns = [np.arange(len(c)).repeat(3), c.shared, c.shared]
     for number, limit in enumerate(limits):
         at.append(np.full(len(limit.combos), rows.limits.start + number))
@@ -338,8 +338,8 @@ def _places(c: Combos, rows: Rows, limits: tuple[CouplingLimit, ...], partners: 
     for number, (_, pool) in enumerate(partners):
         at.append(np.full(len(pool), rows.partners_at.start + number))
         columns.append(pool)
-    at.append(np.arange(m, 2 * m))
-    columns.append(np.full(m, len(c)))
+    at.append(np.arange(floor, rows.floors.stop))
+    columns.append(np.full(rows.classes, len(c)))
     return Places.of(np.concatenate(at), np.concatenate(columns), (rows.count, len(c) + 1))
 
 

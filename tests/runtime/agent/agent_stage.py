@@ -12,7 +12,6 @@ from typing import Any, Self, TypeVar
 
 import grpc
 
-from gavel.core.locality import Locality
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.wire import SERVER_OPTIONS
 from gavel.wire import gavel_pb2 as pb
@@ -94,14 +93,7 @@ def shell(script: str) -> list[str]:
 def start(job: str, command: list[str], **fields: Any) -> pb.ToAgent:
     """Make an order to start a job with one worker on a v100, unless the fields say otherwise."""
     request = pb.JobRequest(name=job, command=command, **fields.pop("request", {}))
-    order = {
-        "attempt": 1,
-        "ranks": 1,
-        "workers": 1,
-        "type": "v100",
-        "lease_seconds": LONGEST,
-        "locality": Locality.SERVER,
-    }
+    order = {"attempt": 1, "ranks": 1, "workers": 1, "type": "v100", "lease_seconds": LONGEST, "consolidated": True}
     return pb.ToAgent(start=pb.Start(job=job, request=request, **{**order, **fields}))
 
 
