@@ -172,7 +172,7 @@ def test_the_properties_above_cover_every_message() -> None:
 
 
 def test_every_field_of_the_protocol_has_a_field_in_its_message() -> None:
-    renamed = {"how": "ending"}
+    renamed = {"how": "ending", "consolidated": "locality"}
     on_the_wire = {
         "AttachRefused": "Refused",
         "StartAttempt": "Start",
