@@ -8,9 +8,8 @@ from enum import IntEnum
 class Locality(IntEnum):
     """The smallest part of the cluster that holds all workers of a run; closer ones are less.
 
-    Rates are indexed by locality along their last axis. Files and journals never hold these numbers, so that one can
-    be inserted: it also needs a name in files, a rule that recognises it (`ServerPool.locality`), and one that limits
-    how many gangs may have it (`AcceleratorType.gangs_at_once`).
+    Rates are indexed by locality along their last axis. Files and journals never hold these numbers, so another one may
+    be inserted; ARCHITECTURE.md says what else it needs.
 
     >>> Locality.SERVER < Locality.CLUSTER, Locality.SERVER.wider
     (True, <Locality.CLUSTER: 1>)
