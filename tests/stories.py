@@ -28,6 +28,7 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.jobs import JobSpec
+from gavel.core.locality import Locality
 from gavel.policies.registry import allocate
 from gavel.scheduler.machine import Scheduler
 
@@ -125,7 +126,7 @@ class Teller:
                 mates = [machine.roster.ids[other] for other in run.members if other != slot]
                 rate = float(machine.roster.rates[slot, run.type_index]) * (0.9, 0.97, 1.01, 2.0)[number % 4]
                 kind, beside = machine.types[run.type_index], mates[0] if mates else None
-                return RateMeasured(self.time, job, kind, rate, number % 3 > 0, beside)
+                return RateMeasured(self.time, job, kind, rate, Locality.of(number % 3 > 0), beside)
             case "restart":
                 return RestartMeasured(self.time, job, 5.0 * number)
             case "progress":

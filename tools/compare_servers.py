@@ -19,6 +19,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.events import AllocationReady, Event, JobFinished, JobSubmitted
 from gavel.core.jobs import JobSpec
+from gavel.core.locality import Locality
 from gavel.core.problem import Problem
 from gavel.policies.mechanisms import suited
 from gavel.policies.registry import allocate, find_policy
@@ -47,15 +48,15 @@ class Promises:
     """Steps by job."""
     done: dict[str, JobSpec] = field(default_factory=dict)
     """The jobs that have finished."""
-    allocated: dict[tuple[int, bool], float] = field(default_factory=lambda: defaultdict(float))
-    """Allocated seconds of placement-sensitive gangs, by workers and whether they are consolidated."""
-    received: dict[tuple[int, bool], float] = field(default_factory=lambda: defaultdict(float))
+    allocated: dict[tuple[int, Locality], float] = field(default_factory=lambda: defaultdict(float))
+    """Allocated seconds of placement-sensitive gangs, by workers and locality."""
+    received: dict[tuple[int, Locality], float] = field(default_factory=lambda: defaultdict(float))
     """The same, as received."""
     _specs: dict[str, JobSpec] = field(default_factory=dict)
     _pace: dict[str, float] = field(default_factory=dict)
-    _gangs: list[tuple[int, bool, float]] = field(default_factory=list)
-    """Workers, whether consolidated, and how many, as allocated."""
-    _placed: list[tuple[int, bool]] = field(default_factory=list)
+    _gangs: list[tuple[int, Locality, float]] = field(default_factory=list)
+    """Workers, locality, and how many, as allocated."""
+    _placed: list[tuple[int, Locality]] = field(default_factory=list)
     _since: float = 0.0
 
     def after(self, event: Event, view: View) -> None:
@@ -85,30 +86,29 @@ class Promises:
         if elapsed > 0:
             for name, pace in self._pace.items():
                 self.meant[name] += pace * elapsed
-            for workers, together, number in self._gangs:
-                self.allocated[workers, together] += number * elapsed
-            for workers, together in self._placed:
-                self.received[workers, together] += elapsed
+            for workers, locality, number in self._gangs:
+                self.allocated[workers, locality] += number * elapsed
+            for workers, locality in self._placed:
+                self.received[workers, locality] += elapsed
 
-    def _gangs_of(self, view: View) -> Iterator[tuple[int, bool]]:
+    def _gangs_of(self, view: View) -> Iterator[tuple[int, Locality]]:
         for run in view.placed():
             if run.workers > 1 and len(run.jobs) == 1:
                 spec = self._specs[run.jobs[0]]
-                close, apart = view.table.rates([(spec.template, spec.workers)], [run.type])[0, 0]
-                if close > apart * PLACEMENT_MATTERS:
-                    yield run.workers, run.consolidated
+                rates = view.table.rates([(spec.template, spec.workers)], [run.type])[0, 0]
+                if rates[Locality.SERVER] > rates[Locality.CLUSTER] * PLACEMENT_MATTERS:
+                    yield run.workers, run.locality
 
 
-def _gangs(allocation: Allocation) -> Iterator[tuple[int, bool, float]]:
-    """For placement-sensitive gangs: workers, whether they are consolidated, and how many at once."""
+def _gangs(allocation: Allocation) -> Iterator[tuple[int, Locality, float]]:
+    """For placement-sensitive gangs: workers, locality, and how many at once."""
     problem = allocation.problem
     workers = problem.profiles.workers[problem.jobs.profile[allocation.classes.first[allocation.combos[:, 0]]]]
-    for index, column in enumerate(problem.columns):
-        if column.consolidated:
-            apart, close = allocation.rates[:, 0, index - 1], allocation.rates[:, 0, index]
-            for combo in np.flatnonzero(close > apart * PLACEMENT_MATTERS).tolist():
-                for together in (False, True):
-                    yield int(workers[combo]), together, float(allocation.instances[combo, index - 1 + together])
+    for column in problem.closer_columns:
+        apart, close = allocation.rates[:, 0, column.wider], allocation.rates[:, 0, column.index]
+        for combo in np.flatnonzero(close > apart * PLACEMENT_MATTERS).tolist():
+            for index in (column.wider, column.index):
+                yield int(workers[combo]), problem.columns[index].locality, float(allocation.instances[combo, index])
 
 
 def measured(experiment: Experiment, *, hidden: bool) -> tuple[Promises, float, float]:
@@ -150,9 +150,9 @@ def figures(experiment: Experiment, hidden: bool) -> Figures:
     return mean(promises.ratios(LARGEST)), apart, meant, got, restarts, seconds
 
 
-def _part_together(seconds: dict[tuple[int, bool], float]) -> float:
+def _part_together(seconds: dict[tuple[int, Locality], float]) -> float:
     """The fraction of time that the largest gangs are consolidated."""
-    together, apart = seconds[LARGEST, True], seconds[LARGEST, False]
+    together, apart = seconds[LARGEST, Locality.SERVER], seconds[LARGEST, Locality.CLUSTER]
     return together / max(together + apart, 1e-9)
 
 

@@ -18,7 +18,8 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, least_squares, milp
 
 from gavel.core import builtin
-from gavel.core.builtin import PLACEMENTS, Array
+from gavel.core.builtin import Array
+from gavel.core.locality import FILE_NAMES
 from gavel.core.throughputs import ThroughputTable, read_table
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def fit(table: ThroughputTable) -> dict[str, Any]:
 
 def measured_single(table: ThroughputTable) -> Array:
     """(N, T): rates of one worker alone."""
-    return table.rates([(template, 1) for template in table.templates], TYPES)[:, :, 0]
+    return table.single_rates(table.templates, TYPES)
 
 
 def measured_kept(table: ThroughputTable) -> Array:
@@ -100,7 +101,7 @@ def fit_scaling(speedups: Array) -> tuple[dict[str, Any], Array]:
     scaling: dict[str, Any] = {}
     for column, name in enumerate(TYPES):
         scaling[name] = {}
-        for half, placement in enumerate(PLACEMENTS):
+        for half, placement in FILE_NAMES.items():
             measured = ~np.isnan(speedups[:, column, half]).any(axis=1)
             stretch = np.array(WORKERS[1:]) / speedups[measured, column, half]
             base, growth, communication[measured, column, half] = fit_stretch(stretch)
@@ -170,7 +171,7 @@ def communication_entry(values: Array) -> dict[str, Any]:
     """Nothing for templates that were measured with one worker only."""
     if np.isnan(values).all():
         return {}
-    return {"communication": {placement: rounded(values[:, half]) for half, placement in enumerate(PLACEMENTS)}}
+    return {"communication": {placement: rounded(values[:, half]) for half, placement in FILE_NAMES.items()}}
 
 
 def rounded(values: Array) -> list[float | None]:
@@ -200,7 +201,7 @@ def report(table: ThroughputTable, parameters: builtin.Parameters) -> str:
     shared = builtin.shared_rates(parameters) / rate[:, None, :]
     lines = []
     for column, name in enumerate(parameters.types):
-        for half, placement in enumerate(PLACEMENTS):
+        for half, placement in FILE_NAMES.items():
             errors = np.abs(modelled[:, column, half] / speedups[:, column, half] - 1)
             lines.append(
                 f"{name:5} scaling {placement:14} mean error {np.nanmean(errors):6.1%}"

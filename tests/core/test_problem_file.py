@@ -50,7 +50,7 @@ def test_a_missing_or_zero_rate_means_that_it_cannot_run_there() -> None:
 
 def test_placement_makes_a_column_of_its_own() -> None:
     read = parse_problem(job(rates={"v100": {"consolidated": 4.0, "unconsolidated": 3.1}}, workers=2))
-    assert [(c.type_index, c.consolidated) for c in read.columns] == [(0, False), (0, True), (1, False)]
+    assert [(c.type_index, c.locality.name) for c in read.columns] == [(0, "CLUSTER"), (0, "SERVER"), (1, "CLUSTER")]
     assert read.rates.tolist() == [[3.1, 4.0, 0.0]]
 
 

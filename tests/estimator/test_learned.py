@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gavel.core.locality import Locality
 from gavel.core.throughputs import Condition, builtin_table
 from gavel.estimator.fingerprint import profiling_plan
 from gavel.estimator.learned import LearnedTable
@@ -80,7 +81,7 @@ def test_a_measured_pair_replaces_the_tables_figure_for_that_member_only() -> No
     profiles = [(template, 1) for template in table.base.templates[:2]]
     first, second, before = table.pairs(profiles, TYPES)
     pair = next(n for n, ends in enumerate(zip(first, second, strict=True)) if ends == (0, 1))
-    table.learn(Condition(profiles[0][0], 1, "v100", True, profiles[1][0]), 3.25)
+    table.learn(Condition(profiles[0][0], 1, "v100", Locality.SERVER, profiles[1][0]), 3.25)
     _, _, after = table.pairs(profiles, TYPES)
     assert after[pair, 0, 0] == 3.25
     assert after[pair, 1, 0] == pytest.approx(before[pair, 1, 0])

@@ -12,6 +12,7 @@ from gavel.core.cluster import Server
 from gavel.core.events import SolveFailed
 from gavel.core.facts import JobEnded, JobQueued, RoundPlanned, SolveAsked, Started, Stopped, TimePassed
 from gavel.core.jobs import Cause, JobSpec
+from gavel.core.locality import Locality
 from gavel.journal.database import sqlite_url
 from gavel.journal.store import Journal
 from gavel.runtime.blackbox import BlackBox
@@ -20,7 +21,7 @@ from gavel.runtime.facts import AgentJoined, AgentLost, Fact
 from gavel.runtime.jobs import Refusal, Turn
 from gavel.runtime.server import ServeSettings, build_engine
 
-ON_GPU1 = Started(("1",), (1,), "v100", {"gpu1": 1}, consolidated=True, cause=Cause("new", "it is new"))
+ON_GPU1 = Started(("1",), (1,), "v100", {"gpu1": 1}, locality=Locality.SERVER, cause=Cause("new", "it is new"))
 
 
 @pytest.fixture

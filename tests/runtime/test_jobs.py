@@ -24,6 +24,7 @@ from gavel.core.facts import (
     TimePassed,
 )
 from gavel.core.jobs import Cause, JobSpec
+from gavel.core.locality import Locality
 from gavel.runtime.facts import AttemptClosed, Fact
 from gavel.runtime.jobs import HISTORY, TRANSITIONS, JobRegistry, LiveJobRecord, Refusal, Turn
 
@@ -34,7 +35,7 @@ ACTIVE = (Q, R, P)
 
 
 def started(attempt: int = 1, server: str = "a") -> Started:
-    return Started((JOB,), (attempt,), "v100", {server: 1}, True, CAUSE)
+    return Started((JOB,), (attempt,), "v100", {server: 1}, Locality.SERVER, CAUSE)
 
 
 def queued() -> JobQueued:
@@ -181,7 +182,7 @@ def test_two_jobs_that_share_accelerators_know_of_each_other() -> None:
     assert request is not None
     for job in ("1", "2"):
         jobs.evolve(JobQueued(1.0, JobSpec.of(job, request), request))
-    pair = Started(("1", "2"), (1, 3), "v100", {"a": 1}, True, CAUSE)
+    pair = Started(("1", "2"), (1, 3), "v100", {"a": 1}, Locality.SERVER, CAUSE)
     jobs.evolve(RoundPlanned(2.0, 1, 9.0, 9.0, started=(pair,)))
     assert [(jobs[job].beside, jobs[job].attempts) for job in ("1", "2")] == [("2", 1), ("1", 3)]
 

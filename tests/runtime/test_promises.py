@@ -20,6 +20,7 @@ from gavel.core.errors import InputError
 from gavel.core.events import AllocationReady, JobCancelled, Launch, RoundDue
 from gavel.core.facts import JobEnded, JobRequeued, RoundPlanned, Started
 from gavel.core.jobs import Cause
+from gavel.core.locality import Locality
 from gavel.journal import Journal, sqlite_url
 from gavel.policies.registry import allocate
 from gavel.runtime.agent.exit_verdict import LastWords, judge
@@ -510,7 +511,7 @@ def test_an_attempt_is_open_until_its_end_is_recorded_also_in_a_kept_state(runni
 
 
 def started(attempt: int, server: str) -> Started:
-    return Started(("1",), (attempt,), "v100", {server: 1}, True, Cause("turn"))
+    return Started(("1",), (attempt,), "v100", {server: 1}, Locality.SERVER, Cause("turn"))
 
 
 def test_open_attempts_are_told_apart_and_the_earliest_comes_first() -> None:

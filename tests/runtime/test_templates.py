@@ -11,6 +11,7 @@ from fault_fixtures import Folders
 from fault_scenarios import Scenario, base, crashed, restarts, submits
 from virtual_fleet import VirtualFleet
 
+from gavel.core.locality import Locality
 from gavel.core.throughputs import Condition, builtin_table
 from gavel.estimator.learned import LearnedTable
 from gavel.journal.retention import Retention
@@ -66,7 +67,7 @@ def taught() -> LearnedTable:
     table = LearnedTable(builtin_table())
     for name, rate in (("mine", 3.0), ("yours", 5.0)):
         table.learn(Condition(name, 1, "k80"), rate)
-        table.learn(Condition(name, 2, "k80", consolidated=False), 1.5 * rate)
+        table.learn(Condition(name, 2, "k80", locality=Locality.CLUSTER), 1.5 * rate)
         table.learn(Condition(name, 1, "v100", beside=KNOWN), rate)
         table.learn(Condition(KNOWN, 1, "v100", beside=name), 2 * rate)
     table.learn(Condition("mine", 1, "v100", beside="yours"), 1.0)
@@ -110,7 +111,7 @@ def test_what_was_measured_since_counts_more_than_what_is_recalled() -> None:
     table.learn(Condition("mine", 1, "k80"), 30.0)
     table.recall(taken["mine"])
     assert table.measured()[Condition("mine", 1, "k80")] == 30.0
-    assert table.measured()[Condition("mine", 2, "k80", consolidated=False)] == 4.5
+    assert table.measured()[Condition("mine", 2, "k80", locality=Locality.CLUSTER)] == 4.5
 
 
 def test_templates_of_the_table_and_profiled_ones_are_never_forgotten() -> None:

@@ -31,6 +31,7 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.jobs import JobSpec
+from gavel.core.locality import Locality
 from gavel.core.problem import Problem
 from gavel.core.throughputs import builtin_table
 from gavel.estimator.learned import LearnedTable
@@ -188,7 +189,7 @@ def test_gangs_sit_on_one_server_even_if_single_workers_must_move() -> None:
     commands = settle(machine, RoundDue(360.0))
     launched = {c.job: c for c in commands if isinstance(c, Launch)}
     assert len(launched["gang"].accelerators) == 1
-    assert launched["gang"].consolidated
+    assert launched["gang"].locality is Locality.SERVER
 
 
 def test_gangs_larger_than_a_server_sit_on_as_few_as_possible() -> None:
@@ -197,7 +198,7 @@ def test_gangs_larger_than_a_server_sit_on_as_few_as_possible() -> None:
     commands = settle(machine, RoundDue(360.0))
     launched = {c.job: c for c in commands if isinstance(c, Launch)}
     assert launched["gang"].accelerators == {"b": 4, "c": 4}
-    assert launched["gang"].consolidated
+    assert launched["gang"].locality is Locality.SERVER
 
 
 def test_room_is_made_with_the_fewest_moves_and_only_if_there_is_somewhere_to_go() -> None:
@@ -240,7 +241,7 @@ def test_smaller_gangs_move_for_one_that_only_a_large_server_holds() -> None:
     launched = {c.job: c for c in commands if isinstance(c, Launch)}
     assert launched["eight"].accelerators == {"large": 8}
     assert sorted(str(launched[name].accelerators) for name in ("four0", "four1")) == ["{'a': 4}", "{'b': 4}"]
-    assert all(launch.consolidated for launch in launched.values())
+    assert all(launch.locality is Locality.SERVER for launch in launched.values())
     assert [c.job for c in commands if isinstance(c, Stop)] == ["four0", "four1"]
 
 

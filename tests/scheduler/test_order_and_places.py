@@ -15,6 +15,7 @@ from gavel.core.events import (
 )
 from gavel.core.facts import RoundPlanned, Started
 from gavel.core.jobs import Cause, JobSpec
+from gavel.core.locality import Locality
 from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
@@ -98,7 +99,8 @@ def test_runs_change_places_because_all_leave_before_any_sits_down() -> None:
     where = {launch.job: next(iter(launch.accelerators)) for launch in launches}
     other = {"a": "b", "b": "a"}
     moved = tuple(
-        Started((job,), (2,), "v100", {other[server]: 1}, True, Cause("seated")) for job, server in where.items()
+        Started((job,), (2,), "v100", {other[server]: 1}, Locality.SERVER, Cause("seated"))
+        for job, server in where.items()
     )
     machine.evolve(RoundPlanned(10.0, 2, 360.0, 360.0, moved=moved, mid_round=True))
     check_invariants(machine)

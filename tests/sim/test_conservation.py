@@ -95,7 +95,7 @@ class Ledger:
         spec, launch = self.specs[job], self.seats[job].launch
         mine = (spec.template, spec.workers)
         if partner is None:
-            return float(TABLE.rates([mine], [launch.type])[0, 0, 0 if launch.consolidated else 1])
+            return float(TABLE.rates([mine], [launch.type])[0, 0, launch.locality])
         its = (self.specs[partner].template, self.specs[partner].workers)
         first, second, rates = TABLE.pairs([mine, its], [launch.type])
         [pair] = [r for a, b, r in zip(first.tolist(), second.tolist(), rates, strict=True) if (a, b) == (0, 1)]

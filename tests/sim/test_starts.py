@@ -11,6 +11,7 @@ from gavel.core.cluster import parse_cluster
 from gavel.core.events import Event, RestartMeasured
 from gavel.core.facts import JobEnded, JobQueued, RoundPlanned, Started
 from gavel.core.jobs import Cause, JobSpec
+from gavel.core.locality import Locality
 from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate
 from gavel.scheduler.machine import Settings
@@ -111,7 +112,7 @@ def test_a_first_start_is_what_a_job_held_its_accelerator_beyond_its_steps() -> 
 
 
 def test_jobs_that_restarted_shared_moved_or_failed_say_nothing_of_first_starts() -> None:
-    pair = Started(("1", "2"), (1, 1), "v100", {"a": 1}, True, Cause("first", ""))
+    pair = Started(("1", "2"), (1, 1), "v100", {"a": 1}, Locality.SERVER, Cause("first", ""))
     facts = [
         *(queued(job, "A3C") for job in "12345"),
         RoundPlanned(0.0, 1, 360.0, 360.0, started=(pair,)),

@@ -11,6 +11,7 @@ import numpy as np
 from gavel.core.cluster import LIST_PRICES, AcceleratorType
 from gavel.core.errors import InputError
 from gavel.core.jobs import Entity
+from gavel.core.locality import Locality
 from gavel.core.problem import Floats, Ints, Pairs, Problem, ProblemJobs, Profiles, job_arrays
 from gavel.core.throughputs import builtin_table
 
@@ -46,7 +47,7 @@ def generated_problem(
     types = [AcceleratorType(name, count, LIST_PRICES[name]) for name in table.types]
     profiles = [(template, 1) for template in table.templates]
     template = rng.integers(len(profiles), size=jobs)
-    fastest = table.rates(profiles, table.types)[..., 0].max(axis=1)
+    fastest = table.rates(profiles, table.types)[..., Locality.SERVER].max(axis=1)
     minutes = 10.0 ** rng.uniform(1.5, 4.0, size=jobs if distinct else len(profiles))
     steps = (minutes if distinct else minutes[template]) * 60.0 * fastest[template]
     entity = rng.integers(ENTITIES, size=jobs)

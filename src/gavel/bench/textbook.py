@@ -17,7 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from gavel.core.errors import InputError, SolverError
-from gavel.core.problem import Bools, Floats, Ints, Problem
+from gavel.core.problem import Bools, CloserColumn, Floats, Ints, Problem
 
 EXACT = "HIGHS"
 """The solver whose vertices are exact to about nine digits."""
@@ -181,20 +181,18 @@ class _Model:
             (first + second) @ time_share <= whole,
             used <= self.counts * whole,
         ]
-        for column, described in enumerate(self.problem.columns):
-            if described.consolidated:
-                constraints += self._gangs(column, whole)
+        for column in self.problem.closer_columns:
+            constraints += self._gangs(column, whole)
         return constraints
 
-    def _gangs(self, column: int, whole: Any) -> list[Any]:
-        """Limit consolidated gangs of each size or above to what the servers can hold."""
-        accelerator_type = self.problem.types[int(self.type_of[column])]
+    def _gangs(self, column: CloserColumn, whole: Any) -> list[Any]:
+        """Limit gangs of each size or above that sit together to what the servers can hold."""
         rows = []
         size = self.workers[self.first]
-        for workers in sorted({int(s) for s in size[self.rates[:, column] > 0]}):
-            limit = accelerator_type.gangs_on_one_server(workers)
+        for workers in sorted({int(s) for s in size[self.rates[:, column.index] > 0]}):
+            limit = column.most_gangs(workers)
             if limit is not None:
-                rows.append((size >= workers).astype(float) @ self.x[:, column] <= limit * whole)
+                rows.append((size >= workers).astype(float) @ self.x[:, column.index] <= limit * whole)
         return rows
 
     def solve(self, problem: Any) -> float:

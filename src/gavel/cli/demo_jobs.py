@@ -8,6 +8,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from gavel.core.locality import Locality
 from gavel.core.throughputs import ThroughputTable
 from gavel.runtime.local import EMULATED_PROGRAM
 from gavel.workload.trace import TraceJob
@@ -128,7 +129,7 @@ def demo_jobs(table: ThroughputTable, count: int, time_scale: float, seconds: fl
         template = table.templates[index]
         gang = number == 0
         workers = 2 if gang and 2 in table.workers(template) else 1
-        fastest = float(table.rates([(template, workers)], table.types)[0, :, 0].max())
+        fastest = float(table.rates([(template, workers)], table.types)[0, :, Locality.SERVER].max())
         steps = fastest * time_scale * seconds * rng.uniform(0.6, 1.4)
         jobs.append(DemoJob(short(template), template, max(int(steps), 1), workers))
     steps = max(int(STEPS_A_SECOND * seconds), 1)

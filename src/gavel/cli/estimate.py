@@ -76,7 +76,7 @@ def _true_shares(known: ThroughputTable, template: str, others: References) -> d
         if 1 not in known.workers(partner):
             continue
         for type_name in (type_name for type_name in others.types if type_name in known.types):
-            mine, its = known.rates([(template, 1), (partner, 1)], [type_name])[:, 0, 0].tolist()
+            mine, its = known.single_rates([template, partner], [type_name])[:, 0].tolist()
             together = known.together((template, 1), (partner, 1), type_name)
             if mine > 0 and its > 0:
                 shares[partner, type_name] = (together[0] / mine, together[1] / its)
@@ -96,7 +96,7 @@ def _rows(
         for type_name, rate in zip(others.types, own.tolist(), strict=True):
             where = others.row[partner], others.column[type_name]
             room = float(found.fits[where])
-            mine = float(known.rates([(template, 1)], [type_name])[0, 0, 0]) if type_name in known.types else 0.0
+            mine = float(known.single_rates([template], [type_name])[0, 0]) if type_name in known.types else 0.0
             rows.append(
                 _Row(
                     partner,

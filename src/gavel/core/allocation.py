@@ -10,6 +10,7 @@ from typing import Literal, overload
 
 import numpy as np
 
+from gavel.core.locality import Locality
 from gavel.core.problem import Classes, Floats, Ints, Problem
 
 SATURATED = 1.0 - 1e-6
@@ -318,7 +319,7 @@ class Allocation:
         together: dict[str, float] = {}
         for column, share in zip(self.problem.columns, shares.tolist(), strict=True):
             totals[names[column.type_index]] += share
-            if column.consolidated and share > 0:
+            if column.locality is Locality.SERVER and share > 0:
                 together[names[column.type_index]] = share
         return AllocationRow(tuple(self.problem.jobs.ids[job] for job in jobs), totals, together)
 

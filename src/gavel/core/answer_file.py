@@ -10,6 +10,7 @@ import numpy as np
 
 from gavel.core.allocation import Allocation, AllocationRow, Stage, StageKind
 from gavel.core.errors import InputError
+from gavel.core.locality import Locality
 from gavel.core.problem import Floats
 from gavel.core.serialization import MisfitError, from_plain, to_plain
 from gavel.core.strict_json import read_json
@@ -32,6 +33,11 @@ class AnswerRow:
     jobs: tuple[str, ...]
     shares: Mapping[str, float]
     consolidated: Mapping[str, float] = field(default_factory=dict)
+
+    def share(self, type_name: str, locality: Locality) -> float:
+        """The part of the time on a type that assumes this locality."""
+        together = self.consolidated.get(type_name, 0.0)
+        return together if locality is Locality.SERVER else self.shares.get(type_name, 0.0) - together
 
 
 @dataclass(frozen=True, slots=True)

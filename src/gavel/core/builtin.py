@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+from gavel.core.locality import FILE_NAMES, Locality
 
-PLACEMENTS = ("consolidated", "unconsolidated")
+Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ def parse_parameters(text: str) -> Parameters:
     types, templates = tuple(data["types"]), data["templates"]
 
     def pooled(name: str) -> Array:
-        return np.array([[data["scaling"][t][placement][name] for placement in PLACEMENTS] for t in types])
+        return np.array([[data["scaling"][t][placement][name] for placement in FILE_NAMES.values()] for t in types])
 
     def column(name: str) -> Array:
         return np.array([entry[name] for entry in templates.values()], dtype=np.float64)
@@ -73,8 +73,8 @@ def parse_parameters(text: str) -> Parameters:
 def _communication(entry: dict[str, Any], types: int) -> Array:
     """One template's (T, 2); a template that the file gives none for runs on one worker only."""
     if "communication" not in entry:
-        return np.full((types, 2), np.nan)
-    return np.array([entry["communication"][placement] for placement in PLACEMENTS], dtype=np.float64).T
+        return np.full((types, len(Locality)), np.nan)
+    return np.array([entry["communication"][placement] for placement in FILE_NAMES.values()], dtype=np.float64).T
 
 
 def scaled_rates(parameters: Parameters) -> Array:
@@ -84,12 +84,13 @@ def scaled_rates(parameters: Parameters) -> Array:
     """
     workers = np.array(parameters.workers, dtype=np.float64)
     stretch = parameters.base + parameters.communication[..., None] * parameters.growth
-    rates = np.moveaxis(parameters.rate[:, :, None, None] * workers / stretch, 3, 1)
+    rates = np.ascontiguousarray(np.moveaxis(parameters.rate[:, :, None, None] * workers / stretch, 3, 1))
     rates[:, workers == 1] = parameters.rate[:, None, :, None]
-    consolidated, unconsolidated = rates[..., 0], rates[..., 1]
     # Without a figure for spread workers, placement is taken not to matter; with none at all it cannot run.
-    spread = np.where(np.isnan(unconsolidated), consolidated, unconsolidated)
-    return np.asarray(np.nan_to_num(np.stack([consolidated, spread], axis=-1), nan=0.0))
+    for closer in list(Locality)[:-1]:
+        spread = rates[..., closer.wider]
+        rates[..., closer.wider] = np.where(np.isnan(spread), rates[..., closer], spread)
+    return np.asarray(np.nan_to_num(rates, nan=0.0))
 
 
 def shared_rates(parameters: Parameters) -> Array:

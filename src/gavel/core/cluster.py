@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from gavel.core.errors import InputError
+from gavel.core.locality import Locality
 
 LIST_PRICES = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
 """Dollars an hour on demand in a public cloud when the paper was written; used where a price is not given."""
@@ -41,6 +42,10 @@ class AcceleratorType:
     def uniform(cls, name: str, *, count: int, per_server: int, price: float | None = None) -> AcceleratorType:
         """Servers of one size, the last one holding the rest."""
         return cls(name, count, price, _even_sizes(count, per_server))
+
+    def gangs_at_once(self, workers: int, locality: Locality) -> int | None:
+        """How many gangs of this size can have a locality at once; None if placement does not limit them."""
+        return self.gangs_on_one_server(workers) if locality is Locality.SERVER else None
 
     def gangs_on_one_server(self, workers: int) -> int | None:
         """How many gangs of this size fit at once with each on one server; None if placement does not limit them.

@@ -13,7 +13,9 @@ from gavel.client.requests import Submission
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import Server
 from gavel.core.jobs import Cause, JobSpec
+from gavel.core.locality import Locality
 from gavel.core.problem import Floats, Problem
+from gavel.core.serialization import stored_as
 
 LOST = Cause("lost", "its server is lost")
 
@@ -80,7 +82,7 @@ class RateMeasured:
     job: str
     type: str
     rate: float
-    consolidated: bool = True
+    locality: Locality = field(default=Locality.SERVER, metadata=stored_as("consolidated"))
     beside: str | None = None
     """The job that it shares its accelerators with."""
 
@@ -202,8 +204,8 @@ class Launch:
     accelerators: Mapping[str, int]
     """How many on which server."""
     until: float
-    consolidated: bool = True
-    """Whether they sit on as few servers as their number allows."""
+    locality: Locality = field(default=Locality.SERVER, metadata=stored_as("consolidated"))
+    """How close together they sit."""
     beside: str | None = None
     attempt: int = 1
 

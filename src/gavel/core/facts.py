@@ -25,6 +25,8 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.jobs import Cause, JobSpec
+from gavel.core.locality import Locality
+from gavel.core.serialization import stored_as
 
 Outcome = Literal["completed", "failed", "cancelled"]
 
@@ -160,14 +162,14 @@ class Started:
     type: str
     accelerators: Mapping[str, int]
     """How many on which server."""
-    consolidated: bool
+    locality: Locality = field(metadata=stored_as("consolidated"))
     cause: Cause
 
     def launches(self, until: float) -> list[Launch]:
         """What an executor has to start."""
         beside = self.jobs[::-1] if len(self.jobs) == 2 else (None,)
         return [
-            Launch(job, self.type, self.accelerators, until, self.consolidated, other, attempt)
+            Launch(job, self.type, self.accelerators, until, self.locality, other, attempt)
             for job, attempt, other in zip(self.jobs, self.attempts, beside, strict=True)
         ]
 

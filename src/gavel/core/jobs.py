@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gavel.client.requests import Submission
+from gavel.core.locality import FILE_NAMES, Locality
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +19,11 @@ class PlacedRate:
     """All workers on as few servers as possible."""
     unconsolidated: float
     """Workers spread over servers."""
+
+    def at(self, locality: Locality) -> float:
+        """The rate of workers that sit this close together."""
+        rate: float = getattr(self, FILE_NAMES[locality])
+        return rate
 
 
 Rate = float | PlacedRate

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from gavel.core.cluster import AcceleratorType
 from gavel.core.jobs import Entity, Job, Pair, PlacedRate, Rate
+from gavel.core.locality import Locality
+from gavel.core.serialization import stored_as
 from gavel.core.throughputs import Throughputs, ThroughputTable
 
 Floats = NDArray[np.float64]
@@ -27,10 +29,25 @@ JobField = Literal["weight", "steps", "arrival", "age", "isolated_age", "deadlin
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One way to be on a type: anywhere on it, or with all workers on as few servers as possible."""
+    """One way to be on a type: anywhere on it, or with all workers closer together."""
 
     type_index: int
-    consolidated: bool
+    locality: Locality = field(metadata=stored_as("consolidated"))
+
+
+@dataclass(frozen=True, slots=True)
+class CloserColumn:
+    """A column for gangs whose workers sit closer together than anywhere on the type."""
+
+    index: int
+    wider: int
+    """The column of the same type for gangs of the next wider locality."""
+    type: AcceleratorType
+    locality: Locality
+
+    def most_gangs(self, workers: int) -> int | None:
+        """How many gangs of this size have room there at once; None if placement does not limit them."""
+        return self.type.gangs_at_once(workers, self.locality)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -173,18 +190,9 @@ class Problem:
         placed = table.rates(profiles, names)
         if allowed is not None:
             placed = np.where(allowed[:, :, None], placed, 0.0)
-        sensitive = (placed[..., 0] != placed[..., 1]).any(axis=0)
+        sensitive = (placed[..., :-1] != placed[..., 1:]).any(axis=(0, 2))
         columns = _all_columns({index for index, flag in enumerate(sensitive) if flag}, len(types))
-        differs = placed[..., 0] != placed[..., 1]
-        rates = np.stack(
-            [
-                np.where(differs[:, c.type_index], placed[:, c.type_index, 0], 0.0)
-                if c.consolidated
-                else placed[:, c.type_index, 1]
-                for c in columns
-            ],
-            axis=1,
-        )
+        rates = np.stack([_gained(placed[:, c.type_index], c.locality) for c in columns], axis=1)
         pairs = no_pairs(len(columns))
         if sharing:
             first, second, pair_rates = table.pairs(profiles, names)
@@ -219,6 +227,16 @@ class Problem:
     def column_type(self) -> Ints:
         """The type of each column, as an index."""
         return np.array([c.type_index for c in self.columns], dtype=np.intp)
+
+    @cached_property
+    def closer_columns(self) -> tuple[CloserColumn, ...]:
+        """The columns of gangs that do not sit just anywhere, wider ones first."""
+        index_of = {column: index for index, column in enumerate(self.columns)}
+        return tuple(
+            CloserColumn(index, index_of[Column(c.type_index, c.locality.wider)], self.types[c.type_index], c.locality)
+            for c, index in index_of.items()
+            if c.locality is not Locality.CLUSTER
+        )
 
     @cached_property
     def rates(self) -> Floats:
@@ -322,6 +340,7 @@ class Problem:
 _KNOWN_BEFORE_JOBS = (
     "counts",
     "column_type",
+    "closer_columns",
     "rates",
     "type_rates",
     "equal_share_rates",
@@ -412,9 +431,9 @@ def _columns(types: Sequence[AcceleratorType], rates: Iterable[tuple[str, Rate]]
 
 def _all_columns(sensitive: set[int], types: int) -> tuple[Column, ...]:
     return tuple(
-        Column(index, consolidated)
+        Column(index, locality)
         for index in range(types)
-        for consolidated in ((False, True) if index in sensitive else (False,))
+        for locality in (reversed(Locality) if index in sensitive else (Locality.CLUSTER,))
     )
 
 
@@ -427,16 +446,22 @@ def _profile_key(job: Job, types: Sequence[AcceleratorType], columns: Sequence[C
     rates = [job.rates.get(types[c.type_index].name, 0.0) for c in columns]
     return (
         job.workers,
-        tuple(_placed(rate, c.consolidated) for rate, c in zip(rates, columns, strict=True)),
+        tuple(_placed(rate, c.locality) for rate, c in zip(rates, columns, strict=True)),
         job.template or "",
         own,
     )
 
 
-def _placed(rate: Rate, consolidated: bool) -> float:
+def _gained(rates: Floats, locality: Locality) -> Floats:
+    """Rates at a locality, by profile; 0 where the next wider one is as good. The last axis of `rates` is locality."""
+    here = rates[:, locality]
+    return here if locality is Locality.CLUSTER else np.where(here != rates[:, locality.wider], here, 0.0)
+
+
+def _placed(rate: Rate, locality: Locality) -> float:
     if isinstance(rate, PlacedRate):
-        return rate.consolidated if consolidated else rate.unconsolidated
-    return 0.0 if consolidated else rate
+        return rate.at(locality)
+    return rate if locality is Locality.CLUSTER else 0.0
 
 
 def _all_pairs(
@@ -473,7 +498,7 @@ def _by_column(rates: Floats, columns: Sequence[Column]) -> Floats:
     """Rates of pairs by column; the last axis is the type. Jobs that share do so anywhere on a type."""
     by_column = np.zeros((*rates.shape[:-1], len(columns)))
     for index, column in enumerate(columns):
-        if not column.consolidated:
+        if column.locality is Locality.CLUSTER:
             by_column[..., index] = rates[..., column.type_index]
     return by_column
 

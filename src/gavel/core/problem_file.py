@@ -12,6 +12,7 @@ from typing import Any
 from gavel.core.cluster import LIST_PRICES, AcceleratorType, parse_servers
 from gavel.core.errors import InputError
 from gavel.core.jobs import Entity, Job, Pair, PlacedRate, Rate, is_path
+from gavel.core.locality import FILE_NAMES
 from gavel.core.problem import Problem
 from gavel.core.strict_json import Beyond, read_json
 from gavel.core.throughputs import ThroughputTable
@@ -248,9 +249,10 @@ def _rates(value: _FileValue, types: list[str]) -> dict[str, Rate]:
     for type_name, rate in value.items():
         _check_type(type_name, value.where, types)
         if isinstance(rate.raw, dict):
-            rate.only({"consolidated", "unconsolidated"})
-            together = rate.get("consolidated", required=True).rate()
-            rates[type_name] = PlacedRate(together, rate.get("unconsolidated").rate(together))
+            rate.only(set(FILE_NAMES.values()))
+            closest, *others = FILE_NAMES.values()
+            together = rate.get(closest, required=True).rate()
+            rates[type_name] = PlacedRate(together, *(rate.get(name).rate(together) for name in others))
         else:
             rates[type_name] = rate.rate()
     return rates
@@ -266,8 +268,8 @@ def _table_rates(template: str, workers: int, types: list[str], table: Throughpu
     known = [type_name for type_name in types if type_name in table.types]
     placed = table.rates([(template, workers)], known)[0]
     return {
-        type_name: float(together) if together == apart else PlacedRate(float(together), float(apart))
-        for type_name, (together, apart) in zip(known, placed, strict=True)
+        type_name: rates[0] if len(set(rates)) == 1 else PlacedRate(*rates)
+        for type_name, rates in zip(known, placed.tolist(), strict=True)
     }
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gavel.core.errors import InputError
+from gavel.core.locality import Locality
 
 Value = TypeVar("Value")
 Reader = Callable[[Any], Any]
@@ -75,6 +76,8 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911 - one answer for each kind of 
             return to_plain(value.item())
         case float():
             return _plain_number(value)
+        case Locality():
+            return value.consolidated
         case int() | str():
             return value
         case Mapping():
@@ -239,7 +242,18 @@ def _number(document: Any) -> float:
     return float(document)
 
 
-_SIMPLE: dict[Any, Reader] = {str: _text, bool: _truth, int: _whole, float: _number, Any: lambda document: document}
+def _locality(document: Any) -> Locality:
+    return Locality.of(_truth(document))
+
+
+_SIMPLE: dict[Any, Reader] = {
+    str: _text,
+    bool: _truth,
+    int: _whole,
+    float: _number,
+    Locality: _locality,
+    Any: lambda document: document,
+}
 
 
 def _one_of(allowed: tuple[Any, ...], document: Any) -> Any:

@@ -19,6 +19,7 @@ import numpy as np
 
 from gavel.core import builtin, scaling
 from gavel.core.errors import InputError
+from gavel.core.locality import FILE_NAMES, Locality
 from gavel.core.strict_json import read_json
 from gavel.limits import FASTEST, MOST_ACCELERATORS, SMALLEST, at_most
 
@@ -43,7 +44,7 @@ class Throughputs(Protocol):
         """The types that it knows."""
 
     def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> NDArray[np.float64]:
-        """Rates alone, shape (profiles, types, 2): [..., 0] consolidated, [..., 1] unconsolidated."""
+        """Rates alone, shape (profiles, types, localities)."""
 
     def pairs(
         self, profiles: Sequence[Profile], types: Sequence[str]
@@ -77,7 +78,7 @@ class Condition:
     template: str
     workers: int
     type: str
-    consolidated: bool = True
+    locality: Locality = Locality.SERVER
     beside: str | None = None
     """The template of the job that shares the accelerators."""
 
@@ -87,14 +88,14 @@ class ThroughputTable:
     """Measured or modelled rates; 0 means that it cannot run.
 
     >>> table = builtin_table()
-    >>> table.rates([("A3C", 1)], ["k80", "v100"])[:, :, 0].tolist()
+    >>> table.rates([("A3C", 1)], ["k80", "v100"])[:, :, Locality.SERVER].tolist()
     [[3.439, 7.176]]
     """
 
     types: tuple[str, ...]
     profiles: tuple[Profile, ...]
     alone: NDArray[np.float64]
-    """(profiles, types, 2): steps per second with the workers consolidated [0] and unconsolidated [1]."""
+    """(profiles, types, localities): steps per second."""
     shared: NDArray[np.float64]
     """(profiles, profiles, types): steps per second of the first while it shares with the second.
 
@@ -141,7 +142,7 @@ class ThroughputTable:
         >>> builtin_table().with_template("mine", 2.0).rates([("mine", 1)], ["k80", "v100"])[:, :, 0].tolist()
         [[2.0, 2.0]]
         """
-        rates = np.full((1, len(self.types), 2), rate)
+        rates = np.full((1, len(self.types), len(Locality)), rate)
         return ThroughputTable(
             self.types, (*self.profiles, (template, 1)), np.concatenate([self.alone, rates]), self.shared
         )
@@ -164,18 +165,26 @@ class ThroughputTable:
         return ThroughputTable(self.types, (*self.profiles, *new), np.concatenate([self.alone, alone]), self.shared)
 
     def scaled_rates(self, template: str, workers: int) -> NDArray[np.float64]:
-        """Rates (types, 2) with a number of workers that the table does not list, from those that it lists."""
+        """Rates (types, localities) with a number of workers that the table does not list, from those that it lists."""
         if not self.can_scale(template, workers):
             self._reject_profile(template, workers)
         counts = self._counts[template]
         return scaling.scaled(counts, self.alone[self._rows([(template, count) for count in counts])], workers)
 
     def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> NDArray[np.float64]:
-        """Rates alone, shape (profiles, types, 2): [..., 0] consolidated, [..., 1] unconsolidated.
+        """Rates alone, shape (profiles, types, localities).
 
-        Both are equal with one worker, and where the table has no unconsolidated figure.
+        They do not depend on locality with one worker, nor where the table has no unconsolidated figure.
         """
         return self.alone[np.ix_(self._rows(profiles), self._columns(types))]
+
+    def single_rates(self, templates: Sequence[str], types: Sequence[str]) -> NDArray[np.float64]:
+        """Rates of one worker alone, shape (templates, types); it has no locality.
+
+        >>> builtin_table().single_rates(["A3C"], ["k80", "v100"]).tolist()
+        [[3.439, 7.176]]
+        """
+        return self.rates([(template, 1) for template in templates], types)[..., Locality.SERVER]
 
     def pairs(
         self, profiles: Sequence[Profile], types: Sequence[str]
@@ -331,7 +340,7 @@ def _template_entry(table: ThroughputTable, template: str) -> dict[str, dict[str
     rates = table.rates([(template, count) for count in counts], table.types).tolist()
     return {
         str(count): {
-            name: placed[0] if placed[0] == placed[1] else dict(zip(builtin.PLACEMENTS, placed, strict=True))
+            name: placed[0] if len(set(placed)) == 1 else dict(zip(FILE_NAMES.values(), placed, strict=True))
             for name, placed in zip(table.types, row, strict=True)
             if any(placed)
         }
@@ -391,16 +400,17 @@ def _add_own_profile(entries: _Entries, template: str, count: str, rates: Any) -
         entries.alone[profile, name] = _placed_rate(value, profile[1], f"{where}, type {name!r}")
 
 
-def _placed_rate(value: Any, workers: int, where: str) -> tuple[float, float]:
+def _placed_rate(value: Any, workers: int, where: str) -> tuple[float, ...]:
+    """The rate by locality."""
     if not isinstance(value, dict):
-        rate = _rate(value, where)
-        return rate, rate
-    if set(value) != set(builtin.PLACEMENTS):
-        raise InputError(f"{where}: {_short(value)} must be a number, or have exactly consolidated and unconsolidated")
-    consolidated, unconsolidated = (_rate(value[name], f"{where}, {name}") for name in builtin.PLACEMENTS)
-    if workers == 1 and consolidated != unconsolidated:
+        return (_rate(value, where),) * len(Locality)
+    if set(value) != set(FILE_NAMES.values()):
+        names = " and ".join(FILE_NAMES.values())
+        raise InputError(f"{where}: {_short(value)} must be a number, or have exactly {names}")
+    rates = tuple(_rate(value[name], f"{where}, {name}") for name in FILE_NAMES.values())
+    if workers == 1 and len(set(rates)) > 1:
         raise InputError(f"{where}: {_short(value)} is two rates, but one worker has no spread; give one number")
-    return consolidated, unconsolidated
+    return rates
 
 
 def _add_own_pair(entries: _Entries, pair: Any) -> None:
@@ -513,7 +523,8 @@ class _Entries:
     types: tuple[str, ...]
     profiles: dict[Profile, int] = field(default_factory=dict)
     """Each with its row."""
-    alone: dict[tuple[Profile, str], tuple[float, float]] = field(default_factory=dict)
+    alone: dict[tuple[Profile, str], tuple[float, ...]] = field(default_factory=dict)
+    """By locality."""
     shared: dict[tuple[Profile, Profile, str], float] = field(default_factory=dict)
     """Rate of the first profile next to the second."""
 
@@ -542,7 +553,7 @@ class _Entries:
 
 def _table(entries: _Entries) -> ThroughputTable:
     row, column = entries.profiles, {name: index for index, name in enumerate(entries.types)}
-    alone = np.zeros((len(row), len(column), 2))
+    alone = np.zeros((len(row), len(column), len(Locality)))
     shared = np.zeros((len(row), len(row), len(column)))
     for (profile, name), rates in entries.alone.items():
         alone[row[profile], column[name]] = rates

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from gavel.core.locality import Locality
 from gavel.core.throughputs import Condition, Profile, ThroughputTable
 from gavel.estimator.fingerprint import Fingerprint, Pair, Shares, fingerprint
 from gavel.estimator.guesses import guessed_shares
@@ -47,7 +48,7 @@ class LearnedTable:
         """In the order of those who ask; some may not be in the table, and some of the table may be missing."""
         self.measurements = measurements or Measurements()
         self._alone_of: dict[Profile, Floats] = {}
-        """Cache by profile: its rates (types, 2), since the last measurement of its template."""
+        """Cache by profile: its rates (types, localities), since the last measurement of its template."""
         self._fingerprints: dict[str, Fingerprint | None] = {}
         """Cache by template: its fingerprint, since the last measurement beside references."""
         self._lasting: set[str] = set(base.templates)
@@ -64,7 +65,7 @@ class LearnedTable:
     def _usual(self) -> Floats:
         """By type of the table: the average relative speed of templates; about 1 for the fastest type."""
         single = [profile for profile in self.base.profiles if profile[1] == 1] or list(self.base.profiles)
-        rates = self.base.rates(single, self.base.types)[:, :, 0]
+        rates = self.base.rates(single, self.base.types)[:, :, Locality.SERVER]
         runs = rates[(rates > 0).all(axis=1)]
         relative = runs / runs.max(axis=1, keepdims=True) if len(runs) else np.ones((1, len(self.base.types)))
         return np.asarray(np.exp(np.log(relative).mean(axis=0)))
@@ -97,7 +98,7 @@ class LearnedTable:
         self._lasting |= set(templates)
         for type_name in profiled.types:
             self.admit(type_name)
-            alone = profiled.rates([(template, 1) for template in templates], [type_name])[:, 0, 0].tolist()
+            alone = profiled.single_rates(templates, [type_name])[:, 0].tolist()
             figures = {Condition(one, 1, type_name): rate for one, rate in zip(templates, alone, strict=True)}
             for one, other in product(templates, templates):
                 rate, _ = profiled.together((one, 1), (other, 1), type_name)
@@ -179,7 +180,7 @@ class LearnedTable:
         if (measured := self.measurements.estimates.get(condition)) is not None:
             return measured.used
         mine = (condition.template, condition.workers)
-        alone = float(self.rates([mine], [condition.type])[0, 0, 0 if condition.consolidated else 1])
+        alone = float(self.rates([mine], [condition.type])[0, 0, condition.locality])
         return alone if condition.beside is None else alone * self._listed_share(condition, condition.beside)
 
     def _listed_share(self, condition: Condition, beside: str) -> float:
@@ -187,13 +188,13 @@ class LearnedTable:
         known = condition.workers in self._counts(mine[0]) and condition.workers in self._counts(beside)
         if not known or condition.type not in self.base.types:
             return 0.0
-        rate = float(self.base.rates([mine], [condition.type])[0, 0, 0])
+        rate = float(self.base.rates([mine], [condition.type])[0, 0, Locality.SERVER])
         return self.base.together(mine, its, condition.type)[0] / rate if rate > 0 else 0.0
 
     def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> Floats:
-        """Rates alone, shape (profiles, types, 2): consolidated and unconsolidated."""
-        found = np.array([self._alone(profile) for profile in profiles]).reshape(len(profiles), len(self.types), 2)
-        return found[:, self._columns(types)]
+        """Rates alone, shape (profiles, types, localities)."""
+        shape = len(profiles), len(self.types), len(Locality)
+        return np.array([self._alone(profile) for profile in profiles]).reshape(shape)[:, self._columns(types)]
 
     def pairs(self, profiles: Sequence[Profile], types: Sequence[str]) -> tuple[Ints, Ints, Floats]:
         """The pairs that can share some type: listed, measured, or estimated with enough confidence."""
@@ -218,7 +219,7 @@ class LearnedTable:
         shares = np.zeros((len(profiles), len(profiles), len(self.types)))
         self._put_guessed(profiles, shares)
         self._put_listed(profiles, shares)
-        alone = self.rates(profiles, self.types)[:, :, 0]
+        alone = self.rates(profiles, self.types)[:, :, Locality.SERVER]
         rates = shares * alone[:, None, :]
         self._put_measured(profiles, alone, rates)
         return rates[:, :, self._columns(types)]
@@ -227,7 +228,7 @@ class LearnedTable:
         """The table's figures."""
         known = [number for number, (template, workers) in enumerate(profiles) if workers in self._counts(template)]
         first, second, rates = self.base.pairs([profiles[number] for number in known], self.base.types)
-        alone = self.base.rates([profiles[number] for number in known], self.base.types)[:, :, 0]
+        alone = self.base.rates([profiles[number] for number in known], self.base.types)[:, :, Locality.SERVER]
         both = np.stack([alone[first], alone[second]], axis=1)
         listed = np.divide(rates, both, out=np.zeros_like(rates), where=both > 0)
         where = np.array(known, dtype=np.intp)
@@ -292,12 +293,12 @@ class LearnedTable:
         """Measured rate together divided by the rate alone; NaN if the rate alone is unknown."""
         rate = self.measurements.used(condition.template, 1, condition.type)
         if rate is None and condition.template in self.references.row:
-            rate = float(self._alone((condition.template, 1))[self.types.index(condition.type), 0])
+            rate = float(self._alone((condition.template, 1))[self.types.index(condition.type), Locality.SERVER])
         found = self.measurements.estimates.get(condition)
         return found.used / rate if found and rate else math.nan
 
     def _alone(self, profile: Profile) -> Floats:
-        """(types, 2): its rates."""
+        """(types, localities): its rates."""
         if profile not in self._alone_of:
             self._alone_of[profile] = self._work_out_alone(profile)
         return self._alone_of[profile]
@@ -307,31 +308,30 @@ class LearnedTable:
         prior = self._prior(profile)
         rates = prior * self._how_much_faster(profile, prior)
         for column, type_name in enumerate(self.types):
-            together = self.measurements.used(template, workers, type_name)
-            apart = self.measurements.used(template, workers, type_name, close=False)
-            if workers == 1:  # one figure serves both
-                together = apart = apart if together is None else together
-            for placement, found in enumerate((together, apart)):
+            measured = [self.measurements.used(template, workers, type_name, locality) for locality in Locality]
+            if workers == 1:  # one figure serves all
+                measured = [next((found for found in measured if found is not None), None)] * len(Locality)
+            for locality, found in zip(Locality, measured, strict=True):
                 if found is not None:
-                    rates[column, placement] = found
+                    rates[column, locality] = found
         return rates
 
     def _how_much_faster(self, profile: Profile, prior: Floats) -> float:
         """The mean ratio of measured rates alone to priors, over the types where both are known."""
         measured = [self.measurements.used(*profile, type_name) for type_name in self.types]
-        known = zip(measured, prior[:, 0].tolist(), strict=True)
+        known = zip(measured, prior[:, Locality.SERVER].tolist(), strict=True)
         ratios = [math.log(found / before) for found, before in known if found and before > 0]
         return math.exp(sum(ratios) / len(ratios)) if ratios else 1.0
 
     def _prior(self, profile: Profile) -> Floats:
-        """(types, 2): the table's figures, or typical ones where it has none."""
+        """(types, localities): the table's figures, or typical ones where it has none."""
         template, workers = profile
         known = self._counts(template)
         if known:
             nearest = min(known, key=lambda count: abs(count - workers))
             listed = self.base.rates([(template, nearest)], self.base.types)[0] * (workers / nearest)
         else:
-            listed = np.repeat(self._usual[:, None], 2, axis=1) * workers
+            listed = np.repeat(self._usual[:, None], len(Locality), axis=1) * workers
         fastest = listed.max(axis=0)  # the assumption for a type that is not in the table
         prior = np.tile(fastest, (len(self.types), 1))
         here, there = self._listed()

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
+from gavel.core.locality import Locality
 from gavel.core.throughputs import Condition
 from gavel.estimator.sheet import Sheet
 
@@ -93,9 +94,9 @@ class Measurements:
         """The sharing conditions in which a template was measured or was the partner."""
         return self._shared.get(template, ())
 
-    def used(self, template: str, workers: int, type_name: str, *, close: bool = True) -> float | None:
+    def used(self, template: str, workers: int, type_name: str, locality: Locality = Locality.SERVER) -> float | None:
         """A rate alone."""
-        found = self.estimates.get(Condition(template, workers, type_name, close))
+        found = self.estimates.get(Condition(template, workers, type_name, locality))
         return None if found is None else found.used
 
     @property
@@ -129,8 +130,8 @@ class Measurements:
             for other in {condition.template, condition.beside or template} - {template}:
                 self._unlist(other, condition)
         return {
-            "estimates": [[*astuple(condition), *astuple(found)] for condition, found in entries if found],
-            "failures": [[*astuple(condition), count] for condition, count in failures if count],
+            "estimates": [[*_stored(condition), *astuple(found)] for condition, found in entries if found],
+            "failures": [[*_stored(condition), count] for condition, count in failures if count],
         }
 
     def _unlist(self, template: str, condition: Condition) -> None:
@@ -140,14 +141,14 @@ class Measurements:
 
     def recall(self, document: Mapping[str, Any]) -> list[Condition]:
         """Take in what `forget` gave, where nothing was measured since; returns the conditions that are new."""
-        fresh = [entry for entry in document["estimates"] if Condition(*entry[:5]) not in self.estimates]
+        fresh = [entry for entry in document["estimates"] if _condition(entry) not in self.estimates]
         for entry in fresh:
-            self._add(Condition(*entry[:5]), Estimate(*entry[5:]))
-        failed = [entry for entry in document["failures"] if Condition(*entry[:5]) not in self.failures]
+            self._add(_condition(entry), Estimate(*entry[5:]))
+        failed = [entry for entry in document["failures"] if _condition(entry) not in self.failures]
         for entry in failed:
-            self._list(Condition(*entry[:5]))
-            self.failures[Condition(*entry[:5])] = entry[5]
-        return [Condition(*entry[:5]) for entry in (*fresh, *failed)]
+            self._list(_condition(entry))
+            self.failures[_condition(entry)] = entry[5]
+        return [_condition(entry) for entry in (*fresh, *failed)]
 
     def _add(self, condition: Condition, estimate: Estimate) -> None:
         self._list(condition)
@@ -168,8 +169,8 @@ class Measurements:
     def document(self) -> dict[str, Any]:
         """All of it as plain data."""
         return {
-            "estimates": [[*astuple(condition), *astuple(found)] for condition, found in self.estimates.items()],
-            "failures": [[*astuple(condition), count] for condition, count in self.failures.items()],
+            "estimates": [[*_stored(condition), *astuple(found)] for condition, found in self.estimates.items()],
+            "failures": [[*_stored(condition), count] for condition, count in self.failures.items()],
             "ignored": list(self.ignored),
         }
 
@@ -178,9 +179,20 @@ class Measurements:
         """Restore from `document`; documents of older versions lack some fields."""
         found = cls()
         for entry in document["estimates"]:
-            found._add(Condition(*entry[:5]), Estimate(*entry[5:]))
+            found._add(_condition(entry), Estimate(*entry[5:]))
         for entry in document.get("failures", ()):
-            found._list(Condition(*entry[:5]))
-            found.failures[Condition(*entry[:5])] = entry[5]
+            found._list(_condition(entry))
+            found.failures[_condition(entry)] = entry[5]
         found.ignored.extend(document.get("ignored", ()))
         return found
+
+
+def _stored(condition: Condition) -> list[Any]:
+    """The fields of a condition as documents hold them."""
+    return [part.consolidated if isinstance(part, Locality) else part for part in astuple(condition)]
+
+
+def _condition(entry: Sequence[Any]) -> Condition:
+    """The condition that an entry of a document begins with."""
+    template, workers, type_name, consolidated, beside = entry[:5]
+    return Condition(template, workers, type_name, Locality.of(consolidated), beside)

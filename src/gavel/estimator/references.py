@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from gavel.core.locality import Locality
 from gavel.core.throughputs import ThroughputTable
 from gavel.estimator.completion import Basis, Bools, Floats, basis
 
@@ -43,7 +44,7 @@ class References:
     def of(cls, table: ThroughputTable) -> References:
         """The templates of a table that share with some other, or with themselves."""
         rows = [row for row, (_, workers) in enumerate(table.profiles) if workers == 1 and table.shared[row].any()]
-        alone = table.alone[rows, :, 0]
+        alone = table.alone[rows, :, Locality.SERVER]
         shared = table.shared[np.ix_(rows, rows)]
         rate = alone[:, None, :]
         kept = np.divide(shared, rate, out=np.zeros_like(shared), where=rate > 0)

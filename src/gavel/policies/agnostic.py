@@ -9,6 +9,7 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import AcceleratorType
+from gavel.core.locality import Locality
 from gavel.core.problem import Column, Floats, Problem, no_pairs
 from gavel.policies.seating import seated
 
@@ -43,7 +44,7 @@ def as_one_type(seen: Problem) -> Problem | None:
 
 
 def _merged(seen: Problem) -> Problem | None:
-    together = np.array([column.consolidated for column in seen.columns])
+    together = [column.index for column in seen.closer_columns]
     somewhere = (seen.type_rates > 0)[:, seen.counts > 0]
     if seen.rates[:, together].any() or (somewhere.any(axis=1) != somewhere.all(axis=1)).any():
         return None
@@ -51,7 +52,7 @@ def _merged(seen: Problem) -> Problem | None:
         " or ".join(accelerator_type.name for accelerator_type in seen.types), int(seen.counts.sum())
     )
     profiles = replace(seen.profiles, rates=seen.fastest_rates[:, None])
-    return replace(seen, types=(every,), columns=(Column(0, consolidated=False),), profiles=profiles, pairs=no_pairs(1))
+    return replace(seen, types=(every,), columns=(Column(0, Locality.CLUSTER),), profiles=profiles, pairs=no_pairs(1))
 
 
 def dealt_out(decided: Allocation, seen: Problem) -> Allocation:
@@ -72,13 +73,12 @@ def _in_one_column(problem: Problem) -> Floats:
     Only a job that does not run apart keeps the column of gangs that sit together.
     """
     rates = problem.rates.copy()
-    for index, column in enumerate(problem.columns):
-        if column.consolidated:
-            close, apart = rates[:, index], rates[:, index - 1]  # the column before is the same type, anywhere
-            rates[:, index], rates[:, index - 1] = (
-                np.where(apart > 0, 0.0, close),
-                np.where(apart > 0, np.maximum(close, apart), 0.0),
-            )
+    for column in problem.closer_columns:
+        close, apart = rates[:, column.index], rates[:, column.wider]
+        rates[:, column.index], rates[:, column.wider] = (
+            np.where(apart > 0, 0.0, close),
+            np.where(apart > 0, np.maximum(close, apart), 0.0),
+        )
     return rates
 
 
@@ -144,9 +144,9 @@ def _limits(problem: Problem, workers: Floats) -> Iterator[tuple[Floats, float]]
     """What an instance of each combo uses in each column, and of how much: accelerators, and room for gangs."""
     for index, count in enumerate(problem.counts.tolist()):
         yield workers[:, None] * (problem.column_type == index), count
-    for index, column in enumerate(problem.columns):
-        if column.consolidated:
-            for size in np.unique(workers).astype(int).tolist():
-                limit = problem.types[column.type_index].gangs_on_one_server(size)
-                if limit is not None:
-                    yield (workers >= size)[:, None] * (np.arange(len(problem.columns)) == index) * 1.0, float(limit)
+    for column in problem.closer_columns:
+        for size in np.unique(workers).astype(int).tolist():
+            limit = column.most_gangs(size)
+            if limit is not None:
+                here = np.arange(len(problem.columns)) == column.index
+                yield (workers >= size)[:, None] * here * 1.0, float(limit)

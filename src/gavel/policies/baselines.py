@@ -157,7 +157,7 @@ def _helpful_pairs(problem: Problem) -> np.ndarray[tuple[int, ...], np.dtype[np.
     helps = np.zeros((n, n), dtype=bool)
     pairs = problem.pairs
     by_column = problem.counts[problem.column_type] / max(problem.counts.sum(), 1.0)
-    by_column = np.where([c.consolidated for c in problem.columns], 0.0, by_column)
+    by_column[[column.index for column in problem.closer_columns]] = 0.0
     total = np.zeros(len(pairs))
     for side, ends in enumerate((pairs.first, pairs.second)):
         alone = problem.rates[ends]

@@ -15,18 +15,17 @@ def seated(problem: Problem, workers: Ints, rates: Floats, instances: Floats) ->
     together for the same part of their time.
     """
     placed = instances.copy()
-    for index, column in enumerate(problem.columns):
-        if column.consolidated:
-            close, apart = rates[:, index], rates[:, index - 1]  # the column before is the same type, anywhere
-            accelerator_type = problem.types[column.type_index]
-            room = {size: accelerator_type.gangs_on_one_server(size) for size in np.unique(workers).tolist()}
-            left = {size: float(limit) for size, limit in room.items() if limit is not None}
-            for who in ((close > 0) & (apart == 0), (close > apart) & (apart > 0)):
-                for size in np.unique(workers[who])[::-1].tolist():
-                    here = who & (workers == size)
-                    total = placed[here, index - 1] + placed[here, index]
-                    placed[here, index] = together = total * _part_with_room(left, size, float(total.sum()))
-                    placed[here, index - 1] = np.where(apart[here] > 0, total - together, 0.0)
+    for column in problem.closer_columns:
+        index, wider = column.index, column.wider
+        close, apart = rates[:, index], rates[:, wider]
+        room = {size: column.most_gangs(size) for size in np.unique(workers).tolist()}
+        left = {size: float(limit) for size, limit in room.items() if limit is not None}
+        for who in ((close > 0) & (apart == 0), (close > apart) & (apart > 0)):
+            for size in np.unique(workers[who])[::-1].tolist():
+                here = who & (workers == size)
+                total = placed[here, wider] + placed[here, index]
+                placed[here, index] = together = total * _part_with_room(left, size, float(total.sum()))
+                placed[here, wider] = np.where(apart[here] > 0, total - together, 0.0)
     return placed
 
 

@@ -129,9 +129,7 @@ def spelled_out(problem: Problem, answer: Answer) -> Allocation:
         elif (profile[1], profile[0]) in pair_of:
             rates[index] = problem.pairs.rates[pair_of[profile[1], profile[0]]][::-1]
         for position, column in enumerate(problem.columns):
-            name = problem.types[column.type_index].name
-            together = row.consolidated.get(name, 0.0)
-            instances[index, position] = together if column.consolidated else row.shares.get(name, 0.0) - together
+            instances[index, position] = row.share(problem.types[column.type_index].name, column.locality)
     everyone = np.arange(len(problem.jobs))
     classes = Classes(everyone, np.ones(len(everyone), dtype=np.intp), everyone)
     certificate = Certificate(answer.objective, answer.bound, answer.prices)
@@ -167,13 +165,12 @@ def _infeasible(allocation: Allocation) -> Iterator[str]:
 def _too_many_gangs(allocation: Allocation) -> Iterator[str]:
     problem = allocation.problem
     wanted = problem.profiles.workers[problem.jobs.profile[allocation.combos[:, 0]]]
-    for index, column in enumerate(problem.columns):
-        accelerator_type = problem.types[column.type_index]
-        for size in np.unique(wanted).tolist() if column.consolidated else ():
-            most = accelerator_type.gangs_on_one_server(size)
-            gangs = float(allocation.instances[wanted >= size, index].sum())
+    for column in problem.closer_columns:
+        for size in np.unique(wanted).tolist():
+            most = column.most_gangs(size)
+            gangs = float(allocation.instances[wanted >= size, column.index].sum())
             if most is not None and gangs > most * (1 + ROUNDING) + ROUNDING:
-                together = f"{gangs:.9g} gangs of {size} or more sit together on {accelerator_type.name}"
+                together = f"{gangs:.9g} gangs of {size} or more sit together on {column.type.name}"
                 yield f"{together}, and servers hold {most}"
 
 
@@ -289,12 +286,11 @@ class _Judge:
         """By class and column: what sitting together costs; and what all of that room comes to."""
         problem, workers = self.program.problem, self.program.workers
         paid, total = np.zeros((len(self.program), len(problem.columns))), 0.0
-        for index, column in enumerate(problem.columns):
-            accelerator_type = problem.types[column.type_index]
-            for size in np.unique(workers).astype(int).tolist() if column.consolidated else ():
-                price = stage.prices.get(gang_row(accelerator_type.name, size), 0.0)
-                paid[workers >= size, index] += price
-                total += price * (accelerator_type.gangs_on_one_server(size) or 0)
+        for column in problem.closer_columns:
+            for size in np.unique(workers).astype(int).tolist():
+                price = stage.prices.get(gang_row(column.type.name, size), 0.0)
+                paid[workers >= size, column.index] += price
+                total += price * (column.most_gangs(size) or 0)
         return paid, total
 
     def _pairs(

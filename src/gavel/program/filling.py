@@ -70,7 +70,7 @@ def water_fill(program: Program, rise: Rise) -> Filled:
         active &= ~(proven | saturated)
     if point is None:
         raise SolverError("there is no class to raise")
-    first = steps[0].proof.prices[: len(program.problem.types)]
+    first = program.polytope.structure.rows.by_type(steps[0].proof.prices)
     stages = tuple(
         program.stage("level", step.level, step.bound, step.proof, step.stopped.nonzero()[0]) for step in steps
     )

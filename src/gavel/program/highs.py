@@ -69,7 +69,9 @@ def whole_time(rows: Rows, count: int, columns: Ints) -> LpSolution:
     x[columns] = 1.0
     basis = highspy.HighsBasis()
     basis.col_status = [basic if used else lower for used in x.tolist()]
-    basis.row_status = [highspy.HighsBasisStatus.kUpper] * rows.classes + [basic] * (rows.count - rows.classes)
+    row_status = [basic] * rows.count
+    row_status[rows.times] = [highspy.HighsBasisStatus.kUpper] * rows.classes
+    basis.row_status = row_status
     basis.valid = True
     return LpSolution(x, np.zeros(rows.count), basis)
 

@@ -319,7 +319,7 @@ class _System:
         if level is not None:
             floor = floor - level * solved[-1]
         pull = pull - blocks.priced(duals)
-        dy = np.concatenate([*self.classes.rows(pull, time, floor), duals])
+        dy = rows.joined(*self.classes.rows(pull, time, floor), duals)
         forward, level_forward = blocks.transposed_times(dy)
         step = _Point(
             self.classes.columns(pull, time, floor),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from gavel.program.lp import Floats, Lp, LpSolution, SolverFailed
+from gavel.program.rows import Rows
 
 SLIGHTLY = 1e-9
 """Floors that ask for more than there is by at most this are rounding."""
@@ -54,11 +55,10 @@ class _Line:
 
     @classmethod
     def of(cls, lp: Lp) -> _Line:
-        m = lp.classes
-        time, gain, taken = lp.matrix.data[: 3 * m].reshape(m, 3).T  # each way meets a row of each kind
-        rows, rhs = lp.rows, lp.rhs
+        rows, rhs, data, begin = lp.rows, lp.rhs, lp.matrix.data, lp.matrix.places.indptr[: lp.classes + 1]
+        time, gain, taken = (data[at] for at in rows.own(begin[:-1]))
         most, capacity = rhs[rows.times] / time, float(rhs[rows.types.start])
-        return cls(time, -gain, taken, -rhs[rows.floors], lp.matrix.data[3 * m :], most, capacity)
+        return cls(time, -gain, taken, -rhs[rows.floors], data[begin[-1] :], most, capacity)
 
     @property
     def least(self) -> Floats:
@@ -86,7 +86,7 @@ class _Line:
         elif headroom[first] <= 1.0:
             floor_price[first] = 1.0 / self.rise[first]
             time_price[first] = self.gain[first] * floor_price[first] / self.time[first]
-        return _solution(self.least + per_level * level, level, (time_price, floor_price, price))
+        return _solution(self.least + per_level * level, level, time_price, floor_price, price)
 
     def filled(self, cost: Floats) -> LpSolution:
         """The most that is worth its price, whoever gains most for its part of the row first; equals share."""
@@ -101,8 +101,8 @@ class _Line:
         amount += (first + equal * share) * wanted / self.taken
         excess = cost - price * self.taken
         floor_price = np.where((excess < 0) & (self.floor > 0), -excess / self.gain, 0.0)
-        return _solution(amount, 0.0, (np.maximum(excess, 0.0) / self.time, floor_price, price))
+        return _solution(amount, 0.0, np.maximum(excess, 0.0) / self.time, floor_price, price)
 
 
-def _solution(amount: Floats, level: float, prices: tuple[Floats, Floats, float]) -> LpSolution:
-    return LpSolution(np.append(amount, level), np.hstack(prices))
+def _solution(amount: Floats, level: float, times: Floats, floors: Floats, price: float) -> LpSolution:
+    return LpSolution(np.append(amount, level), Rows.joined(times, floors, np.array([price])))

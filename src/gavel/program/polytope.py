@@ -119,13 +119,13 @@ class Polytope:
         if lp.has_level:
             shortfall = shortfall[:-1]
         coupled = lp.rhs[rows.coupling] @ prices[rows.coupling]
-        size = np.concatenate(
-            [np.maximum(self.structure.counts, 1.0), [max(row.most, 1.0) for row in self.structure.limits]]
-        )
+        size = np.ones(rows.count)
+        size[rows.types] = np.maximum(self.structure.counts, 1.0)
+        size[rows.limits] = [max(row.most, 1.0) for row in self.structure.limits]
         return Duals(
             prices[rows.floors] * scale,
             prices[rows.times],
-            prices[rows.named] / size,
+            prices[rows.named] / size[rows.named],
             float(lp.rhs[rows.times] @ prices[rows.times] + coupled + shortfall.sum()),
         )
 

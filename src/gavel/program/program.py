@@ -45,7 +45,7 @@ class Solution:
     @property
     def prices(self) -> Floats:
         """By type: by how much the value would rise with one more accelerator."""
-        return self.proof.prices[: len(self.program.problem.types)]
+        return self.program.polytope.structure.rows.by_type(self.proof.prices)
 
     @property
     def stages(self) -> Stages:
@@ -72,7 +72,7 @@ class Level:
     @property
     def prices(self) -> Floats:
         """By type: by how much the level would rise with one more accelerator."""
-        return self.proof.prices[: len(self.program.problem.types)]
+        return self.program.polytope.structure.rows.by_type(self.proof.prices)
 
     @cached_property
     def stuck(self) -> Bools:

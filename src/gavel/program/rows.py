@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from gavel.core.problem import Floats, Ints
+
 
 @dataclass(frozen=True, slots=True)
 class Rows:
@@ -63,6 +67,23 @@ class Rows:
     @property
     def partners_at(self) -> slice:
         return slice(self.balances_at.stop, self.count)
+
+    @staticmethod
+    def joined(times: Floats, floors: Floats, coupling: Floats) -> Floats:
+        """One value for each row."""
+        return np.concatenate([times, floors, coupling])
+
+    @staticmethod
+    def own(begin: Ints) -> tuple[Ints, Ints, Ints]:
+        """The positions of a column's values in its class's time row, its floor row, and the row of its type.
+
+        `begin` is where columns begin that run one class each. A matrix lists their values in the order of rows.
+        """
+        return begin, begin + 1, begin + 2
+
+    def by_type(self, named: Floats) -> Floats:
+        """Of values by named row, those of the types."""
+        return named[: len(self.type_names)]
 
     @property
     def count(self) -> int:

@@ -78,8 +78,8 @@ def _owner(lp: Lp) -> Ints:
 def _entries(lp: Lp) -> tuple[Floats, Floats, Ints]:
     """By column but the level: what it takes of its class's time and of its type, and which type that is."""
     places = lp.matrix.places
-    begin = places.indptr[:-2]  # the rows of a column are its time, its floor, its type, and perhaps others
-    return lp.matrix.data[begin], lp.matrix.data[begin + 2], places.indices[begin + 2] - lp.rows.types.start
+    time, _, load = lp.rows.own(places.indptr[:-2])
+    return lp.matrix.data[time], lp.matrix.data[load], places.indices[load] - lp.rows.types.start
 
 
 def _most(values: Floats, owner: Ints, classes: int) -> Floats:
@@ -91,13 +91,13 @@ def _most(values: Floats, owner: Ints, classes: int) -> Floats:
 
 def _part(lp: Lp, listed: Bools, columns: Ints) -> Lp:
     """The program of the listed classes; their floors ask for nothing."""
-    count, rows = int(listed.sum()), replace(lp.rows, classes=int(listed.sum()))
-    number = np.full(lp.rows.count, -1)
-    number[lp.rows.times][listed] = np.arange(count)
-    number[lp.rows.floors][listed] = np.arange(count, 2 * count)
-    number[lp.rows.coupling] = np.arange(2 * count, rows.count)
+    rows = replace(lp.rows, classes=int(listed.sum()))
+    every, number, rhs = np.arange(rows.count), np.full(lp.rows.count, -1), np.empty(rows.count)
+    number[lp.rows.times][listed], number[lp.rows.floors][listed] = every[rows.times], every[rows.floors]
+    number[lp.rows.coupling] = every[rows.coupling]
+    rhs[number[number >= 0]] = lp.rhs[number >= 0]
     part = lp.matrix.select(columns)
     row = number[part.places.indices]
     kept = row >= 0
     matrix = Columns.of(row[kept], part.places.column[kept], part.data[kept], (rows.count, len(columns)))
-    return Lp(lp.cost[columns], matrix, lp.rhs[number >= 0], rows, has_level=False, grid=None)
+    return Lp(lp.cost[columns], matrix, rhs, rows, has_level=False, grid=None)

@@ -167,7 +167,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> LpStr
     most = np.ones(rows.count)
     if limits:
         most[rows.limits] = [1.0 if limit.most else 0.0 for limit in limits]
-    most[rows.balances_at.start :] = 0.0
+    most[rows.balances_at] = most[rows.partners_at] = 0.0
     return LpStructure(
         rows,
         workers,
@@ -181,7 +181,7 @@ def _made(problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts) -> LpStr
         partners,
         places,
         entries,
-        at[entries] - m,
+        at[entries] - rows.floors.start,
         most,
     )
 
@@ -299,15 +299,13 @@ def _best(fastest: Floats, counts: Floats, c: Combos) -> Floats:
 def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[CouplingLimit]:
     """By column and size: at most this many gangs of at least this size sit on one server each."""
     found = []
-    for index, column in enumerate(problem.columns):
-        if column.consolidated:
-            here = c.column == index
-            accelerator_type = problem.types[column.type_index]
-            for size in np.unique(workers[c.first[here]]).astype(int).tolist():
-                most = accelerator_type.gangs_on_one_server(size)
-                if most is not None:
-                    combos = (here & (workers[c.first] >= size)).nonzero()[0]
-                    found.append(CouplingLimit(gang_row(accelerator_type.name, size), combos, most))
+    for column in problem.closer_columns:
+        here = c.column == column.index
+        for size in np.unique(workers[c.first[here]]).astype(int).tolist():
+            most = column.most_gangs(size)
+            if most is not None:
+                combos = (here & (workers[c.first] >= size)).nonzero()[0]
+                found.append(CouplingLimit(gang_row(column.type.name, size), combos, most))
     return found
 
 
@@ -327,8 +325,8 @@ def _partners(c: Combos, repeated: Bools, cuts: Cuts) -> list[tuple[int, Ints]]:
 
 def _places(c: Combos, rows: Rows, limits: tuple[CouplingLimit, ...], partners: tuple[tuple[int, Ints], ...]) -> Places:
     """Entries column by column as far as that goes, so that without pairs and limits nothing has to be sorted."""
-    m, second = rows.classes, c.second[c.shared]
-    at = [_interleaved(c.first, m + c.first, rows.types.start + c.type_index), second, m + second]
+    time, floor, second = rows.times.start, rows.floors.start, c.second[c.shared]
+    at = [_interleaved(time + c.first, floor + c.first, rows.types.start + c.type_index), time + second, floor + second]
     columns = [np.arange(len(c)).repeat(3), c.shared, c.shared]
     for number, limit in enumerate(limits):
         at.append(np.full(len(limit.combos), rows.limits.start + number))
@@ -340,8 +338,8 @@ def _places(c: Combos, rows: Rows, limits: tuple[CouplingLimit, ...], partners: 
     for number, (_, pool) in enumerate(partners):
         at.append(np.full(len(pool), rows.partners_at.start + number))
         columns.append(pool)
-    at.append(np.arange(m, 2 * m))
-    columns.append(np.full(m, len(c)))
+    at.append(np.arange(floor, rows.floors.stop))
+    columns.append(np.full(rows.classes, len(c)))
     return Places.of(np.concatenate(at), np.concatenate(columns), (rows.count, len(c) + 1))
 
 

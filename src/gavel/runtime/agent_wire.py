@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gavel.client.messages import from_submission, to_submission
+from gavel.core.locality import Locality
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,
@@ -302,7 +303,7 @@ def _pack_start(start: StartAttempt) -> pb.Start:
         request=to_submission(start.request),
         lease_seconds=start.lease_seconds,
         beside=start.beside,
-        consolidated=start.consolidated,
+        consolidated=start.locality.consolidated,
         master_address=start.master_address,
         master_port=start.master_port,
         gang_port=start.gang_port,
@@ -321,7 +322,7 @@ def _unpack_start(start: pb.Start) -> StartAttempt:
         request=from_submission(start.request),
         lease_seconds=start.lease_seconds,
         beside=start.beside,
-        consolidated=start.consolidated,
+        locality=Locality.of(start.consolidated),
         master_address=start.master_address,
         master_port=start.master_port,
         gang_port=start.gang_port,

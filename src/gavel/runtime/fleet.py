@@ -407,7 +407,7 @@ class Fleet:
             request=record.request,
             lease_seconds=max(attempt.lease_until - self.clock(), 0.0),
             beside=launch.beside or "",
-            consolidated=launch.consolidated,
+            locality=launch.locality,
             steps_done=record.steps_done,
         )
         if attempt.ports is not None:
@@ -573,7 +573,7 @@ class Fleet:
         if attempt.measured_seconds >= MEASURED_SECONDS and attempt.measured_steps > 0:
             rate = attempt.measured_steps / attempt.measured_seconds
             launch = attempt.launch
-            self.post(RateMeasured(self.clock(), attempt.job, launch.type, rate, launch.consolidated, launch.beside))
+            self.post(RateMeasured(self.clock(), attempt.job, launch.type, rate, launch.locality, launch.beside))
             attempt.measured_steps = attempt.measured_seconds = 0.0
 
     def excuse(self, seconds: float) -> None:

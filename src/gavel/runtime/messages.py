@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gavel.client.requests import Submission
+from gavel.core.locality import Locality
 
 
 class Ending(StrEnum):
@@ -168,7 +169,7 @@ class StartAttempt:
     lease_seconds: float
     beside: str = ""
     """Another job, with which this one shares its accelerators."""
-    consolidated: bool = True
+    locality: Locality = Locality.SERVER
     master_address: str = ""
     master_port: int = 0
     gang_port: int = 0

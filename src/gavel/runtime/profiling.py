@@ -20,6 +20,7 @@ from gavel.client.api import Client
 from gavel.client.requests import JobRequest
 from gavel.client.views import JobState
 from gavel.core.errors import GavelError
+from gavel.core.locality import Locality
 from gavel.core.problem import Floats, Ints
 from gavel.core.throughputs import Condition, Profile, ThroughputTable
 from gavel.runtime.fleet import FleetSettings
@@ -60,7 +61,7 @@ class TrialTable:
 
     def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> Floats:
         """All are equally fast."""
-        return np.ones((len(profiles), len(types), 2))
+        return np.ones((len(profiles), len(types), len(Locality)))
 
     def pairs(self, profiles: Sequence[Profile], types: Sequence[str]) -> tuple[Ints, Ints, Floats]:
         """Everyone is faster beside anyone."""
@@ -70,7 +71,7 @@ class TrialTable:
     def learn(self, condition: Condition, rate: float) -> bool:
         """Write a report down; nothing else changes."""
         if rate > 0 and math.isfinite(rate):
-            self.reports.setdefault(replace(condition, consolidated=True), []).append(rate)
+            self.reports.setdefault(replace(condition, locality=Locality.SERVER), []).append(rate)
         return False
 
     def fail(self, condition: Condition, reason: str) -> bool:  # noqa: ARG002 - the signature of all tables
@@ -108,9 +109,8 @@ class Found:
         alone = np.array([[rate(name, type_name) for type_name in types] for name in names])
         shared = np.array([[[rate(one, type_name, other) for type_name in types] for other in names] for one in names])
         both = np.where((shared > 0) & (shared.transpose(1, 0, 2) > 0), shared, 0.0)
-        return ThroughputTable(
-            tuple(types), tuple((name, 1) for name in names), np.stack([alone, alone], axis=-1), both
-        )
+        anywhere = np.repeat(alone[..., None], len(Locality), axis=-1)
+        return ThroughputTable(tuple(types), tuple((name, 1) for name in names), anywhere, both)
 
 
 async def profile(settings: ProfileSettings, say: Callable[[str], None]) -> Found:

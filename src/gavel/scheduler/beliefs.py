@@ -12,6 +12,7 @@ import numpy as np
 
 from gavel.core.events import RateMeasured, RatesProfiled
 from gavel.core.jobs import JobSpec
+from gavel.core.locality import Locality
 from gavel.core.problem import Bools, Floats
 from gavel.core.throughputs import Condition, Throughputs
 from gavel.scheduler.roster import Roster
@@ -44,7 +45,7 @@ class Beliefs:
         self.profiles: dict[Profile, int] = {}
         """Numbers by profile, in order."""
         self.rates: list[Floats] = []
-        """By profile: (types, 2), consolidated and unconsolidated."""
+        """By profile: (types, localities)."""
         self.restarts: dict[str, float] = {}
         """By template: what its restarts cost, in seconds, averaged over those that were measured."""
         self.restarts_in_use: dict[str, float] = {}
@@ -86,7 +87,7 @@ class Beliefs:
                 f"job {event.job} on {event.type}: {event.rate:g} steps a second, but job {missing} is gone"
             )
             return None
-        condition = self.condition(roster, event.job, event.type, event.beside, event.consolidated)
+        condition = self.condition(roster, event.job, event.type, event.beside, event.locality)
         return condition if self.table.learn(condition, event.rate) else None
 
     def learn_profiled(self, event: RatesProfiled) -> bool:
@@ -100,12 +101,14 @@ class Beliefs:
         changed = self.table.learn(own, event.rate)
         return self.table.learn(other, event.rate_beside or 0.0) or changed
 
-    def condition(self, roster: Roster, job: str, type_name: str, beside: str | None, close: bool = True) -> Condition:
+    def condition(
+        self, roster: Roster, job: str, type_name: str, beside: str | None, locality: Locality = Locality.SERVER
+    ) -> Condition:
         """The condition under which a job runs on a type."""
         profiles = list(self.profiles)
         template, workers, _ = profiles[roster.profile[roster.slot_of[job]]]
         other = None if beside is None else profiles[roster.profile[roster.slot_of[beside]]][0]
-        return Condition(template, workers, type_name, close, other)
+        return Condition(template, workers, type_name, locality, other)
 
     def measure_restart(self, template: str, seconds: float) -> float:
         """Let what a restart of a template is taken to cost follow what was measured, and return it."""
@@ -130,15 +133,15 @@ class Beliefs:
 
     def cares(self, run: Run, roster: Roster) -> bool:
         """Whether a gang runs faster when it sits together."""
-        together, apart = self.rates[int(roster.profile[run.members[0]])][run.type_index]
-        return bool(together > apart * PLACEMENT_MATTERS)
+        rates = self.rates[int(roster.profile[run.members[0]])][run.type_index]
+        return bool(rates[Locality.SERVER] > rates[Locality.CLUSTER] * PLACEMENT_MATTERS)
 
     def allowed(self) -> Bools:
         """By profile and type: whether its jobs may run there."""
         return self._allowed(self.profiles)
 
     def _rates_of(self, profiles: Sequence[Profile]) -> Floats:
-        """By profile: (types, 2), 0 where it may not run."""
+        """By profile: (types, localities), 0 where it may not run."""
         rates = self.table.rates([(template, workers) for template, workers, _ in profiles], self.types)
         return np.where(self._allowed(profiles)[:, :, None], rates, 0.0)
 
@@ -154,7 +157,7 @@ class Beliefs:
         active = roster.active
         theirs = active[np.isin(roster.profile[active], numbers)]
         if len(theirs):
-            rates_now = np.array([self.rates[number][:, 0] for number in roster.profile[theirs].tolist()])
+            rates_now = np.array([self.rates[number][:, Locality.SERVER] for number in roster.profile[theirs].tolist()])
             roster.set_rates(theirs, rates_now)
 
     def _forget_unused(self, roster: Roster) -> None:

@@ -32,6 +32,7 @@ from gavel.core.facts import (
     WakeSet,
 )
 from gavel.core.jobs import Entity, JobSpec
+from gavel.core.locality import Locality
 from gavel.core.problem import Floats, Ints, Problem, with_ancestors
 from gavel.core.throughputs import Throughputs
 from gavel.scheduler import posing
@@ -215,7 +216,7 @@ class EvolvingState:
             self.beliefs.add(profile, self.roster)
             self._problem_base = None
         number = self.beliefs.profiles[profile]
-        self.roster.add(job, fact.time, number, entity, self.beliefs.rates[number][:, 0])
+        self.roster.add(job, fact.time, number, entity, self.beliefs.rates[number][:, Locality.SERVER])
         self._changed = True
 
     def _entity_number(self, job: JobSpec) -> int:

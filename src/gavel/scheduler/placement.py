@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 
 from gavel.core.cluster import Server
+from gavel.core.locality import Locality
 
 Where = Mapping[str, int]
 """Accelerators by server."""
@@ -225,12 +226,12 @@ class ServerPool:
             room[count - workers] += 1
         return True
 
-    def is_consolidated(self, where: Where) -> bool:
-        """Whether a gang sits on as few servers as its size allows."""
+    def locality(self, where: Where) -> Locality:
+        """How close together a gang sits."""
         if len(where) == 1:
-            return True
+            return Locality.SERVER
         workers, largest = sum(where.values()), max(self._size.values(), default=1)
-        return len(where) <= -(-workers // largest)
+        return Locality.SERVER if len(where) <= -(-workers // largest) else Locality.CLUSTER
 
 
 def _who_leaves(runs: Sequence[int], needed: int) -> list[int] | None:

@@ -60,8 +60,8 @@ class PlanRecorder:
     def _started(self, run: Run, where: Where, cause: Cause) -> Started:
         roster = self.roster
         attempts = tuple(int(roster.restarts[slot] + roster.started[slot]) + 1 for slot in run.members)
-        close = self.occupancy.server_pools[run.type_index].is_consolidated(where)
-        return Started(self._names(run), attempts, self.beliefs.types[run.type_index], where, close, cause)
+        locality = self.occupancy.server_pools[run.type_index].locality(where)
+        return Started(self._names(run), attempts, self.beliefs.types[run.type_index], where, locality, cause)
 
     def _stopped(self, plan: Plan) -> tuple[Stopped, ...]:
         if not plan.stopped:

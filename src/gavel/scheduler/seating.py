@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from gavel.core.locality import Locality
 from gavel.scheduler.placement import ServerPool, Where
 from gavel.scheduler.rounds import Run
 
@@ -54,12 +55,12 @@ class Seating:
 
     def _gather(self, run: Run) -> None:
         pool, where = self._pool(run), self._where(run)
-        if pool.is_consolidated(where):
+        if pool.locality(where) is Locality.SERVER:
             return
         pool.give_back(where)
         self._make_room(run)
         gathered = pool.take(run.workers)
-        if pool.is_consolidated(gathered):
+        if pool.locality(gathered) < pool.locality(where):
             self._elsewhere[run] = gathered
         else:
             pool.give_back(gathered)

@@ -112,6 +112,6 @@ def _on_one_type(
 
 def _figure(truth: ThroughputTable, template: str, type_name: str, partner: str | None, time: float) -> RatesProfiled:
     if partner is None:
-        return RatesProfiled(time, template, type_name, float(truth.rates([(template, 1)], [type_name])[0, 0, 0]))
+        return RatesProfiled(time, template, type_name, float(truth.single_rates([template], [type_name])[0, 0]))
     mine, its = truth.together((template, 1), (partner, 1), type_name)
     return RatesProfiled(time, template, type_name, mine, partner, its)

@@ -82,7 +82,7 @@ def _idle_seconds(job: JobSpec, received: Mapping[str, float], table: Throughput
     if len(received) != 1 or job.workers not in table.workers(job.template) or job.workers > 1:
         return None
     ((type_name, seconds),) = received.items()
-    rate = float(table.rates([(job.template, 1)], [type_name])[0, 0, 0])
+    rate = float(table.single_rates([job.template], [type_name])[0, 0])
     return max(seconds - job.steps / rate, 0.0) if rate > 0 else None
 
 

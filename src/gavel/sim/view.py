@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gavel.core.allocation import Allocation
+from gavel.core.locality import Locality
 from gavel.core.problem import Floats, Ints
 from gavel.core.throughputs import Throughputs
 from gavel.scheduler.machine import Scheduler
@@ -43,8 +44,7 @@ class Placed:
     jobs: tuple[str, ...]
     type: str
     workers: int
-    consolidated: bool
-    """Whether the workers sit on as few servers as possible."""
+    locality: Locality
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ class View:
         names = self._scheduler.roster.ids
         for run, where in self._scheduler.placed.items():
             jobs = tuple(names[slot] or "" for slot in run.members)
-            together = self._scheduler.server_pools[run.type_index].is_consolidated(where)
-            yield Placed(jobs, self.types[run.type_index], run.workers, together)
+            locality = self._scheduler.server_pools[run.type_index].locality(where)
+            yield Placed(jobs, self.types[run.type_index], run.workers, locality)
 
     @property
     def running_count(self) -> int:

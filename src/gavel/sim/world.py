@@ -34,6 +34,7 @@ from gavel.core.events import (
     WakeAt,
 )
 from gavel.core.jobs import JobSpec
+from gavel.core.locality import Locality
 from gavel.core.problem import Problem
 from gavel.core.serialization import from_plain, plain_record, stored_as
 from gavel.core.throughputs import ThroughputTable
@@ -50,8 +51,7 @@ class _Running:
     spec: JobSpec
     type_name: str = field(metadata=stored_as("kind"))
     version: int
-    close: bool
-    """Whether its workers sit on as few servers as possible."""
+    locality: Locality = field(metadata=stored_as("close"))
     beside: str | None
 
 
@@ -105,7 +105,7 @@ class SimulatedWorld:
     """Who of those has run: its next launch is a restart."""
     _unmeasured: dict[str, None] = field(default_factory=dict)
     """Who has not said how fast it is where it is, in order."""
-    _rates: dict[tuple[str, int, str, bool, str | None], float] = field(default_factory=dict)
+    _rates: dict[tuple[str, int, str, Locality, str | None], float] = field(default_factory=dict)
     _orderly: bool = False
     """Whether the scheduler answers a round that is due: jobs that it stops then save all steps they have made."""
 
@@ -187,8 +187,8 @@ class SimulatedWorld:
         return RoundDue(time)
 
     def _measured(self, entry: _Running) -> Event:
-        rate = self._rate(entry.spec, entry.type_name, entry.close, entry.beside)
-        return RateMeasured(self.now, entry.spec.id, entry.type_name, rate, entry.close, entry.beside)
+        rate = self._rate(entry.spec, entry.type_name, entry.locality, entry.beside)
+        return RateMeasured(self.now, entry.spec.id, entry.type_name, rate, entry.locality, entry.beside)
 
     def dump(self) -> dict[str, Any]:
         """All that is not known from outside, as plain data."""
@@ -265,12 +265,12 @@ class SimulatedWorld:
 
     def _launch(self, command: Launch) -> None:
         spec = self._specs[command.job]
-        rate = self._rate(spec, command.type, command.consolidated, command.beside)
+        rate = self._rate(spec, command.type, command.locality, command.beside)
         cost = self.start_seconds(command.job)
         if self.starts is not None and command.job in self._ran:
             self._push(self.now + cost, RestartMeasured(self.now + cost, command.job, cost))
         self._ran.add(command.job)
-        self.running[command.job] = _Running(spec, command.type, self._serial, command.consolidated, command.beside)
+        self.running[command.job] = _Running(spec, command.type, self._serial, command.locality, command.beside)
         self.progress.begin(command.job, self.now + cost, rate, self.left[command.job])
         if self.measures:
             self._unmeasured[command.job] = None
@@ -283,12 +283,12 @@ class SimulatedWorld:
             failure = JobFailed(self.now + cost, command.job, reason, crashed=True)
             self._push(failure.time, failure, command.job, self.running[command.job].version)
 
-    def _rate(self, spec: JobSpec, type_name: str, close: bool, beside: str | None) -> float:
+    def _rate(self, spec: JobSpec, type_name: str, locality: Locality, beside: str | None) -> float:
         other = self._specs[beside].template if beside else None
-        key = (spec.template, spec.workers, type_name, close, other)
+        key = (spec.template, spec.workers, type_name, locality, other)
         if key not in self._rates:
             if other is None:
-                rate = self.table.rates([(spec.template, spec.workers)], [type_name])[0, 0, 0 if close else 1]
+                rate = self.table.rates([(spec.template, spec.workers)], [type_name])[0, 0, locality]
             else:
                 rate, _ = self.table.together((spec.template, spec.workers), (other, spec.workers), type_name)
             self._rates[key] = float(rate)
@@ -326,7 +326,7 @@ class SimulatedWorld:
         other = self.running.get(entry.beside) if entry.beside else None
         if other is None or other.beside != entry.spec.id:
             return
-        rate = self._rate(other.spec, other.type_name, other.close, None)
+        rate = self._rate(other.spec, other.type_name, other.locality, None)
         end = self.progress.change_rate(other.spec.id, time, rate)
         self._serial += 1
         other.beside, other.version = None, self._serial

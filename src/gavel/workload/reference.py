@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gavel.core.errors import InputError
+from gavel.core.locality import Locality
 from gavel.core.throughputs import Profile, ThroughputTable
 from gavel.limits import LARGEST, SMALLEST
 from gavel.workload.trace import TraceJob
@@ -38,7 +39,7 @@ class Reference:
     @classmethod
     def of(cls, table: ThroughputTable, type_name: str) -> Reference:
         """The rates on a type; an unknown type is refused with the known ones."""
-        rates = table.rates(table.profiles, [type_name])[:, 0, 0]
+        rates = table.rates(table.profiles, [type_name])[:, 0, Locality.SERVER]
         found = {profile: float(rate) for profile, rate in zip(table.profiles, rates, strict=True) if rate}
         return cls(type_name, found, table)
 
@@ -54,7 +55,7 @@ class Reference:
     def _scaled(self, template: str, workers: int) -> float:
         if workers in self.table.workers(template) or not self.table.can_scale(template, workers):
             return 0.0
-        return float(self.table.scaled_rates(template, workers)[self.table.types.index(self.type), 0])
+        return float(self.table.scaled_rates(template, workers)[self.table.types.index(self.type), Locality.SERVER])
 
     def steps(self, template: str, workers: int, seconds: float) -> float:
         """The steps made in that time; a number beyond the limits is refused."""

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gavel.core.locality import Locality
 from gavel.core.throughputs import builtin_table
 from gavel.errors import InputError
 from gavel.runtime.agent import AgentSettings, emulated
@@ -180,10 +181,10 @@ def test_a_neighbour_with_room_is_preferred_to_a_free_device() -> None:
 
 def test_what_no_table_knows_runs_at_the_usual_rate_of_its_type() -> None:
     emulation = Emulation(builtin_table(), time_scale=2.0)
-    fast, slow = (emulation.pace(("mystery", 1), kind, consolidated=True) for kind in ("v100", "k80"))
+    fast, slow = (emulation.pace(("mystery", 1), kind, locality=Locality.SERVER) for kind in ("v100", "k80"))
     assert fast > slow > 0
     assert fast == 2 * emulation.usual("v100")
-    beside = emulation.pace(("mystery", 1), "v100", consolidated=True, beside=("A3C", 1))
+    beside = emulation.pace(("mystery", 1), "v100", locality=Locality.SERVER, beside=("A3C", 1))
     assert beside == fast * SHARED
 
 
@@ -192,7 +193,7 @@ def test_a_gang_is_paced_by_where_its_workers_sit() -> None:
     profile = next(p for p in table.profiles if p[1] == 4 and table.rates([p], ["v100"])[0, 0, 1] > 0)
     both = table.rates([profile], ["v100"])[0, 0].tolist()
     emulation = Emulation(table)
-    assert [emulation.pace(profile, "v100", consolidated=where) for where in (True, False)] == both
+    assert [emulation.pace(profile, "v100", locality=where) for where in Locality] == both
     assert both[0] != both[1]
 
 
@@ -200,8 +201,8 @@ def test_a_gang_is_paced_by_where_its_workers_sit() -> None:
 def test_an_emulated_job_always_moves(profile: tuple[str, int], beside: tuple[str, int]) -> None:
     emulation = Emulation(builtin_table())
     for kind in builtin_table().types:
-        for consolidated in (True, False):
-            assert emulation.pace(profile, kind, consolidated=consolidated, beside=beside) > 0
+        for locality in Locality:
+            assert emulation.pace(profile, kind, locality=locality, beside=beside) > 0
 
 
 # ---- logs ----

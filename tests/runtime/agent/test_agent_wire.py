@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gavel.client.messages import from_submission, to_submission
 from gavel.client.requests import Submission
 from gavel.core.jobs import JobSpec
+from gavel.core.locality import Locality
 from gavel.runtime import messages
 from gavel.runtime.agent_wire import (
     pack_from_agent,
@@ -137,7 +138,7 @@ TO_AGENT = {
         request=REQUESTS,
         lease_seconds=NUMBERS,
         beside=TEXTS,
-        consolidated=st.booleans(),
+        locality=st.sampled_from(Locality),
         master_address=TEXTS,
         master_port=SMALL,
         gang_port=SMALL,
@@ -171,7 +172,7 @@ def test_the_properties_above_cover_every_message() -> None:
 
 
 def test_every_field_of_the_protocol_has_a_field_in_its_message() -> None:
-    renamed = {"how": "ending"}
+    renamed = {"how": "ending", "consolidated": "locality"}
     on_the_wire = {
         "AttachRefused": "Refused",
         "StartAttempt": "Start",

@@ -20,7 +20,7 @@ def measure(study: Study, scope: Scope) -> Measured:
     table = find_table(scope.throughputs)
     types = [type_name for type_name in ("k80", "p100", "v100") if type_name in table.types]
     known = [name for name in table.templates if 1 in table.workers(name)]
-    every = table.rates([(name, 1) for name in known], types)[:, :, 0]
+    every = table.single_rates(known, types)
     chosen = _fastest(known, every[:, -1] / np.maximum(every[:, 0], 1e-300) * (every[:, 0] > 0))
     templates, rates = [known[n] for n in chosen], every[chosen]
     faster = rates / rates[:, :1]

@@ -17,7 +17,7 @@ def measure(study: Study, scope: Scope) -> Measured:
     """Add up the shares of both members of every pair: more than 1 is better than taking turns."""
     table = find_table(scope.throughputs)
     profiles = [profile for profile in table.profiles if profile[1] == 1]
-    alone = table.rates(profiles, [KIND])[:, 0, 0]
+    alone = table.single_rates([template for template, _ in profiles], [KIND])[:, 0]
     first, second, rates = table.pairs(profiles, [KIND])
     kept = np.zeros((len(profiles), len(profiles)))
     kept[first, second] = rates[:, 0, 0] / np.maximum(alone[first], 1e-300)

@@ -64,12 +64,12 @@ def measure_fifo(study: Study, scope: Scope) -> Measured:
 
 def _jobs(table: ThroughputTable, seed: int) -> list[Job]:
     rng = np.random.default_rng(seed)
-    names = [name for name in table.templates if (table.rates([(name, 1)], table.types)[0, :, 0] > 0).all()]
+    names = [name for name in table.templates if (table.single_rates([name], table.types) > 0).all()]
     drawn = rng.choice(len(names), size=len(WEIGHTS) * JOBS_OF_EACH)
     return [
         Job(
             f"job {n}",
-            dict(zip(table.types, table.rates([(names[template], 1)], table.types)[0, :, 0].tolist(), strict=True)),
+            dict(zip(table.types, table.single_rates([names[template]], table.types)[0].tolist(), strict=True)),
             entity=f"entity {n // JOBS_OF_EACH}",
             arrival=float(n),
         )

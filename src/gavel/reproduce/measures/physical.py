@@ -214,11 +214,11 @@ def _trace(table: ThroughputTable, size: TrialSize, trial: Trial) -> Trace:
     """Single-worker jobs that arrive over some hours, or all at once, and last half an hour to two hours on a V100."""
     rng = np.random.default_rng(0)
     arrivals = np.cumsum(rng.exponential(150.0, size=size.jobs))
-    names = [name for name in table.templates if (table.rates([(name, 1)], table.types)[0, :, 0] > 0).all()]
+    names = [name for name in table.templates if (table.single_rates([name], table.types) > 0).all()]
     jobs = []
     for number in range(size.jobs):
         template = names[int(rng.integers(len(names)))]
-        rate = float(table.rates([(template, 1)], ["v100"])[0, 0, 0])
+        rate = float(table.single_rates([template], ["v100"])[0, 0])
         seconds = 1800.0 * 4.0 ** float(rng.uniform())
         arrival = 0.0 if trial.static else float(arrivals[number] - arrivals[0])
         name = str(number + 1)  # the live system's id, because Gandiva's random pairs depend on ids

@@ -106,7 +106,7 @@ class LocalAttempt:
         if emulation is None or (self._pace is not None and neighbour == self._neighbour):
             return
         self._neighbour = neighbour
-        self._pace = emulation.pace(self.profile, start.type, consolidated=start.consolidated, beside=neighbour)
+        self._pace = emulation.pace(self.profile, start.type, locality=start.locality, beside=neighbour)
         for task in self.tasks:
             task.tell({"op": "pace", "rate": self._pace})
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gavel.core.locality import Locality
 from gavel.core.throughputs import Profile, ThroughputTable
 from gavel.errors import InputError
 
@@ -27,22 +28,22 @@ class Emulation:
                 known = ", ".join(self.table.types)
                 raise InputError(f"emulated type {name!r} has no throughputs; use one of {known}, or give a table")
 
-    def pace(self, profile: Profile, type_name: str, *, consolidated: bool, beside: Profile | None = None) -> float:
+    def pace(self, profile: Profile, type_name: str, *, locality: Locality, beside: Profile | None = None) -> float:
         """Steps per second of a job, alone or while it shares its accelerators."""
-        alone = self._alone(profile, type_name, consolidated=consolidated)
+        alone = self._alone(profile, type_name, locality)
         if beside is None:
             return alone * self.time_scale
         return (self._shared(profile, beside, type_name) or alone * SHARED) * self.time_scale
 
-    def _alone(self, profile: Profile, type_name: str, *, consolidated: bool) -> float:
+    def _alone(self, profile: Profile, type_name: str, locality: Locality) -> float:
         known = profile in self.table.profiles
-        rate = float(self.table.rates([profile], [type_name])[0, 0, 0 if consolidated else 1]) if known else 0.0
+        rate = float(self.table.rates([profile], [type_name])[0, 0, locality]) if known else 0.0
         return rate or self.usual(type_name)
 
     def usual(self, type_name: str) -> float:
         """Find the rate of a template that nobody knows: that of the median template with one worker."""
         single = [profile for profile in self.table.profiles if profile[1] == 1] or list(self.table.profiles)
-        rates = self.table.rates(single, [type_name])[:, 0, 0]
+        rates = self.table.rates(single, [type_name])[:, 0, Locality.SERVER]
         running = rates[rates > 0]
         return float(np.median(running)) if running.size else 1.0
 
