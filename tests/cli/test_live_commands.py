@@ -136,7 +136,7 @@ def test_a_job_of_flags_has_the_defaults_of_a_job_file(
         (["submit", "--env", "=b", "--", "x"], "--env: environment: '' cannot be the name of a variable"),
         (["submit", "--env", "A=1", "--env", "A=2", "--", "x"], "--env A is given twice"),
         (["submit", "--name", "a\nb", "--", "x"], "--name: name contains a character that cannot be printed"),
-        (["submit", "--", "x", "\udcff"], "command contains what is not valid Unicode"),
+        (["submit", "--", "x", "\udcff"], "command contains invalid Unicode"),
         (["submit", "--", ""], "command is missing"),
         (["submit", "--stps", "3", "--", "x"], "--steps"),
         (["submit", "--scheduler", "http://x", "--", "x"], "HOST:PORT"),
@@ -149,7 +149,7 @@ def test_a_job_of_flags_has_the_defaults_of_a_job_file(
         (["logs", "1", "-f", "--json"], "leave one of them out"),
         (["cancel", "77"], "there is no job '77'"),
         (["cancel"], "ID"),
-        (["cluster", "--scheduler", "a:b"], "'a:b' is no address of a scheduler"),
+        (["cluster", "--scheduler", "a:b"], "'a:b' is not a scheduler address"),
     ],
 )
 def test_a_wrong_call_is_one_sentence_and_changes_nothing(

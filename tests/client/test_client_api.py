@@ -192,7 +192,7 @@ def test_a_stream_that_is_not_taken_up_again_is_opened_anew(fake: FakeScheduler)
         assert next(updates).caught_up
         fake.mute = True
         fake.restart()
-        assert "it says nothing" in (update.away for update in updates)
+        assert "it does not respond" in (update.away for update in updates)
         fake.mute = False
         assert any(update.caught_up for update in updates)
 

@@ -230,7 +230,7 @@ def test_each_rank_can_have_a_part_of_its_own_in_the_checkpoint(agent: FakeAgent
 def test_a_rank_without_functions_to_save_is_named(agent: FakeAgent, tmp_path: Path) -> None:
     with running(Gang(agent, tmp_path, 2, "--batches", MANY, "--unsaved", 1, GAVEL_STEPS="5")) as gang:
         for sentence in gang.failures():
-            assert "rank 1 could not save: it was given no save_checkpoint" in sentence
+            assert "rank 1 could not save: it has no save_checkpoint function" in sentence
 
 
 @pytest.mark.parametrize("rank", [0, 1])

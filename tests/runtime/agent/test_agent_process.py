@@ -270,7 +270,7 @@ def test_a_refused_worker_ends_with_2_and_one_sentence(tmp_path: Path) -> None:
         (["--emulate", "v100=1", "--time-scale", "0"], "--time-scale must be greater than 0"),
         (["--emulate", "v100=1", "--state", "/proc/x"], "directory /proc/x cannot be made"),
         (["--emulate", "v100=1", "--throughputs", "/none"], "/none cannot be read"),
-        (["--emulate", "v100=1", "--scheduler", "a b"], "'a b' is no address of a scheduler"),
+        (["--emulate", "v100=1", "--scheduler", "a b"], "'a b' is not a scheduler address"),
         (["--accelerators", "auto"], "nvidia-smi is not installed here"),
     ],
 )
