@@ -348,6 +348,6 @@ def test_the_command_removes_what_a_real_job_saved_and_refuses_a_job_that_runs(
         live.kill_scheduler()
         live.start_scheduler()
         lines = [event.text for event in client.events(job=done)]
-        assert f"checkpoints of job {done} are to be removed, asked by operator" in lines
+        assert f"checkpoints of job {done} are to be removed, requested by operator" in lines
         assert f"checkpoints of job {done} were removed" in lines
         client.cancel(going)

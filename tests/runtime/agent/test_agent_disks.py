@@ -115,14 +115,14 @@ def test_what_another_cluster_or_nobody_has_marked_is_not_removed(tmp_path: Path
 def test_nothing_outside_the_root_is_removed_whatever_the_job_is_called(tmp_path: Path, job: str) -> None:
     directory = filled(tmp_path)
     (tmp_path / "root").mkdir()
-    with pytest.raises(NotOursError, match="cannot be told"):
+    with pytest.raises(NotOursError, match="cannot be identified"):
         remove(tmp_path / "root", Owner("one", job))
     assert directory.is_dir()
 
 
 def test_nothing_is_removed_for_a_scheduler_that_names_no_cluster(tmp_path: Path) -> None:
     filled(tmp_path)
-    with pytest.raises(NotOursError, match="cannot be told"):
+    with pytest.raises(NotOursError, match="cannot be identified"):
         remove(tmp_path, Owner("", "7"))
 
 

@@ -223,7 +223,7 @@ def test_an_agent_with_tasks_does_not_change_over_to_another_cluster(tmp_path: P
                 other = await scheduler.session()
                 other.send(stop("1", at_once=True))
                 await scheduler.session()
-                sentence = "it belongs to cluster two, and this agent still runs tasks of cluster one"
+                sentence = "it belongs to cluster two, but this agent still runs tasks of cluster one"
                 assert sum(sentence in each for each in said) == 1
                 scheduler.welcome.cluster, scheduler.term = "one", 3
                 while not (back := await scheduler.session()).hello.tasks:
@@ -248,7 +248,7 @@ def test_an_agent_without_tasks_changes_over_and_tells_nothing_of_the_first_clus
                 other = await scheduler.session()
                 await other.heartbeat()
                 assert other.endings("1") == []
-                left = "it has left cluster one, which does not know of 1 ends of its tasks"
+                left = "it has left cluster one, which was not told about 1 ended tasks"
                 assert f"this agent now serves cluster two; {left}" in said
                 other.hang_up()
                 hello = (await scheduler.session()).hello

@@ -303,8 +303,8 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path: 
     settings(tmp_path).check()
     (tmp_path / "file").touch()
     for wrong, sentence in (
-        ({"state": tmp_path / "file"}, "cannot be made"),
-        ({"checkpoints": Path("/proc/here")}, "cannot be made"),
+        ({"state": tmp_path / "file"}, "cannot create the directory"),
+        ({"checkpoints": Path("/proc/here")}, "cannot create the directory"),
         ({"checkpoints": Path("/proc/self")}, "not writable"),
         ({"name": ""}, "name"),
         ({"scheduler": "nowhere"}, "HOST:PORT"),

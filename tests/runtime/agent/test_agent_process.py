@@ -221,7 +221,7 @@ tell("stopped", steps=3)
             ends = {job: await session.ended(job) for job in ("counts", "waits", "late")}
             assert {end.how for end in ends.values()} == {pb.TaskEnded.LEFT}
             assert (ends["counts"].status.saved_steps, ends["waits"].status.saved_steps) == (3, 7)
-            assert ends["late"].reason == "its lease was over, before it began"
+            assert ends["late"].reason == "its lease ended, before it began"
 
     play(scene())
 
@@ -238,7 +238,7 @@ def test_sigterm_lets_jobs_save_and_a_second_one_does_not(tmp_path: Path) -> Non
             assert (await session.ended("1")).status.saved_steps == 7
             await session.logged("2", "saving")
             agent.process.send_signal(signal.SIGTERM)
-            assert (await session.ended("2")).reason.startswith("its server leaves the cluster")
+            assert (await session.ended("2")).reason.startswith("its server is leaving the cluster")
             said = await agent.rest()
             assert agent.process.returncode == 0
             for words in ("attached to", "started job 1 on v100 0", "ended job 2", "left the cluster"):
@@ -268,7 +268,7 @@ def test_a_refused_worker_ends_with_2_and_one_sentence(tmp_path: Path) -> None:
         (["--emulate", "v100=0"], "v100 must be 1 to 4096, not 0"),
         (["--emulate", "h100=1"], "emulated type 'h100' has no throughputs; use one of v100, p100, k80"),
         (["--emulate", "v100=1", "--time-scale", "0"], "--time-scale must be greater than 0"),
-        (["--emulate", "v100=1", "--state", "/proc/x"], "directory /proc/x cannot be made"),
+        (["--emulate", "v100=1", "--state", "/proc/x"], "cannot create the directory /proc/x"),
         (["--emulate", "v100=1", "--throughputs", "/none"], "/none cannot be read"),
         (["--emulate", "v100=1", "--scheduler", "a b"], "'a b' is not a scheduler address"),
         (["--accelerators", "auto"], "nvidia-smi is not installed here"),

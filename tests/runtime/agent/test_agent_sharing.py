@@ -75,7 +75,7 @@ def test_a_job_that_is_stopped_while_it_waits_never_begins(tmp_path: Path) -> No
             end = await session.ended("2")
             assert (end.how, end.reason) == (pb.TaskEnded.LEFT, "preempted, before it began")
             session.send(start("3", python(PLACE), lease_seconds=0.1))
-            assert (await session.ended("3")).reason == "its lease was over, before it began"
+            assert (await session.ended("3")).reason == "its lease ended, before it began"
 
     play(scene())
 

@@ -59,7 +59,7 @@ def test_a_name_in_use_is_waited_for(tmp_path: Path) -> None:
                 await until(lambda: scheduler.refusals >= 3)
                 scheduler.refusal = None
                 assert (await scheduler.session()).hello.name == "here"
-                yet = f"the scheduler at {scheduler.address} does not take this agent yet"
+                yet = f"the scheduler at {scheduler.address} does not accept this agent yet"
                 assert said[0] == f"{yet}: 'here' is attached already; trying again"
 
     play(scene())
@@ -177,7 +177,7 @@ tell("stopped", steps=5)
             await scheduler.appear()
             again = await scheduler.session()
             end = await again.ended("1")
-            assert (end.how, end.reason, end.status.saved_steps) == (pb.TaskEnded.LEFT, "its lease was over", 5)
+            assert (end.how, end.reason, end.status.saved_steps) == (pb.TaskEnded.LEFT, "its lease ended", 5)
             assert float(end.log_tail.split()[-1]) > 0.2
 
     play(scene())
@@ -194,7 +194,7 @@ def test_an_agent_that_stops_lets_jobs_save_and_says_so(tmp_path: Path) -> None:
             await agent.stop()
             await run
             end = await session.ended("1")
-            assert (end.how, end.reason) == (pb.TaskEnded.LEFT, "its server leaves the cluster")
+            assert (end.how, end.reason) == (pb.TaskEnded.LEFT, "its server is leaving the cluster")
             assert end.status.saved_steps == 7
             assert any(message.HasField("draining") for message in session.received)
             assert list((tmp_path / "state" / "guards").iterdir()) == []

@@ -374,7 +374,7 @@ def test_leases_reach_the_job_and_the_end_of_one_stops_it(tmp_path: Path) -> Non
             assert 20 < seconds[0] <= 30 < seconds[1] <= 40 < seconds[2] <= 50
             session.send(start("3", python(LEAVES_WHEN_ASKED), lease_seconds=0.3, type="k80"))
             end = await session.ended("3")
-            assert (end.how, end.reason.split(" (")[0]) == (LEFT, "its lease was over")
+            assert (end.how, end.reason.split(" (")[0]) == (LEFT, "its lease ended")
             assert session.endings("1") == session.endings("2") == []
 
     play(scene())
@@ -388,7 +388,7 @@ def test_a_message_that_was_long_on_its_way_grants_nothing(tmp_path: Path) -> No
             await session.logged("running", "running")
             session.send(start("late", shell("echo began"), lease_seconds=0.001), heard=at_hello)
             end = await session.ended("late")
-            assert (end.how, end.reason) == (LEFT, "its lease was over, before it began")
+            assert (end.how, end.reason) == (LEFT, "its lease ended, before it began")
             assert session.log("late") == ""
 
     play(scene())

@@ -1,4 +1,4 @@
-"""Which accelerators a server has: as its user writes them, or as the driver of its GPUs names them."""
+"""Which accelerators a server has: as its user writes them, or as its GPU driver reports them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from gavel.errors import InputError
 
 MOST = 4096
-"""More accelerators in one server are a slip of the pen."""
+"""A higher count for one server is a typing error."""
 
 Indices = dict[str, tuple[int, ...]]
 """The device numbers of each type."""
@@ -37,7 +37,7 @@ def parse_accelerators(text: str) -> Indices:
 
 
 def installed_accelerators() -> Indices:
-    """Ask nvidia-smi; servers may hold several types in any order."""
+    """Ask nvidia-smi; a server may hold several types in any order."""
     try:
         listed = subprocess.run(
             ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"],  # noqa: S607 - wherever the driver put it
@@ -47,12 +47,12 @@ def installed_accelerators() -> Indices:
             check=True,
         ).stdout
     except FileNotFoundError:
-        raise InputError("nvidia-smi is not installed here; say what there is, for example v100=4") from None
+        raise InputError("nvidia-smi is not installed here; name the accelerators, for example v100=4") from None
     except (OSError, subprocess.SubprocessError) as error:
-        raise InputError(f"nvidia-smi does not answer ({error}); say what there is, for example v100=4") from error
+        raise InputError(f"nvidia-smi does not answer ({error}); name the accelerators, for example v100=4") from error
     found = by_type(short_type(line) for line in listed.splitlines() if line.strip())
     if not found:
-        raise InputError("nvidia-smi finds no GPU here; say what there is, for example v100=4")
+        raise InputError("nvidia-smi finds no GPU here; name the accelerators, for example v100=4")
     return found
 
 
@@ -74,7 +74,7 @@ _VARIANTS = {"ti", "super", "ada", "blackwell"}
 
 
 def short_type(name: str) -> str:
-    """Shorten a driver's name of a GPU to the one that tables and job files use.
+    """Shorten a driver's GPU name to the one that tables and job files use.
 
     >>> [short_type(name) for name in ("Tesla V100-SXM2-16GB", "NVIDIA A100 80GB PCIe", "NVIDIA RTX A6000")]
     ['v100', 'a100', 'a6000']
