@@ -65,7 +65,7 @@ def test_check_says_that_a_journal_is_whole(capsys: pytest.CaptureFixture[str], 
 def test_check_says_what_is_damaged(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     damage(folder)
     said = printed(capsys, "check", str(folder), code=1)
-    assert "damaged: fact 5 is not what was written" in said
+    assert "damaged: fact 5 does not match its checksum" in said
     assert "intact: facts 1 to 4" in said
     assert answer(capsys, "check", str(folder), code=1)["intact"] == 4
 

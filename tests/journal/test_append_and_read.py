@@ -210,6 +210,6 @@ def test_any_prefix_is_read_back_and_continued(batches: list[list[Document]], cu
 
 
 def test_the_journal_refuses_memory_and_other_databases() -> None:
-    for url, reason in (("sqlite://", "memory"), ("mysql://x/y", "mysql"), ("nonsense", "no address")):
+    for url, reason in (("sqlite://", "memory"), ("mysql://x/y", "mysql"), ("nonsense", "is not a journal address")):
         with pytest.raises(ValueError, match=reason):
             Journal.open(url, holder="here")
