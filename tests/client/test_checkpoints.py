@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there, also when the disk is full, the process is killed, or a file is damaged."""
+"""Checkpoints are complete or absent, even when the disk is full, the process is killed, or a file is damaged."""
 
 from __future__ import annotations
 

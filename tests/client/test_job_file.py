@@ -70,7 +70,7 @@ def test_json_is_read_as_well() -> None:
         assert (list(read.command), read.steps, read.environment) == (job["command"], 5.0, {"A": "1"})
 
 
-def test_what_jobs_have_in_common_is_taken_over_by_an_anchor() -> None:
+def test_common_fields_of_jobs_are_merged_from_an_anchor() -> None:
     text = "- &base {command: [a], weight: 2, name: x}\n- {<<: *base, name: y}\n- {<<: [{name: z}, *base]}\n"
     assert [(job.name, job.weight) for job in parse_jobs(text)] == [("x", 2.0), ("y", 2.0), ("z", 2.0)]
 

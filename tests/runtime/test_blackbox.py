@@ -111,6 +111,6 @@ def test_an_alarm_is_logged_when_it_begins_and_when_it_ends(engine: Engine, logg
     assert logged.messages == ["alarm: no file can be opened", "alarm cleared: no file can be opened"]
 
 
-def test_a_bug_of_the_log_does_not_reach_the_scheduler(engine: Engine, logged: pytest.LogCaptureFixture) -> None:
+def test_a_bug_in_the_log_does_not_reach_the_scheduler(engine: Engine, logged: pytest.LogCaptureFixture) -> None:
     BlackBox(engine)([object()])  # type: ignore[list-item] # no fact at all
     assert "a bug in the scheduler's log" in logged.messages[-1]

@@ -269,7 +269,7 @@ def test_a_finished_job_is_listed_until_its_checkpoints_were_asked_for(cluster: 
 
 
 @pytest.mark.parametrize("days", [0.0, -1.0, 366.0])
-def test_an_age_that_cannot_be_kept_is_refused_with_a_sentence(days: float) -> None:
+def test_an_invalid_age_is_refused_with_a_sentence(days: float) -> None:
     with pytest.raises(InputError, match="checkpoints cannot be kept for"):
         Keep(checkpoints_days=days)
 

@@ -100,7 +100,7 @@ def test_followers_and_waiters_live_through_a_kill_of_the_scheduler(live: LiveCl
             assert follower.stdout is not None
             assert watcher.stdout is not None
             first = follower.stdout.readline()
-            assert watcher.stdout.readline()  # whoever has never reached a scheduler does not wait for one
+            assert watcher.stdout.readline()  # only a command that has reached a scheduler waits for it to return
             live.kill_scheduler()
             live.start_scheduler()
             assert client.wait(job, timeout=60)[0].state is JobState.COMPLETED

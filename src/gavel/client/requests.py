@@ -133,7 +133,7 @@ class Submission:
     """Accelerator types it may run on; empty: any."""
     environment: Mapping[str, str] = field(default_factory=dict)
     retries: int = 0
-    """How many failures of its own it survives."""
+    """How often it may fail before the scheduler gives up."""
     working_directory: str = ""
 
     def request(self) -> JobRequest:

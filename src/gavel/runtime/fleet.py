@@ -332,7 +332,7 @@ class Fleet:
         self.post(DrainAsked(self.clock(), agent, ITSELF, now=True))
 
     def handled(self, agent: str, message: CheckpointsHandled) -> None:
-        """Note that an agent removed checkpoints; reported with the answers of others at the next tick."""
+        """Note that an agent removed checkpoints; reported with other agents' answers at the next tick."""
         self.clearing.heard(agent, message)
 
     # ---- orders of the scheduler ----

@@ -17,7 +17,7 @@ JOINING_SECONDS = 60.0
 """How long servers on this machine may take to join."""
 
 EMULATED_PROGRAM = '''
-"""Stands in for a training: counts steps at the pace of the emulated accelerator."""
+"""A placeholder for a training: counts steps at the pace of the emulated accelerator."""
 from gavel import GavelIterator
 
 counted = {"steps": 0}

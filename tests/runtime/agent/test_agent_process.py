@@ -1,4 +1,4 @@
-"""`gavel worker` as a process: killed, stopped, interrupted, refused; and what is left behind, which is nothing."""
+"""`gavel worker` as a process: killed, stopped, interrupted, refused; it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def alive(mark: str) -> list[int]:
     return found
 
 
-async def nobody(mark: str) -> None:
+async def no_process(mark: str) -> None:
     """Wait until no such process is left."""
     await until(lambda: not alive(mark))
 
@@ -103,7 +103,7 @@ def test_jobs_of_an_agent_that_is_killed_end_with_all_their_children(tmp_path: P
                 await session.logged(job, "running")
             assert len(alive(mark)) >= 5
             agent.process.kill()
-            await nobody(mark)
+            await no_process(mark)
 
     play(scene())
 
@@ -116,7 +116,7 @@ def test_an_agent_that_is_started_again_ends_what_the_last_one_left(tmp_path: Pa
                 session = await scheduler.session()
                 session.send(start("1", shell(FORKS), request=request))
                 await session.logged("1", "running")
-                # With its guard stopped, nobody is left to end the job when the agent dies.
+                # With its guard stopped, no process is left to end the job when the agent dies.
                 [guard] = [int(path.name) for path in (tmp_path / "state" / "guards").iterdir()]
                 os.kill(guard, signal.SIGSTOP)
                 agent.process.kill()
@@ -127,7 +127,7 @@ def test_an_agent_that_is_started_again_ends_what_the_last_one_left(tmp_path: Pa
                 again = await scheduler.session()
                 assert list(again.hello.tasks) == []
                 assert again.hello.incarnation != session.hello.incarnation
-                await nobody(mark)
+                await no_process(mark)
 
     play(scene())
 
@@ -194,7 +194,7 @@ def test_a_process_that_took_over_a_number_is_left_alone() -> None:
     play(scene())
 
 
-def test_an_agent_that_stood_still_beyond_its_lease_gives_no_more_time(tmp_path: Path) -> None:
+def test_an_agent_suspended_beyond_its_lease_gives_no_more_time(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Scheduler() as scheduler, worker(scheduler, tmp_path) as agent:
             session = await scheduler.session()
@@ -274,7 +274,7 @@ def test_a_refused_worker_ends_with_2_and_one_sentence(tmp_path: Path) -> None:
         (["--accelerators", "auto"], "nvidia-smi is not installed here"),
     ],
 )
-def test_a_worker_that_makes_no_sense_is_refused_in_one_sentence(
+def test_invalid_worker_options_are_refused_in_one_sentence(
     options: list[str],
     sentence: str,
     capsys: pytest.CaptureFixture[str],

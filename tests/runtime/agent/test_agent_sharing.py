@@ -1,4 +1,4 @@
-"""Who gets which device, and when: jobs that wait for each other, pairs, gangs, and the pace of emulated hardware."""
+"""Which job gets which device, and when: jobs that wait for each other, pairs, gangs, and emulated pace."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_more_ranks_than_the_server_has_is_an_error_of_the_order(tmp_path: Path)
     play(scene())
 
 
-def test_a_pair_shares_a_device_whoever_comes_first(tmp_path: Path) -> None:
+def test_a_pair_shares_a_device_whichever_job_comes_first(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path, "v100=2") as (_, session):
             session.send(start("a", python(PLACE), beside="b"))

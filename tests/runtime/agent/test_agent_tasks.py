@@ -103,7 +103,7 @@ def test_what_a_job_says_last_counts_more_than_its_exit_code(tmp_path: Path) -> 
                 [
                     ('tell("done", steps=9); sys.exit(1)', DONE),
                     ('tell("failed", reason="the disk is full"); sys.exit(0)', CRASHED),
-                    # A lease may be over for the job a moment before it is for the agent.
+                    # A lease may end for the job a moment before it ends for the agent.
                     ('tell("stopped", steps=9); sys.exit(0)', LEFT),
                 ]
             ):
@@ -394,7 +394,7 @@ def test_a_message_that_was_long_on_its_way_grants_nothing(tmp_path: Path) -> No
     play(scene())
 
 
-def test_who_leaves_is_not_held_by_a_lease(tmp_path: Path) -> None:
+def test_a_lease_does_not_hold_a_job_that_is_leaving(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path) as (_, session):
             script = LINK + 'print("running"); hear("stop"); print("saving"); time.sleep(0.2); tell("stopped", steps=1)'

@@ -42,7 +42,7 @@ PRUNE_TICKS = 60
 
 
 class Work:
-    """Every attempt that is here, from the order to start it to the end of its last process."""
+    """Every attempt on this server, from the order to start it to the end of its last process."""
 
     def __init__(self, settings: AgentSettings, state: StateDirectory, say: Callable[[str], None]) -> None:
         self.stream = SchedulerStream(settings, state.identity, self)
