@@ -254,7 +254,7 @@ def test_no_report_can_poison_the_table(reports: list[tuple[str, str | None, str
     first, second, rates = table.pairs(profiles, TYPES)
     assert np.isfinite(rates).all()
     assert (rates >= 0).all()
-    assert ((rates > 0).all(axis=1) == (rates > 0).any(axis=1)).all(), "both make steps or the pair is not packed"
+    assert ((rates > 0).all(axis=1) == (rates > 0).any(axis=1)).all(), "both make steps or nobody is packed"
     assert (first <= second).all()
     assert (table.rates(profiles, TYPES) > 0).all()
     again = LearnedTable.of(KNOWN, json.loads(json.dumps(table.document())))
