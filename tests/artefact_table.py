@@ -1,4 +1,4 @@
-"""A throughput table in the layout of the public artefact's files, of our own making: the built-in models and noise."""
+"""A throughput table in the layout of the public artefact's files, made by us from the built-in models and noise."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLACEMENTS = ("", "_unconsolidated")
 
 
 def write_artefact_table(path: Path, *, noise: float = 0.0, seed: int = 0) -> Path:
-    """Write the table; with noise, every rate is off by about this share, another one each."""
+    """Write the table; with noise, each rate is off by a random share of about this size."""
     path.write_text(json.dumps(document(builtin_table(), noise, np.random.default_rng(seed))), encoding="utf-8")
     return path
 

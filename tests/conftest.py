@@ -1,9 +1,9 @@
-"""Hypothesis for all tests: the same examples every time, and no deadline, since solvers take what they take.
+"""Hypothesis for all tests: the same examples every time, and no deadline, because solving times vary.
 
-Linear algebra has one thread for each process of tests: with more, small problems wait for one another on few cores.
-The summary ends with the number of tests that were skipped for want of a program.
+Linear algebra uses one thread per test process: with more, small problems compete for few cores.
+The summary ends with the number of tests that were skipped because a program is missing.
 
-`pytest --hypothesis-profile=broad` looks at many more, new ones each time, and reports a failure as it is found.
+`pytest --hypothesis-profile=broad` tries many more examples, new ones each time, and does not shrink failures.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ settings.register_profile(
 settings.load_profile("gavel")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # Started in the background of a shell; what is ignored would be so in the processes that tests start and interrupt.
+    # Started in the background by a shell: processes that tests start and interrupt would inherit the ignored signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -1,4 +1,4 @@
-"""An agent as the job's side of the link sees it: it hears what jobs say, and says what a test wants."""
+"""An agent as the job's side of the link sees it: it receives what jobs send, and sends what a test wants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 Message = dict[str, Any]
 PATIENCE = 60.0
-"""Seconds until a test gives up on an event: long, since nothing waits for it unless something is broken."""
+"""Seconds until a test gives up on an event: long, because only a broken test waits this long."""
 
 LONG_LEASE = {"op": "lease", "seconds": 1000.0}
 
@@ -91,7 +91,7 @@ class FakeAgent:
                     rank = message["rank"]
                     self._connections[rank] = connection
                     leases = [greeting for greeting in self.greeting if greeting["op"] == "lease"]
-                    with contextlib.suppress(OSError):  # who has left already is still heard
+                    with contextlib.suppress(OSError):  # a job that has left may still have messages to read
                         for greeting in () if self.silent else (*self.greeting, *(() if leases else [LONG_LEASE])):
                             self.send(rank, **greeting)
                 self._hear({**message, "from": rank})

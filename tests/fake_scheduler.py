@@ -1,4 +1,4 @@
-"""A scheduler that only pretends: the whole service over a real socket, with jobs that go where a test moves them."""
+"""A fake scheduler: the whole service over a real socket, with jobs whose states a test sets."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class FakeScheduler(stubs.GavelServicer):
         self.jobs: dict[str, pb.JobView] = {}
         self.keys: dict[str, list[str]] = {}
         self.batches: list[int] = []
-        """How many jobs each request brought that took effect."""
+        """How many jobs each effective request submitted."""
         self.log: dict[tuple[str, int], bytes] = {}
         self.dropped = 0
-        """So many bytes of every log are no longer kept."""
+        """How many bytes of every log are no longer kept."""
         self.detail = pb.JobDetail()
         self.view = pb.ClusterView(policy="max_min_fairness", version="9.9", time=START, started=START - 3600)
         self.refuses = ""
-        """What is said to whoever submits."""
+        """The refusal for every submission; empty: accept."""
         self.break_after_submitting = 0
-        """So many submissions take effect, and then the connection breaks."""
+        """How many submissions take effect before the connection breaks."""
         self.mute = False
         """Whether streams are left without any answer."""
         self.streams = 0
@@ -41,9 +41,9 @@ class FakeScheduler(stubs.GavelServicer):
         self.lists: list[int] = []
         """How many jobs each answer to List had."""
         self.at_once = False
-        """Whether watchers are told many jobs in one message."""
+        """Whether watchers get many jobs in one message."""
         self.checkpoints: dict[str, pb.CheckpointsView] = {}
-        """What is said of the checkpoints of jobs that are to be removed; removed if nothing is."""
+        """The answer for each job whose checkpoints are to be removed; default: removed."""
         self.happened: list[pb.EventLine] = []
         """With numbers from 1 on."""
         self.asked_events: list[pb.EventsRequest] = []
@@ -52,7 +52,7 @@ class FakeScheduler(stubs.GavelServicer):
         self.port = 0
         self.start()
 
-    # ---- its own life ----
+    # ---- start and stop ----
 
     @property
     def address(self) -> str:
@@ -71,13 +71,13 @@ class FakeScheduler(stubs.GavelServicer):
         if server is not None:
             with self.changed:
                 self.changed.notify_all()
-            assert server.stop(0).wait(60), "calls that nobody ends"
+            assert server.stop(0).wait(60), "a call did not end"
 
     def restart(self) -> None:
         self.stop()
         self.start()
 
-    # ---- what a test makes happen ----
+    # ---- controls for tests ----
 
     def move(self, job: str, state: pb.JobState, reason: str = "", **changes: Any) -> None:
         with self.changed:
@@ -102,7 +102,7 @@ class FakeScheduler(stubs.GavelServicer):
             self.changed.notify_all()
 
     def await_streams(self, count: int) -> None:
-        """Wait until so many streams have been opened."""
+        """Wait until this many streams have been opened."""
         with self.changed:
             assert self.changed.wait_for(lambda: self.streams >= count, timeout=20)
 

@@ -1,4 +1,4 @@
-"""Where the tests keep journals: a file, or a schema of its own in a real PostgreSQL server.
+"""Where the tests keep journals: a file, or a separate schema in a real PostgreSQL server.
 
 Every test that asks for a `place` runs on both.
 """

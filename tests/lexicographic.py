@@ -1,4 +1,4 @@
-"""A judge of water filling: slow, obvious, job by job, with formulas of its own.
+"""A judge of water filling: slow, obvious, job by job, with its own formulas.
 
 It shares the plain descriptions of types, jobs, pairs and entities with the policies, and nothing else: no classes of
 identical jobs, no demands, no duals. Each stage raises all active jobs as far as they can rise together; then one
@@ -34,11 +34,11 @@ Speeds = Callable[[Sequence[Job]], Mapping[str, float]]
 """From the active jobs to how fast each of them rises; 0 if it waits for its turn."""
 
 KEPT = (2e-10, 1e-9, 1e-8)
-"""What a job may lose of what it has, so that rounding leaves the next program feasible: the first that does."""
+"""How much a job may lose so that the next program stays feasible after rounding; the first that works is used."""
 GAIN = 1e-6
 """A job that can rise by less than this part of what it has with the cluster to itself is stuck."""
 TOLERANCE = 1e-10
-"""Of the solver: the tightest that it takes."""
+"""The solver's tolerance: the tightest it accepts."""
 
 
 def flat(case: Case) -> dict[str, float]:
@@ -269,7 +269,7 @@ def _gangs(kind: AcceleratorType, variables: Sequence[Way]) -> list[tuple[list[f
 
 
 def fill(case: Case, speeds: Speeds) -> dict[str, float]:
-    """Raise all active jobs together, stop those that are stuck, deal anew, until no job is active."""
+    """Raise all active jobs together, stop those that are stuck, and repeat until no job is active."""
     polytope = Polytope.of(case)
     position = np.zeros(len(polytope.jobs))
     active = list(range(len(polytope.jobs)))

@@ -29,7 +29,7 @@ NEEDS_GROUPS = f"{PREFIX}control groups: run as a user who may make them"
 
 
 def lines(reasons: Iterable[str]) -> list[str]:
-    """How many tests were skipped for want of each program.
+    """How many tests were skipped because each program is missing.
 
     >>> lines(["Skipped: needs torch: run this", "Skipped: this is Linux", "Skipped: needs torch: run this"])
     ['2 tests skipped, needs torch: run this']

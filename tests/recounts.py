@@ -131,7 +131,7 @@ def check_shockwave(path: Path) -> int:
 
 
 def check_own_format(path: Path, throughputs: Path) -> None:
-    """A trace in our format, with a table of its own."""
+    """A trace in our format, with its own table."""
     trace = read_trace(path, table=read_table(throughputs))
     rows = lines(path)
     assert len(trace.jobs) == len(rows)

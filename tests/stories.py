@@ -93,7 +93,7 @@ class Teller:
                 return ServerJoined(self.time, Server(f"s{number}-{self.time}", kinds[other], 1 + other))
             case "lose":
                 servers = [name for pool in machine.server_pools for name, _, _ in pool.servers()]
-                return ServerLost(self.time, servers[number % len(servers)] if servers else "nobody")
+                return ServerLost(self.time, servers[number % len(servers)] if servers else "missing")
             case "slow":
                 self.slow = True
                 return None

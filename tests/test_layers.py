@@ -1,4 +1,4 @@
-"""The import direction of the layers, and what every module owes its reader."""
+"""The import direction of the layers, and the docstring that every module must have."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from gavel.runtime.configuration import Configurator, ServeSettings
 from gavel.runtime.recovery import apply, recover
 from gavel.runtime.state import ClusterState
 
-ALARMING = ("Traceback (most recent call last)", "refused, please report it", "a bug of the agent")
+ALARMING = ("Traceback (most recent call last)", "refused, please report it", "a bug in the agent")
 
 
 @dataclass

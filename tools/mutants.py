@@ -216,7 +216,7 @@ AGENTS_MUTANTS = _in(
     "agents",
     PROMISES,
     a_return_lifts_the_recorded_fence=(
-        "        # that has ended must not forget it.\n        self._drop_fences(fact.time)",
+        "        # scheduler restarted before those processes end must not forget them.\n        self._drop_fences(fact.time)",
         "        self.fences = {key: until for key, until in self.fences.items() if key[1] != fact.agent}",
         (PROMISES, *_scenario("hung agent that comes back to a scheduler about to restart")),
     ),
@@ -276,7 +276,7 @@ FLEET_MUTANTS = _in(
         "if job in self.attempts or job in self.unsettled:",
     ),
     relaunch_in_spite_of_a_fence=(
-        "        return all(fenced != job for fenced, _ in self.fences)  # few: only of agents that were lost",
+        "        return all(fenced != job for fenced, _ in self.fences)  # few: only those of lost agents",
         "        return True",
     ),
     relaunch_before_earlier_attempts_are_known_after_a_restart=(
@@ -327,7 +327,7 @@ FLEET_MUTANTS = _in(
         "self.fences[job, agent] <= now + 1.0)",
     ),
     fences_are_lifted_before_it_is_known_what_runs=(
-        "        self._sort_out(self.members[hello.agent], hello.tasks)\n        # Only now is it known what still runs there.\n"
+        "        self._sort_out(self.members[hello.agent], hello.tasks)\n        # Only now do we know what still runs there.\n"
         "        self._lift_fences(lambda _, agent: agent == hello.agent)",
         "        self._lift_fences(lambda _, agent: agent == hello.agent)\n"
         "        self._sort_out(self.members[hello.agent], hello.tasks)",

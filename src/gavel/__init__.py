@@ -18,8 +18,8 @@ rl {'v100': 0.09, 'k80': 0.91}
 >>> gavel.simulate(cluster="v100=2,k80=2", jobs=4).figures.jobs_completed
 4
 
-Names are loaded when they are first used: a training script that wants only `GavelIterator` waits for no solver, and
-needs only the package gavel-client. Other names say so where gavel-scheduler, which has them, is not installed.
+Names are loaded on first use: a training script that needs only `GavelIterator` loads no solver, and needs only the
+package gavel-client. Without gavel-scheduler, all other names say that it must be installed.
 """
 
 from importlib import import_module

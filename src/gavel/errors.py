@@ -1,18 +1,18 @@
-"""The errors that users meet. Each message is one sentence that names the value and says what to do about it."""
+"""The errors that users see. Each message is one sentence that names the value and says what to do about it."""
 
 import shlex
 
 
 class GavelError(Exception):
-    """Anything that Gavel reports to its user instead of crashing."""
+    """An error that Gavel reports to its user instead of crashing."""
 
 
 class InputError(GavelError, ValueError):
-    """What was asked cannot be answered as it was asked: a malformed file, an impossible combination."""
+    """The request cannot be answered as it is: a malformed file, an impossible combination."""
 
 
 class NotInstalledError(InputError, ImportError):
-    """Something was asked for that needs a package that is not installed.
+    """A feature needs a package that is not installed.
 
     >>> print(NotInstalledError("a plot", "matplotlib", "gavel-scheduler[plots]"))
     a plot needs matplotlib, which is not installed; run: pip install 'gavel-scheduler[plots]'
@@ -27,4 +27,4 @@ class SolverError(GavelError, RuntimeError):
 
 
 class TimeLimitError(SolverError):
-    """An answer would take, or has taken, longer than there is time."""
+    """A solve would take, or has taken, longer than the time limit."""

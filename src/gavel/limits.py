@@ -1,6 +1,6 @@
-"""The numbers that Gavel takes from files and options. Beyond these limits a value is a slip or in another unit.
+"""Limits on the numbers in files and options. A value beyond them is a typing error or in another unit.
 
-Within them, sums, products and quotients of what was read stay finite.
+Within them, sums, products and quotients of the input stay finite.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ SMALLEST = 1e-15
 FASTEST = 1e9
 """The highest rate, in steps per second."""
 LONGEST_SECONDS = 1e10
-"""The longest duration, and the latest time: 317 years, so that Unix time in seconds is one until 2286."""
+"""The longest duration and the latest time, 317 years: Unix times in seconds fit until 2286."""
 LONGEST_HOURS = LONGEST_SECONDS // 3600.0
 MOST_ACCELERATORS = 1_000_000_000
 """The most accelerators of one type in a problem, and the most workers of a job in a file."""
 MOST_SERVERS = 1_000_000
-"""The most servers of one type in a problem: each is kept by itself."""
+"""The most servers of one type in a problem: each is stored separately."""
 MOST_WORKERS = 1_000_000
 """The most workers of a job that is submitted."""
 MOST_RETRIES = 1_000_000
 MOST_COPIES = 1_000_000
-"""The most copies of a job that are submitted at once."""
+"""The most copies of a job in one submission."""
 MOST_JOBS = 10_000_000
-"""The most jobs of a generated workload: more do not fit into the memory of most machines."""
+"""The most jobs in a generated workload: more do not fit into the memory of most machines."""
 MOST_FAILURES = 10_000_000
-"""The most failures of servers that are drawn at random."""
+"""The most random server failures."""
 
 _UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
 
 
 def at_most(limit: float) -> str:
-    """A limit as a sentence names it; the longest duration is in seconds.
+    """A limit as messages name it; the longest duration is in seconds.
 
     >>> at_most(LARGEST), at_most(MOST_WORKERS), at_most(LONGEST_SECONDS)
     ('at most 1e+15', 'at most 1,000,000', 'at most 10,000,000,000 s (317 years)')
@@ -48,7 +48,7 @@ def at_most(limit: float) -> str:
 
 
 def as_float(number: float) -> float:
-    """A number as a float; a whole number beyond every float is infinite.
+    """A number as a float; integers too large for a float become infinite.
 
     >>> as_float(3), as_float(-(10**400))
     (3.0, -inf)
@@ -60,7 +60,7 @@ def as_float(number: float) -> float:
 
 
 def check_positive(what: str, value: float, most: float = LARGEST) -> None:
-    """Refuse a value that is not greater than 0, or beyond the limits."""
+    """Refuse a value that is not greater than 0, or is beyond the limits."""
     if not 0.0 < value < math.inf:
         raise InputError(f"{what} must be greater than 0 and finite, not {value:g}")
     if value < SMALLEST:
@@ -70,7 +70,7 @@ def check_positive(what: str, value: float, most: float = LARGEST) -> None:
 
 
 def check_options(settings: Mapping[str, object]) -> None:
-    """Refuse options that are not finite, too large, or too long where the name tells the unit: `round_seconds`."""
+    """Refuse options that are not finite or too large; `..._seconds` and the like are limited by their unit."""
     for name, value in settings.items():
         if not isinstance(value, float):
             continue

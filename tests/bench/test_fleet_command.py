@@ -80,8 +80,6 @@ def test_every_scenario_has_a_row_with_targets_in_the_table() -> None:
         (["--job-seconds", "9:5"], "the shorter one first"),
     ],
 )
-def test_a_load_that_makes_no_sense_is_refused(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
-) -> None:
+def test_an_invalid_load_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], named: str) -> None:
     assert run(["bench", "fleet", *arguments]) == 2
     assert named in capsys.readouterr().err

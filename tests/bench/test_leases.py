@@ -12,7 +12,7 @@ def test_a_renewal_is_late_by_the_time_since_the_announced_end_of_the_round() ->
     assert found.late == pytest.approx([0.3, 0.0])
 
 
-def test_the_way_of_a_message_to_a_slow_agent_does_not_move_the_announced_end() -> None:
+def test_message_delay_to_a_slow_agent_does_not_move_the_announced_end() -> None:
     found = rounds_of([(0.9, 5.9), (0.0, 5.0), (5.0, 10.0), (5.4, 10.4)], 5.0)
     assert found.late == pytest.approx([0.0, 0.4])
     assert found.spread == pytest.approx([0.0, 0.9, 0.0, 0.4])

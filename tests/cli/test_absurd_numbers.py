@@ -22,7 +22,7 @@ MORE_DIGITS = "1" + "0" * 5000
 """More than Python itself reads or prints."""
 ABSURD = (MANY_DIGITS, MORE_DIGITS, "1e308", "-1e308", "1e18", "Infinity")
 ODD = ("NaN", "-1", "0", "", "abc", "1e-320")
-"""Refused or, where a log means that nothing is known, passed over."""
+"""Refused or, in logs where it means unknown, skipped."""
 
 ALLOCATE = ("allocate", "FILE", "--space-sharing", "--policy", "min_cost_slo")
 DESCRIBE = ("trace", "describe", "FILE")
@@ -182,13 +182,13 @@ def test_an_absurd_number_in_a_file_is_one_sentence_that_names_its_field(
 
 
 @pytest.mark.parametrize(("command", "text", "slot", "named"), CASES, ids=NAMES)
-def test_what_is_no_number_is_refused_or_passed_over(
+def test_values_that_are_not_numbers_are_refused_or_skipped(
     command: tuple[str, ...], text: str, slot: str, named: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for number in ODD:
         for options in ((), ("--json",)):
             code, out, said = ran(capsys, (*command, *options), filled(text, slot, number))
-            unreachable = command is SUBMIT and "127.0.0.1:1" in said  # the file was good
+            unreachable = command is SUBMIT and "127.0.0.1:1" in said  # the file was valid
             assert code in {0, 2} or unreachable, (named, number)
             assert not re.search(r"\b(inf|nan|infinity)\b", out, re.IGNORECASE)
 

@@ -169,7 +169,7 @@ def test_a_wrong_call_is_one_sentence_and_exit_code_2(
     assert said in refusal(capsys, *arguments)
 
 
-def test_a_bug_of_ours_is_one_sentence_and_exit_code_1(
+def test_a_bug_in_gavel_is_one_sentence_and_exit_code_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(*_: object, **__: object) -> None:
@@ -249,6 +249,6 @@ def test_jobs_that_all_differ_and_share_accelerators_are_measured(capsys: pytest
     assert answer(capsys, *arguments, "--repeat", "1", "--accelerators", "30")["gap"] <= 1e-6
 
 
-def test_a_limit_of_time_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_time_limit_is_reported_in_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["bench", "policies", "--jobs", "2000", "--distinct", "--limit-seconds", "0.001", "--repeat", "1"]) == 1
     assert "time limit of 0.001 s" in capsys.readouterr().err

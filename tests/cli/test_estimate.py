@@ -38,7 +38,7 @@ def test_json_has_estimated_and_known_rates_of_every_pair(capsys: pytest.Capture
             assert pair["estimated_rates"] == pytest.approx(true)
 
 
-def test_with_nothing_measured_it_says_that_nobody_is_packed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_measurements_it_says_that_no_jobs_are_packed(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["estimate", TEMPLATE, "--pairs", "0"]) == 0
     assert "confidence 0% (expected error 0." in (out := capsys.readouterr().out)
     assert "too low, jobs are packed only from 30%" in out

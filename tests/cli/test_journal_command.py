@@ -56,7 +56,7 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     return captured.err
 
 
-def test_check_says_that_a_journal_is_whole(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_check_says_that_a_journal_is_undamaged(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     assert "intact: facts 1 to 6" in printed(capsys, "check", str(folder))
     report = answer(capsys, "check", str(folder / "journal.sqlite"))
     assert (report["whole"], report["last"], report["kept"]) == (True, 6, [4])
@@ -65,7 +65,7 @@ def test_check_says_that_a_journal_is_whole(capsys: pytest.CaptureFixture[str], 
 def test_check_says_what_is_damaged(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     damage(folder)
     said = printed(capsys, "check", str(folder), code=1)
-    assert "damaged: fact 5 is not what was written" in said
+    assert "damaged: fact 5 does not match its checksum" in said
     assert "intact: facts 1 to 4" in said
     assert answer(capsys, "check", str(folder), code=1)["intact"] == 4
 
@@ -76,7 +76,7 @@ def test_check_works_beside_a_scheduler(capsys: pytest.CaptureFixture[str], fold
         assert answer(capsys, "check", str(folder))["last"] == 7
 
 
-def test_salvage_writes_a_journal_that_is_whole(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+def test_salvage_writes_an_undamaged_journal(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
     damage(folder)
     new = folder / "new.sqlite"
     said = printed(capsys, "salvage", str(folder), "--to", str(new))

@@ -1,4 +1,4 @@
-"""The commands that talk to a scheduler, as a user runs them, against one that only pretends."""
+"""The commands that talk to a scheduler, as a user runs them, against a fake one."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_a_job_of_flags_has_the_defaults_of_a_job_file(
         (["submit", "--env", "=b", "--", "x"], "--env: environment: '' cannot be the name of a variable"),
         (["submit", "--env", "A=1", "--env", "A=2", "--", "x"], "--env A is given twice"),
         (["submit", "--name", "a\nb", "--", "x"], "--name: name contains a character that cannot be printed"),
-        (["submit", "--", "x", "\udcff"], "command contains what is not valid Unicode"),
+        (["submit", "--", "x", "\udcff"], "command contains invalid Unicode"),
         (["submit", "--", ""], "command is missing"),
         (["submit", "--stps", "3", "--", "x"], "--steps"),
         (["submit", "--scheduler", "http://x", "--", "x"], "HOST:PORT"),
@@ -149,7 +149,7 @@ def test_a_job_of_flags_has_the_defaults_of_a_job_file(
         (["logs", "1", "-f", "--json"], "leave one of them out"),
         (["cancel", "77"], "there is no job '77'"),
         (["cancel"], "ID"),
-        (["cluster", "--scheduler", "a:b"], "'a:b' is no address of a scheduler"),
+        (["cluster", "--scheduler", "a:b"], "'a:b' is not a scheduler address"),
     ],
 )
 def test_a_wrong_call_is_one_sentence_and_changes_nothing(
@@ -184,7 +184,7 @@ def test_a_scheduler_that_is_not_there_is_exit_code_1(
 
 
 @pytest.mark.parametrize(("state", "code"), [(pb.COMPLETED, 0), (pb.FAILED, 1), (pb.CANCELLED, 1)])
-def test_submit_waits_and_is_content_only_if_all_completed(
+def test_submit_wait_succeeds_only_if_all_jobs_complete(
     state: pb.JobState, code: int, fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def work() -> None:
@@ -241,7 +241,7 @@ def test_jobs_shows_a_line_for_each_job(
     assert lines[3] == "1 running, 1 failed"
 
 
-def test_what_other_people_call_their_jobs_does_nothing_to_the_terminal(
+def test_control_characters_in_job_names_do_not_reach_the_terminal(
     fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     add(fake, pb.FAILED, "\x1b[2Jreason\r", name="\x1b]0;title\x07", environment={"A": "\x1b[31m"})
@@ -275,7 +275,7 @@ def test_tables_fit_their_terminal(
         name = add(fake, pb.RUNNING, "on v100", name=f"実験-{number} with a long name", template="T" * 40, steps=1e9)
         fake.move(name, pb.RUNNING, type="v100", beside="7", restarts=number, steps_done=1e8)
         fake.jobs[name].places.add(server="a-server-with-a-name", accelerators=4)
-        add(fake, pb.FAILED, "a reason that goes on and on " * 9)
+        add(fake, pb.FAILED, "a very long reason " * 9)
     shown = printed(capsys, "jobs", "--all")
     assert len(shown.splitlines()) == 26, "one line for each job"
     assert all(sum(2 if ord(c) > 0x2E80 and c != "…" else 1 for c in line) <= width for line in shown.splitlines())
@@ -323,7 +323,7 @@ def _full(fake: FakeScheduler) -> str:
     return name
 
 
-def test_of_a_failed_job_the_end_of_the_log_is_shown(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
+def test_for_a_failed_job_the_end_of_the_log_is_shown(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
     name = add(fake, pb.FAILED, "exit code 1")
     fake.prints(name, b"".join(b"line %d\n" % n for n in range(100)) + b"[red]ValueError\n")
     text = printed(capsys, "job", name)
@@ -348,7 +348,7 @@ def test_logs_are_printed_as_they_are(fake: FakeScheduler, capfdbinary: pytest.C
     assert json.loads(capfdbinary.readouterr().out)["log"] == "one\ntw\ufffdo\nthree"
 
 
-def test_logs_follow_until_the_job_is_over(fake: FakeScheduler) -> None:
+def test_logs_are_followed_until_the_job_finishes(fake: FakeScheduler) -> None:
     add(fake)
     fake.prints("1", b"one\n")
     with gavel("logs", "1", "-f", fake=fake, stdout=subprocess.PIPE) as process:
@@ -486,7 +486,7 @@ def test_jobs_transfers_only_what_it_prints(fake: FakeScheduler, capsys: pytest.
     assert fake.lists == [1, 1000, 1000, 500]
 
 
-def test_a_table_is_whole_where_the_output_is_no_terminal(
+def test_tables_are_complete_if_the_output_is_not_a_terminal(
     fake: FakeScheduler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -535,7 +535,7 @@ def test_events_are_a_timeline_for_people_and_a_document_for_machines(
     assert fake.asked_events == [pb.EventsRequest(job="1", server="gpu1", since=START, routine=True)]
 
 
-def test_what_is_not_shown_of_a_long_history_is_said(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shortened_history_says_so(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
     for number in range(150):
         fake.happens(f"event {number}")
     assert run(["events"]) == 0
@@ -547,7 +547,7 @@ def test_what_is_not_shown_of_a_long_history_is_said(fake: FakeScheduler, capsys
 
 
 @pytest.mark.parametrize("when", ["yesterday", "10x", "-3m", "1e9h", "25:00", "2026-13-01"])
-def test_a_time_that_nobody_can_read_is_one_sentence(
+def test_an_unreadable_time_is_refused_with_one_sentence(
     when: str, fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert f"--since {when}: write how long ago" in refusal(capsys, "events", f"--since={when}")
@@ -578,7 +578,7 @@ def test_followed_events_neither_repeat_nor_miss_one_when_the_connection_breaks(
 
 @contextmanager
 def gavel(*arguments: str, fake: FakeScheduler, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
-    """The command in a process of its own, which can be interrupted and does not outlive the test."""
+    """The command in a separate process, which can be interrupted and does not outlive the test."""
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "GAVEL_SCHEDULER": fake.address, "COLUMNS": "120"}
     code = "from gavel.cli.app import main; main()"
     with subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, **options) as process:
@@ -598,7 +598,7 @@ def read_until(descriptor: int, wanted: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("arguments", [["jobs", "--all"], ["jobs", "--all", "--json"], ["logs", "1"]])
-def test_a_reader_who_has_seen_enough_is_no_error(arguments: list[str], fake: FakeScheduler) -> None:
+def test_closing_the_output_pipe_early_is_no_error(arguments: list[str], fake: FakeScheduler) -> None:
     for _ in range(2000):
         add(fake)
     fake.prints("1", b"a line of a log\n" * 20_000)
@@ -611,7 +611,7 @@ def test_a_reader_who_has_seen_enough_is_no_error(arguments: list[str], fake: Fa
         assert process.wait() == 0
 
 
-def test_watch_prints_a_line_for_each_change_when_nobody_looks(fake: FakeScheduler) -> None:
+def test_watch_prints_a_line_for_each_change_if_the_output_is_not_a_terminal(fake: FakeScheduler) -> None:
     add(fake, pb.QUEUED, "waiting for accelerators")
     with gavel("jobs", "--watch", fake=fake, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -702,7 +702,7 @@ def test_retention_is_a_table_of_the_configuration(tmp_path: Path, capsys: pytes
 # ---- checkpoints ----
 
 
-def test_checkpoints_remove_says_what_became_of_each_jobs(
+def test_checkpoints_remove_reports_the_result_for_each_job(
     fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ids = [add(fake, pb.COMPLETED) for _ in range(3)]

@@ -68,7 +68,7 @@ def test_a_study_prints_its_claims_and_leaves_a_page_and_is_not_run_twice(
     assert {claim["verdict"] for claim in json.loads(again.out)["claims"]} == {"holds"}
 
 
-def test_what_was_measured_with_another_table_of_the_same_name_is_measured_anew(
+def test_results_of_another_table_with_the_same_name_are_measured_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     file = tmp_path / "mine.json"
@@ -81,7 +81,7 @@ def test_what_was_measured_with_another_table_of_the_same_name_is_measured_anew(
     assert "done before" not in capsys.readouterr().err
 
 
-def test_what_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_an_interrupted_study_resumes_where_it_stopped(tmp_path: Path) -> None:
     command = [GAVEL, "reproduce", "estimator", "--out", str(tmp_path), "--workers", "1"]
     for done in (0, 1):
         with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:

@@ -230,7 +230,7 @@ def test_a_trace_that_cannot_be_read_is_refused_with_the_place_and_the_value(
         ("tpu=4", "a type of the cluster; known: v100, p100, k80"),
     ],
 )
-def test_a_cluster_that_makes_no_sense_is_refused(cluster: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_cluster_is_refused(cluster: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert said in refusal(capsys, "simulate", "--cluster", cluster, "--static", "2")
 
 
@@ -252,7 +252,7 @@ def test_a_cluster_that_makes_no_sense_is_refused(cluster: str, said: str, capsy
         (["--static", "3", "--entities", "a,/b"], "'/b' is not a path of names"),
     ],
 )
-def test_numbers_and_names_that_make_no_sense_are_refused(
+def test_invalid_numbers_and_names_are_refused(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said in refusal(capsys, *SMALL, *arguments)
@@ -290,7 +290,7 @@ def test_an_overloaded_cluster_is_given_up_at_the_limit(capsys: pytest.CaptureFi
 
 
 def test_a_refused_run_leaves_no_directory_for_plots(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    refusal(capsys, *SMALL, "--static", "3", "--entities", "nobody.json", "--plots", str(tmp_path / "plots"))
+    refusal(capsys, *SMALL, "--static", "3", "--entities", "missing.json", "--plots", str(tmp_path / "plots"))
     assert not list(tmp_path.iterdir())
 
 

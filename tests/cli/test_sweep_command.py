@@ -74,13 +74,13 @@ def children(pid: int) -> list[int]:
         try:
             _, _, after = stat.read_text().rpartition(") ")
         except OSError:
-            continue  # it is gone
+            continue  # it has ended
         if int(after.split()[1]) == pid:
             found.append(int(stat.parent.name))
     return found
 
 
-def test_ctrl_c_says_how_to_go_on_and_leaves_no_process(tmp_path: Path) -> None:
+def test_ctrl_c_says_how_to_resume_and_leaves_no_process(tmp_path: Path) -> None:
     arguments = [*SMALL, "--loads", "0.2", "--jobs", "40", "--seeds", ",".join(map(str, range(200)))]
     with subprocess.Popen([GAVEL, *arguments, "--out", str(tmp_path)], stderr=subprocess.PIPE, text=True) as sweep:
         assert sweep.stderr is not None
@@ -153,7 +153,7 @@ def test_a_sweep_compares_with_the_ideal_under_failures(capsys: pytest.CaptureFi
     rounds, ideal = json.loads(capsys.readouterr().out)["averages"]
     assert ideal["jobs_completed"] == rounds["jobs_completed"] == 6
     assert ideal["restarts_per_job"] == 0.0 < rounds["restarts_per_job"]
-    # The ideal is no bound: rounds let whoever is nearly done finish first, which is better on average.
+    # The ideal is not a bound: rounds let jobs that are nearly done finish first, which is better on average.
     assert ideal["average_jct_seconds"] == pytest.approx(rounds["average_jct_seconds"], rel=0.15)
 
 

@@ -26,7 +26,7 @@ def test_what_help_says_of_a_verb_is_what_the_verb_says_of_itself(name: str) -> 
 
 
 def said_of_itself(found: object) -> str:
-    """Its docstring, or that of the group it is."""
+    """Its docstring, or that of its group."""
     if not isinstance(found, typer.Typer):
         return inspect.getdoc(found) or ""
     if isinstance(found.info.help, str):

@@ -1,4 +1,4 @@
-"""Which libraries a command loads: most of the time of a short command is imports, so each loads only what it uses."""
+"""Which libraries a command loads: imports take most of a short command's time, so each loads only what it uses."""
 
 from __future__ import annotations
 

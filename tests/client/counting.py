@@ -13,7 +13,7 @@ PATIENCE = 60.0
 
 
 class Model:
-    """What it has learned, and how it is saved."""
+    """What it has learned, and how that is saved."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -42,7 +42,7 @@ class Shuffled:
 
 
 def until(condition: Callable[[], object]) -> None:
-    """Wait for something that another thread or process does."""
+    """Wait until another thread or process has done something."""
     give_up = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < give_up

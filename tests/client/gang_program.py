@@ -1,6 +1,6 @@
-"""One rank of a gang that trains nothing: its steps take random times, and nothing but the gang holds it to the others.
+"""One rank of a gang that trains nothing: its steps take random times, and only the gang keeps it in step.
 
-It says how it began, one step that a test waits for, and how it ended.
+It reports how it began, one step that a test waits for, and how it ended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Checkpoints that are whole or not there, also when the disk is full, the process is killed, or a file is damaged."""
+"""Checkpoints are complete or absent, even when the disk is full, the process is killed, or a file is damaged."""
 
 from __future__ import annotations
 
@@ -75,9 +75,9 @@ def test_a_save_that_fails_ends_the_training_and_keeps_the_old_checkpoint(
         raise error
 
     steps = training(itertools.count(), steps=5, load_checkpoint=model.load, save_checkpoint=save)
-    with pytest.raises(CheckpointError, match=r"the checkpoint at step 5 could not be written to .*(No space|failed)"):
+    with pytest.raises(CheckpointError, match=r"cannot write the checkpoint at step 5 to .*(No space|failed)"):
         list(steps)
-    assert "could not be written" in job.expect("failed")["reason"]
+    assert "cannot write the checkpoint" in job.expect("failed")["reason"]
     assert names(directory) == ["step-000000003"]
     assert model.seen == before.seen
 
@@ -87,7 +87,7 @@ def test_a_real_limit_of_the_system_is_reported_the_same_way(agent: FakeAgent, t
     arguments = [sys.executable, str(PROGRAM), "ignored", "--file-limit", "1000"]
     ended = subprocess.run(arguments, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE)
     assert ended.returncode == 1
-    assert "CheckpointError: the checkpoint at step 1 could not be written" in ended.stderr
+    assert "CheckpointError: cannot write the checkpoint at step 1" in ended.stderr
     assert "File too large" in agent.expect("failed")["reason"]
     assert names(tmp_path) == []
 
@@ -116,7 +116,7 @@ def test_when_none_can_be_loaded_nothing_is_thrown_away_and_nothing_begun(traini
     stand_at(training, tmp_path, 3, 6)
     for checkpoint in Checkpoints(tmp_path).newest_first():
         (checkpoint / "seen.json").unlink()
-    with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be loaded, the newest is step-000000006"):
+    with pytest.raises(CheckpointError, match=r"no checkpoint in .* can be loaded, not even the newest, step-0+6"):
         stand_at(training, tmp_path, 7)
     assert names(tmp_path) == ["step-000000003", "step-000000006"]
 

@@ -1,4 +1,4 @@
-"""`gavel.Client` over a real socket, against a scheduler that a test moves, breaks and restarts."""
+"""`gavel.Client` over a real socket, against a fake scheduler that a test controls, breaks and restarts."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_submission_whose_answer_was_lost_takes_effect_once(fake: FakeSchedule
     assert client.submit(TRAIN) == ["3"], "another submission of the same job is another job"
 
 
-def test_calls_go_on_after_a_restart(fake: FakeScheduler, client: Client) -> None:
+def test_calls_continue_after_a_restart(fake: FakeScheduler, client: Client) -> None:
     client.submit(TRAIN)
     fake.stop()
     back = threading.Timer(0.3, fake.start)
@@ -155,8 +155,8 @@ def test_a_scheduler_that_never_answers_is_not_waited_for_longer_than_the_timeou
     silent.set()
 
 
-def test_a_scheduler_that_is_slow_to_greet_is_waited_for(fake: FakeScheduler) -> None:
-    """Busy schedulers accept connections late; that is not the same as nobody being there."""
+def test_a_scheduler_slow_to_accept_a_connection_is_waited_for(fake: FakeScheduler) -> None:
+    """A busy scheduler accepts connections late, which is not the same as no scheduler at all."""
 
     def relay(listener: socket.socket) -> None:
         here, _ = listener.accept()
@@ -180,19 +180,19 @@ def test_a_scheduler_that_is_slow_to_greet_is_waited_for(fake: FakeScheduler) ->
             assert client.jobs() == []
 
 
-def test_a_stream_that_is_never_taken_up_is_given_up(fake: FakeScheduler) -> None:
+def test_a_stream_that_is_never_accepted_is_abandoned(fake: FakeScheduler) -> None:
     fake.mute = True
     with Client(fake.address, timeout=0.3) as client, pytest.raises(NotReachable, match=r"within 0.3 s"):
         next(client.watch())
 
 
-def test_a_stream_that_is_not_taken_up_again_is_opened_anew(fake: FakeScheduler) -> None:
+def test_a_stream_that_is_not_accepted_after_a_restart_is_opened_again(fake: FakeScheduler) -> None:
     with Client(fake.address, timeout=0.5, patience=20) as client:
         updates = client.watch()
         assert next(updates).caught_up
         fake.mute = True
         fake.restart()
-        assert "it says nothing" in (update.away for update in updates)
+        assert "it does not respond" in (update.away for update in updates)
         fake.mute = False
         assert any(update.caught_up for update in updates)
 
@@ -236,7 +236,7 @@ def test_jobs_are_chosen_by_state_id_age_and_number(fake: FakeScheduler, client:
         client.jobs(states=["slow"])
 
 
-def test_cancel_leaves_what_is_over(fake: FakeScheduler, client: Client) -> None:
+def test_cancel_leaves_finished_jobs_as_they_are(fake: FakeScheduler, client: Client) -> None:
     client.submit([TRAIN] * 2)
     fake.move("1", pb.FAILED, "exit code 3")
     assert [(job.id, job.state) for job in client.cancel(["1", "2"])] == [
@@ -270,7 +270,7 @@ def test_a_state_of_a_newer_scheduler_is_shown_as_unknown(fake: FakeScheduler, c
     assert not client.jobs()[0].finished
 
 
-def test_watch_tells_what_is_there_and_then_what_changes(fake: FakeScheduler, client: Client) -> None:
+def test_watch_yields_existing_jobs_and_then_changes(fake: FakeScheduler, client: Client) -> None:
     client.submit([TRAIN] * 2)
     updates = client.watch()
     assert [(u.job.id, u.caught_up) for u in (next(updates), next(updates)) if u.job] == [("1", False), ("2", False)]
@@ -281,7 +281,7 @@ def test_watch_tells_what_is_there_and_then_what_changes(fake: FakeScheduler, cl
     assert (change.id, change.state) == ("2", JobState.RUNNING)
 
 
-def test_watch_survives_a_restart_and_tells_everything_anew(fake: FakeScheduler, client: Client) -> None:
+def test_watch_survives_a_restart_and_sends_everything_again(fake: FakeScheduler, client: Client) -> None:
     client.submit(TRAIN)
     updates = client.watch()
     while not next(updates).caught_up:
@@ -296,7 +296,7 @@ def test_watch_survives_a_restart_and_tells_everything_anew(fake: FakeScheduler,
     assert next(updates).caught_up
 
 
-def test_wait_returns_when_the_last_is_over(
+def test_wait_returns_when_the_last_job_finishes(
     fake: FakeScheduler, client: Client, aside: Callable[..., Future[list[JobView]]]
 ) -> None:
     client.submit([TRAIN] * 3)
@@ -311,14 +311,14 @@ def test_wait_returns_when_the_last_is_over(
     assert seen[-1] == 2
 
 
-def test_wait_for_what_is_over_already_or_for_nothing(fake: FakeScheduler, client: Client) -> None:
+def test_waiting_for_finished_jobs_or_for_none_returns_at_once(fake: FakeScheduler, client: Client) -> None:
     client.submit(TRAIN)
     fake.move("1", pb.COMPLETED)
     assert [job.id for job in client.wait("1")] == ["1"]
     assert client.wait([]) == []
 
 
-def test_wait_ends_with_its_time(fake: FakeScheduler, client: Client) -> None:
+def test_wait_raises_after_its_time_limit(fake: FakeScheduler, client: Client) -> None:
     client.submit(TRAIN)
     with pytest.raises(TimedOut):
         client.wait("1", timeout=0.2)
@@ -348,7 +348,7 @@ def test_the_tail_of_a_log_is_its_last_lines(fake: FakeScheduler, client: Client
     assert b"".join(client.logs("1", tail=lines)) == kept
 
 
-def test_following_a_log_goes_on_where_the_connection_broke(fake: FakeScheduler, client: Client) -> None:
+def test_a_followed_log_resumes_where_the_connection_broke(fake: FakeScheduler, client: Client) -> None:
     client.submit(TRAIN)
     fake.prints("1", b"one\ntwo\n")
     pieces = client.logs("1", follow=True, tail=1)
@@ -455,7 +455,7 @@ def test_an_address_may_leave_out_what_is_usual(given: str | None, meant: str, m
 
 
 @pytest.mark.parametrize("given", ["http://head:7077", "head:port", "head:70777", "head:0", "a b", "::1", "[::1"])
-def test_an_address_that_is_none_is_refused(given: str) -> None:
+def test_an_invalid_address_is_refused(given: str) -> None:
     with pytest.raises(InputError, match="HOST:PORT"):
         scheduler_address(given)
 

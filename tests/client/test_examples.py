@@ -106,7 +106,7 @@ def shell(checkpoints: Path) -> subprocess.Popen[str]:
     )
 
 
-def test_the_shell_job_goes_on_counting_where_it_was_terminated(tmp_path: Path) -> None:
+def test_the_shell_job_resumes_counting_where_it_was_terminated(tmp_path: Path) -> None:
     with shell(tmp_path / "checkpoints") as process:
         assert process.stdout is not None
         for line in process.stdout:

@@ -46,7 +46,7 @@ class Gang:
                 env={**os.environ, **shared, "GAVEL_RANK": str(rank)},
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                bufsize=0,  # what `said` has read must be all that is gone when `ends` reads the rest
+                bufsize=0,  # `said` must not read ahead: `ends` reads the rest
             )
             for rank in range(ranks)
         ]
@@ -63,13 +63,13 @@ class Gang:
             late.cancel()
 
     def ends(self) -> list[str]:
-        """Wait for all, and return the last line of each; nobody must have failed."""
+        """Wait for all ranks, and return the last line of each; none may have failed."""
         outcomes = [process.communicate(timeout=PATIENCE) for process in self.processes]
         assert [process.returncode for process in self.processes] == [0] * len(outcomes), outcomes
         return [output.decode().splitlines()[-1] for output, _ in outcomes]
 
     def failures(self) -> list[str]:
-        """Wait for all, and return the last line that each wrote to standard error; nobody must have succeeded."""
+        """Wait for all ranks, and return the last line of each on standard error; none may have succeeded."""
         errors = [process.communicate(timeout=PATIENCE)[1].decode() for process in self.processes]
         assert 0 not in {process.returncode for process in self.processes}
         return [error.splitlines()[-1] if error else "" for error in errors]
@@ -105,7 +105,7 @@ def what_one_run_sees(steps: int) -> list[list[int]]:
 
 
 @pytest.mark.parametrize(("ranks", "seed"), [(2, 0), (2, 1), (2, 2), (2, 3), (3, 4), (3, 5), (8, 6)])
-def test_stopped_at_any_moment_all_leave_at_the_same_step_and_go_on_from_it(
+def test_stopped_at_any_moment_all_ranks_leave_at_the_same_step_and_resume_there(
     agent: FakeAgent, tmp_path: Path, ranks: int, seed: int
 ) -> None:
     moment = random.Random(seed).randrange(1, 400)
@@ -127,7 +127,7 @@ def test_stopped_at_any_moment_all_leave_at_the_same_step_and_go_on_from_it(
     assert {agent.expect("done", **{"from": rank})["steps"] for rank in range(ranks)} == {last}
 
 
-def test_what_all_saved_while_they_went_on_is_where_they_begin_after_a_crash(agent: FakeAgent, tmp_path: Path) -> None:
+def test_after_a_crash_all_ranks_resume_from_the_last_common_save(agent: FakeAgent, tmp_path: Path) -> None:
     with running(Gang(agent, tmp_path, 3, "--batches", 7, "--epochs", MANY, "--save-every", 0.05)) as gang:
         for _ in range(2):
             for rank in range(3):
@@ -146,7 +146,7 @@ def test_without_a_number_of_steps_all_are_done_when_the_data_ends(agent: FakeAg
 
 
 @pytest.mark.parametrize("batches", [(20, 23), (23, 20), (20, 20, 300), (300, 300, 20), (1, 2)])
-def test_ranks_that_have_not_as_many_batches_fail_with_a_sentence(
+def test_ranks_with_different_batch_counts_fail_with_a_sentence(
     agent: FakeAgent, tmp_path: Path, batches: tuple[int, ...]
 ) -> None:
     with running(Gang(agent, tmp_path, len(batches), "--batches", *batches)) as gang:
@@ -166,9 +166,7 @@ def test_when_one_is_killed_the_others_fail(agent: FakeAgent, tmp_path: Path, ki
 
 
 @pytest.mark.parametrize(("killed", "left"), [(0, 1), (1, 0)])
-def test_one_that_waits_for_the_dead_and_never_comes_back_is_ended(
-    agent: FakeAgent, tmp_path: Path, killed: int, left: int
-) -> None:
+def test_a_rank_blocked_on_a_dead_one_is_ended(agent: FakeAgent, tmp_path: Path, killed: int, left: int) -> None:
     with running(Gang(agent, tmp_path, 2, "--batches", MANY, "--tell-at", 50, "--stuck", left)) as gang:
         gang.said("there", left)
         gang.processes[killed].send_signal(signal.SIGKILL)
@@ -177,7 +175,7 @@ def test_one_that_waits_for_the_dead_and_never_comes_back_is_ended(
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-def test_who_says_goodbye_is_not_mourned(orderly: bool) -> None:
+def test_a_rank_that_says_goodbye_is_not_reported_as_lost(orderly: bool) -> None:
     mine, theirs = socket.socketpair()
     ends: list[str] = []
     me, other = Peer(mine, 3), Peer(theirs, 0)
@@ -194,7 +192,7 @@ def test_who_says_goodbye_is_not_mourned(orderly: bool) -> None:
     part([me, other], orderly=True)
 
 
-def test_who_does_not_know_the_token_is_hung_up_on(agent: FakeAgent, tmp_path: Path) -> None:
+def test_a_caller_without_the_token_is_disconnected(agent: FakeAgent, tmp_path: Path) -> None:
     with running(Gang(agent, tmp_path, 1, "--batches", 10, GAVEL_WORLD_SIZE="2")) as gang:
         hello = {"rank": 1, "token": "guessed"}
         assert hung_up(gang, json.dumps(hello).encode() + b"\n")
@@ -204,7 +202,7 @@ def test_who_does_not_know_the_token_is_hung_up_on(agent: FakeAgent, tmp_path: P
 
 
 def hung_up(gang: Gang, hello: bytes) -> bool:
-    """Say something to rank 0 as soon as it listens, and wait for its answer."""
+    """Send something to rank 0 as soon as it listens, and wait for its answer."""
     while True:
         with contextlib.suppress(ConnectionRefusedError), socket.create_connection(gang.address, PATIENCE) as stranger:
             if stranger.getsockname() != stranger.getpeername():
@@ -215,11 +213,11 @@ def hung_up(gang: Gang, hello: bytes) -> bool:
         assert gang.processes[0].poll() is None
 
 
-def test_each_rank_can_have_a_part_of_its_own_in_the_checkpoint(agent: FakeAgent, tmp_path: Path) -> None:
+def test_each_rank_can_save_its_own_part_of_the_checkpoint(agent: FakeAgent, tmp_path: Path) -> None:
     options = ("--batches", 5, "--every-rank", "--epochs", MANY)
     with running(Gang(agent, tmp_path, 2, *options, GAVEL_STEPS="12")) as gang:
         first = [json.loads(end.split(" ", 3)[3]) for end in gang.ends()]
-    assert first[0] != first[1]  # they draw other random numbers
+    assert first[0] != first[1]  # their random numbers differ
     parts = [tmp_path / "step-000000012" / f"rank-{rank}" for rank in range(2)]
     assert [json.loads((part / "seen.json").read_text()) for part in parts] == first
     with running(Gang(agent, tmp_path, 2, *options, GAVEL_STEPS="13")) as gang:
@@ -230,11 +228,11 @@ def test_each_rank_can_have_a_part_of_its_own_in_the_checkpoint(agent: FakeAgent
 def test_a_rank_without_functions_to_save_is_named(agent: FakeAgent, tmp_path: Path) -> None:
     with running(Gang(agent, tmp_path, 2, "--batches", MANY, "--unsaved", 1, GAVEL_STEPS="5")) as gang:
         for sentence in gang.failures():
-            assert "rank 1 could not save: it was given no save_checkpoint" in sentence
+            assert "rank 1 could not save: it has no save_checkpoint function" in sentence
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_full_disk_of_one_rank_is_held_against_none(agent: FakeAgent, tmp_path: Path, rank: int) -> None:
+def test_a_full_disk_at_one_rank_is_no_ranks_fault(agent: FakeAgent, tmp_path: Path, rank: int) -> None:
     options = ("--batches", MANY, "--every-rank", "--full", rank)
     with running(Gang(agent, tmp_path, 2, *options, GAVEL_STEPS="5")) as gang:
         for sentence in gang.failures():

@@ -1,4 +1,4 @@
-"""The guard with real processes: what it passes on, and that nothing of a job survives it or whoever started it."""
+"""The guard with real processes: what it passes on, and that no process of a job survives it or its parent."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_wrong_use_is_explained(arguments: list[str], capsys: pytest.CaptureFixt
     assert capsys.readouterr().err.startswith("usage: ")
 
 
-def test_the_command_has_a_session_of_its_own_and_ordinary_signals() -> None:
+def test_the_command_has_its_own_session_and_default_signals() -> None:
     program = "import os, signal; print(os.getsid(0) == os.getpid(), signal.getsignal(signal.SIGTERM).name)"
     with guarded(sys.executable, "-c", program) as process:
         assert line(process) == "True SIG_DFL\n"
@@ -110,7 +110,7 @@ def test_the_command_has_a_session_of_its_own_and_ordinary_signals() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_signals_go_on_to_the_whole_group(number: signal.Signals) -> None:
+def test_signals_are_passed_on_to_the_whole_group(number: signal.Signals) -> None:
     with guarded("sh", "-c", "sleep 1000 & echo $!; wait") as process:
         child = int(line(process))
         process.send_signal(number)
@@ -167,7 +167,7 @@ def test_a_byte_in_the_pipe_kills_at_once() -> None:
     os.close(ours)
 
 
-def test_when_whoever_started_the_guard_is_killed_nothing_survives() -> None:
+def test_nothing_survives_when_the_parent_of_the_guard_is_killed() -> None:
     parent = f"""
 import os, subprocess, sys
 sys.path.insert(0, {str(Path(guard.__file__).parent)!r})
@@ -194,13 +194,13 @@ def test_when_the_guard_itself_is_killed_the_command_ends_too() -> None:
         until(lambda: gone(pid))
 
 
-# ---- what the agent hears of it ----
+# ---- reports to the agent ----
 
 ENDS_WHEN_TOLD = "import sys; print('ready', flush=True); sys.stdin.readline()"
 
 
 def heard_after(script: str, *, first: str) -> tuple[int, bytes]:
-    """Let a guard hear that its agent lets go, before or after the command ends by itself: exit code and report."""
+    """Close the pipe of a guard, before or after the command ends by itself; return exit code and report."""
     ours, theirs = socket.socketpair()
     with ours, guarded(sys.executable, "-c", script, pipe=theirs.fileno()) as process:
         theirs.close()
@@ -254,7 +254,7 @@ def test_a_process_dies_of_what_it_does_not_handle() -> None:
     assert guard._dies_of(NO_PROCESS, signal.SIGTERM) is False
 
 
-# ---- what the command prints ----
+# ---- output of the command ----
 
 
 def copied(script: str, output: Path, *, limit: str = "") -> subprocess.CompletedProcess[bytes]:

@@ -1,4 +1,4 @@
-"""The iterator in one process: what it yields, what it says to the agent, and how it comes back."""
+"""The iterator in one process: what it yields, what it tells the agent, and how it resumes."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def test_each_for_loop_is_an_epoch(training: Training) -> None:
     assert [(steps.epoch, list(steps)) for _ in range(4)] == [(0, [1, 2]), (1, [1, 2]), (2, [1, 2]), (3, [])]
 
 
-def test_the_number_of_steps_of_the_job_goes_before_that_of_the_program(
-    training: Training, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_jobs_number_of_steps_overrides_the_programs(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GAVEL_STEPS", "7")
     assert len(run(training("abc", steps=100))) == 7
     assert len(run(training("abc"))) == 7
@@ -142,7 +140,7 @@ def test_asked_to_stop_it_finishes_the_step_saves_and_leaves(job: FakeAgent, tra
     assert again.seen == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_job_that_was_stopped_in_mid_epoch_goes_on_in_mid_epoch(job: FakeAgent, training: Training) -> None:
+def test_a_job_stopped_in_mid_epoch_resumes_in_mid_epoch(job: FakeAgent, training: Training) -> None:
     random.seed(3)
     model, data = Model(), Shuffled(10)
     steps = training(data, epochs=2, **model.callbacks)
@@ -192,7 +190,7 @@ def test_near_the_end_of_its_lease_it_asks_and_without_an_answer_it_leaves(job: 
     assert job.expect("stopped")["steps"] == steps.step == len(model.seen)
 
 
-def test_a_renewed_lease_lets_it_go_on(job: FakeAgent, training: Training) -> None:
+def test_a_renewed_lease_lets_it_continue(job: FakeAgent, training: Training) -> None:
     job.greeting = ({"op": "lease", "seconds": 0.4},)
     steps = training(itertools.count())
     batches = iter(steps)
@@ -214,7 +212,7 @@ def test_the_first_steps_are_reported_before_the_usual_time(
     assert job.expect("progress")["measured_steps"] > 0
 
 
-def test_the_lease_of_the_environment_holds_until_another_comes(
+def test_the_lease_in_the_environment_holds_until_a_newer_one_arrives(
     training: Training, monkeypatch: pytest.MonkeyPatch, job: FakeAgent
 ) -> None:
     monkeypatch.setenv("GAVEL_LEASE_SECONDS", "0.2")
@@ -225,7 +223,7 @@ def test_the_lease_of_the_environment_holds_until_another_comes(
     assert steps.preempted
 
 
-def test_when_the_link_breaks_it_goes_on_until_its_lease_ends(job: FakeAgent, training: Training) -> None:
+def test_when_the_link_breaks_it_continues_until_its_lease_ends(job: FakeAgent, training: Training) -> None:
     job.greeting = ({"op": "lease", "seconds": 0.5},)
     model = Model()
     steps = training(itertools.count(), **model.callbacks)
@@ -245,7 +243,7 @@ def test_when_the_link_breaks_it_goes_on_until_its_lease_ends(job: FakeAgent, tr
 def test_without_its_agent_it_warns_and_trains(
     training: Training, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("GAVEL_SOCKET", str(tmp_path / "nobody"))
+    monkeypatch.setenv("GAVEL_SOCKET", str(tmp_path / "missing"))
     assert run(training("abc")) == list("abc")
     assert "no connection to Gavel's agent" in capfd.readouterr().err
 
@@ -302,14 +300,14 @@ def test_two_processes_without_a_gang_leave_saving_to_the_first(
     assert not (tmp_path / "none").exists()
 
 
-def test_a_directory_that_cannot_be_made_is_a_sentence_and_a_reason(
+def test_a_directory_that_cannot_be_created_is_reported_with_the_reason(
     job: FakeAgent, training: Training, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("GAVEL_CHECKPOINT_DIR", str(tmp_path / "file" / "inside"))
-    with pytest.raises(CheckpointError, match="cannot be made: Not a directory"):
+    with pytest.raises(CheckpointError, match=r"cannot create the checkpoint directory .*: Not a directory"):
         training("abc", **Model().callbacks)
-    assert "cannot be made" in job.expect("failed")["reason"]
+    assert "cannot create the checkpoint directory" in job.expect("failed")["reason"]
 
 
 def test_samplers_that_shuffle_by_epoch_are_told_the_epoch(training: Training) -> None:

@@ -70,7 +70,7 @@ def test_json_is_read_as_well() -> None:
         assert (list(read.command), read.steps, read.environment) == (job["command"], 5.0, {"A": "1"})
 
 
-def test_what_jobs_have_in_common_is_taken_over_by_an_anchor() -> None:
+def test_common_fields_of_jobs_are_merged_from_an_anchor() -> None:
     text = "- &base {command: [a], weight: 2, name: x}\n- {<<: *base, name: y}\n- {<<: [{name: z}, *base]}\n"
     assert [(job.name, job.weight) for job in parse_jobs(text)] == [("x", 2.0), ("y", 2.0), ("z", 2.0)]
 
@@ -146,9 +146,9 @@ def test_directories_are_those_of_the_file_or_the_current_one(tmp_path: Path, mo
         ("command: a\nname: \ud800", 2, "a character that YAML does not allow"),
         ("command: !!python/name:os.system", 1, "has no meaning here"),
         ("!!set {command}", 1, "has no meaning here"),
-        ("command: *gone", 1, "*gone refers to nothing"),
-        ("&a {<<: *a}", 1, "*a refers to nothing"),
-        ("<<: [x]\ncommand: a", 1, "<< takes over the fields of a mapping, not of x"),
+        ("command: *gone", 1, "*gone refers to an anchor that is not defined"),
+        ("&a {<<: *a}", 1, "*a refers to an anchor that is not defined"),
+        ("<<: [x]\ncommand: a", 1, "<< merges the fields of a mapping, not of x"),
         ("[" * 100_000, 1, "nested more than 20 levels deep"),
         ("{" * 100_000, 1, "nested more than 20 levels deep"),
     ],

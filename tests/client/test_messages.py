@@ -1,4 +1,4 @@
-"""The codec of views: what the scheduler tells is what its clients read, field by field."""
+"""The codec of views: clients read exactly what the scheduler sends, field by field."""
 
 from __future__ import annotations
 

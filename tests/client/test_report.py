@@ -1,4 +1,4 @@
-"""`gavel.report`, for programs with a loop of their own."""
+"""`gavel.report`, for programs with their own loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run(socket: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=PATIENCE)
 
 
-def test_the_first_and_the_last_count_arrive_and_nobody_is_asked_to_leave(agent: FakeAgent) -> None:
+def test_the_first_and_last_counts_arrive_and_orders_to_leave_are_ignored(agent: FakeAgent) -> None:
     agent.greeting = ({"op": "lease", "seconds": 5.0}, {"op": "stop"})
     assert run(agent.path).stderr == ""
     assert agent.expect("hello")["asks"] is False
@@ -51,12 +51,12 @@ def test_without_an_agent_it_does_nothing(no_gavel_around: None) -> None:
     report(3)
 
 
-def test_an_agent_that_is_not_there_is_no_error() -> None:
+def test_a_missing_agent_is_no_error() -> None:
     assert run("/nowhere/at/all").stderr == ""
 
 
 @pytest.mark.parametrize("steps", [-1, float("nan")])
-def test_what_is_no_count_is_refused(steps: float) -> None:
+def test_negative_counts_are_refused(steps: float) -> None:
     with pytest.raises(ValueError, match="cannot be negative"):
         report(steps)
 

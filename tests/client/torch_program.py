@@ -1,7 +1,7 @@
-"""A tiny torch training with everything that makes resuming inexact elsewhere: shuffling, dropout, random augmentation
+"""A tiny torch training with everything that usually makes resuming inexact: shuffling, dropout, random augmentation
 by three libraries, momentum, and a schedule that steps between epochs.
 
-It says what it saw last and ends with a digest of its parameters. `--stop-at N` holds step N until Gavel asks to leave.
+It prints what it saw last and a digest of its parameters. `--stop-at N` holds step N until Gavel asks it to leave.
 """
 
 from __future__ import annotations

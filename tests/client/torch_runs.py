@@ -1,4 +1,4 @@
-"""Runs of programs that use torch, each a process of its own, forked from one that has loaded torch already."""
+"""Runs of programs that use torch, each a separate process, forked from one that has already loaded torch."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _main(output: Path, program: Path, arguments: tuple[str, ...], environment: 
     os.dup2(file, 1)
     sys.stdout = os.fdopen(1, "w", buffering=1)
     os.environ.update(environment)
-    multiprocessing.set_start_method("fork", force=True)  # what a program has that was not started in this way
+    multiprocessing.set_start_method("fork", force=True)  # the default of a program that was not started this way
     sys.argv = [str(program), *arguments]
     sys.path.insert(0, str(program.parent))
     runpy.run_path(str(program), run_name="__main__")

@@ -1,4 +1,4 @@
-"""Whom a template resembles, how surely, and what is measured to find that out."""
+"""Which templates a template resembles, how certain that is, and what is measured to find out."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_known_template_is_recognised_by_all_of_its_pairs_and_nearly_always_by
 
 
 @pytest.mark.parametrize("factor", [0.1, 0.5, 2.0])
-def test_one_bad_measurement_does_not_hide_whom_a_template_resembles(factor: float) -> None:
+def test_one_bad_measurement_does_not_hide_which_template_it_resembles(factor: float) -> None:
     plan = profiling_plan(REFERENCES, 39)
     right = 0
     for number, template in enumerate(REFERENCES.templates):
@@ -87,7 +87,7 @@ def test_fifteen_pairs_are_enough_for_most_templates() -> None:
     assert trusted >= 24
 
 
-def test_who_fits_beside_whom_is_told_right_for_nineteen_pairs_of_twenty() -> None:
+def test_nineteen_of_twenty_pairs_are_judged_correctly() -> None:
     wrong = []
     for template in REFERENCES.templates:
         rest = REFERENCES.without(template)
@@ -129,14 +129,14 @@ def test_pairs_of_two_new_templates_are_estimated_better_than_by_the_mean() -> N
     assert np.abs(between(found) - true).mean() < 0.6 * np.abs(rest.kept.mean(axis=(0, 1)) - true).mean()
 
 
-def test_only_what_gains_more_than_it_may_be_wrong_is_worth_a_try() -> None:
+def test_only_gains_larger_than_the_uncertainty_are_worth_trying() -> None:
     pair = np.zeros((2, 2, 3))
     pair[0, 1], pair[1, 0] = (0.7, 0.5, 0.9), (0.6, 0.5, 0.0)
     assert worthwhile(pair, np.full((2, 2), 0.2))[0, 1].tolist() == [0.7, 0.0, 0.0]
     assert not worthwhile(pair, np.full((2, 2), 0.8)).any()
 
 
-def test_nobody_is_packed_by_a_fingerprint_that_is_not_trusted() -> None:
+def test_an_untrusted_fingerprint_packs_no_jobs() -> None:
     template = REFERENCES.templates[0]
     rest = REFERENCES.without(template)
     few = fingerprint(rest, observed(REFERENCES, template, profiling_plan(rest, 1)))

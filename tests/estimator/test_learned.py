@@ -45,7 +45,7 @@ def test_an_unknown_template_is_guessed_with_the_usual_order_of_types() -> None:
     assert v100 > p100 > k80 > 0
 
 
-def test_a_type_that_nobody_knows_counts_as_fast_as_the_fastest_until_measured() -> None:
+def test_an_unknown_type_counts_as_fast_as_the_fastest_until_measured() -> None:
     table = LearnedTable(builtin_table())
     table.admit("h100")
     rates = dict(zip((*TYPES, "h100"), alone(table, TEMPLATE, (*TYPES, "h100")), strict=True))
@@ -65,7 +65,7 @@ def test_noise_is_smoothed_and_small_changes_ask_for_nothing() -> None:
 
 
 @pytest.mark.parametrize("rate", [0.0, -1.0, float("nan"), float("inf")])
-def test_a_rate_that_cannot_be_is_ignored(rate: float) -> None:
+def test_an_impossible_rate_is_ignored(rate: float) -> None:
     table = LearnedTable(builtin_table())
     assert not table.learn(Condition(TEMPLATE, 1, "v100"), rate)
     assert alone(table, TEMPLATE) == alone(LearnedTable(builtin_table()), TEMPLATE)
@@ -129,7 +129,7 @@ def profiled(share_of_truth: float = 1.0) -> LearnedTable:
 
 
 def together(table: LearnedTable, one: str, other: str) -> list[list[float]]:
-    """By type: the rates of both, 0 where they are not to share."""
+    """By type: the rates of both, 0 where they should not share."""
     first, second, rates = table.pairs([(one, 1), (other, 1)], TYPES)
     found = [pair.T.tolist() for a, b, pair in zip(first, second, rates, strict=True) if (a, b) == (0, 1)]
     return found[0] if found else [[0.0, 0.0]] * len(TYPES)
@@ -148,7 +148,7 @@ def test_a_profiled_template_is_packed_by_estimates_that_are_near_the_truth() ->
     assert np.mean(errors) < 0.1
 
 
-def test_a_template_that_nobody_measured_is_not_packed_with_anyone() -> None:
+def test_an_unmeasured_template_is_never_packed() -> None:
     table = LearnedTable(KNOWN)
     first, second, _ = table.pairs([(NEW, 1), *KNOWN.profiles], TYPES)
     assert 0 not in {*first.tolist(), *second.tolist()}
@@ -160,7 +160,7 @@ def test_a_pair_that_turns_out_bad_is_dropped_with_its_first_measurements() -> N
     kind = next(kind for kind, rates in zip(TYPES, together(table, NEW, FRIEND), strict=True) if all(rates))
     mine, its = (table.rates([(name, 1)], [kind])[0, 0, 0] for name in (NEW, FRIEND))
     assert table.learn(Condition(NEW, 1, kind, beside=FRIEND), 0.4 * mine)
-    for _ in range(3):  # what was measured before, while profiling, is forgotten as measurements go on
+    for _ in range(3):  # older measurements from profiling fade as new ones arrive
         table.learn(Condition(NEW, 1, kind, beside=FRIEND), 0.3 * mine)
         table.learn(Condition(FRIEND, 1, kind, beside=NEW), 0.3 * its)
     assert together(table, NEW, FRIEND)[TYPES.index(kind)] == [0.0, 0.0]
@@ -175,7 +175,7 @@ def test_a_listed_pair_that_crashes_is_not_tried_again_on_that_type_unless_it_ha
     proven = LearnedTable(KNOWN)
     for _ in range(3):
         proven.learn(Condition(one, 1, "v100", beside=other), before[0][0])
-    assert not proven.fail(Condition(one, 1, "v100", beside=other), "a bug of its own")
+    assert not proven.fail(Condition(one, 1, "v100", beside=other), "its own bug")
     assert together(proven, one, other)[0] == pytest.approx(before[0])
 
 

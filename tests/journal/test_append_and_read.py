@@ -99,7 +99,7 @@ def test_facts_after_the_end_of_a_job_are_not_searched_for_it(place: Place) -> N
 
 
 @pytest.mark.parametrize("newest_first", [False, True])
-def test_a_reader_leaves_no_missing_fact_out_in_silence(place: Place, newest_first: bool) -> None:
+def test_a_reader_does_not_skip_missing_facts_silently(place: Place, newest_first: bool) -> None:
     with place.open() as journal:
         journal.append([fact(float(number)) for number in range(5)])
         place.execute("DELETE FROM facts WHERE number = 3")
@@ -108,7 +108,7 @@ def test_a_reader_leaves_no_missing_fact_out_in_silence(place: Place, newest_fir
 
 
 @pytest.mark.parametrize("time", [float("nan"), float("inf")])
-def test_a_time_that_is_no_time_is_refused(tmp_path: Path, time: float) -> None:
+def test_a_time_that_is_not_finite_is_refused(tmp_path: Path, time: float) -> None:
     with file_place(tmp_path).open() as journal:
         with pytest.raises(ValueError, match="finite"):
             journal.append([fact(time)])
@@ -210,6 +210,6 @@ def test_any_prefix_is_read_back_and_continued(batches: list[list[Document]], cu
 
 
 def test_the_journal_refuses_memory_and_other_databases() -> None:
-    for url, reason in (("sqlite://", "memory"), ("mysql://x/y", "mysql"), ("nonsense", "no address")):
+    for url, reason in (("sqlite://", "memory"), ("mysql://x/y", "mysql"), ("nonsense", "is not a journal address")):
         with pytest.raises(ValueError, match=reason):
             Journal.open(url, holder="here")

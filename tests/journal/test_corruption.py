@@ -35,32 +35,32 @@ def fill(place: Place, *, last: int = 10, kept: tuple[int, ...] = (3, 6)) -> str
 
 
 AT_OPEN = {
-    "a missing fact after the kept state": ("DELETE FROM facts WHERE number = 8", "9 facts are there"),
-    "a missing fact before the kept state": ("DELETE FROM facts WHERE number = 2", "9 facts are there"),
+    "a missing fact after the kept state": ("DELETE FROM facts WHERE number = 8", "holds 9 facts"),
+    "a missing fact before the kept state": ("DELETE FROM facts WHERE number = 2", "holds 9 facts"),
     "the first fact missing": ("DELETE FROM facts WHERE number = 1", "facts 1 to 1 are missing"),
-    "the last facts missing": ("DELETE FROM facts WHERE number > 8", "8 facts are there"),
-    "no facts at all": ("DELETE FROM facts", "0 facts are there"),
+    "the last facts missing": ("DELETE FROM facts WHERE number > 8", "holds 8 facts"),
+    "no facts at all": ("DELETE FROM facts", "holds 0 facts"),
     "a gap in the numbers": ("UPDATE facts SET number = 12 WHERE number = 10", "fact 10 is missing"),
     "another document": (
         "UPDATE facts SET document = (SELECT document FROM facts WHERE number = 9) WHERE number = 8",
-        "fact 8 is not what was written",
+        "fact 8 does not match its checksum",
     ),
-    "another time": ("UPDATE facts SET time = 1.0 WHERE number = 9", "fact 9 is not what was written"),
-    "another kind": ("UPDATE facts SET kind = 'x' WHERE number = 9", "fact 9 is not what was written"),
-    "another server": ("UPDATE facts SET server = NULL WHERE number = 9", "fact 9 is not what was written"),
-    "another term": ("UPDATE facts SET term = 0 WHERE number = 9", "fact 9 is not what was written"),
+    "another time": ("UPDATE facts SET time = 1.0 WHERE number = 9", "fact 9 does not match its checksum"),
+    "another kind": ("UPDATE facts SET kind = 'x' WHERE number = 9", "fact 9 does not match its checksum"),
+    "another server": ("UPDATE facts SET server = NULL WHERE number = 9", "fact 9 does not match its checksum"),
+    "another term": ("UPDATE facts SET term = 0 WHERE number = 9", "fact 9 does not match its checksum"),
     "facts in another order": (
         "UPDATE facts SET number = number - 15 WHERE number IN (7, 8); UPDATE facts SET number = abs(number)",
-        "fact 7 is not what was written",
+        "fact 7 does not match its checksum",
     ),
     "another kept state": ("UPDATE kept SET time = 5.0 WHERE number = 6", "state kept after fact 6 is damaged"),
-    "an older end": ("UPDATE leader SET last = 9", "10 facts are there"),
-    "another end": ("UPDATE leader SET last_checksum = base_checksum", "fact 10 is not the one that was written last"),
-    "an older term": ("UPDATE leader SET term = 0", "fact 7 is of term 1"),
+    "an older end": ("UPDATE leader SET last = 9", "holds 10 facts"),
+    "another end": ("UPDATE leader SET last_checksum = base_checksum", "fact 10 is not the last one"),
+    "an older term": ("UPDATE leader SET term = 0", "fact 7 has term 1"),
     "no leader": ("DELETE FROM leader", "leader's row"),
     "another cluster": ("UPDATE about SET cluster = 'x'", "table about"),
     "another format": ("UPDATE about SET format = 99", "format 99"),
-    "no format": ("DELETE FROM about", "does not say its format"),
+    "no format": ("DELETE FROM about", "no row that gives its format"),
 }
 
 
@@ -79,12 +79,18 @@ def test_damage_is_noticed_when_the_journal_is_opened(place: Place, what: str) -
 
 
 IN_A_CHECK = {
-    "a flipped byte in an old fact": ("UPDATE facts SET document = checksum WHERE number = 2", "fact 2 is not what"),
-    "a job that cannot be found": ("DELETE FROM fact_jobs WHERE number = 9", "fact 9 is listed under other jobs"),
-    "a job with another's facts": ("UPDATE fact_jobs SET job = 'x' WHERE number = 4", "fact 4 is listed under other"),
+    "a flipped byte in an old fact": ("UPDATE facts SET document = checksum WHERE number = 2", "fact 2 does not match"),
+    "a job that cannot be found": ("DELETE FROM fact_jobs WHERE number = 9", "fact 9 is indexed under the wrong jobs"),
+    "a job with another's facts": (
+        "UPDATE fact_jobs SET job = 'x' WHERE number = 4",
+        "fact 4 is indexed under the wrong jobs",
+    ),
     "an old kept state": ("UPDATE kept SET time = 5.0 WHERE number = 3", "state kept after fact 3 is damaged"),
-    "a missing finished job": ("DELETE FROM finished WHERE id = 3", "1 finished jobs are there, and 2"),
-    "a finished job in another state": ("UPDATE finished SET state = 'failed' WHERE id = 3", "finished job 3 is not"),
+    "a missing finished job": ("DELETE FROM finished WHERE id = 3", "holds 1 finished jobs, but 2"),
+    "a finished job in another state": (
+        "UPDATE finished SET state = 'failed' WHERE id = 3",
+        "finished job 3 does not match",
+    ),
     "something else learned": ("UPDATE learned SET document = checksum", "learned about a"),
 }
 
@@ -164,7 +170,7 @@ def test_salvage_says_when_there_is_nothing_to_start_from(place: Place) -> None:
     with place.open() as journal:
         journal.compact(facts_before=106.5)
     place.execute("UPDATE kept SET time = 1.0")
-    with pytest.raises(JournalError, match="nothing that a scheduler could start from"):
+    with pytest.raises(JournalError, match="nothing intact that a scheduler could start from"):
         salvage(place.url, place.another())
 
 

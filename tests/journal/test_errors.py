@@ -1,4 +1,4 @@
-"""Errors of the database: those that pass leave the journal usable, and no fact is lost or written twice."""
+"""Database errors: temporary ones leave the journal usable, and no fact is lost or written twice."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_a_lost_connection_is_made_again(place: Place) -> None:
 
 
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)  # SQLite has no sessions
-def test_a_session_that_the_server_has_not_given_up_yet_does_not_lock_its_own_scheduler_out(place: Place) -> None:
+def test_a_lost_session_that_the_server_still_holds_does_not_lock_its_scheduler_out(place: Place) -> None:
     with place.open() as journal:
         held, journal._writer._connection = journal._writer._connection, None  # as if the network had gone
         journal.append([ONE])

@@ -134,7 +134,7 @@ def test_an_empty_page_is_no_page(tmp_path: Path) -> None:
         journal.finished(FinishedQuery(limit=0))
 
 
-def test_a_check_finds_finished_jobs_as_they_were_written_also_where_their_states_are_an_enumeration(
+def test_a_check_accepts_finished_jobs_whose_states_are_enum_members(
     place: Place,
 ) -> None:
     with place.open() as journal:

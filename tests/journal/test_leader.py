@@ -114,7 +114,7 @@ def test_a_missing_driver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(JournalError, match="cannot be written"):
+    with pytest.raises(JournalError, match="is not writable"):
         file_place(tmp_path / "file").open()
 
 

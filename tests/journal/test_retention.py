@@ -1,4 +1,4 @@
-"""What is old is removed in small steps; what a restart needs stays."""
+"""Old data is removed in small steps; what a restart needs stays."""
 
 from __future__ import annotations
 
@@ -104,6 +104,6 @@ def test_a_file_shrinks_when_much_is_removed(place: Place) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"journal_days": 0.0}, {"finished_days": -1.0}, {"newest_states": 0}])
-def test_retention_of_no_time_is_refused(wrong: dict[str, float]) -> None:
+def test_retention_of_zero_days_is_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match="must be"):
         Retention(**wrong)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A leader in PostgreSQL whose process stands still is replaced after a while; one that is merely idle is not."""
+"""A PostgreSQL leader whose process is suspended is replaced after a while; one that is merely idle is not."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def server(postgres: str) -> Place:
 
 
 class Process:
-    """A leader in a process of its own, which writes a fact for each line that it is given."""
+    """A leader in a separate process, which writes a fact for each line it reads."""
 
     def __init__(self, url: str) -> None:
         command = [sys.executable, "-c", LEADER, url]
@@ -62,9 +62,7 @@ def first(server: Place) -> Iterator[Process]:
     process.child.communicate(timeout=30)
 
 
-def test_a_leader_that_stands_still_is_replaced_and_writes_nothing_when_it_wakes_up(
-    server: Place, first: Process
-) -> None:
+def test_a_suspended_leader_is_replaced_and_writes_nothing_when_it_wakes_up(server: Place, first: Process) -> None:
     assert first.writes() == "written"
     first.child.send_signal(signal.SIGSTOP)
     began = time.monotonic()
@@ -79,7 +77,7 @@ def test_a_leader_that_stands_still_is_replaced_and_writes_nothing_when_it_wakes
 
 
 def test_a_leader_that_has_nothing_to_write_stays_the_leader(server: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It makes itself heard more often than others lose patience."""
+    """It gives signs of life more often than others lose patience."""
     monkeypatch.setattr(leading, "PULSE_SECONDS", 0.1)
     with server.open() as first:
         with pytest.raises(JournalInUseError):

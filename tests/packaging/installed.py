@@ -1,4 +1,4 @@
-"""The packages as users install them: each from its wheel, in an environment of its own.
+"""The packages as users install them: each from its wheel, in a separate environment.
 
 `make release-check` runs this file. It needs the index that pip uses and about a minute, so `make test` leaves it out.
 """

@@ -89,7 +89,7 @@ def test_the_recorder_keeps_what_finished_jobs_received(watched: tuple[Report, R
         assert dues.received.sum() <= 1 + 1e-6
 
 
-def test_the_busiest_stretch_runs_nobody_twice(watched: tuple[Report, Recorder]) -> None:
+def test_the_busiest_stretch_runs_no_job_twice(watched: tuple[Report, Recorder]) -> None:
     _, recorder = watched
     stretch = recorder.busiest_stretch()
     assert stretch is not None
@@ -155,7 +155,7 @@ def test_a_run_is_drawn(watched: tuple[Report, Recorder], tmp_path: Path) -> Non
 
 
 def outcome(loads: tuple[float, ...], seeds: tuple[int, ...], *, many: bool = False) -> SweepOutcome:
-    """A sweep that nobody ran: longer times at higher loads, and one cell that did not drain."""
+    """An invented sweep: longer times at higher loads, and one cell that did not drain."""
     names = ["max_min_fairness", "fifo", *(["makespan", "isolated", "allox"] if many else [])]
     contenders = (*tuple(Contender(name) for name in names), Contender("fifo", ("agnostic", "space-sharing")))
     sweep = Sweep(Experiment(cluster="v100=1", jobs=50), contenders, loads, seeds)

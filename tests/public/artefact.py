@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize("name", ["throughputs-simulation.json", "throughputs-physical.json"])
-def test_the_public_files_can_be_read_and_survive_the_round_trip(tmp_path: Path, name: str) -> None:
+def test_the_public_files_can_be_read_and_survive_a_round_trip(tmp_path: Path, name: str) -> None:
     table = read_table(DATA / name)
     assert sorted(table.types) == ["k80", "p100", "v100"]
     assert len(table.templates) == 26
@@ -74,7 +74,7 @@ def test_sharing_is_near_the_public_file(name: str, most_error: float, zeros: in
 
 
 def kept_rates(table: ThroughputTable, templates: tuple[str, ...], name: str) -> np.ndarray[Any, Any]:
-    """The share of its own rate that every template keeps next to every other."""
+    """The share of its rate that every template keeps beside every other."""
     profiles = [(template, 1) for template in templates]
     first, second, rates = table.pairs(profiles, [name])
     shared = np.zeros((len(profiles), len(profiles)))

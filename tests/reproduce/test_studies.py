@@ -133,12 +133,12 @@ def test_quick_runs_ask_for_less() -> None:
     ("change", "sentence"),
     [
         (("at_least = 0.5", ""), "cannot fail"),
-        (('to = "aware"', 'to = "nobody"'), "not a contender"),
+        (('to = "aware"', 'to = "missing"'), "not a contender"),
         (("agnostic = true", "agnostik = true"), "'agnostik' is not a setting"),
         (("scale = 2", "scale = 2\nloads = 3"), "study tiny"),
         (("[[claims]]", "[[claims]]\nsay = 1"), "say"),
         (("paper = 2.0", 'yardstick = "aware"\nfigure = "cost_dollars"'), "give `of` and `to`, not `figure`"),
-        (("paper = 2.0", 'yardstick = "nobody"'), "not a contender"),
+        (("paper = 2.0", 'yardstick = "missing"'), "not a contender"),
     ],
 )
 def test_a_study_with_a_mistake_is_refused(change: tuple[str, str], sentence: str) -> None:
@@ -164,7 +164,7 @@ def test_a_small_study_runs_resumes_and_leaves_everything(tmp_path: Path) -> Non
     assert (row["claim"], row["paper"], row["verdict"]) == ("aware is better", "2", "holds")
 
 
-def test_a_simulation_that_fails_is_said_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_a_failed_simulation_is_reported_and_the_rest_continues(tmp_path: Path) -> None:
     study = Study.read("tiny", TINY.replace("agnostic = true", 'reference = "tpu"'))
     with ResultsFiles(tmp_path) as files:
         (measured,) = run_studies([study], QUICK, files, workers=1)
@@ -182,7 +182,7 @@ def test_failures_are_red_and_text_is_escaped() -> None:
     assert "http" not in html
 
 
-def test_ours_stands_beside_what_the_authors_published() -> None:
+def test_our_figures_are_shown_beside_the_authors() -> None:
     measured = Measured(Study.read("tiny", TINY), results(aware={2.0: 3600.0 * 6}, agnostic={2.0: 7200.0}))
     found = published_table(measured)
     assert found is not None
@@ -231,8 +231,8 @@ def test_the_times_of_all_jobs_are_drawn_at_the_highest_load_that_all_were_run_a
     alone = {key: ran for key, ran in known.items() if key[0] == "agnostic"}
     assert drawings.distribution_plot(Measured(Study.read("tiny", TINY), alone)) is not None
     assert drawings.distribution_plot(Measured(Study.read("tiny", TINY))) is None
-    nobody = {key: [Result(result.figures, []) for result in ran] for key, ran in known.items()}
-    assert drawings.distribution_plot(Measured(Study.read("tiny", TINY), nobody)) is None
+    without_jobs = {key: [Result(result.figures, []) for result in ran] for key, ran in known.items()}
+    assert drawings.distribution_plot(Measured(Study.read("tiny", TINY), without_jobs)) is None
 
 
 @pytest.mark.parametrize(

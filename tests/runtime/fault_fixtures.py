@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from virtual_fleet import shared_connections
 
-MEMORY = Path("/dev/shm")  # noqa: S108 - a folder of its own is made there
+MEMORY = Path("/dev/shm")  # noqa: S108 - a separate folder is created there
 
 Folders = Callable[[], Path]
-"""A new, empty folder, always at the same place; what was there is gone."""
+"""A new, empty folder, always in the same place; earlier contents are removed."""
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from gavel.client.views import JobView
 
 GAVEL = [sys.executable, "-c", "from gavel.cli.app import main; main()"]
 PATIENCE_SECONDS = 60.0
-"""A test that waits longer for something has failed; a busy machine is slow."""
+"""A test that waits longer than this has failed; generous, because a busy machine is slow."""
 
 SERVE = {
     "round-seconds": 1.0,
@@ -170,7 +170,7 @@ def completed(views: Iterable[JobView]) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and nobody has asked about yet does not."""
+    """Whether a process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

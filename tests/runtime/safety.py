@@ -266,7 +266,7 @@ class Checker:
 
 
 def placed(state: ClusterState) -> dict[tuple[str, ...], Mapping[str, int]]:
-    """Who runs where."""
+    """Which job runs where."""
     names = state.scheduler.roster.ids
     return {
         tuple(str(names[slot]) for slot in run.members): dict(where) for run, where in state.scheduler.placed.items()

@@ -55,8 +55,8 @@ def test_jobs_that_are_submitted_together_are_one_record(engine: Engine, logged:
             *(logging.INFO, "agent gpu1 joined with 2 v100", {"kind": "agent_joined", "server": "gpu1"}),
         ),
         (
-            AgentLost(1.0, "id", "not heard of", {"7": 9.0}, "gpu1"),
-            *(logging.WARNING, "agent gpu1 was lost: not heard of; job 7 may still run there"),
+            AgentLost(1.0, "id", "it has stopped responding", {"7": 9.0}, "gpu1"),
+            *(logging.WARNING, "agent gpu1 was lost: it has stopped responding; job 7 may still run there"),
             {"job": "7", "server": "gpu1"},
         ),
         (
@@ -109,9 +109,9 @@ def test_an_alarm_is_logged_when_it_begins_and_when_it_ends(engine: Engine, logg
         box([TimePassed(1.0)])
     engine.alarms.clear()
     box([TimePassed(1.0)])
-    assert logged.messages == ["alarm: no file can be opened", "no longer: no file can be opened"]
+    assert logged.messages == ["alarm: no file can be opened", "alarm cleared: no file can be opened"]
 
 
-def test_a_bug_of_the_log_does_not_reach_the_scheduler(engine: Engine, logged: pytest.LogCaptureFixture) -> None:
+def test_a_bug_in_the_log_does_not_reach_the_scheduler(engine: Engine, logged: pytest.LogCaptureFixture) -> None:
     BlackBox(engine)([object()])  # type: ignore[list-item] # no fact at all
-    assert "a bug of the log itself" in logged.messages[-1]
+    assert "a bug in the scheduler's log" in logged.messages[-1]

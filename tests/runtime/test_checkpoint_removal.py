@@ -269,7 +269,7 @@ def test_a_finished_job_is_listed_until_its_checkpoints_were_asked_for(cluster: 
 
 
 @pytest.mark.parametrize("days", [0.0, -1.0, 366.0])
-def test_an_age_that_cannot_be_kept_is_refused_with_a_sentence(days: float) -> None:
+def test_an_invalid_age_is_refused_with_a_sentence(days: float) -> None:
     with pytest.raises(InputError, match="checkpoints cannot be kept for"):
         Keep(checkpoints_days=days)
 
@@ -348,6 +348,6 @@ def test_the_command_removes_what_a_real_job_saved_and_refuses_a_job_that_runs(
         live.kill_scheduler()
         live.start_scheduler()
         lines = [event.text for event in client.events(job=done)]
-        assert f"checkpoints of job {done} are to be removed, asked by operator" in lines
+        assert f"checkpoints of job {done} are to be removed, requested by operator" in lines
         assert f"checkpoints of job {done} were removed" in lines
         client.cancel(going)

@@ -1,4 +1,4 @@
-"""The scheduler's time does not jump, and a scheduler that stood still holds nothing against its agents."""
+"""The scheduler's time does not jump, and a suspended scheduler does not blame its agents."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_it_begins_no_earlier_than_the_journal_ends() -> None:
 
 
 @pytest.mark.parametrize("excused", [True, False])
-def test_agents_are_not_lost_because_the_scheduler_stood_still(cluster: VirtualFleet, *, excused: bool) -> None:
+def test_agents_are_not_lost_because_the_scheduler_was_suspended(cluster: VirtualFleet, *, excused: bool) -> None:
     fleet = cluster.fleet
     still = cluster.fleet_settings.agent_timeout_seconds + 5.0
     cluster.now += still
@@ -56,7 +56,7 @@ def test_agents_are_not_lost_because_the_scheduler_stood_still(cluster: VirtualF
     assert bool(fleet.members) == excused
 
 
-def test_the_driver_notices_that_it_stood_still(cluster: VirtualFleet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_notices_that_it_was_suspended(cluster: VirtualFleet, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, still = cluster.engine, cluster.fleet_settings.agent_timeout_seconds + 5.0
     assert engine is not None
     monkeypatch.setattr(driver, "TICK_SECONDS", 0.01)

@@ -100,7 +100,7 @@ def test_followers_and_waiters_live_through_a_kill_of_the_scheduler(live: LiveCl
             assert follower.stdout is not None
             assert watcher.stdout is not None
             first = follower.stdout.readline()
-            assert watcher.stdout.readline()  # whoever has never reached a scheduler does not wait for one
+            assert watcher.stdout.readline()  # only a command that has reached a scheduler waits for it to return
             live.kill_scheduler()
             live.start_scheduler()
             assert client.wait(job, timeout=60)[0].state is JobState.COMPLETED
@@ -294,7 +294,8 @@ def test_a_port_that_is_taken_is_one_sentence(live: LiveCluster) -> None:
     arguments = ["serve", "--folder", str(live.folder / "other"), "--listen", live.address]
     done = subprocess.run([*GAVEL, *arguments], capture_output=True, check=False, timeout=60)
     assert done.returncode == 2
-    assert done.stderr.decode() == f"gavel: --listen {live.address}: the port is taken or not ours to use\n"
+    refusal = f"gavel: --listen {live.address}: the port is in use or not permitted; choose another\n"
+    assert done.stderr.decode() == refusal
 
 
 def test_the_log_is_one_json_object_in_each_line(live: LiveCluster) -> None:

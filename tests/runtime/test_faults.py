@@ -69,7 +69,7 @@ def test_running_jobs_continue_while_the_scheduler_is_away_and_are_not_restarted
     cluster.finish()
 
 
-def test_a_scheduler_that_stood_still_does_not_lose_its_agents(cluster: VirtualFleet) -> None:
+def test_a_suspended_scheduler_does_not_lose_its_agents(cluster: VirtualFleet) -> None:
     cluster.submit(steps=60.0)
     cluster.run(3.0)
     cluster.stand_still(cluster.fleet_settings.agent_timeout_seconds + 5.0)

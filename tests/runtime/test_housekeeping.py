@@ -52,6 +52,6 @@ def test_logs_of_jobs_that_print_nothing_any_more_go(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("days", [0.0, -1.0])
-def test_keeping_for_no_time_is_refused(days: float) -> None:
-    with pytest.raises(ValueError, match="retention must be longer than no time"):
+def test_keeping_for_zero_days_is_refused(days: float) -> None:
+    with pytest.raises(ValueError, match="retention must be greater than 0 days"):
         Keep(journal_days=days).retention  # noqa: B018 - it is worked out

@@ -47,8 +47,8 @@ def test_a_start_outlasts_a_full_disk_with_one_alarm(tmp_path: Path, caplog: pyt
         assert kinds.count("scheduler_started") == 1
     said = [record.getMessage() for record in caplog.records]
     assert said == [
-        f"alarm: the start cannot be written; trying again for 60 s: {FULL}",
-        "the journal is written again; the scheduler starts",
+        f"alarm: the start cannot be recorded; trying again for 60 s: {FULL}",
+        "the journal can be written again; the scheduler starts",
     ]
 
 

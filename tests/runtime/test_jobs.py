@@ -144,7 +144,7 @@ def test_a_finished_job_stays_finished_whatever_comes_together(state: JobState) 
 
 
 @pytest.mark.parametrize("name", TURNS)
-def test_facts_about_a_job_that_never_was_are_refused(name: str) -> None:
+def test_facts_about_an_unknown_job_are_refused(name: str) -> None:
     turn, fact = TURNS[name]
     jobs = JobRegistry()
     assert not jobs.evolve(fact)
@@ -158,7 +158,7 @@ def test_facts_about_a_job_that_never_was_are_refused(name: str) -> None:
     [TimePassed(9.0), ServerAdded(9.0, Server("a", "v100", 1)), AttemptClosed(9.0, JOB, 1, "left")],
     ids=lambda fact: type(fact).__name__,
 )
-def test_facts_that_are_about_no_life_change_no_record(fact: Fact, state: JobState) -> None:
+def test_facts_that_concern_no_job_change_no_record(fact: Fact, state: JobState) -> None:
     jobs = in_state(state)
     before = jobs[JOB]
     assert not jobs.evolve(fact)
@@ -194,13 +194,13 @@ def test_only_failures_of_its_own_count(fact: str, failures: int) -> None:
     assert jobs[JOB].failures == failures
 
 
-def test_the_end_says_what_the_job_received() -> None:
+def test_the_final_record_says_what_the_job_received() -> None:
     jobs = in_state(R)
     jobs.evolve(ended("completed"))
     assert (jobs[JOB].received, jobs[JOB].restarts) == ({"v100": 3.0}, 2)
 
 
-def test_steps_add_up_and_are_no_change_of_state() -> None:
+def test_steps_add_up_without_a_change_of_state() -> None:
     jobs = in_state(R)
     assert not jobs.evolve(JobsProgressed(2.0, (JOB, "gone"), np.array([5.0, 1.0])))
     jobs.evolve(JobsProgressed(3.0, (JOB,), np.array([-2.0])))

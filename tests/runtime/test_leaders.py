@@ -1,4 +1,4 @@
-"""Two schedulers on one journal, real processes: there is one leader, and one that lost the lead touches nothing."""
+"""Two schedulers on one journal, real processes: only one leads, and one that lost the lead changes nothing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def server(postgres: str) -> Place:
 
 
 def second_scheduler(live: LiveCluster, *more: str) -> subprocess.Popen[str]:
-    """Another scheduler on the same journal, with an address of its own."""
+    """Another scheduler on the same journal, at another address."""
     arguments = ["serve", "--listen", "127.0.0.1:0", "--folder", str(live.folder / "second")]
     options = [part for name, value in live.options.items() for part in (f"--{name}", str(value))]
     return subprocess.Popen(
@@ -88,7 +88,7 @@ def test_a_leader_whose_session_ends_is_superseded_and_stops(tmp_path: Path, ser
     assert sorted(set(live.trail("trail").steps())) == list(range(1, 61))
 
 
-def test_a_scheduler_that_stands_still_is_superseded_after_the_lease_slack(tmp_path: Path, server: Place) -> None:
+def test_a_suspended_scheduler_is_superseded_after_the_lease_slack(tmp_path: Path, server: Place) -> None:
     """Its connection to the database stays alive; the one that waits takes over all the same, and the first ends."""
     options = {"lease-slack-seconds": 1.0, "journal": server.url}
     with LiveCluster(tmp_path, options) as live:

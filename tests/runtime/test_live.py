@@ -50,12 +50,12 @@ def test_more_jobs_than_accelerators_take_turns_and_all_complete(restless: LiveC
         assert b"hello from the job" in b"".join(client.logs(ids[0]))
     for number in range(4):
         trail = live.trail(f"trail{number}")
-        # Every step was made exactly once, whoever was preempted when.
+        # Every step was made exactly once, whichever job was preempted when.
         assert trail.steps() == list(range(1, 151))
     assert any(view.attempts > 1 for view in views)
 
 
-def test_a_killed_scheduler_comes_back_and_running_jobs_have_not_noticed(tmp_path: Path) -> None:
+def test_running_jobs_do_not_notice_that_the_scheduler_was_killed(tmp_path: Path) -> None:
     patient: dict[str, object] = {
         "lease-slack-seconds": 40.0,
         "agent-timeout-seconds": 20.0,
@@ -66,7 +66,7 @@ def test_a_killed_scheduler_comes_back_and_running_jobs_have_not_noticed(tmp_pat
         eventually(lambda: live.trail("trail0").steps() and live.trail("trail1").steps(), "both run")
         live.kill_scheduler()
         before = len(live.trail("trail0").steps())
-        eventually(lambda: len(live.trail("trail0").steps()) > before, "it goes on without a scheduler")
+        eventually(lambda: len(live.trail("trail0").steps()) > before, "it continues without a scheduler")
         live.start_scheduler()
         views = client.wait(ids, timeout=120)
         assert completed(views), views
@@ -74,7 +74,7 @@ def test_a_killed_scheduler_comes_back_and_running_jobs_have_not_noticed(tmp_pat
         assert live.trail("trail0").steps() == list(range(1, 121))
 
 
-def test_a_scheduler_that_stays_away_finds_jobs_stopped_at_a_checkpoint_and_they_go_on(live: LiveCluster) -> None:
+def test_a_scheduler_that_stays_away_finds_jobs_stopped_at_a_checkpoint_and_they_resume(live: LiveCluster) -> None:
     live.start_agent("fast", "v100=1")
     with live.client() as client:
         (job,) = client.submit(live.counting("trail", steps=150))
@@ -129,7 +129,7 @@ def test_a_killed_job_is_run_again_from_its_checkpoint_and_its_failure_is_told(l
     assert any("SIGKILL" in turn.reason for turn in history), history
 
 
-def test_when_one_rank_is_killed_the_gang_stops_and_all_ranks_go_on_together(live: LiveCluster) -> None:
+def test_when_one_rank_is_killed_the_gang_stops_and_all_ranks_resume_together(live: LiveCluster) -> None:
     live.start_agent("one", "v100=1")
     live.start_agent("two", "v100=1")
     with live.client() as client:
@@ -257,7 +257,7 @@ def test_a_job_too_large_for_the_cluster_waits_with_a_reason_and_others_run(live
         assert client.cancel(large)[0].state.value == "cancelled"
 
 
-def test_two_agents_of_one_name_are_told_so(live: LiveCluster) -> None:
+def test_a_second_agent_with_the_same_name_is_told_so(live: LiveCluster) -> None:
     live.start_agent("one", "v100=1")
     with live.client() as client:
         eventually(lambda: client.cluster().servers, "the first is there")

@@ -52,7 +52,7 @@ def test_what_is_kept_is_the_newest_part_of_what_was_printed(chunks: list[bytes]
         assert logs.end("1", 0) == len(everything)
 
 
-def test_what_is_said_again_is_written_once_also_after_a_crash(tmp_path: Path) -> None:
+def test_repeated_output_is_written_once_even_after_a_crash(tmp_path: Path) -> None:
     Logs(tmp_path).append("1", 0, 1, 0, b"one two ")
     Logs(tmp_path).append("1", 0, 1, 4, b"two three ")
     Logs(tmp_path).append("1", 0, 1, 0, b"one ")
@@ -88,7 +88,7 @@ def test_however_it_is_repeated_every_attempt_is_written_in_order(said: list[tup
         assert Logs(Path(folder)).read("1", 0) == (0, expected)
 
 
-def test_a_full_disk_costs_only_what_is_printed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_loses_only_what_is_printed_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error here would end the agent's stream, and with it every completion."""
 
     def full(*_: object, **__: object) -> NoReturn:

@@ -113,7 +113,7 @@ def test_bad_input_is_one_sentence_and_exit_code_2(
     assert len(error.splitlines()) == 1
 
 
-def test_a_trial_table_packs_everyone_and_writes_down_reports() -> None:
+def test_a_trial_table_packs_every_pair_and_records_reports() -> None:
     table = TrialTable()
     table.admit("v100")
     first, second, rates = table.pairs([("a", 1), ("b", 1)], table.types)

@@ -1,4 +1,4 @@
-"""The lines that hold the safety properties, one promise each: every test here fails when its line is removed."""
+"""The lines that guarantee the safety properties, one promise each: every test fails when its line is removed."""
 
 from __future__ import annotations
 
@@ -362,7 +362,7 @@ def test_of_an_attempt_that_is_not_done_only_what_a_checkpoint_holds_is_kept(end
         ({"agent": "another"}, "another agent called 'a'"),
     ],
 )
-def test_an_agent_that_must_not_be_mixed_up_is_refused(hello: dict[str, Any], said: str) -> None:
+def test_an_agent_that_could_be_confused_with_another_is_refused(hello: dict[str, Any], said: str) -> None:
     site = Site()
     site.attach("a")
     with pytest.raises(RefusedError, match=said):
@@ -469,7 +469,7 @@ def test_only_a_crash_costs_a_retry(running: Cluster, outcome: AttemptOutcome, f
 
 
 @pytest.mark.parametrize(("retries", "hopeless"), [(0, False), (5, True)])
-def test_a_job_without_hope_or_retries_fails(retries: int, hopeless: bool) -> None:
+def test_a_hopeless_job_or_one_without_retries_fails(retries: int, hopeless: bool) -> None:
     cluster = Cluster()
     cluster.submit(retries=retries)
     cluster.run()
@@ -488,7 +488,7 @@ def test_leases_and_fences_last_after_a_restart_as_if_no_time_had_passed(running
     assert (again.renewed_until, again.agents.fences) == (4102.0, {("1", "id-a"): 4150.0})
 
 
-def test_no_shorter_round_makes_a_lease_that_was_promised_end_earlier(running: Cluster) -> None:
+def test_a_shorter_round_does_not_shorten_a_promised_lease(running: Cluster) -> None:
     settings = settings_document(ServeSettings(round_seconds=10.0).scheduling)
     running.take(SettingsGiven(50.0, "test", settings))
     running.state._evolve_rest(RoundPlanned(51.0, 2, 61.0, 61.0))
@@ -644,7 +644,7 @@ def occupy(engine: Engine) -> None:
     engine.take_in()
 
 
-def test_everything_is_in_the_journal_before_anyone_is_told(bench: Bench) -> None:
+def test_everything_is_in_the_journal_before_anything_is_told(bench: Bench) -> None:
     engine = bench.engine()
     outside, told = begun(engine), list[int]()
     outside.on_call = lambda: told.append(engine.journal.last)

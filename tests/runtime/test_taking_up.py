@@ -1,4 +1,4 @@
-"""A journal of the version before, which held events to be decided again, is taken up with every job in place."""
+"""A journal of format 1, which held events to be decided again, is upgraded with every job in place."""
 
 from __future__ import annotations
 

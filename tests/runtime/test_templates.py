@@ -222,7 +222,9 @@ def test_templates_come_and_go_safely_wherever_the_scheduler_ends(fresh_folder: 
 # ---- the table ----
 
 
-def test_what_was_learned_is_kept_with_the_state_and_bounded_in_number(place: Place, tmp_path: Path) -> None:
+def test_what_was_learned_is_kept_with_the_state_for_a_limited_number_of_templates(
+    place: Place, tmp_path: Path
+) -> None:
     del tmp_path
     learned = {f"t{number}": {"template": f"t{number}", "time": float(number % 7)} for number in range(14)}
     with place.open() as journal:

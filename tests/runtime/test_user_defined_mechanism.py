@@ -102,6 +102,6 @@ def test_a_folder_can_be_taken_up_with_another_mechanism(fleet: Build) -> None:
     assert completed(world)
 
 
-def test_one_whose_state_cannot_be_written_down_is_refused(fleet: Build) -> None:
+def test_a_mechanism_whose_state_cannot_be_stored_is_refused(fleet: Build) -> None:
     with pytest.raises(InputError, match=r"mechanism theirs\.Forgetful: a scheduler writes its state down"):
         fleet("theirs.Forgetful")

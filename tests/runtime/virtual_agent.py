@@ -164,7 +164,7 @@ class Agent:
         self.gone = True
 
     def hang(self, seconds: float) -> None:
-        """It stands still; its jobs and their guards do not."""
+        """It is suspended; its jobs and their guards are not."""
         self.hung_until = self.world.now + seconds
 
     def drain(self) -> None:

@@ -331,7 +331,7 @@ class VirtualFleet:
         self.agents: dict[str, Agent] = {}
         self.leader: Leader | None = None
         self.former: list[Leader] = []
-        """Schedulers that were replaced while they stood still."""
+        """Schedulers that were replaced while they were suspended."""
         self.back_at: float | None = None
         self.thaw_at = 0.0
         self.points = self.crashes = 0
@@ -456,7 +456,7 @@ class VirtualFleet:
             leader.close()
 
     def replace_scheduler(self, seconds: float, *, back_after: float = 1.0) -> None:
-        """The scheduler stands still, another one leads after a while, and then the first one continues."""
+        """The scheduler is suspended, another takes over after a while, and then the first one continues."""
         old = self.leader
         if old is None or old.frozen:
             return

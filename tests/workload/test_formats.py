@@ -439,7 +439,7 @@ def test_a_bad_line_is_one_sentence_that_names_it(text: str, said: str, tmp_path
 
 
 @given(data=st.data())
-def test_whatever_happened_to_a_file_is_a_trace_or_one_sentence(
+def test_any_damaged_file_gives_a_trace_or_one_sentence(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     name = data.draw(st.sampled_from(sorted(SAMPLES)))
@@ -466,7 +466,7 @@ def test_an_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
         read(tmp_path, SLURM, format="pbs")
 
 
-def test_a_format_that_does_not_fit_says_what_it_misses(tmp_path: Path) -> None:
+def test_a_wrong_format_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 1: column 'job_id' is missing; a Helios log has at least: job_id"):
         read(tmp_path, SLURM, format="helios")
     with pytest.raises(InputError, match="a trace of the Gavel artefact has 10 or 9 or 7 or 6 columns, not 1"):

@@ -170,7 +170,7 @@ def test_a_long_list_of_unknown_templates_is_cut_short(tmp_path: Path) -> None:
         read(tmp_path, "\n".join(["template,steps,arrival_seconds", *lines]))
 
 
-def test_files_that_cannot_be_read_or_written_are_named(tmp_path: Path) -> None:
+def test_unreadable_and_unwritable_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read .*nowhere.csv: no such file"):
         read_trace(tmp_path / "nowhere.csv", table=TABLE)
     binary = tmp_path / "binary"

@@ -1,1 +1,1 @@
-"""What training code and programs import: no numpy, no solver, and no network library unless it is needed."""
+"""What training code and programs import. It loads no numpy and no solver, and a network library only when needed."""

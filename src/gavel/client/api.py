@@ -37,19 +37,19 @@ from gavel.wire import gavel_pb2 as pb
 
 BATCH_JOBS = 1000
 BATCH_BYTES = 3_000_000
-"""Of one request: servers take up to 4 MB."""
+"""Size limit of one request; servers accept up to 4 MB."""
 PAGE = 1000
-"""Finished jobs in one answer."""
+"""Finished jobs per page."""
 LINE_BYTES = 200
-"""A guess at the length of a line of a log."""
+"""Estimated length of a log line."""
 
 
 class Client:
-    """A scheduler, as a program talks to it.
+    """A connection to a scheduler, for programs.
 
-    `address` is HOST:PORT (else GAVEL_SCHEDULER, else this machine); a call that gets no answer within `timeout`
-    seconds fails. When a scheduler that did answer goes away, say because it restarts, calls are repeated and
-    streams opened again for up to `patience` seconds; each submission takes effect once.
+    `address` is HOST:PORT (default: GAVEL_SCHEDULER, then this machine). A call that gets no answer within `timeout`
+    seconds fails. If a scheduler that has answered before goes away, for example to restart, calls are repeated and
+    streams reopened for up to `patience` seconds; each submission takes effect once.
     """
 
     def __init__(self, address: str | None = None, timeout: float = 30.0, *, patience: float = 60.0) -> None:
@@ -60,7 +60,7 @@ class Client:
         return self._connection.address
 
     def close(self) -> None:
-        """Hang up; jobs go on."""
+        """Disconnect; jobs keep running."""
         self._connection.close()
 
     def __enter__(self) -> Self:
@@ -72,10 +72,10 @@ class Client:
         self.close()
 
     def submit(self, jobs: JobRequest | Iterable[JobRequest]) -> list[str]:
-        """Submit jobs and return their ids, in order. Nothing is sent before all are checked.
+        """Submit jobs and return their ids, in order. All jobs are checked before anything is sent.
 
-        More than 1,000 go in several requests; if a later one is refused, the error's `submitted` has the ids of
-        those that were accepted.
+        More than 1,000 jobs are sent in several requests; if a later one is refused, the error's `submitted` has the
+        ids of the jobs that were accepted.
         """
         requests = [jobs] if isinstance(jobs, JobRequest) else list(jobs)
         for request in requests:
@@ -90,7 +90,7 @@ class Client:
         return ids
 
     def cancel(self, ids: str | Iterable[str]) -> list[JobView]:
-        """Cancel jobs, all or none; one that is over stays as it is."""
+        """Cancel jobs, all or none; a finished job stays as it is."""
         reply = self._connection.ask("Cancel", pb.CancelRequest(ids=_listed(ids)))
         return [from_job(job) for job in reply.jobs]
 
@@ -105,16 +105,16 @@ class Client:
         names: Iterable[str] = (),
         entity: str = "",
     ) -> list[JobView]:
-        """Jobs in some states, or of some ids, or all; the newest `limit` of them.
+        """Jobs filtered by state or id, or all jobs; the newest `limit` of them.
 
-        `ended_after` (seconds since 1970) leaves out those that ended earlier, `finished` those that have finished
-        (False) or have not (True); `names` and `entity` leave out all others. Finished jobs come in pages.
+        `ended_after` (seconds since 1970) drops jobs that ended earlier. `finished` keeps only finished (True) or only
+        unfinished (False) jobs; `names` and `entity` keep only jobs that match. Finished jobs are fetched in pages.
         """
         query = to_query(ids, states, limit, ended_after, names=names, entity=entity)
         if query.ids:
             reply = self._connection.ask("List", query)
             return [from_job(job) for job in reply.jobs if not 0 < job.ended < ended_after]
-        # A job that finishes between the two comes twice, and counts as it ended.
+        # A job that finishes between the two requests appears in both; the finished record wins.
         parts = {False: self._unfinished, True: self._finished}
         found = {job.id: job for kind, part in parts.items() if finished in (None, kind) for job in part(query)}
         newest_last = sorted(found.values(), key=lambda job: (len(job.id), job.id))
@@ -151,10 +151,10 @@ class Client:
         most_finished: int = 0,
         timeout: float | None = None,
     ) -> Iterator[JobUpdate]:
-        """All jobs that match, then an update that is `caught_up`, then every change.
+        """Yield all jobs that match, then an update with `caught_up` set, then every change.
 
-        Of those that had finished before, only the last `most_finished` come, if that is given. When the scheduler
-        goes away, an update says so, and everything comes again once it is back.
+        With `most_finished`, only that many of the jobs that had already finished are sent. If the scheduler goes away,
+        an update says so, and everything is sent again once it is back.
         """
         query = to_query(ids, states, limit, ended_after, most_finished=most_finished)
         until = None if timeout is None else time.monotonic() + timeout
@@ -171,9 +171,9 @@ class Client:
         *,
         on_change: Callable[[Mapping[str, JobView]], None] | None = None,
     ) -> list[JobView]:
-        """Wait until jobs are over and return them, in order; TimedOut after `timeout` seconds.
+        """Wait until all the jobs finish and return them, in order; raise TimedOut after `timeout` seconds.
 
-        `on_change` is called with all jobs as they stand, first when all are known and then at every change.
+        `on_change` is called with the current view of all jobs: first when all are known, then at every change.
         """
         wanted = _listed(ids)
         seen: dict[str, JobView] = {}
@@ -202,7 +202,7 @@ class Client:
         rank: int = 0,
         tail: int | None = None,
     ) -> Iterator[bytes]:
-        """What one rank of a job has printed: all, or the last `tail` lines; with `follow` go on until it is over."""
+        """Output of one rank: all of it, or the last `tail` lines. `follow` continues until the job finishes."""
         if rank < 0 or (tail is not None and tail < 0):
             raise InputError("rank and tail must be at least 0")
         request = pb.LogsRequest(id=id, rank=rank, follow=follow)
@@ -212,27 +212,27 @@ class Client:
         if follow:
             yield from self._log(request)
             request.follow = False
-        if follow or tail is None:  # also after following: a scheduler that shuts down may end a stream early
+        if follow or tail is None:  # also after following: a scheduler that shuts down may end the stream early
             yield from self._log(request)
 
     def remove_checkpoints(self, ids: str | Iterable[str]) -> list[CheckpointsView]:
-        """Have the checkpoints of finished jobs removed, of all or none; Refused if one has not finished.
+        """Remove the checkpoints of finished jobs, all or none; raise Refused if any of them has not finished.
 
-        Agents that are away remove them when they come back. There is no way to undo this.
+        Agents that are not connected remove them when they return. This cannot be undone.
         """
         reply = self._connection.ask("RemoveCheckpoints", pb.RemoveCheckpointsRequest(ids=_listed(ids)))
         return [from_checkpoints(job) for job in reply.jobs]
 
     def cluster(self) -> ClusterView:
-        """Servers, types, policy and round as they stand."""
+        """The current servers, types, policy and round."""
         return from_cluster(self._connection.ask("Cluster", pb.ClusterRequest()))
 
     def drain(self, agent: str, *, now: bool = False) -> AgentView:
-        """Give an agent no new work; its jobs leave when the round ends, or `now`. It stays so until `undrain`."""
+        """Stop giving an agent work until `undrain`; its jobs leave at the end of the round, or at once if `now`."""
         return self._operate("Drain", pb.DrainRequest(agent=agent, now=now))
 
     def undrain(self, agent: str) -> AgentView:
-        """Let an agent that was drained take work again."""
+        """Let a drained agent take work again."""
         return self._operate("Undrain", pb.DrainRequest(agent=agent))
 
     def remove_server(self, agent: str) -> AgentView:
@@ -243,7 +243,7 @@ class Client:
         try:
             return from_drain(request.agent, self._connection.ask(method, request))
         except NoSuchJob as error:
-            raise Refused(str(error)) from None  # it is the agent that is not there
+            raise Refused(str(error)) from None  # what does not exist is the agent, not a job
 
     def events(
         self,
@@ -255,10 +255,10 @@ class Client:
         routine: bool = False,
         follow: bool = False,
     ) -> Iterator[EventView]:
-        """What happened, oldest first: about a job or a server, since a time (seconds since 1970), the newest `limit`.
+        """Events, oldest first: about a job or a server, since a time (seconds since 1970); the newest `limit`.
 
-        `routine` adds what happens all the time. With `follow` continue with what happens from now on; a broken
-        connection is taken up where it broke, so nothing comes twice and nothing is missing.
+        `routine` adds events that happen all the time. `follow` continues with new events; after a broken connection
+        it resumes where it stopped, without repeating or missing any.
         """
         if limit < 0:
             raise InputError("limit must be at least 0")
@@ -271,7 +271,7 @@ class Client:
                 yield from_event(message)
 
     def _log(self, request: pb.LogsRequest) -> Iterator[bytes]:
-        """The log from an offset on, which moves with what was read: a broken connection is taken up where it broke."""
+        """The log from an offset, which advances as it is read, so a broken connection resumes where it stopped."""
         for chunk in self._connection.listen("Logs", request, again=lambda: self._goes_on(request)):
             if isinstance(chunk, Away):
                 continue
@@ -296,7 +296,7 @@ class Client:
 
 
 def _joined(chunks: Iterable[Any]) -> tuple[int, bytes]:
-    """Where a log begins, and what is in it; begun again whenever the connection breaks."""
+    """The offset at which a log begins, and its contents; starts over whenever the connection breaks."""
     start = 0
     parts: list[bytes] = []
     for chunk in chunks:

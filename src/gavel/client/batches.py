@@ -1,4 +1,4 @@
-"""The batches of one epoch from a given one on, by whatever way is the fastest that gives exactly the same batches."""
+"""The batches of one epoch from a given index, skipped in the fastest way that yields exactly the same batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Batch = TypeVar("Batch")
 
 
 def tell_epoch(data: object, epoch: int) -> None:
-    """Tell samplers that shuffle by the number of the epoch (DistributedSampler) which one begins."""
+    """Tell samplers that shuffle by epoch number (DistributedSampler) which epoch begins."""
     batches = getattr(data, "batch_sampler", None)
     holders = (data, getattr(data, "sampler", None), batches, getattr(batches, "sampler", None))
     for holder in {id(holder): holder for holder in holders}.values():
@@ -20,10 +20,10 @@ def tell_epoch(data: object, epoch: int) -> None:
 
 
 def batches_from(data: Iterable[Batch], index: int, *, by_index: bool | None = None) -> Iterator[Batch]:
-    """Return the batches of an epoch from number `index` on.
+    """Return the batches of an epoch from number `index`.
 
-    A loader with a sampler can skip by index, without loading. In its own process that gives the same batches; with
-    worker processes, random augmentations would draw other numbers, so there it is done only if asked for.
+    A loader with a sampler can skip by index, without loading. Within this process that gives the same batches; with
+    worker processes, random augmentations would draw different numbers, so there it is done only on request.
     """
     sampler = _index_sampler(data) if index else None
     if sampler is not None and (by_index or (by_index is None and getattr(data, "num_workers", 1) == 0)):
@@ -35,7 +35,7 @@ def batches_from(data: Iterable[Batch], index: int, *, by_index: bool | None = N
 
 
 def _index_sampler(data: Any) -> str | None:
-    """Return the name of the attribute by which a torch DataLoader finds the indices of batches."""
+    """Return the name of the attribute that holds the index sampler of a torch DataLoader."""
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is None or type(data) is not torch_data.DataLoader:
         return None
@@ -45,7 +45,7 @@ def _index_sampler(data: Any) -> str | None:
 
 
 def _skipping_indices(data: Any, sampler: str, index: int) -> Iterator[Any]:
-    # The loader takes its sampler when an epoch begins, and refuses to have the attribute set in the ordinary way.
+    # The loader reads its sampler when an epoch begins, and refuses ordinary assignment of the attribute.
     attributes = vars(data)
     whole = attributes[sampler]
     rest = attributes[sampler] = _From(whole, index)
@@ -58,9 +58,9 @@ def _skipping_indices(data: Any, sampler: str, index: int) -> Iterator[Any]:
 
 
 class _From:
-    """A sampler without its first so many entries, once: loaders with lasting workers keep it for later epochs.
+    """A sampler that omits its first entries, once: loaders with persistent workers keep it for later epochs.
 
-    It skips no sooner than the loader has begun: both draw random numbers then, and the loader must be the first.
+    It skips only after the loader has begun: both draw random numbers then, and the loader must draw first.
     """
 
     def __init__(self, sampler: Any, skipped: int) -> None:

@@ -1,6 +1,6 @@
-"""Checkpoints on disk: a directory each, which appears whole or not at all, and the position of the training inside.
+"""Checkpoints on disk: one directory each, which appears complete or not at all, with the training position inside.
 
-What the user's function writes and what we write (`gavel.json`) are in one directory: neither is without the other.
+What the user's function writes and what we write (`gavel.json`) share one directory, so neither exists alone.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from gavel.client.errors import CheckpointError, TrainingError, from_full_disk
 from gavel.client.randomness import State
 
 KEEP = 2
-"""The newest so many are kept: the one before the newest serves when that turns out to be unreadable."""
+"""How many of the newest checkpoints to keep; the older one is used if the newest turns out to be unreadable."""
 POSITION = "gavel.json"
 _FORMAT = 1
 _PREFIX = "step-"
@@ -31,7 +31,7 @@ _LEAST_BYTES = 4096
 
 @dataclass(frozen=True)
 class Randomness:
-    """The states of one rank: when the epoch began (for its order of batches), and when it was saved."""
+    """Random states of one rank: at the start of the epoch (for the order of its batches), and at the save."""
 
     epoch_start: State
     now: State
@@ -39,7 +39,7 @@ class Randomness:
 
 @dataclass(frozen=True)
 class Position:
-    """Where the training stands: `index` batches of `epoch` are done, `step` batches in all."""
+    """How far the training is: `index` batches of `epoch` are done, `step` batches in total."""
 
     step: int
     epoch: int
@@ -49,18 +49,18 @@ class Position:
 
 
 class Checkpoints:
-    """The checkpoints of one job in one directory. One process writes, any number read."""
+    """The checkpoints of one job in one directory. One process writes; any number may read."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
     def prepare(self) -> None:
-        """Make the directory and sweep away what an interrupted save has left."""
+        """Create the directory and remove what an interrupted save left behind."""
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise CheckpointError(
-                f"the checkpoint directory {self.directory} cannot be made: {explained(error)}",
+                f"cannot create the checkpoint directory {self.directory}: {explained(error)}",
                 blameless=from_full_disk(error),
             ) from error
         self._remove(self.directory.glob(f"{_UNFINISHED}*"))
@@ -71,7 +71,7 @@ class Checkpoints:
 
     @contextmanager
     def writing(self, step: int) -> Iterator[Path]:
-        """Give a directory to write into; when the block ends well it becomes the newest checkpoint, else it goes."""
+        """Yield a directory to write into; it becomes the newest checkpoint if the block succeeds, or is removed."""
         unfinished = self.directory / f"{_UNFINISHED}{step}"
         try:
             self._remove([unfinished])
@@ -85,13 +85,13 @@ class Checkpoints:
             if isinstance(error, TrainingError):
                 raise
             raise CheckpointError(
-                f"the checkpoint at step {step} could not be written to {self.directory}: {explained(error)}",
+                f"cannot write the checkpoint at step {step} to {self.directory}: {explained(error)}",
                 blameless=blameless,
             ) from error
         self._remove(self.newest_first()[KEEP:])
 
     def set_aside(self, checkpoints: list[Path]) -> None:
-        """Keep unreadable checkpoints for whoever wants to look into them, but out of the way, and only the latest."""
+        """Move unreadable checkpoints out of the way but keep the latest for inspection."""
         if checkpoints:
             self._remove(self.directory.glob(f"{_UNREADABLE}*"))
         for checkpoint in checkpoints:
@@ -99,7 +99,7 @@ class Checkpoints:
                 checkpoint.rename(self.directory / f"{_UNREADABLE}{checkpoint.name}")
 
     def _put(self, unfinished: Path, target: Path) -> None:
-        if target.exists():  # of a run that came this far before, and was sent back
+        if target.exists():  # from a run that reached this step before and was rolled back
             old = self.directory / f"{_UNFINISHED}old-{target.name}"
             self._remove([old])
             target.rename(old)
@@ -137,7 +137,7 @@ def write_position(directory: Path, position: Position) -> None:
 def read_position(directory: Path) -> Position:
     document: dict[str, Any] = json.loads((directory / POSITION).read_text())
     if document["format"] != _FORMAT:
-        raise ValueError(f"its format is {document['format']}, this version of Gavel reads {_FORMAT}")
+        raise ValueError(f"its format is {document['format']}, but this version of Gavel reads {_FORMAT}")
     ranks = {
         int(rank): Randomness(states["epoch_start"], states["now"]) for rank, states in document["randomness"].items()
     }
@@ -145,7 +145,7 @@ def read_position(directory: Path) -> Position:
 
 
 def explained(error: BaseException) -> str:
-    """Say an error in words, with its kind where the words alone would puzzle."""
+    """Describe an error in words, with its type where the words alone would be unclear."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror if error.filename is None else f"{error.strerror}: {error.filename}"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
@@ -156,7 +156,7 @@ def warn(sentence: str) -> None:
 
 
 def _takes_nothing(directory: Path) -> bool:
-    """Whether a disk is full or read-only, for libraries that do not say why they could not write."""
+    """Whether a disk is full or read-only; for libraries that do not say why a write failed."""
     try:
         disk = os.statvfs(directory)
     except OSError:
@@ -165,7 +165,7 @@ def _takes_nothing(directory: Path) -> bool:
 
 
 def _sync(directory: Path) -> None:
-    """Have everything in a directory on the disk before it gets its name."""
+    """Flush everything in a directory to disk before it gets its final name."""
     for parent, _, files in os.walk(directory):
         for path in (Path(parent) / name for name in files):
             if path.is_file():
@@ -178,7 +178,7 @@ def _sync_entry(path: Path) -> None:
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # some network file systems know no fsync of directories
+        if error.errno != errno.EINVAL:  # some network file systems do not support fsync on directories
             raise
     finally:
         os.close(descriptor)

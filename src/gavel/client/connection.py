@@ -1,4 +1,4 @@
-"""One connection to the scheduler: calls that are repeated while it restarts, and failures as our own errors."""
+"""One connection to the scheduler: repeats calls while it restarts, and turns failures into our own errors."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ _OPTIONS = (
     *CHANNEL_OPTIONS,
     ("grpc.max_receive_message_length", -1),  # a list of all jobs may be long
     ("grpc.max_send_message_length", -1),
-    # The library's own pauses grow to two minutes, too long for a scheduler that restarts in a second.
+    # The library's own pauses grow to two minutes: too long for a scheduler that restarts in a second.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 10_000),  # what an attempt may take, where the other end is busy
+    ("grpc.min_reconnect_backoff_ms", 10_000),  # how long an attempt may take when the other end is busy
     ("grpc.max_reconnect_backoff_ms", 2000),
-    ("grpc.enable_http_proxy", 0),  # schedulers are near; proxies are for what is far
+    ("grpc.enable_http_proxy", 0),  # schedulers are on the local network; proxies are not
 )
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _NEVER_THERE = re.compile("failed to connect|resolv", re.IGNORECASE)
-"""In the library's sentences: there was no connection that could have broken."""
+"""Matches library messages that mean there was no connection that could have broken."""
 _GIVEN_UP = re.compile("locally cancelled", re.IGNORECASE)
-"""The same where we ended the call ourselves."""
+"""Matches library messages for calls that we ended ourselves."""
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 _REFUSALS = (
     grpc.StatusCode.INVALID_ARGUMENT,
@@ -48,13 +48,13 @@ _REFUSALS = (
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """The scheduler is gone for now; it is being called again."""
+    """The scheduler is unreachable for now; we keep trying."""
 
     reason: str
 
 
 def scheduler_address(given: str | None = None) -> str:
-    """Where the scheduler is: as given, else from the environment, else on this machine.
+    """The scheduler's address: as given, else from the environment, else on this machine.
 
     >>> scheduler_address("gpu-head"), scheduler_address("[::1]:9000")
     ('gpu-head:7077', '[::1]:9000')
@@ -65,7 +65,7 @@ def scheduler_address(given: str | None = None) -> str:
     match = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+)(?::(\d{1,5}))?", address)
     port = int(match[2] or DEFAULT_PORT) if match else 0
     if not match or not 0 < port < 65536:
-        raise InputError(f"{address!r} is no address of a scheduler; write HOST:PORT, for example {DEFAULT_ADDRESS}")
+        raise InputError(f"{address!r} is not a scheduler address; write HOST:PORT, for example {DEFAULT_ADDRESS}")
     return f"{match[1]}:{port}"
 
 
@@ -79,13 +79,13 @@ class Connection:
         self._channel = grpc.insecure_channel(address, options=_OPTIONS)
         self._stub = GavelStub(self._channel)  # type: ignore[no-untyped-call]
         self._reached = False
-        """Whether this scheduler has ever answered: a wrong address is said at once, a restart is waited for."""
+        """Whether this scheduler has ever answered. If not, the address may be wrong, and we fail at once."""
 
     def close(self) -> None:
         self._channel.close()
 
     def ask(self, method: str, request: Any) -> Any:
-        """Call, again and again while the scheduler is away. What is asked must bear to be asked twice."""
+        """Call, and repeat while the scheduler is away. The request must be safe to repeat."""
         for pause in self._pauses():
             try:
                 reply = getattr(self._stub, method)(request, timeout=self._timeout)
@@ -101,9 +101,9 @@ class Connection:
     def listen(
         self, method: str, request: Any, *, until: float | None = None, again: Callable[[], bool]
     ) -> Iterator[Any]:
-        """What the scheduler sends; when the stream breaks, an Away, then what it sends to the same request anew.
+        """Yield what the scheduler sends. If the stream breaks, yield an Away, then what it sends when asked again.
 
-        A stream that the scheduler ends in order is opened again if `again` says so. `until` is a monotonic time.
+        A stream that the scheduler ends normally is reopened if `again` is set. `until` is a monotonic time.
         """
         pauses = self._pauses()
         while True:
@@ -120,11 +120,11 @@ class Connection:
                 reason = "it closed the connection"
             except grpc.RpcError as error:
                 if until is not None and time.monotonic() >= until:
-                    raise TimedOut("the time given for waiting is over") from None
+                    raise TimedOut("the time limit for waiting has passed") from None
                 if not self._may_return(error):
                     raise self._translated(error) from None
                 details = _details(error)
-                reason = "it says nothing" if _GIVEN_UP.search(details) else _cause(details)
+                reason = "it does not respond" if _GIVEN_UP.search(details) else _cause(details)
             finally:
                 call.cancel()
             pause = next(pauses)
@@ -134,9 +134,9 @@ class Connection:
             time.sleep(pause)
 
     def _await_answer(self, call: Any) -> None:
-        """Wait until the scheduler has taken a stream up, which it does at once; give the call up if it does not.
+        """Wait until the scheduler accepts a stream, which it does at once; abandon the call if it does not.
 
-        A call that begins while the connection breaks may stay without one, and would wait for ever.
+        A call that begins while the connection breaks may never get one, and would wait forever.
         """
         timer = threading.Timer(self._timeout, call.cancel)
         timer.daemon = True
@@ -147,7 +147,7 @@ class Connection:
             timer.cancel()
 
     def _pauses(self) -> Iterator[float | None]:
-        """Seconds to wait before each further attempt; None when patience is at its end."""
+        """Seconds to wait before each further attempt; None when patience runs out."""
         end = time.monotonic() + self._patience
         pause = _SHORTEST_PAUSE
         while time.monotonic() + pause < end:
@@ -156,7 +156,7 @@ class Connection:
         yield None
 
     def _may_return(self, error: grpc.RpcError) -> bool:
-        """Whether this is a scheduler that was there and may come back, not one that was never there."""
+        """Whether the scheduler was reached before and may come back."""
         if _code(error) not in _AWAY:
             return False
         details = _details(error)
@@ -169,11 +169,11 @@ class Connection:
             kind = NoSuchJob if code is grpc.StatusCode.NOT_FOUND else Refused
             return kind(details)
         if code is grpc.StatusCode.DEADLINE_EXCEEDED or _GIVEN_UP.search(details):
-            return NotReachable(self.address, f"nothing came within {self._timeout:g} s")
+            return NotReachable(self.address, f"no answer within {self._timeout:g} s")
         if code in _AWAY:
             return NotReachable(self.address, _cause(details))
         if code is grpc.StatusCode.UNIMPLEMENTED:
-            return SchedulerFailed(f"what answers at {self.address} is no scheduler of this version: {details}")
+            return SchedulerFailed(f"the server at {self.address} is not a scheduler of this version: {details}")
         return SchedulerFailed(f"the scheduler at {self.address} failed: {details or code.name}")
 
 
@@ -192,7 +192,7 @@ def _details(error: Any) -> str:
 
 
 def _cause(details: str) -> str:
-    """The part of the library's long sentence that says something to people.
+    """The part of the library's long message that is useful to people.
 
     >>> _cause("failed to connect to all addresses; last error: UNKNOWN: ipv4:127.0.0.1:1: connect: Connection refused")
     'connection refused'

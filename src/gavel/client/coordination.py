@@ -1,6 +1,6 @@
-"""Who trains together, as the loop sees it: when it may go on, when all save, when all leave. Alone, it is `Solo`.
+"""Coordination of the processes that train together: when to continue, save or leave. `Solo` is for one process.
 
-The loop calls `meet` when it has made `look_at` steps, or when it has a wish; gangs answer the same way (`gang`).
+The loop calls `meet` after `look_at` steps, or when it wants something; gangs (`gang`) implement the same protocol.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gavel.client.errors import CheckpointError
 
 
 class NextAction(enum.Enum):
-    """What comes after the step that was just made, or what a process wishes to come."""
+    """What follows the step just made, or what a process wants to follow."""
 
     GO = "go"
     SAVE = "save"
@@ -32,7 +32,7 @@ class NextAction(enum.Enum):
 
 
 class AskedToLeaveError(Exception):
-    """It is to leave before it has begun."""
+    """The process was asked to leave before it began."""
 
 
 Load = Callable[[Path, Position], None]
@@ -44,30 +44,30 @@ Wish = Callable[[], NextAction]
 
 class Coordination(Protocol):
     look_at: float
-    """The loop must call `meet` when it has made so many steps."""
+    """The loop must call `meet` once it has made this many steps."""
 
     @property
     def end(self) -> float:
-        """Another rank has no batches after so many steps: if this one has, it must not train on them but `differ`."""
+        """The step at which another rank ran out of batches; if this rank has more, it must call `differ` instead."""
 
     def begin(self, load: Load, wish: Wish) -> Position | None:
-        """Come together and load the newest checkpoint that all can load; None: there is none, begin at step 0."""
+        """Meet the other ranks and load the newest checkpoint that all can load; None if there is none."""
 
     def meet(self, step: int, wish: Wish) -> NextAction:
-        """Say what comes next, waiting for the others where needed; all get the same answer at the same step."""
+        """Return what comes next, waiting for other ranks where needed; all get the same answer at the same step."""
 
     def save(self, position: Position, fill: Fill | None) -> None:
-        """Write a checkpoint of all together, after `meet` has said so to all; without `fill` only wait for all."""
+        """Write one checkpoint of all ranks, after `meet` has told all to; without `fill`, only wait for the others."""
 
     def differ(self) -> None:
-        """Fail, and let all others fail, since they have not as many batches."""
+        """Fail this rank and all others, because batch counts differ between ranks."""
 
     def part(self, *, orderly: bool = True) -> None:
-        """Nothing more is expected of the others, nor of this process; or, not `orderly`, this process has failed."""
+        """Leave the gang: no rank waits for this one any more. If not `orderly`, this process has failed."""
 
 
 class Solo:
-    """One process: it goes on or leaves as it wishes."""
+    """A single process: it continues or leaves as it likes."""
 
     def __init__(self, store: Checkpoints | None, steps: int | None) -> None:
         self.look_at = math.inf if steps is None else float(steps)
@@ -95,10 +95,10 @@ class Solo:
                 write_position(directory, position)
 
     def differ(self) -> None:
-        """Nobody is there to differ from."""
+        """Do nothing: a single process has no other ranks."""
 
     def part(self, *, orderly: bool = True) -> None:
-        """Nobody is there to part from."""
+        """Do nothing: a single process has no other ranks."""
 
     def _newest(self, load: Load) -> tuple[Position | None, list[Path]]:
         return newest(self._store, lambda checkpoint, position: tried(load, checkpoint, position))
@@ -112,13 +112,13 @@ class LoadOnlyRank(Solo):
         return self._newest(load)[0]
 
     def save(self, position: Position, fill: Fill | None) -> None:
-        """Rank 0 does it."""
+        """Do nothing: rank 0 saves."""
 
 
 def newest(store: Checkpoints | None, attempt: Callable[[Path, Position], str]) -> tuple[Position | None, list[Path]]:
-    """Load the newest checkpoint that can be loaded, and return which newer ones cannot.
+    """Load the newest loadable checkpoint, and return the newer ones that failed to load.
 
-    `attempt` returns why one cannot be loaded, or nothing.
+    `attempt` returns the reason why a checkpoint cannot be loaded, or an empty string.
     """
     bad: list[Path] = []
     if store is None:
@@ -131,12 +131,12 @@ def newest(store: Checkpoints | None, attempt: Callable[[Path, Position], str]) 
             why = explained(error)
         if not why:
             return position, bad
-        warn(f"the checkpoint {checkpoint} cannot be loaded ({why}); trying the one before")
+        warn(f"the checkpoint {checkpoint} cannot be loaded ({why}); trying the previous one")
         bad.append(checkpoint)
     if bad:
         raise CheckpointError(
-            f"no checkpoint in {store.directory} can be loaded, the newest is {bad[0].name}: "
-            "repair the program, or move them away to begin anew"
+            f"no checkpoint in {store.directory} can be loaded, not even the newest, {bad[0].name}: "
+            "fix the program, or move the checkpoints away to start from step 0"
         )
     return None, bad
 
@@ -144,6 +144,6 @@ def newest(store: Checkpoints | None, attempt: Callable[[Path, Position], str]) 
 def tried(load: Load, checkpoint: Path, position: Position) -> str:
     try:
         load(checkpoint, position)
-    except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the one before may load
+    except Exception as error:  # noqa: BLE001 - the user's function may raise anything; the previous one may load
         return explained(error)
     return ""

@@ -1,6 +1,6 @@
-"""What may go wrong in a conversation with the scheduler, and inside a training program because of Gavel."""
+"""Errors of talking to the scheduler, and errors that Gavel raises inside a training program."""
 
-# ruff: noqa: N818 - they are named for what happened, as users read it
+# ruff: noqa: N818 - the names say what happened, as users read them
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from gavel.errors import GavelError, InputError
 
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS})
-"""What a disk answers that takes no more data: not the fault of a job that saves to it."""
+"""Error numbers of a full or read-only disk: not the fault of a job that saves to it."""
 
 
 class NotReachable(GavelError, ConnectionError):
-    """Nobody answers there."""
+    """No scheduler answers at the address."""
 
     def __init__(self, address: str, reason: str = "") -> None:
         why = f" ({reason})" if reason else ""
@@ -26,26 +26,26 @@ class NotReachable(GavelError, ConnectionError):
 
 
 class Refused(InputError):
-    """The scheduler understood what was asked and does not do it; its own sentence says why."""
+    """The scheduler understood the request and declined it; the message is the scheduler's own."""
 
     submitted: Sequence[str] = ()
-    """Of jobs that were submitted in several parts: those that were accepted before this refusal."""
+    """For jobs submitted in several requests: the ids accepted before this refusal."""
 
 
 class NoSuchJob(Refused):
-    """The scheduler knows no job of that id."""
+    """The scheduler knows no job with that id."""
 
 
 class TimedOut(GavelError, TimeoutError):
-    """What was waited for did not happen in the time given."""
+    """The expected event did not happen within the time limit."""
 
 
 class SchedulerFailed(GavelError, RuntimeError):
-    """The scheduler, or whatever answers at its address, failed at what was asked."""
+    """The scheduler, or another server at its address, failed to handle the request."""
 
 
 class TrainingError(GavelError, RuntimeError):
-    """The training cannot go on."""
+    """The training cannot continue."""
 
 
 class CheckpointError(TrainingError):
@@ -54,11 +54,11 @@ class CheckpointError(TrainingError):
     def __init__(self, message: str, *, blameless: bool = False) -> None:
         super().__init__(message)
         self.blameless = blameless
-        """Whether the disk is at fault, full or read-only, so that the failure costs the job no retry."""
+        """Whether a full or read-only disk is to blame, so that the failure uses up no retry."""
 
 
 def from_full_disk(error: BaseException | None) -> bool:
-    """Whether a disk that takes no more data is behind an error, however often it was raised again as another."""
+    """Whether a full or read-only disk caused an error, directly or through the chain of exceptions."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, OSError) and error.errno in FULL:
@@ -69,4 +69,4 @@ def from_full_disk(error: BaseException | None) -> bool:
 
 
 class GangError(TrainingError):
-    """The workers of a distributed job have lost each other, or do not agree."""
+    """The workers of a distributed job lost contact or disagree."""

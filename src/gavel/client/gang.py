@@ -1,7 +1,7 @@
 """Gangs: the ranks of a distributed job stop, save and end at the same step, whatever framework trains them.
 
-Rank 0 leads. It grants steps ahead of need, the same for all: "run up to step L". To stop it only grants no more, and
-everyone comes to L; there it says what happens. Nobody waits for anybody unless he is ahead by a whole window.
+Rank 0 leads. It grants steps ahead of need, the same to all ranks: "run up to step L". To stop, it grants no more:
+all ranks reach L, and there it says what happens. A rank waits for others only when it is a whole window ahead.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from gavel.client.gang_wire import Message, Peer, Watch, gather, join, part
 from gavel.client.job_environment import JobEnvironment
 
 WINDOW_SECONDS = 0.5
-"""So much is granted at a time, about: how long it takes until all have stopped."""
+"""Approximate length of one grant, and so the time until all ranks have stopped."""
 
 
 class GangLeader:
-    """Rank 0: decides for all."""
+    """Rank 0: decides for all ranks."""
 
     def __init__(
         self, store: Checkpoints | None, steps: int | None, environment: JobEnvironment, tell: Callable[[str], None]
     ) -> None:
-        """Lead; `tell` is called, from another thread, before this process is ended since another is gone."""
+        """Lead; `tell` is called from another thread before this process is ended because another rank is gone."""
         self.look_at = 0.0
         self._tell_agent = tell
         self._watch: Watch | None = None
@@ -47,13 +47,13 @@ class GangLeader:
         self._environment = environment
         self._peers: dict[int, Peer] = {}
         self._limit = 0.0
-        """Everyone may run up to this step."""
+        """All ranks may run up to this step."""
         self._window = 1
         self._looked: tuple[int, float] | None = None
-        """The step and the time of the last look: what the window is measured by."""
+        """The step and time of the last look, from which the window is measured."""
         self._others_leave = False
         self._out: tuple[int, int] | None = None
-        """A rank that has no more batches, and after how many steps; of several the first."""
+        """The first rank that ran out of batches, and after how many steps."""
 
     @property
     def end(self) -> float:
@@ -61,7 +61,7 @@ class GangLeader:
 
     def begin(self, load: Load, wish: Wish) -> Position | None:
         environment = self._environment
-        assert environment.gang_address is not None  # noqa: S101 - who has none is not made a leader
+        assert environment.gang_address is not None  # noqa: S101 - only a rank with an address leads
         try:
             for peer in gather(
                 environment.gang_address, environment.gang_token, environment.world_size, lambda: _stay(wish)
@@ -111,20 +111,20 @@ class GangLeader:
         return action
 
     def _go_beyond(self, step: int) -> None:
-        """Let all ask for their next batch where one rank had none: then it is known whether others have."""
+        """Let all ranks ask for the next batch after one rank ran out, to learn whether the others have more."""
         self.look_at = step + 1
         if step >= self._limit:
             self._limit = step + 1
             self._tell({"limit": self._limit})
 
     def _extend(self, limit: float) -> None:
-        """Grant more, to all the same; the next look is when half of the last window is used."""
+        """Grant more steps, the same to all; the next look comes when half of the last window is used."""
         self._limit = min(limit, self._last)
         ahead = max(self._window // 2, 1)
         self.look_at = self._limit if self._limit >= self._last else self._limit - ahead
 
     def _measured_window(self, step: int) -> int:
-        """How many steps take about WINDOW_SECONDS, by those since the last look; grows by doubling."""
+        """How many steps take about WINDOW_SECONDS, judged by those since the last look; at most doubles each time."""
         now, before = time.monotonic(), self._looked
         self._looked = step, now
         if before is not None and step > before[0] and now > before[1]:
@@ -133,9 +133,9 @@ class GangLeader:
         return self._window
 
     def differ(self) -> None:
-        assert self._out is not None  # noqa: S101 - who calls this has seen the end
+        assert self._out is not None  # noqa: S101 - the caller has seen the end
         rank, step = self._out
-        sentence = f"rank {rank} has no more batches after step {step} and rank 0 has: all ranks must have as many"
+        sentence = f"rank {rank} has no batches after step {step}, but rank 0 has: all ranks must have equally many"
         for peer in self._peers.values():
             with suppress(GangError):
                 peer.send({"error": sentence})
@@ -154,7 +154,7 @@ class GangLeader:
         self._others_leave |= bool(message.get("leave"))
 
     def save(self, position: Position, fill: Fill | None) -> None:
-        """Have all at this step, and their parts written; also without anything to write nobody goes on alone."""
+        """Wait for all ranks at this step and for their parts to be written; without `fill`, only wait."""
         if self._store is None or fill is None:
             self._tell({"save": None})
             self._of_all(position)
@@ -193,7 +193,7 @@ class GangLeader:
             peer.send(message)
 
     def _answers(self) -> list[Message]:
-        """One answer of each rank; what else they say meanwhile is noted."""
+        """One answer of each rank; other messages that arrive meanwhile are noted."""
         return [self._answer(peer) for peer in self._peers.values()]
 
     def _answer(self, peer: Peer) -> Message:
@@ -205,10 +205,10 @@ class GangLeader:
 
 
 class GangFollower:
-    """Any other rank: goes as far as it is granted."""
+    """Any rank other than 0: runs as far as it is granted."""
 
     def __init__(self, store: Checkpoints | None, environment: JobEnvironment, tell: Callable[[str], None]) -> None:
-        """Follow; `tell` is called, from another thread, before this process is ended since rank 0 is gone."""
+        """Follow; `tell` is called from another thread before this process is ended because rank 0 is gone."""
         self.look_at = 0.0
         self.end = math.inf
         self._tell_agent = tell
@@ -226,14 +226,14 @@ class GangFollower:
 
     def begin(self, load: Load, wish: Wish) -> Position | None:
         environment = self._environment
-        assert environment.gang_address is not None  # noqa: S101 - who has none is not made a follower
+        assert environment.gang_address is not None  # noqa: S101 - only a rank with an address follows
         self._leader = join(environment.gang_address, environment.gang_token, environment.rank, lambda: _stay(wish))
         loaded: Position | None = None
         while True:
             try:
                 message = _check(self.leader.receive())
             except GangError:
-                _stay(wish)  # it may have been asked to leave before it took notice of this rank
+                _stay(wish)  # it may have been asked to leave before rank 0 knew of this rank
                 raise
             if "leave" in message:
                 raise AskedToLeaveError
@@ -273,8 +273,8 @@ class GangFollower:
     def _told(self, step: int, message: Message) -> NextAction:
         if int(message["at"]) != step:
             sentence = (
-                f"rank {self._environment.rank} is at step {step} where rank 0 is at step {message['at']}: "
-                "all ranks must have as many batches"
+                f"rank {self._environment.rank} is at step {step} but rank 0 is at step {message['at']}: "
+                "all ranks must have equally many batches"
             )
             self._say({"error": sentence})
             raise GangError(sentence)
@@ -282,7 +282,7 @@ class GangFollower:
         return NextAction(message["verdict"])
 
     def differ(self) -> None:
-        """Rank 0 finds it out for all."""
+        """Do nothing: rank 0 notices the difference."""
 
     def save(self, position: Position, fill: Fill | None) -> None:
         message = _check(self.leader.receive())
@@ -298,11 +298,11 @@ class GangFollower:
             raise CheckpointError(str(message["saved"]), blameless=bool(message.get("blameless")))
 
     def _added(self, directory: str | None, fill: Fill | None) -> tuple[str, bool]:
-        """Write this rank's part; return why that could not be done, and whether a full disk is at fault."""
+        """Write this rank's part; return why that failed, and whether a full disk is to blame."""
         if directory is None:
             return "", False
         if fill is None:
-            return "it was given no save_checkpoint, and rank 0 was", False
+            return "it has no save_checkpoint function, but rank 0 has one", False
         try:
             fill(Path(directory))
         except Exception as error:  # noqa: BLE001 - the user's function may raise anything; rank 0 tells all
@@ -313,7 +313,7 @@ class GangFollower:
         _end_process(self._environment.rank, reason, self._tell_agent)
 
     def _say(self, message: Message) -> None:
-        # Rank 0 may be gone and its last words still be here: it is for receiving to find out.
+        # Rank 0 may be gone with its last message still unread here; the receiving side finds that out.
         with suppress(GangError):
             self.leader.send(message)
 
@@ -326,7 +326,7 @@ class GangFollower:
 
 
 def _end_process(rank: int, reason: str, tell: Callable[[str], None]) -> None:
-    """End this process where its training thread cannot: it may wait for the other rank and never come back."""
+    """End this process when its training thread may be blocked forever waiting for the other rank."""
     tell(reason)
     warn(f"rank {rank} ends: {reason}")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Connections between the ranks of a gang: JSON lines over TCP, and how they find and recognise each other."""
+"""Connections between the ranks of a gang: JSON lines over TCP, and how ranks find and recognise each other."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from gavel.client.errors import GangError
 
 Message = dict[str, Any]
 MEETING_SECONDS = 600.0
-"""How long the ranks of a gang may take to come together: servers start them when they can."""
+"""How long the ranks of a gang may take to connect: servers start them at different times."""
 PAUSE_SECONDS = 0.1
 FAREWELL_SECONDS = 2.0
 NOTICE_SECONDS = 5.0
-"""How long a rank may go on, perhaps in an operation with a dead one that never returns, before it is ended."""
+"""How long a rank may run, perhaps blocked in a collective operation with a dead one, before it is ended."""
 HELLO_SECONDS = 5.0
 _BYE = b'{"bye":true}\n'
 _LONGEST_LINE = 1 << 26
 _HANG_UP = getattr(select, "POLLRDHUP", 0)
-"""Of Linux; elsewhere nobody watches."""
+"""Linux only; elsewhere lost ranks are not noticed this way."""
 
 
 class Peer:
@@ -34,7 +34,7 @@ class Peer:
     def __init__(self, connection: socket.socket, rank: int) -> None:
         self.rank = rank
         self.left = False
-        """It has said goodbye."""
+        """Whether it said goodbye."""
         self._socket = connection
         self._received = b""
         self._messages: list[Message] = []
@@ -55,21 +55,21 @@ class Peer:
         return self._messages.pop(0)
 
     def waiting(self) -> list[Message]:
-        """Return what has come, without waiting; GangError if the other is gone."""
+        """Return the messages that have arrived, without waiting; GangError if the other rank is gone."""
         while _readable(self._socket, 0.0):
             self._read()
         found, self._messages = self._messages, []
         return found
 
     def hang_up(self, *, orderly: bool) -> None:
-        """Say nothing more; `orderly`: the other need not worry."""
+        """Send nothing more; if `orderly`, say goodbye first."""
         with suppress(OSError):
             if orderly:
                 self._socket.sendall(_BYE)
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self, until: float) -> None:
-        """Close after hanging up, when the other has done so too: then what was sent last has been heard."""
+        """Close once the other side has hung up too: then it has received our last message."""
         with suppress(OSError):
             while _readable(self._socket, until - time.monotonic()) and self._socket.recv(1 << 16):
                 pass
@@ -79,7 +79,7 @@ class Peer:
         return self._socket.fileno()
 
     def said_bye(self) -> bool:
-        """Whether it has left in good order, by what was read and what is still to be read."""
+        """Whether it left in good order, judged by messages read and still unread."""
         with suppress(OSError):
             return self.left or _BYE in self._socket.recv(1 << 20, socket.MSG_PEEK | socket.MSG_DONTWAIT)
         return self.left
@@ -101,10 +101,10 @@ class Peer:
 
 
 class Watch:
-    """Notices that a rank is gone while the training thread may be waiting for it in an operation of its own."""
+    """Notices that a rank is gone while the training thread may be blocked in a collective operation with it."""
 
     def __init__(self, peers: Iterable[Peer], end: Callable[[str], None], seconds: float = NOTICE_SECONDS) -> None:
-        """Call `end`, from another thread, when a rank went without a word so long ago and nobody has noticed."""
+        """Call `end` from another thread if a rank disappeared this long ago and no other code has noticed."""
         self._peers = {peer.fileno(): peer for peer in peers}
         self._end, self._seconds = end, seconds
         self._over = threading.Event()
@@ -113,13 +113,13 @@ class Watch:
             self.thread.start()
 
     def over(self) -> None:
-        """The gang is parting, or its end was noticed."""
+        """Stop watching: the gang is parting, or the loss was noticed."""
         self._over.set()
 
     def _run(self) -> None:
         poll = select.poll()
         for descriptor in self._peers:
-            poll.register(descriptor, _HANG_UP)  # this reads nothing: messages are for the training thread
+            poll.register(descriptor, _HANG_UP)  # reads nothing: messages are for the training thread
         while self._peers and not self._over.is_set():
             for descriptor, _ in poll.poll(1000 * PAUSE_SECONDS):
                 poll.unregister(descriptor)
@@ -129,7 +129,7 @@ class Watch:
 
 
 def part(peers: Collection[Peer], *, orderly: bool) -> None:
-    """Leave all of these."""
+    """Part from all of these."""
     until = time.monotonic() + FAREWELL_SECONDS
     for peer in peers:
         peer.hang_up(orderly=orderly)
@@ -138,7 +138,7 @@ def part(peers: Collection[Peer], *, orderly: bool) -> None:
 
 
 def gather(address: tuple[str, int], token: str, ranks: int, may_wait: Callable[[], None]) -> Iterator[Peer]:
-    """As rank 0: wait for all others. `may_wait` is asked again and again, and raises to give up."""
+    """As rank 0: wait for all other ranks. `may_wait` is called repeatedly, and raises to give up."""
     missing = set(range(1, ranks))
     until = time.monotonic() + MEETING_SECONDS
     with _listening(address) as listener:
@@ -154,7 +154,7 @@ def gather(address: tuple[str, int], token: str, ranks: int, may_wait: Callable[
 
 def _check_patience(until: float, missing: set[int]) -> None:
     if time.monotonic() > until:
-        raise GangError(f"ranks {sorted(missing)} of the gang did not come within {MEETING_SECONDS:.0f} s")
+        raise GangError(f"ranks {sorted(missing)} of the gang did not connect within {MEETING_SECONDS:.0f} s")
 
 
 def _listening(address: tuple[str, int]) -> socket.socket:
@@ -165,7 +165,7 @@ def _listening(address: tuple[str, int]) -> socket.socket:
         try:
             listener.bind(address)
         except OSError:
-            listener.bind(("", address[1]))  # others know this host by an address that it does not know itself
+            listener.bind(("", address[1]))  # other ranks may know this host by an address that it does not know itself
         listener.listen(128)
     except OSError as error:
         listener.close()
@@ -174,7 +174,7 @@ def _listening(address: tuple[str, int]) -> socket.socket:
 
 
 def _welcomed(listener: socket.socket, token: str, expected: set[int]) -> Peer | None:
-    """Take in whoever knows the token and is expected; hang up on anybody else."""
+    """Accept a rank that knows the token and is expected; hang up on any other caller."""
     connection, _ = listener.accept()
     try:
         hello = json.loads(_line(connection))
@@ -188,7 +188,7 @@ def _welcomed(listener: socket.socket, token: str, expected: set[int]) -> Peer |
 
 
 def _line(connection: socket.socket) -> bytes:
-    """Read a first line, and nothing after it, of somebody who may mean to keep us waiting."""
+    """Read a first line and nothing after it, with a time limit, because the caller is not trusted yet."""
     line = b""
     until = time.monotonic() + HELLO_SECONDS
     while not line.endswith(b"\n") and len(line) < 4096 and time.monotonic() < until:
@@ -201,7 +201,7 @@ def _line(connection: socket.socket) -> bytes:
 
 
 def join(address: tuple[str, int], token: str, rank: int, may_wait: Callable[[], None]) -> Peer:
-    """As another rank: find rank 0."""
+    """As another rank: connect to rank 0."""
     until = time.monotonic() + MEETING_SECONDS
     while True:
         may_wait()
@@ -213,7 +213,7 @@ def join(address: tuple[str, int], token: str, rank: int, may_wait: Callable[[],
             time.sleep(PAUSE_SECONDS)
         else:
             if connection.getsockname() == connection.getpeername():
-                connection.close()  # where nobody listens yet, TCP can connect a port of this host to itself
+                connection.close()  # while rank 0 is not listening yet, TCP can connect a port of this host to itself
                 continue
             leader = Peer(connection, 0)
             leader.send({"rank": rank, "token": token})

@@ -1,13 +1,13 @@
-"""Runs one command and sees to it that nothing of it survives: neither its own end nor that of the agent.
+"""Runs one command and makes sure that no process of it survives its own end or that of the agent.
 
-`python -I -S guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] -- COMMAND…`. The command has a
-session of its own. SIGTERM, SIGINT and SIGHUP are passed on to its process group. When the other end of the pipe is
-closed: SIGTERM, grace, SIGKILL; a line "k" in the pipe: SIGKILL at once; a line with a number: the same as if it were
-closed, that many seconds from now, unless another number comes, so that an agent which is frozen keeps no job beyond
-its lease. If the pipe can be written too (a socket), the guard says "asked" in the end if that is why the command
-ended. With an output, what the command prints is copied there, and lost where it cannot be written: a full disk must
+`python -I -S guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] -- COMMAND…`. The command gets its
+own session. SIGTERM, SIGINT and SIGHUP are passed on to its process group. When the other end of the pipe is
+closed: SIGTERM, grace, SIGKILL. A line "k" in the pipe: SIGKILL at once. A line with a number: the same as closing,
+that many seconds from now unless another number arrives, so that a frozen agent keeps no job running beyond its
+lease. If the pipe is also writable (a socket), the guard finally writes "asked" if that is why the command ended.
+With an output, what the command prints is copied there, and dropped where it cannot be written: a full disk must
 not end a job. With a container, the guard enters that control group first. Exit code: the command's, 128 + n if signal
-n ended it, 127 if there is no such command, 126 if it cannot be executed. Imports little, since every start of a job
+n ended it, 127 if there is no such command, 126 if it cannot be executed. Imports little, because every job start
 waits for it.
 """
 
@@ -24,14 +24,14 @@ KILL = b"k\n"
 ASKED = b"asked\n"
 GRACE_SECONDS = 10.0
 FAREWELL_SECONDS = 0.5
-"""What processes that outlive the command have between SIGTERM and SIGKILL: cleaning up after it, often."""
+"""Time between SIGTERM and SIGKILL for processes that outlive the command: often they clean up after it."""
 GIVE_UP_SECONDS = 10.0
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _CHUNK = 64 * 1024
 _MOST_CHUNKS = 64
-"""More than a pipe holds: what the command printed before its end."""
+"""More than a pipe holds: everything the command printed before its end fits."""
 
 
 def argv(
@@ -42,7 +42,7 @@ def argv(
     output: int | None = None,
     container: str | None = None,
 ) -> list[str]:
-    """Return what to execute to have a command guarded; the descriptors must be passed on."""
+    """Return the command line that runs a command under a guard; the descriptors must be inherited."""
     given = {"--pipe": pipe, "--grace": grace_seconds, "--output": output, "--container": container}
     options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
     return [sys.executable, "-I", "-S", __file__, *options, "--", *command]
@@ -73,20 +73,20 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 
 
 class Guard:
-    """Watches one command, the pipe and the signals, in one thread."""
+    """Watches one command, the pipe and the signals, in a single thread."""
 
     def __init__(self, pipe: int, grace_seconds: float, output: int = -1) -> None:
         self._grace = grace_seconds
         self._job = 0
         self._status: int | None = None
         self._kill_at: float | None = None
-        """SIGKILL is due then."""
+        """When SIGKILL is due."""
         self._lease_ends: float | None = None
-        """SIGTERM is due then."""
+        """When SIGTERM is due."""
         self._asked = False
-        """The command was made to leave while it ran."""
+        """Whether the command was told to leave while it ran."""
         self._would_die = False
-        """SIGTERM would have killed it: an exit code 0 afterwards was already on its way."""
+        """Whether SIGTERM would have killed it; then exit code 0 means that it was ending by itself."""
         self._copier = Copier(output) if output >= 0 else None
         self._unread = b""
         self._poll = select.poll()
@@ -99,7 +99,7 @@ class Guard:
         self._poll.register(self._signals, select.POLLIN)
         signal.set_wakeup_fd(wakeup)
         for number in (*_FORWARDED, signal.SIGCHLD):
-            signal.signal(number, lambda *_: None)  # the number comes through the wake-up descriptor
+            signal.signal(number, lambda *_: None)  # the number arrives through the wake-up descriptor
 
     def run(self, command: list[str]) -> int:
         _control(_PR_SET_CHILD_SUBREAPER, 1)
@@ -118,7 +118,7 @@ class Guard:
             if self._kill_at is not None and time.monotonic() >= self._kill_at:
                 self._asked = self._asked or not self._reaped()
                 _signal_all(descendants(os.getpid()), signal.SIGKILL)
-                self._kill_at = time.monotonic() + 0.1  # one that was just forked may have been missed
+                self._kill_at = time.monotonic() + 0.1  # a process that had just forked may have been missed
         self._end_the_rest()
         if self._copier:
             self._copier.finish()
@@ -126,7 +126,7 @@ class Guard:
         return os.waitstatus_to_exitcode(self._status) if os.WIFEXITED(self._status) else 128 + self._status % 128
 
     def _wait(self, seconds: float | None) -> None:
-        """Wait for something to happen, and deal with it."""
+        """Wait for an event and handle it."""
         for descriptor, _ in self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000):
             if descriptor == self._pipe:
                 self._hear_agent()
@@ -171,20 +171,20 @@ class Guard:
                 os.kill(self._job, number)
 
     def _report(self) -> None:
-        """Tell the agent whether the command left because it was made to."""
+        """Tell the agent whether the command ended because it was told to."""
         if self._pipe >= 0 and made_to_leave(self._status, asked=self._asked, would_die=self._would_die):
             try:
                 os.write(self._pipe, ASKED)
-            except OSError:  # the agent is gone, or this is a pipe that can only be read
+            except OSError:  # the agent is gone, or the pipe is read-only
                 return
 
     def _reaped(self) -> bool:
-        """Whether the command has ended by now."""
+        """Whether the command has ended."""
         self._reap()
         return self._status is not None
 
     def _reap(self) -> bool:
-        """Take in those that have ended; say whether any child is left."""
+        """Reap children that have ended; return whether any is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -196,14 +196,14 @@ class Guard:
                 self._status = status
 
     def _end_the_rest(self) -> None:
-        """End what the command left behind; orphans have become our children, wherever they went."""
+        """End the processes that the command left behind; orphans have become our children, wherever they went."""
         began = time.monotonic()
         asked: set[int] = set()
         while self._reap():
             left = descendants(os.getpid())
             waited = time.monotonic() - began
             if waited > GIVE_UP_SECONDS:
-                print(f"gavel: processes {left} of the job cannot be ended", file=sys.stderr)
+                print(f"gavel: processes {left} of the job cannot be killed", file=sys.stderr)
                 return
             if self._kill_at is not None or waited > FAREWELL_SECONDS:
                 _signal_all(left, signal.SIGKILL)
@@ -214,7 +214,7 @@ class Guard:
 
 
 class Copier:
-    """Copies what the command prints; what cannot be written is lost, and that is noted as soon as it can be."""
+    """Copies what the command prints; notes what could not be written as soon as writing works again."""
 
     def __init__(self, output: int) -> None:
         self._output = output
@@ -223,12 +223,12 @@ class Copier:
         self._why = ""
 
     def begin(self) -> None:
-        """Leave the other end to the command alone."""
+        """Close our copy of the command's end."""
         os.close(self.theirs)
         os.set_blocking(self.ours, False)
 
     def copy(self) -> bool:
-        """Copy what there is, not more than a chunk; whether there may be more later."""
+        """Copy what is available, at most one chunk; return whether more may follow."""
         try:
             data = os.read(self.ours, _CHUNK)
         except BlockingIOError:
@@ -239,7 +239,7 @@ class Copier:
         return bool(data)
 
     def finish(self) -> None:
-        """Copy what the command has left in the pipe."""
+        """Copy what the command left in the pipe."""
         for _ in range(_MOST_CHUNKS):
             if not select.select([self.ours], [], [], 0)[0] or not self.copy():
                 return
@@ -257,19 +257,19 @@ class Copier:
 
 
 def descendants(ancestor: int) -> list[int]:
-    """Return all processes below one, by /proc; where there is none, nobody is found."""
+    """Return all descendants of a process, from /proc; empty on systems without it."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():  # noqa: PTH112, PTH208 - pathlib takes long
         if name.isdecimal():
             try:
                 with open(f"/proc/{name}/stat", "rb") as file:  # noqa: PTH123
-                    # The name of the program stands in parentheses, and may hold anything.
+                    # The program's name is in parentheses, and may contain anything.
                     parent = int(file.read().rpartition(b")")[2].split()[1])
             except (OSError, IndexError):
                 continue  # it has ended meanwhile
             children.setdefault(parent, []).append(int(name))
     found = list(children.get(ancestor, ()))
-    for pid in found:  # grows as it goes
+    for pid in found:  # `found` grows during the loop
         found += children.get(pid, ())
     return found
 
@@ -283,7 +283,7 @@ def _signal_all(processes: list[int], number: int) -> None:
 
 
 def made_to_leave(status: int | None, *, asked: bool, would_die: bool) -> bool:
-    """Whether a command left because it was asked: not if it ended before, or could only have died of it and did not.
+    """Whether a command left because it was asked: not if it ended before, or survived a SIGTERM that kills.
 
     >>> made_to_leave(0, asked=True, would_die=True), made_to_leave(0, asked=True, would_die=False)
     (False, True)
@@ -292,7 +292,7 @@ def made_to_leave(status: int | None, *, asked: bool, would_die: bool) -> bool:
 
 
 def _dies_of(pid: int, number: int) -> bool:
-    """Whether a process neither handles nor ignores nor blocks a signal, by /proc; where there is none, no."""
+    """Whether a signal would kill a process (it neither handles, ignores nor blocks it), from /proc; else False."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
             lines = [line.split() for line in file if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:"))]
@@ -302,7 +302,7 @@ def _dies_of(pid: int, number: int) -> bool:
 
 
 def _enter(container: str) -> None:
-    """Move this process into a control group; without one, the agent finds processes in other ways."""
+    """Move this process into a control group; if that fails, the agent finds processes in other ways."""
     try:
         with open(f"{container}/cgroup.procs", "w") as file:  # noqa: PTH123
             file.write("0")
@@ -311,14 +311,14 @@ def _enter(container: str) -> None:
 
 
 def _start(command: list[str], output: int = -1) -> tuple[int, int]:
-    """Start the command; return its process and, if it could not be executed, the error number."""
+    """Start the command; return its process id and, if it could not be executed, the error number."""
     parent = os.getpid()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         _become(command, parent, writing, output)
     os.close(writing)
-    error = os.read(reading, 16)  # nothing, when executing the command has closed the other end
+    error = os.read(reading, 16)  # empty if exec succeeded and closed the other end
     os.close(reading)
     return pid, int(error or b"0")
 
@@ -327,11 +327,11 @@ def _become(command: list[str], parent: int, errors: int, output: int) -> None:
     try:
         signal.set_wakeup_fd(-1)
         os.setsid()
-        # If the guard is killed nobody watches any more; at least the command itself shall not go on.
+        # If the guard is killed, nothing watches the command any more; then at least the command itself must end.
         _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
             os._exit(_NOT_EXECUTABLE)
-        for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and what is ignored would stay so
+        for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and the command would inherit that
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         if output >= 0:
@@ -345,7 +345,7 @@ def _become(command: list[str], parent: int, errors: int, output: int) -> None:
 
 
 def _refusal(program: str, error: int) -> int:
-    """Say why a program could not be executed, and return the exit code that shells have for it."""
+    """Say why a program could not be executed, and return the exit code that shells use for it."""
     missing = error in {2, 20}  # ENOENT, ENOTDIR
     if missing and not ("/" in program and os.path.exists(program)):  # noqa: PTH110
         print(f"gavel: command not found: {program}", file=sys.stderr)
@@ -356,7 +356,7 @@ def _refusal(program: str, error: int) -> int:
 
 
 def _control(option: int, value: int) -> None:
-    """Set a property of this process, on systems that have it."""
+    """Set a property of this process where the system supports it."""
     control = getattr(ctypes.CDLL(None), "prctl", None)
     if control is not None:
         control(option, value, 0, 0, 0)

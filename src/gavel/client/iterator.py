@@ -1,6 +1,6 @@
-"""`GavelIterator`: a loop over batches that counts steps, can be asked to leave, and goes on exactly where it stopped.
+"""`GavelIterator`: a loop over batches that counts steps, leaves when asked, and resumes exactly where it stopped.
 
-It holds the position and decides when to look around; link, gang and checkpoints have their own modules.
+It owns the position and decides when to check for orders; link, gang and checkpoints have their own modules.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from gavel.errors import InputError
 
 Callback = Callable[[Path], object]
 _SHORTEST_SLEEP = 0.0003
-"""A sleep takes at least about so long; shorter ones are made up for by later steps."""
+"""A sleep takes at least about this long; later steps make up for shorter ones."""
 
 
 class GavelIterator(Generic[Batch]):
-    """The batches of `data`, an epoch for each `for` loop over it, from where the last run of the job stopped.
+    """The batches of `data`, one epoch for each `for` loop over it, from where the last run of the job stopped.
 
     >>> steps = GavelIterator(["a", "b"], epochs=2)
     >>> while not steps.done:
@@ -43,8 +43,8 @@ class GavelIterator(Generic[Batch]):
     1 a
     1 b
 
-    A batch counts as a step when the next is asked for. `done`: all steps are made, or Gavel asked to leave; in the
-    second case `preempted` is true too, the checkpoint is saved, and the program should simply end.
+    A batch counts as a step when the next one is requested. `done` is true when all steps are made, or when Gavel
+    asked the job to leave: then `preempted` is true too, the checkpoint is saved, and the program should simply end.
     """
 
     def __init__(
@@ -65,8 +65,8 @@ class GavelIterator(Generic[Batch]):
         `load_checkpoint` and `save_checkpoint` take a directory to read from or write to. The training ends after
         `steps` steps or `epochs` epochs, whichever comes first; with neither, after one epoch. Under Gavel the job's
         own number of steps (GAVEL_STEPS) replaces `steps`, and its directory (GAVEL_CHECKPOINT_DIR) `checkpoint_dir`.
-        In a distributed job rank 0 saves for all; with `every_rank` each saves and loads in a directory of its own.
-        `skip_by_index`: how to come back into the middle of an epoch, see docs/training.md.
+        In a distributed job rank 0 saves for all; with `every_rank`, each rank saves and loads in its own directory.
+        `skip_by_index`: how to resume in the middle of an epoch, see docs/training.md.
         """
         if (load_checkpoint is None) != (save_checkpoint is None):
             raise InputError("load_checkpoint and save_checkpoint go together: give both or neither")
@@ -85,13 +85,13 @@ class GavelIterator(Generic[Batch]):
         self._store = Checkpoints(Path(directory)) if directory and save_checkpoint else None
         self._batches: Iterator[Batch] | None = None
         self._index = 0
-        """So many batches of this epoch are done."""
+        """How many batches of this epoch are done."""
         self._in_hand = False
-        """A batch was given out and is not counted yet."""
+        """Whether a batch was handed out and is not counted yet."""
         self._out_of_epochs = False
         self._epoch_start: randomness.State = {}
         self._resumed: Randomness | None = None
-        """The random states to put back when the first epoch is opened."""
+        """The random states to restore when the first epoch is opened."""
         self._tally = StepTally()
         self._pace: Pace | None = None
         self._look_at = self._next_save = math.inf
@@ -103,12 +103,12 @@ class GavelIterator(Generic[Batch]):
 
     @property
     def step(self) -> int:
-        """The steps done in the job's whole life, earlier runs included."""
+        """Steps done in the job's whole life, including earlier runs."""
         return self._tally.steps
 
     @property
     def leaving(self) -> bool:
-        """Whether Gavel has asked to leave: the loop ends soon, for one process after the batch in hand."""
+        """Whether Gavel has asked to leave. The loop ends soon; in a single process, after the current batch."""
         return self._orders.leaving(time.monotonic())
 
     def __iter__(self) -> GavelIterator[Batch]:
@@ -133,13 +133,13 @@ class GavelIterator(Generic[Batch]):
         return batch
 
     def close(self) -> None:
-        """Say the last and close the link; done by itself when the training or the program ends."""
+        """Send the last report and close the link; happens automatically when the training or the program ends."""
         atexit.unregister(self.close)
-        uncaught = hasattr(sys, "last_value")  # the program ends by an exception
+        uncaught = hasattr(sys, "last_value")  # the program ends with an exception
         self._coordination.part(orderly=not uncaught)
         self._link.close()
 
-    # ---- coming ----
+    # ---- start ----
 
     def _coordinated(self) -> Coordination:
         if self._environment.gang_address is not None:
@@ -169,7 +169,7 @@ class GavelIterator(Generic[Batch]):
 
     def _greet(self) -> None:
         if self._link.broken:
-            warn(f"no connection to Gavel's agent ({self._link.broken}); the job goes on until its lease ends")
+            warn(f"no connection to Gavel's agent ({self._link.broken}); the job runs until its lease ends")
         if self._environment.socket and self._store is None:
             warn(
                 "nothing is saved without load_checkpoint and save_checkpoint: if preempted, it begins at step 0 again"
@@ -192,7 +192,7 @@ class GavelIterator(Generic[Batch]):
     # ---- epochs ----
 
     def _open_epoch(self) -> Iterator[Batch]:
-        """Begin an epoch as it was begun the first time, and pass over what is done of it."""
+        """Open an epoch in its original order, and skip the batches that are already done."""
         resumed, self._resumed = self._resumed, None
         if resumed is not None:
             randomness.restore(resumed.epoch_start, self.data)
@@ -208,7 +208,7 @@ class GavelIterator(Generic[Batch]):
         if self._index == 0:
             raise InputError(
                 f"epoch {self.epoch} has no batches: the data is empty, or can be iterated only once (give a list, a "
-                "DataLoader, or an object whose __iter__ begins anew)"
+                "DataLoader, or an object whose __iter__ starts over)"
             )
         self.epoch += 1
         self._index = 0
@@ -231,7 +231,7 @@ class GavelIterator(Generic[Batch]):
             self._look_around()
 
     def _hold_back(self) -> None:
-        """Wait until the step in hand may end; an order to leave ends it at once."""
+        """Wait until the current step may end; an order to leave ends the wait at once."""
         while self._pace is not None and not self.leaving:
             now = time.monotonic()
             left = min(self._pace.seconds_left(now), self._orders.deadline - now)

@@ -1,4 +1,4 @@
-"""What a job process finds in its environment: who it is, where its agent listens, where its checkpoints are."""
+"""What a job process finds in its environment: its identity, its agent's socket and its checkpoint directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gavel.errors import InputError
 
 @dataclass(frozen=True)
 class JobEnvironment:
-    """Of one process of a job. Without Gavel everything is absent, and the process is rank 0 of 1."""
+    """The environment of one process of a job. Without Gavel everything is absent, and the process is rank 0 of 1."""
 
     socket: str | None = None
     steps: int | None = None
@@ -25,7 +25,7 @@ class JobEnvironment:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> JobEnvironment:
-        """Read the variables that the agent sets; torchrun's RANK and WORLD_SIZE count where Gavel's are absent."""
+        """Read the variables that the agent sets; where they are absent, torchrun's RANK and WORLD_SIZE apply."""
         world = _whole(environment, "GAVEL_WORLD_SIZE", _whole(environment, "WORLD_SIZE", 1))
         address = environment.get("GAVEL_GANG_ADDRESS")
         directory = environment.get("GAVEL_CHECKPOINT_DIR")

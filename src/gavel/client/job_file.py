@@ -72,7 +72,7 @@ def _mappings(nodes: Iterable[Node]) -> Iterator[Fields]:
 
 
 def _job(node: Fields, base: Path) -> tuple[JobRequest, int]:
-    """A job and how many copies of it are wanted."""
+    """A job, and the number of copies requested."""
     for name, line in node.keys.items():
         if name not in KNOWN:
             raise LineError(line, f"there is no field {name!r}; {nearest(name, KNOWN)}")

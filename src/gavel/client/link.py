@@ -1,6 +1,6 @@
 """The link between a job process and its agent: JSON lines over a UNIX socket.
 
-The job says hello, progress, renew, saved, stopped, done and failed; the agent says lease, stop and pace. One thread
+The job sends hello, progress, renew, saved, stopped, done and failed; the agent sends lease, stop and pace. One thread
 reads, reports progress and asks for renewal; the training thread only looks at `Orders`.
 """
 
@@ -31,24 +31,24 @@ Message = dict[str, Any]
 
 
 class Orders:
-    """What the agent wants of this process. Written by the thread of the link, read by the training thread."""
+    """What the agent wants from this process. Written by the link's thread, read by the training thread."""
 
     def __init__(self, lease_seconds: float | None = None) -> None:
         self.news = False
-        """Something changed that the training thread should look at before the next step; it sets this back."""
+        """Whether the training thread should look before its next step; it clears the flag."""
         self.stop = False
         self.deadline = math.inf
-        """The lease ends then, by the monotonic clock."""
+        """When the lease ends, by the monotonic clock."""
         self.ask_at = math.inf
         """When to ask for another lease, if none has come by then."""
         self.rate: float | None = None
-        """At most so many steps a second."""
+        """The highest allowed rate, in steps per second."""
         self._woken = threading.Event()
         if lease_seconds is not None:
             self._lease(lease_seconds)
 
     def hear(self, message: Message) -> None:
-        """Take in one message of the agent; those of a newer agent that we do not know are not for us."""
+        """Handle one message of the agent; ignore unknown messages of a newer agent."""
         match message.get("op"):
             case "lease":
                 self._lease(float(message["seconds"]))
@@ -64,18 +64,18 @@ class Orders:
         return self.stop or now >= self.deadline
 
     def wait(self, seconds: float) -> bool:
-        """Sleep so long, or until there is news; say whether there is."""
+        """Sleep for this long, or until there is news; return whether there is."""
         return self._woken.wait(seconds)
 
     def look(self) -> None:
-        """Say that the news are about to be read: what comes from now on is news again."""
+        """Clear the flag before reading; later messages set it again."""
         self.news = False
         self._woken.clear()
 
     def _lease(self, seconds: float) -> None:
         before, self.deadline = self.deadline, time.monotonic() + seconds
         self.ask_at = self.deadline - min(0.25 * seconds, 30.0)
-        if self.deadline < before:  # it will look at the time it knew; a later end is found then
+        if self.deadline < before:  # otherwise the thread wakes at the time it knows, and finds the later end then
             self._wake()
 
     def _wake(self) -> None:
@@ -84,11 +84,11 @@ class Orders:
 
 
 class Wire:
-    """A connection for JSON lines that never waits for longer than it is told; `broken` says whether it is."""
+    """A connection for JSON lines that never blocks longer than asked; `broken` says whether and why it failed."""
 
     def __init__(self, path: str | None) -> None:
         self.broken = ""
-        """Why nothing can be sent any more; empty while it can."""
+        """Why nothing can be sent any more; empty while the connection works."""
         self._lock = threading.Lock()
         self._process = os.getpid()
         self._unsent = b""
@@ -99,13 +99,13 @@ class Wire:
 
     @property
     def open(self) -> bool:
-        # A forked child has a copy, on which it must not talk into what its parent says.
+        # A forked child has a copy of the descriptor; it must not send into its parent's messages.
         return self._socket is not None and not self.broken and os.getpid() == self._process
 
     def send(self, message: Message, *, patience: float = 0.0) -> bool:
-        """Send, waiting at most so long; say whether it will arrive if the connection lives.
+        """Send, waiting at most `patience` seconds; return whether it will arrive if the connection lives.
 
-        Without patience a message is dropped while the one before it is still on its way.
+        Without patience, a message is dropped while the previous one is still being sent.
         """
         line = json.dumps(message, separators=(",", ":")).encode() + b"\n"
         with self._lock:
@@ -118,7 +118,7 @@ class Wire:
             return self.open
 
     def receive(self, seconds: float) -> list[Message]:
-        """Return what has come, waiting for it at most so long."""
+        """Return the messages that have arrived, waiting for at most this long."""
         connection = self._socket
         if connection is None or self.broken or not _ready(connection, select.POLLIN, seconds):
             return []
@@ -133,7 +133,7 @@ class Wire:
             self._break("closed by the agent")
         *lines, self._received = (self._received + data).split(b"\n")
         if len(self._received) > _LONGEST_LINE:
-            self._break("a line without end")
+            self._break("the agent sent an endless line")
         return [message for line in lines if (message := _parsed(line)) is not None]
 
     def close(self) -> None:
@@ -141,10 +141,10 @@ class Wire:
         self._break("closed")
 
     def release(self) -> None:
-        """Give the descriptor back: only when no other thread can be waiting on it."""
+        """Close the descriptor: only when no other thread can be waiting on it."""
         if self._socket is not None:
             with suppress(OSError):
-                # If anything unread were left, the kernel would reset the connection, and our last words be lost.
+                # If unread data were left, the kernel would reset the connection and our last messages would be lost.
                 while self._socket.recv(1 << 16):
                     pass
             self._socket.close()
@@ -178,10 +178,10 @@ class Wire:
 
 
 class AgentLink:
-    """A process of a job that can be asked to leave, and says how far it is."""
+    """The link of a job process: receives orders to leave and reports progress."""
 
     process: ClassVar[int] = 0
-    """The process that has one: it need not report by other ways."""
+    """The process that owns a link; it need not report in other ways."""
 
     def __init__(self, path: str | None, rank: int, orders: Orders, status: Callable[[], Message]) -> None:
         """Connect, if there is a path, and say hello; `status` returns the steps, saved steps and measured totals."""
@@ -201,11 +201,11 @@ class AgentLink:
         return self._wire.broken
 
     def say(self, op: str, **fields: Any) -> None:
-        """Send a message that matters; if the link is broken nobody is there to hear it."""
+        """Send a message that matters; does nothing if the link is broken."""
         self._wire.send({"op": op, **fields}, patience=SEND_SECONDS)
 
     def progress(self) -> None:
-        """Report how far it is, unless the last report said the same."""
+        """Report progress, unless the last report said the same."""
         with self._telling:
             now, before = self._status(), self._told
             measured = {name: now[name] - before[name] for name in ("measured_steps", "measured_seconds")}
@@ -217,7 +217,7 @@ class AgentLink:
         self._wire.close()
 
     def _hear_greeting(self) -> None:
-        """Take in what the agent says first, a lease at the end of it, so that no step is made against its orders."""
+        """Read the agent's first messages, which end with a lease, so that no step is made against its orders."""
         until = time.monotonic() + GREETING_SECONDS
         greeted = False
         while not greeted and self._wire.open and time.monotonic() < until:

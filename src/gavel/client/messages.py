@@ -1,6 +1,6 @@
 """The codec between the records that users and the scheduler exchange and protobuf: the only place that knows both.
 
-`to_…` makes messages of records, `from_…` records of messages. What 0 or an empty text stands for is known only here.
+`to_…` turns records into messages, `from_…` messages into records. Only this module knows what 0 or "" stand for.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def to_query(
     entity: str = "",
     most_finished: int = 0,
 ) -> pb.JobQuery:
-    """A question for jobs."""
+    """A query for jobs."""
     return pb.JobQuery(
         ids=list(ids),
         states=[_state_number(state) for state in states],
@@ -125,7 +125,7 @@ def _state_number(state: JobState | str) -> pb.JobState:
 
 
 def from_states(numbers: Collection[int]) -> frozenset[JobState]:
-    """The states that a query names; those of a newer client are left out."""
+    """The states that a query names, without those that only a newer client knows."""
     return frozenset(state for number, state in _STATES.items() if number in numbers)
 
 
@@ -133,7 +133,7 @@ def from_states(numbers: Collection[int]) -> frozenset[JobState]:
 
 
 def to_job(job: JobView) -> pb.JobView:
-    """A job as it stands."""
+    """The current view of a job."""
     return pb.JobView(
         id=job.id,
         request=to_request(job.request),
@@ -154,7 +154,7 @@ def to_job(job: JobView) -> pb.JobView:
 
 
 def from_job(message: pb.JobView) -> JobView:
-    """A job as it stands."""
+    """The current view of a job."""
     return JobView(
         id=message.id,
         request=from_request(message.request),
@@ -175,9 +175,9 @@ def from_job(message: pb.JobView) -> JobView:
 
 
 def from_update(message: pb.JobUpdate, ended_after: float = 0.0) -> Iterator[JobUpdate]:
-    """What a watcher sees: jobs that come one by one or many at a time, and that it has seen all.
+    """Updates for a watcher: jobs one by one or in batches, and that it has caught up.
 
-    A scheduler older than the question sends more jobs than were asked for.
+    An older scheduler sends more jobs than were asked for.
     """
     jobs = [message.job, *message.jobs] if message.HasField("job") else message.jobs
     for job in jobs:
@@ -219,7 +219,7 @@ def from_detail(message: pb.JobDetail) -> JobDetail:
 
 
 def to_cluster(view: ClusterView) -> pb.ClusterView:
-    """The cluster as it stands."""
+    """The current view of the cluster."""
     alike = {name: value for name, value in _fields(view).items() if name not in {"servers", "types"}}
     return pb.ClusterView(
         servers=[pb.ServerView(**_fields(server)) for server in view.servers],
@@ -229,12 +229,12 @@ def to_cluster(view: ClusterView) -> pb.ClusterView:
 
 
 def _fields(record: ServerView | TypeView | ClusterView) -> dict[str, Any]:
-    """By name: records whose fields are called alike in the protocol."""
+    """Copy by name: for records whose fields have the same names in the protocol."""
     return {each.name: getattr(record, each.name) for each in fields(record)}
 
 
 def from_cluster(message: pb.ClusterView) -> ClusterView:
-    """The cluster as it stands."""
+    """The current view of the cluster."""
     return ClusterView(
         servers=tuple(_from_server(server) for server in message.servers),
         types=tuple(
@@ -258,17 +258,17 @@ def from_cluster(message: pb.ClusterView) -> ClusterView:
 
 
 def from_drain(agent: str, message: pb.DrainReply) -> AgentView:
-    """An agent after something was asked of it."""
+    """An agent after an operator's request."""
     return AgentView(agent, message.state, tuple(message.jobs))
 
 
 def from_checkpoints(message: pb.CheckpointsView) -> CheckpointsView:
-    """What became of the checkpoints of a job."""
+    """The state of a job's checkpoints."""
     return CheckpointsView(message.job, message.state, message.reason)
 
 
 def from_event(message: pb.EventLine) -> EventView:
-    """One thing that happened."""
+    """One event."""
     document = json.loads(message.document) if message.document else {}
     return EventView(
         number=message.number,

@@ -1,6 +1,6 @@
-"""The random states of a program, as plain data: Python's, and those of numpy and torch where the program loaded them.
+"""The random states of a program, as plain data: Python's, and those of numpy and torch if the program loaded them.
 
-Nothing is imported here that the program has not imported: a module that is not loaded has drawn no numbers.
+Nothing is imported that the program has not imported: a module that is not loaded has drawn no numbers.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from typing import Any
 
 State = dict[str, Any]
-"""JSON; by the name of the source of random numbers."""
+"""JSON, by the name of the source of random numbers."""
 
 
 def capture(data: object = None) -> State:
-    """Return the present state of all sources, and of the generators that the data loader holds."""
+    """Return the current state of all sources, and of the generators that the data loader holds."""
     state: State = {"python": _plain(random.getstate())}
     numpy = sys.modules.get("numpy.random")
     if numpy is not None:
@@ -31,7 +31,7 @@ def capture(data: object = None) -> State:
 
 
 def restore(state: State, data: object = None) -> None:
-    """Put back what `capture` returned; a source that it does not mention, or that is not loaded, is left alone."""
+    """Restore what `capture` returned; sources that it does not mention, or that are not loaded, are left alone."""
     random.setstate(_tuples(state["python"]))
     numpy = sys.modules.get("numpy.random")
     if numpy is not None and "numpy" in state:
@@ -42,7 +42,7 @@ def restore(state: State, data: object = None) -> None:
     if "torch" in state:
         torch.set_rng_state(_tensor(state["torch"]))
     if "cuda" in state and torch.cuda.is_available():
-        # It may run on another server now, with fewer accelerators.
+        # The job may now run on another server, with fewer accelerators.
         for device, text in zip(range(torch.cuda.device_count()), state["cuda"], strict=False):
             torch.cuda.set_rng_state(_tensor(text), device)
     for generator, text in zip(_generators(data), state.get("loader", ()), strict=False):
@@ -50,13 +50,13 @@ def restore(state: State, data: object = None) -> None:
 
 
 def _torch() -> Any:
-    # A module that is still being imported, by another thread, has no states yet.
+    # A module that another thread is still importing has no state yet.
     torch = sys.modules.get("torch")
     return torch if hasattr(torch, "get_rng_state") else None
 
 
 def _generators(data: object) -> Iterable[Any]:
-    """Return torch generators that the loader or its samplers were given, each once."""
+    """Return the torch generators that the loader or its samplers were given, each once."""
     sampler = getattr(data, "sampler", None)
     batches = getattr(data, "batch_sampler", None)
     holders = (data, sampler, batches, getattr(batches, "sampler", None))

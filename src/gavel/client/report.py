@@ -1,4 +1,4 @@
-"""`gavel.report`: progress of programs that do their own loop and their own checkpoints."""
+"""`gavel.report`: progress of programs with their own loop and checkpoints."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from gavel.errors import InputError
 
 
 def report(steps: float, *, saved: float = 0) -> None:
-    """Tell Gavel how many steps the job has made in its whole life, and how many of them its own checkpoint holds.
+    """Report how many steps the job has made in its whole life, and how many of them its own checkpoint holds.
 
-    Does nothing without Gavel, and never fails because of it. Call it as often as you like. A program that uses
-    GavelIterator need not: the iterator counts.
+    Does nothing without Gavel, and never fails because of it. Call it as often as you like. Programs that use
+    GavelIterator do not need it: the iterator counts.
     """
     if not (steps >= 0 and saved >= 0):
         raise InputError(f"steps ({steps}) and saved ({saved}) are counts: they cannot be negative")
@@ -27,7 +27,7 @@ def report(steps: float, *, saved: float = 0) -> None:
 
 
 class _Reporter:
-    """The connection of this process, over which nobody can be asked to leave."""
+    """The connection of this process. It reports only; orders to leave are ignored."""
 
     def __init__(self, path: str, rank: int) -> None:
         self._wire = Wire(path)
@@ -44,7 +44,7 @@ class _Reporter:
     def send(self) -> None:
         if self._waiting is None:
             return
-        self._wire.receive(0.0)  # what the agent says here is for nobody, but must not fill the socket
+        self._wire.receive(0.0)  # discard what the agent sends, so that it does not fill the socket
         now, (steps, saved) = time.monotonic(), self._waiting
         measured = (0.0, 0.0)
         if self._sent_steps is not None and steps >= self._sent_steps:
@@ -61,7 +61,7 @@ class _Reporter:
 
 _LOCK = threading.Lock()
 _REPORTERS: dict[int, _Reporter] = {}
-"""By process: a forked child must not talk on the connection of its parent."""
+"""By process id: a forked child must not use its parent's connection."""
 
 
 def _reporter(path: str) -> _Reporter:

@@ -1,4 +1,4 @@
-"""A job as its owner asks for it, and what makes such a request a good one. It knows neither files nor the network."""
+"""A job as its owner requests it, and the rules for a valid request. It knows neither files nor the network."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHELL = ("/bin/sh", "-c")
 
 
 class FieldError(InputError):
-    """One field of a request is not as it should be."""
+    """One field of a request is invalid."""
 
     def __init__(self, field: str, sentence: str) -> None:
         super().__init__(sentence)
@@ -26,7 +26,7 @@ class FieldError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """A job as a user writes it: what to run, how much of it, and with what. The scheduler gets its Submission.
+    """A job as a user writes it: what to run, how much of it, and on what. The scheduler gets its Submission.
 
     >>> JobRequest(["python", "train.py"], steps=1000, types=["v100"]).types
     ('v100',)
@@ -41,21 +41,21 @@ class JobRequest:
     """The program and its arguments; a string is run by the shell."""
     name: str = ""
     template: str = ""
-    """What it runs, as throughput tables name it; without one its speed is learned under the name of its command."""
+    """What it runs, as throughput tables name it; without one, its speed is learned under the name of its command."""
     steps: float | None = None
-    """All that it has to do; None if nobody knows."""
+    """Total number of steps; None if unknown."""
     workers: int = 1
     weight: float = 1.0
     entity: str = ""
     deadline_hours: float | None = None
-    """After its submission."""
+    """Hours after submission."""
     types: Sequence[str] = ()
-    """Where it may run; empty: anywhere."""
+    """Accelerator types it may run on; empty: any."""
     environment: Mapping[str, str] = field(default_factory=dict)
     retries: int = 3
-    """How often it may fail before it is given up."""
+    """How often it may fail before the scheduler gives up."""
     working_directory: str = ""
-    """On the server that runs it; empty: a directory of the agent's choice."""
+    """On the server that runs it; empty: a directory that the agent chooses."""
 
     def __post_init__(self) -> None:
         if isinstance(self.command, str):
@@ -83,7 +83,7 @@ class JobRequest:
         _check_whole("retries", self.retries, least=0, most=MOST_RETRIES)
 
     def submission(self) -> Submission:
-        """What the scheduler gets of it."""
+        """The job as the scheduler gets it."""
         return Submission(
             command=tuple(self.command),
             name=self.name,
@@ -111,9 +111,9 @@ class JobRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A job as the protocol carries it, the journal keeps it and an agent runs it: in seconds, with nothing implied.
+    """A job as the protocol carries it, the journal stores it and an agent runs it: in seconds, with nothing implicit.
 
-    It differs from a JobRequest, which is for people, in units and defaults. A journal leaves out what has its default,
+    It differs in units and defaults from a JobRequest, which is for people. A journal omits fields with their default,
     so the defaults are part of the journal's format and do not change.
     """
 
@@ -123,21 +123,21 @@ class Submission:
     template: str = ""
     """What the job runs, as throughput tables name it."""
     steps: float | None = None
-    """None if the user does not know."""
+    """Total number of steps; None if the user does not know."""
     workers: int = 1
     weight: float = 1.0
     entity: str | None = None
     deadline_seconds: float | None = None
     """Seconds after it was submitted."""
     types: tuple[str, ...] = ()
-    """Where it may run; empty: on every type."""
+    """Accelerator types it may run on; empty: any."""
     environment: Mapping[str, str] = field(default_factory=dict)
     retries: int = 0
-    """How many failures of its own it survives."""
+    """How often it may fail before the scheduler gives up."""
     working_directory: str = ""
 
     def request(self) -> JobRequest:
-        """As its user would write it."""
+        """The job as its user would write it."""
         return JobRequest(
             command=self.command,
             name=self.name,
@@ -164,7 +164,7 @@ def _check_command(command: Sequence[str]) -> None:
 
 
 def _check_text(name: str, value: object) -> None:
-    """A system call takes bytes up to a NUL, the wire takes Unicode."""
+    """Refuse NUL and invalid Unicode: system calls take bytes up to a NUL, the wire takes Unicode."""
     if not isinstance(value, str):
         raise FieldError(name, f"{name} must be text, not {shortened(value)}")
     if "\0" in value:
@@ -172,11 +172,11 @@ def _check_text(name: str, value: object) -> None:
     try:
         value.encode()
     except UnicodeEncodeError:
-        raise FieldError(name, f"{name} contains what is not valid Unicode: {shortened(value)}") from None
+        raise FieldError(name, f"{name} contains invalid Unicode: {shortened(value)}") from None
 
 
 def _check_label(name: str, value: object) -> None:
-    """What is shown in tables must be printable, too."""
+    """Refuse text that tables cannot show."""
     _check_text(name, value)
     if not str(value).isprintable():
         raise FieldError(name, f"{name} contains a character that cannot be printed: {shortened(value)}")
@@ -232,13 +232,13 @@ def _check_whole(name: str, value: object, *, least: int, most: int) -> None:
 
 
 def absolute(directory: str, base: Path) -> str:
-    """A working directory as every process understands it."""
-    # Path.expanduser would raise for a user who does not exist.
+    """A working directory as an absolute path."""
+    # Path.expanduser would raise for a user that does not exist.
     return os.path.normpath(os.path.join(base, os.path.expanduser(directory)))  # noqa: PTH111, PTH118
 
 
 def shortened(value: object, most: int = 60) -> str:
-    """A value as a sentence can quote it.
+    """A value in a form that a sentence can quote.
 
     >>> shortened("x" * 100, most=12), shortened(10**5000)
     ("'xxxxxxxx...", 'a number of thousands of digits')
@@ -251,7 +251,7 @@ def shortened(value: object, most: int = 60) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """What may have been meant, as the second half of a sentence.
+    """Suggest what may have been meant, as the second half of a sentence.
 
     >>> nearest("step", ["steps", "types"]), nearest("x", ["steps", "types"])
     ("did you mean 'steps'?", 'there are: steps, types')

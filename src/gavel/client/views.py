@@ -1,6 +1,6 @@
-"""What the scheduler tells of jobs and of the cluster: small immutable records that also know themselves as JSON.
+"""What the scheduler reports about jobs and the cluster: small immutable records with a JSON form.
 
-One set: the scheduler makes them, `client.messages` carries them, the API, the command line and pages show them.
+One set for all: the scheduler makes them, `client.messages` carries them, the API, command line and pages show them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class JobState(StrEnum):
     FAILED = "failed"
     CANCELLED = "cancelled"
     UNKNOWN = "unknown"
-    """A state of a newer scheduler than this client."""
+    """A state that only a newer scheduler knows."""
 
     @property
     def finished(self) -> bool:
-        """Whether it stays so."""
+        """Whether this state is final."""
         return self in FINISHED
 
 
@@ -36,12 +36,12 @@ FINISHED = frozenset({JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED})
 
 
 class _Record:
-    """Known to JSON by the names of its fields."""
+    """A record with a JSON form, by the names of its fields."""
 
     __slots__ = ()
 
     def document(self) -> dict[str, Any]:
-        """As plain data."""
+        """The record as plain data."""
         return {each.name: _plain(getattr(self, each.name)) for each in fields(self)}  # type: ignore[arg-type]
 
 
@@ -59,7 +59,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Place(_Record):
-    """So many accelerators of a server."""
+    """A number of accelerators on one server."""
 
     server: str
     accelerators: int
@@ -67,16 +67,16 @@ class Place(_Record):
 
 @dataclass(frozen=True, slots=True)
 class JobView(_Record):
-    """A job as it stands."""
+    """The current view of a job."""
 
     id: str
     request: JobRequest
     state: JobState
     reason: str = ""
     submitted: float = 0.0
-    """Times are seconds since 1970."""
+    """All times are seconds since 1970."""
     changed: float = 0.0
-    """When it came into its state."""
+    """When it entered its state."""
     ended: float | None = None
     steps_done: float = 0.0
     type: str = ""
@@ -88,7 +88,7 @@ class JobView(_Record):
     failures: int = 0
     restarts: int = 0
     received: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by type."""
+    """Seconds received, by type."""
 
     @property
     def finished(self) -> bool:
@@ -97,13 +97,13 @@ class JobView(_Record):
 
 @dataclass(frozen=True, slots=True)
 class Transition(_Record):
-    """A job's state from some time on, and why. The journal keeps it by the names of its fields."""
+    """A job's state from a time on, and why. The journal stores it by the names of its fields."""
 
     time: float
     state: JobState
     reason: str
     code: str = ""
-    """Of the cause, a word for programs: yielded, moved, lost …"""
+    """The cause in a word, for programs: yielded, moved, lost …"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +113,22 @@ class JobDetail(_Record):
     job: JobView
     history: tuple[Transition, ...] = ()
     shares: Mapping[str, float] = field(default_factory=dict)
-    """Of its time, by type, as the allocation in force gives them."""
+    """Shares of its time, by type, from the current allocation."""
     limit: str = ""
     """What keeps it from running faster."""
     rates: Mapping[str, float] = field(default_factory=dict)
-    """Steps per second as now believed, by type."""
+    """Current estimate of steps per second, by type."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobUpdate:
-    """One thing seen by a watcher: a job as it now stands, or news of the watching itself."""
+    """One update for a watcher: the current view of a job, or the state of the stream itself."""
 
     job: JobView | None = None
     caught_up: bool = False
-    """All that was there has been seen; changes follow."""
+    """All existing jobs have been sent; changes follow."""
     away: str = ""
-    """Why nothing comes for now; once the scheduler is back, everything is sent anew."""
+    """Why updates have stopped for now; once the scheduler is back, everything is sent again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ class ServerView(_Record):
     jobs: tuple[str, ...] = ()
     last_heard: float = 0.0
     since: float = 0.0
-    """When its agent joined, was drained or lost."""
+    """When its agent joined, was drained or was lost."""
     reason: str = ""
 
 
@@ -157,13 +157,13 @@ class TypeView(_Record):
     accelerators: int
     busy: int
     price: float = 0.0
-    """What one more of it would add to the objective."""
+    """How much one more accelerator of this type would add to the objective."""
     given_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView(_Record):
-    """The cluster as it stands."""
+    """The current view of the cluster."""
 
     servers: Sequence[ServerView]
     types: Sequence[TypeView]
@@ -174,19 +174,19 @@ class ClusterView(_Record):
     queued: int
     running: int
     time: float
-    """The scheduler's clock."""
+    """The time by the scheduler's clock."""
     started: float
     version: str
     trouble: str = ""
-    """Why the policy has no answer or a mechanism of your own no plan, if so."""
+    """Why the policy has no answer, or a mechanism of your own has no plan; empty if all is well."""
     ignored: Sequence[str] = ()
-    """Measurements that were not believed, with the reason; the newest last."""
+    """Measurements that were rejected, with the reason; newest last."""
     cluster: str = ""
     """The id of the cluster, which never changes."""
     term: int = 0
-    """Of the scheduler: each one that takes the journal over has a higher one."""
+    """The scheduler's term; each scheduler that takes over the journal has a higher one."""
     alarms: Sequence[str] = ()
-    """What an operator should look at now, a sentence each."""
+    """What an operator should look at now, one sentence each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,35 +195,35 @@ class AgentView(_Record):
 
     agent: str
     state: str
-    """As that of its servers; removed if the cluster no longer knows it."""
+    """The state of its servers; `removed` if the cluster no longer knows it."""
     jobs: tuple[str, ...] = ()
-    """Those that still run there."""
+    """Jobs that still run there."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsView(_Record):
-    """The checkpoints of a job after their removal was asked for."""
+    """The checkpoints of a job after their removal was requested."""
 
     job: str
     state: str
-    """removed; kept, by an agent with the reason; or waiting, for agents that have not answered."""
+    """`removed`; `kept` by an agent, with the reason; or `waiting` for agents that have not answered."""
     reason: str = ""
-    """Why they are kept, or the agents that they wait for."""
+    """Why they are kept, or which agents they wait for."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventView(_Record):
-    """One thing that happened."""
+    """One event."""
 
     number: int
-    """In the journal: later events have higher numbers."""
+    """Position in the journal: later events have higher numbers."""
     time: float
     kind: str
     text: str
     """For people."""
     jobs: tuple[str, ...] = ()
-    """The jobs that it is about."""
+    """The jobs it is about."""
     server: str = ""
-    """The server or agent that it is about."""
+    """The server or agent it is about."""
     fact: Mapping[str, Any] = field(default_factory=dict)
-    """What the journal has of it."""
+    """The fact in the journal."""

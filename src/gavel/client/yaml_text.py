@@ -1,6 +1,6 @@
-"""YAML and JSON as written: text with line numbers, nothing guessed, nothing lost, nothing constructed.
+"""YAML and JSON as written: text with line numbers; nothing is guessed, lost or constructed.
 
-`yes`, `010` and `1e-3` stay what they are until somebody asks for a number; a key given twice is refused.
+`yes`, `010` and `1e-3` stay text until a caller asks for a number; a key given twice is refused.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gavel.client.requests import shortened
 from gavel.errors import InputError
 
 DEEPEST = 20
-"""Levels of nesting that are read: no job file needs more, and a parser's stack ends somewhere."""
+"""The deepest nesting that is read: no job file needs more, and a parser's stack is finite."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TEXT_TAGS = (None, "!", "tag:yaml.org,2002:str")
@@ -26,7 +26,7 @@ _SURROGATES = re.compile(r"(?<!\\)((?:\\\\)*)\\u([dD][89abAB][\da-fA-F]{2})\\u([
 
 
 class LineError(InputError):
-    """Something is wrong on a line of a text."""
+    """An error on one line of a text."""
 
     def __init__(self, line: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -35,12 +35,12 @@ class LineError(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A single value, as it is written."""
+    """A single value, as written."""
 
     line: int
     text: str
     plain: bool
-    """Without quotes, so that it may be a number or null."""
+    """Whether it is unquoted, so that it may be a number or null."""
 
     @property
     def null(self) -> bool:
@@ -63,12 +63,12 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """A mapping, each key once; what it takes over by `<<` is in it."""
+    """A mapping, each key once, including what it merges with `<<`."""
 
     line: int
     values: dict[str, Node] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
-    """The line of each key."""
+    """The line number of each key."""
 
     def __str__(self) -> str:
         return "a mapping"
@@ -112,7 +112,7 @@ def _node(event: yaml.Event, events: Iterator[yaml.Event], anchors: dict[str, No
     line = _line(event)
     if isinstance(event, yaml.AliasEvent):
         if event.anchor not in anchors:
-            raise LineError(line, f"*{event.anchor} refers to nothing that is complete before it")
+            raise LineError(line, f"*{event.anchor} refers to an anchor that is not defined before it")
         return anchors[event.anchor]
     if not levels:
         raise LineError(line, f"it is nested more than {DEEPEST} levels deep")
@@ -151,7 +151,7 @@ def _until(
 
 
 def _fields(line: int, nodes: list[Node]) -> Fields:
-    """Keys and values in turn."""
+    """Build a mapping from alternating keys and values."""
     result = Fields(line)
     taken_over: list[Node] = []
     for key, value in zip(nodes[::2], nodes[1::2], strict=True):
@@ -165,7 +165,7 @@ def _fields(line: int, nodes: list[Node]) -> Fields:
             result.values[key.text], result.keys[key.text] = value, key.line
     for other in taken_over:
         if not isinstance(other, Fields):
-            raise LineError(line, f"<< takes over the fields of a mapping, not of {other}")
+            raise LineError(line, f"<< merges the fields of a mapping, not of {other}")
         for name in other.values:
             if name not in result.values:
                 result.values[name], result.keys[name] = other.values[name], other.keys[name]

@@ -1,4 +1,4 @@
-"""The journal: facts in order in a SQL database, kept states, finished jobs, and one leader that may write.
+"""The journal: an ordered list of facts in a SQL database, with kept states, finished jobs, and a single writer.
 
 Facts are opaque JSON documents here; what they mean belongs to the runtime.
 """

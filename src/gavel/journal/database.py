@@ -1,4 +1,4 @@
-"""Addresses and connections: the only module that tells SQLite from PostgreSQL when it connects."""
+"""Addresses and connections: the only module that distinguishes SQLite and PostgreSQL when connecting."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gavel.core.errors import InputError
 
 FILE_NAME = "journal.sqlite"
 WRITER_PATIENCE = 1.0
-"""Seconds to wait for a lock of another session before the write counts as failed for now."""
+"""Seconds to wait for another session's lock before the write fails temporarily."""
 READER_PATIENCE = 10.0
 _NETWORK = {
     "connect_timeout": 5,
@@ -23,7 +23,7 @@ _NETWORK = {
     "keepalives_count": 3,
     "tcp_user_timeout": 10_000,
 }
-"""A silent network is noticed within about ten seconds."""
+"""So that a silent network is noticed within about ten seconds."""
 _POSTGRES_WRITER = (
     "SET lock_timeout = '1s'",
     "SET statement_timeout = '60s'",
@@ -47,7 +47,7 @@ def sqlite_url(path: Path) -> str:
 
 
 def journal_url(text: str) -> str:
-    """The address of a journal that a person names: a URL, a scheduler's folder or a file."""
+    """The address of a journal named by a user: a URL, a scheduler's folder or a file."""
     if "://" in text:
         return text
     path = Path(text)
@@ -55,11 +55,11 @@ def journal_url(text: str) -> str:
 
 
 def parse(url: str) -> sql.URL:
-    """Read an address, with the driver that we use; refuses what is no journal's address."""
+    """Parse an address and add our driver; refuses what cannot be a journal."""
     try:
         address = sql.make_url(url)
     except sql.exc.ArgumentError:
-        raise InputError(f"{url!r} is no address of a journal; give sqlite:///FILE or postgresql://...") from None
+        raise InputError(f"{url!r} is not a journal address; give sqlite:///FILE or postgresql://...") from None
     kind = address.get_backend_name()
     if kind == "sqlite":
         return _file(address)
@@ -93,14 +93,14 @@ def is_sqlite(address: sql.URL) -> bool:
 
 
 def writer_engine(address: sql.URL) -> sql.Engine:
-    """Connections that write; each transaction takes the write lock at its beginning."""
+    """Connections that write; each transaction takes the write lock when it begins."""
     if is_sqlite(address):
         return _sqlite_engine(address, _SQLITE_WRITER, "BEGIN IMMEDIATE", WRITER_PATIENCE, poolclass=NullPool)
     return _postgres_engine(address, _POSTGRES_WRITER, poolclass=NullPool)
 
 
 def reader_engine(address: sql.URL) -> sql.Engine:
-    """Connections that cannot write, from any thread."""
+    """Read-only connections for any thread."""
     if is_sqlite(address):
         return _sqlite_engine(_read_only(address), ("PRAGMA query_only=ON",), "BEGIN", READER_PATIENCE)
     settings = ("SET default_transaction_read_only = on",)
@@ -118,7 +118,7 @@ def _sqlite_engine(
     arguments = {"timeout": patience, "check_same_thread": False, "isolation_level": None}
     engine = sql.create_engine(address, connect_args=arguments, **options)
     sql_event.listen(engine, "connect", _setting_up(settings))
-    # The driver would begin a transaction only before certain statements; we say when.
+    # The driver would begin transactions only before certain statements; we begin them ourselves.
     sql_event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(begin))
     return engine
 

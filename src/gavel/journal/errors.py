@@ -1,4 +1,4 @@
-"""What can go wrong with a journal, and which database errors pass by themselves."""
+"""Errors of a journal, and which database errors are temporary."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class JournalInUseError(JournalError):
 
 
 class LeadershipLostError(JournalError):
-    """Another scheduler took over; this one must not act any more."""
+    """Another scheduler took over; this one must stop acting."""
 
 
 class CorruptJournalError(JournalError):
@@ -35,12 +35,12 @@ class CorruptJournalError(JournalError):
         super().__init__(message)
         self.reason = reason or message
         self.written = written
-        """How many facts are known to have been written, if not by the journal itself."""
+        """How many facts are known to have been written, from outside the journal."""
 
 
 @contextmanager
 def classified(name: str) -> Iterator[None]:
-    """Raise errors of the database as errors of the journal called `name`."""
+    """Convert database errors into errors of the journal called `name`."""
     try:
         yield
     except sql.exc.SQLAlchemyError as error:
@@ -48,7 +48,7 @@ def classified(name: str) -> Iterator[None]:
 
 
 def classify(error: sql.exc.SQLAlchemyError, name: str) -> JournalError:
-    """The error of the journal that a database error amounts to."""
+    """The journal error that a database error amounts to."""
     cause = getattr(error, "orig", None) or error
     reason = " ".join(str(cause).split())
     if _damage(cause):
@@ -95,13 +95,13 @@ def _passes(error: sql.exc.SQLAlchemyError, cause: BaseException) -> bool:
         return state.startswith(_POSTGRES_PASSES)
     if not isinstance(error, sql.exc.OperationalError | sql.exc.InterfaceError):
         return isinstance(error, sql.exc.TimeoutError) or getattr(error, "connection_invalidated", False)
-    # Without a state the server did not answer, or refused the connection with words alone.
+    # Without a state, the server did not answer, or refused the connection with only a message.
     text = str(cause)
     return "FATAL" not in text or _REFUSED_FOR_NOW.search(text) is not None
 
 
 def _sqlite_code(cause: sqlite3.Error) -> int:
-    """The primary code; the upper bits say more than is needed here."""
+    """The primary code; the upper bits give more detail than we need."""
     return getattr(cause, "sqlite_errorcode", 0) & 0xFF
 
 

@@ -17,9 +17,9 @@ from gavel.journal.tables import ANY_JOB
 Document = Mapping[str, Any]
 
 COMPRESS_FROM = 1024
-"""Bytes; shorter documents gain little."""
+"""In bytes; shorter documents gain little."""
 WIDE = 32
-"""A fact that names more jobs than this is indexed once, not for each of them."""
+"""A fact that names more jobs than this is indexed once, not once per job."""
 _GROUP = 64
 _HEAD = struct.Struct(">qqd")
 
@@ -53,7 +53,7 @@ class FactBatch:
 
 
 def batch(documents: Sequence[Document], head: Head, term: int) -> FactBatch:
-    """The rows of new facts, written under that term after that head."""
+    """The rows of new facts, written in that term after that head."""
     facts, jobs = [], []
     for document in documents:
         row = _row(document, head, term)
@@ -82,18 +82,18 @@ def _row(document: Document, head: Head, term: int) -> dict[str, Any]:
 
 
 def link(previous: bytes, number: int, term: int, time: float, kind: str, server: str | None, body: bytes) -> bytes:
-    """The checksum of a fact, which covers all facts before it as well."""
+    """The checksum of a fact, which also covers all facts before it."""
     names = f"{kind}\0{'' if server is None else '=' + server}\0".encode()
     return blake2b(b"".join((previous, _HEAD.pack(number, term, time), names, body)), digest_size=8).digest()
 
 
 def seed(cluster: str) -> bytes:
-    """Where the chain of a cluster's facts begins."""
+    """The start of a cluster's chain of facts."""
     return checksum("facts of", cluster)
 
 
 def checksum(*parts: object) -> bytes:
-    """A checksum of numbers, texts and bytes, which keeps them apart."""
+    """A checksum of numbers, texts and bytes that keeps them distinct."""
     digest = blake2b(digest_size=8)
     for part in parts:
         data = part if isinstance(part, bytes) else repr(part).encode()
@@ -115,9 +115,9 @@ def server_of(document: Document) -> str | None:
 
 
 def column(text: str) -> str:
-    """Text as both databases can store it; the document keeps what they cannot."""
+    """Text in a form that both databases can store; the document keeps the original."""
     if text.isascii() and "\0" not in text:
-        return str(text)  # members of enumerations come back as plain text, and checksums compare what comes back
+        return str(text)  # enum members are read back as plain text, and checksums must match
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
@@ -128,7 +128,7 @@ def encode(document: Document) -> bytes:
 
 
 def encode_long(document: Document) -> bytes:
-    """The same for a document of many megabytes, in pieces, so that other threads are not kept waiting."""
+    """The same for documents of many megabytes, in pieces, so that other threads can run in between."""
     packer = zlib.compressobj(1)
     return b"".join([packer.compress(piece.encode()) for piece in _pieces(document, depth=2)] + [packer.flush()])
 
@@ -153,7 +153,7 @@ def _json(value: Any) -> str:
 
 
 def decode(body: bytes, what: str) -> dict[str, Any]:
-    """The document of those bytes; `what` names it if they are damaged."""
+    """Decode a document; `what` names it in the error if it is damaged."""
     try:
         text = body if body[:1] == b"{" else zlib.decompress(body)
         document: dict[str, Any] = json.loads(text)

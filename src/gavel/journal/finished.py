@@ -1,4 +1,4 @@
-"""Finished jobs as rows: written when a state is kept, read in pages whose cost does not depend on their number."""
+"""Finished jobs as rows: written when a state is kept, read in pages whose cost does not grow with their number."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from gavel.journal.facts import checksum, column, decode, encode
 from gavel.journal.tables import FINISHED
 
 MOST_BRANCHES = 60
-"""Combinations of states and names that are looked up one by one; beyond this, names are only filtered."""
+"""Most combinations of states and names that are looked up one by one; beyond this, names are only filtered."""
 _CHUNK = 500
 """Values in one IN list."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedJobRow:
-    """A job that is finished: what lists are filtered and sorted by, and everything else as a document."""
+    """A finished job: the fields that lists filter and sort by, and everything else as a document."""
 
     id: int
     state: str
@@ -34,12 +34,12 @@ class FinishedJobRow:
 
 
 Key = tuple[float, int]
-"""Time of the end and id: the order of finished jobs."""
+"""End time and id: the order of finished jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedQuery:
-    """Which finished jobs; an empty filter lets all pass. Sorted by the time they ended, then by id."""
+    """A filter for finished jobs; empty fields match all. Sorted by end time, then by id."""
 
     ids: Sequence[int] = ()
     states: Sequence[str] = ()
@@ -50,12 +50,12 @@ class FinishedQuery:
     limit: int = 50
     order: Literal["newest", "oldest"] = "newest"
     after: Key | None = None
-    """The `next` of the page before."""
+    """The `next` of the previous page."""
 
 
 @dataclass(frozen=True, slots=True)
 class FinishedPage:
-    """Jobs in order, and where the next page begins; None after the last one."""
+    """Jobs in order, and where the next page begins; None after the last page."""
 
     jobs: tuple[FinishedJobRow, ...]
     next: Key | None
@@ -78,7 +78,7 @@ def to_row(job: FinishedJobRow) -> dict[str, Any]:
 
 
 def row_checksum(row: Mapping[str, Any]) -> bytes:
-    """Of everything else in the row."""
+    """The checksum of all other columns."""
     return checksum(*(row[column.name] for column in FINISHED.columns if column.name != "checksum"))
 
 
@@ -98,7 +98,7 @@ def of_row(row: sql.Row[Any]) -> FinishedJobRow:
 
 
 def write(connection: sql.Connection, jobs: Iterable[FinishedJobRow]) -> int:
-    """Write jobs, in place of those with the same ids; returns by how many the table grew."""
+    """Write jobs, replacing those with the same ids; returns by how many rows the table grew."""
     rows = list({job.id: to_row(job) for job in jobs}.values())
     replaced = 0
     for start in range(0, len(rows), _CHUNK):
@@ -121,7 +121,7 @@ def page(connection: sql.Connection, query: FinishedQuery) -> FinishedPage:
 
 
 def _statement(connection: sql.Connection, query: FinishedQuery) -> sql.Select[Any]:
-    """The best of each branch, every one of them read from the end of an index, and of these the best."""
+    """Merge the best rows of each branch, each read from the end of an index."""
     if query.ids:
         return _branch(query, FINISHED.c.id.in_(list(query.ids)))
     states = list(dict.fromkeys(map(column, query.states))) or _states(connection)

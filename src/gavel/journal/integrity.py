@@ -1,7 +1,7 @@
-"""Whether a journal is whole: cheaply when it is opened, completely on request.
+"""Checks that a journal is undamaged: cheaply when it is opened, completely on request.
 
-Every fact's checksum covers the facts before it; the leader's row holds the last one, so nothing can be missing
-from the beginning, the middle or the end without notice.
+Every fact's checksum covers the facts before it, and the leader's row holds the last checksum, so facts missing from
+the beginning, the middle or the end are always noticed.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from gavel.journal.finished import row_checksum
 from gavel.journal.tables import ABOUT, ANY_JOB, FACT_JOBS, FACTS, FINISHED, FORMAT, KEPT, LEADER, LEARNED, METADATA
 
 QUICK_CHECK_BYTES = 64 * 1024 * 1024
-"""SQLite verifies the pages of a file up to this size when the journal is opened, in about a tenth of a second."""
+"""SQLite verifies the pages of files up to this size when the journal is opened, in about a tenth of a second."""
 _BLOCK = 2000
 """Facts whose index rows are compared at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What never changes in a journal."""
+    """The constants of a journal."""
 
     cluster: str
     created: float
     lost: int
-    """Facts that a salvage could not save; ids that they gave away must not be given again."""
+    """Facts that a salvage could not save; ids they assigned must not be reused."""
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderRow:
-    """Who leads, and the numbers and checksums of the last fact and of the last one that compaction removed."""
+    """The leader, and the numbers and checksums of the last fact and of the last fact that compaction removed."""
 
     term: int
     holder: str
@@ -52,13 +52,13 @@ class LeaderRow:
 
 @dataclass(frozen=True, slots=True)
 class CheckReport:
-    """What a complete check found."""
+    """The result of a complete check."""
 
     cluster: str
     first: int
     last: int
     intact: int
-    """Facts first..intact are in order and unchanged; `last` if nothing is wrong with them."""
+    """Facts first..intact are in order and unchanged; equals `last` if all are."""
     intact_time: float
     kept: tuple[int, ...]
     """Numbers of the intact kept states."""
@@ -68,7 +68,7 @@ class CheckReport:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether the journal is undamaged."""
         return not self.problems
 
 
@@ -90,7 +90,7 @@ def found_format(connection: sql.Connection, name: str) -> int | None:
         if not formats and "facts" not in tables:
             return None if not tables & {"events", "leader"} else 1
     if damaged := sorted(tables & {"about", "facts", "leader", "kept"}):
-        reason = f"it has the tables {', '.join(damaged)}, but does not say its format"
+        reason = f"it has the tables {', '.join(damaged)}, but no row that gives its format"
         raise CorruptJournalError(f"the journal {name} is damaged: {reason}; restore it from a backup", reason=reason)
     return None
 
@@ -103,17 +103,17 @@ def check_format(connection: sql.Connection, name: str) -> None:
     if found is None:
         raise InputError(f"there is no journal in {name}")
     if found < FORMAT:
-        raise InputError(f"the journal {name} is of format {found}; start a scheduler on it, which upgrades it")
+        raise InputError(f"the journal {name} has format {found}; start a scheduler on it to upgrade it")
     raise newer(name, found)
 
 
 def newer(name: str, found: int) -> JournalError:
-    """The error of a journal from a later version."""
-    return JournalError(f"the journal {name} is of format {found}, and this version reads {FORMAT}; use a newer one")
+    """The error for a journal of a later version."""
+    return JournalError(f"the journal {name} has format {found}; this version reads {FORMAT}: install a newer Gavel")
 
 
 def about(connection: sql.Connection) -> About:
-    """Read and verify what never changes."""
+    """Read and verify the constants."""
     rows = connection.execute(sql.select(ABOUT)).all()
     if len(rows) != 1 or bytes(rows[0].checksum) != about_checksum(rows[0].cluster, rows[0].created, rows[0].lost):
         raise CorruptJournalError("the table about, which holds the cluster's id, is damaged")
@@ -121,7 +121,7 @@ def about(connection: sql.Connection) -> About:
 
 
 def about_checksum(cluster: str, created: float, lost: int) -> bytes:
-    """Of the row of the table about."""
+    """The checksum of the row in the table `about`."""
     return checksum(FORMAT, cluster, float(created), lost)
 
 
@@ -143,7 +143,7 @@ def leader(connection: sql.Connection) -> LeaderRow:
 
 
 def kept_checksum(number: int, time: float, fact_checksum: bytes, body: bytes) -> bytes:
-    """Of a kept state."""
+    """The checksum of a kept state."""
     return checksum(number, float(time), fact_checksum, body)
 
 
@@ -157,7 +157,7 @@ def verify_kept(row: sql.Row[Any]) -> None:
 
 
 def chain(connection: sql.Connection, head: Head) -> Iterator[sql.Row[Any]]:
-    """Facts after the head while they are in order and unchanged; raises at the first that is not."""
+    """Facts after the head while they are in order and unchanged; raises at the first damaged one."""
     previous = head.checksum
     for expected, row in enumerate(in_blocks(connection, FACTS.c.number, head.number), head.number + 1):
         if row.number != expected:
@@ -165,12 +165,12 @@ def chain(connection: sql.Connection, head: Head) -> Iterator[sql.Row[Any]]:
         body = bytes(row.document)
         previous = link(previous, row.number, row.term, row.time, row.kind, row.server, body)
         if bytes(row.checksum) != previous:
-            raise CorruptJournalError(f"fact {expected} is not what was written")
+            raise CorruptJournalError(f"fact {expected} does not match its checksum")
         yield row
 
 
 def in_blocks(connection: sql.Connection, key: sql.Column[int], after: int = -1) -> Iterator[sql.Row[Any]]:
-    """The rows of the key's table beyond a key, in order, read block by block."""
+    """The rows after a key in the key's table, in order, read block by block."""
     statement = sql.select(key.table).order_by(key).limit(_BLOCK)
     while rows := connection.execute(statement.where(key > after)).all():
         yield from rows
@@ -178,15 +178,15 @@ def in_blocks(connection: sql.Connection, key: sql.Column[int], after: int = -1)
 
 
 def verify_tail(connection: sql.Connection, head: Head, leads: LeaderRow) -> Head:
-    """Verify the facts after the head up to the last one; returns the last."""
+    """Verify the facts from the head to the last one; returns the last."""
     for row in chain(connection, head):
         head = Head(row.number, bytes(row.checksum), row.time)
         if row.term > leads.term:
-            raise CorruptJournalError(f"fact {row.number} is of term {row.term}, and the last leader of {leads.term}")
+            raise CorruptJournalError(f"fact {row.number} has term {row.term}, but the last leader had {leads.term}")
     if head.number != leads.last:
         raise CorruptJournalError(f"facts {head.number + 1} to {leads.last} are missing")
     if head.checksum != leads.last_checksum:
-        raise CorruptJournalError(f"fact {head.number} is not the one that was written last")
+        raise CorruptJournalError(f"fact {head.number} is not the last one that the leader recorded")
     return head
 
 
@@ -194,17 +194,17 @@ def verify_tail(connection: sql.Connection, head: Head, leads: LeaderRow) -> Hea
 
 
 def verify(connection: sql.Connection) -> tuple[About, Head]:
-    """Verify cheaply: counts and ends of everything, and all of what a restart reads; returns the last fact."""
+    """Verify cheaply: counts and ends of every table, and everything a restart reads; returns the last fact."""
     _quick_check(connection)
     what, leads = about(connection), leader(connection)
     count, first = connection.execute(sql.select(sql.func.count(), sql.func.min(FACTS.c.number))).one()
     if count and first != leads.base + 1:
         raise CorruptJournalError(f"facts {leads.base + 1} to {first - 1} are missing")
     if count != leads.last - leads.base:
-        raise CorruptJournalError(f"{count} facts are there, and {leads.last - leads.base} were written")
+        raise CorruptJournalError(f"the journal holds {count} facts, but {leads.last - leads.base} were written")
     newest = connection.execute(sql.select(KEPT).order_by(KEPT.c.number.desc()).limit(1)).first()
     if newest is None and leads.base:
-        raise CorruptJournalError(f"no kept state is there, and the facts up to {leads.base} were compacted into one")
+        raise CorruptJournalError(f"facts up to {leads.base} were compacted into a kept state, which is missing")
     head = Head(leads.base, leads.base_checksum)
     if newest is not None:
         verify_kept(newest)
@@ -213,7 +213,7 @@ def verify(connection: sql.Connection) -> tuple[About, Head]:
 
 
 def _quick_check(connection: sql.Connection) -> None:
-    """Let SQLite look at the pages of a file that is not large."""
+    """Let SQLite check the pages of a small file."""
     if connection.dialect.name != "sqlite":
         return
     size = connection.exec_driver_sql("SELECT page_count * page_size FROM pragma_page_count, pragma_page_size").scalar()
@@ -231,7 +231,7 @@ def _sqlite_check(connection: sql.Connection, pragma: str) -> None:
 
 
 def check(connection: sql.Connection) -> CheckReport:
-    """Verify everything that there is."""
+    """Verify everything."""
     problems: list[str] = []
     if connection.dialect.name == "sqlite":
         _note(problems, lambda: _sqlite_check(connection, "integrity_check"))
@@ -254,7 +254,7 @@ def check(connection: sql.Connection) -> CheckReport:
 
 
 def _note(problems: list[str], step: Any) -> Any:
-    """Run one step and note what it finds."""
+    """Run one step and record the problems it finds."""
     try:
         return step()
     except CorruptJournalError as error:
@@ -264,12 +264,12 @@ def _note(problems: list[str], step: Any) -> Any:
 
 def _check_base(connection: sql.Connection, what: About, leads: LeaderRow) -> None:
     if leads.base == 0 and leads.base_checksum != seed(what.cluster):
-        raise CorruptJournalError("the facts belong to another cluster than the journal")
+        raise CorruptJournalError("the facts belong to a different cluster than the journal")
     verify(connection)
 
 
 def _check_facts(connection: sql.Connection, leads: LeaderRow, problems: list[str]) -> Head:
-    """Follow the chain from its beginning, and compare what is indexed with what the documents say."""
+    """Follow the chain from its beginning, and compare the index with the documents."""
     head = Head(leads.base, leads.base_checksum)
     rows = chain(connection, head)
     try:
@@ -295,17 +295,17 @@ def _check_block(connection: sql.Connection, block: list[sql.Row[Any]]) -> None:
         document = decode(bytes(row.document), f"fact {row.number}")
         listed = (column(document["kind"]), document["time"], server_of(document))
         if (row.kind, row.time, row.server) != listed:
-            raise CorruptJournalError(f"fact {row.number} is listed under another kind, time or server than its own")
+            raise CorruptJournalError(f"fact {row.number} is indexed under the wrong kind, time or server")
         named = jobs_of(document)
         expected |= {(job, row.number) for job in (named if len(named) <= WIDE else [ANY_JOB])}
     between = FACT_JOBS.c.number.between(block[0].number, block[-1].number)
     found = {(row.job, row.number) for row in connection.execute(sql.select(FACT_JOBS).where(between))}
     if wrong := sorted(expected ^ found, key=lambda pair: pair[1]):
-        raise CorruptJournalError(f"fact {wrong[0][1]} is listed under other jobs than its own")
+        raise CorruptJournalError(f"fact {wrong[0][1]} is indexed under the wrong jobs")
 
 
 def _intact(connection: sql.Connection, leads: LeaderRow) -> Head:
-    """The last fact up to which all are in order and unchanged."""
+    """The last fact before any damage."""
     head = Head(leads.base, leads.base_checksum)
     try:
         for row in chain(connection, head):
@@ -334,14 +334,14 @@ def _check_finished(connection: sql.Connection, leads: LeaderRow, problems: list
     for row in in_blocks(connection, FINISHED.c.id):
         count += 1
         if not finished_intact(row):
-            problems.append(f"finished job {row.id} is not what was written")
+            problems.append(f"finished job {row.id} does not match its checksum")
     if count != leads.finished:
-        problems.append(f"{count} finished jobs are there, and {leads.finished} were written")
+        problems.append(f"the journal holds {count} finished jobs, but {leads.finished} were written")
     return count
 
 
 def finished_intact(row: sql.Row[Any]) -> bool:
-    """Whether a finished job is what was written."""
+    """Whether a finished job is unchanged."""
     values = {name: bytes(value) if name == "document" else value for name, value in row._mapping.items()}  # noqa: SLF001 - a public name
     return bytes(row.checksum) == row_checksum(values)
 
@@ -349,11 +349,11 @@ def finished_intact(row: sql.Row[Any]) -> bool:
 def _check_learned(connection: sql.Connection, problems: list[str]) -> int:
     rows = connection.execute(sql.select(LEARNED)).all()
     wrong = [row.key for row in rows if bytes(row.checksum) != checksum(row.key, bytes(row.document))]
-    problems += [f"what was learned about {key} is not what was written" for key in wrong]
+    problems += [f"what was learned about {key} does not match its checksum" for key in wrong]
     return len(rows)
 
 
-# ---- what to tell ----
+# ---- messages ----
 
 
 def damage(connection: sql.Connection, name: str, reason: str, written: int = 0) -> CorruptJournalError:
@@ -362,7 +362,7 @@ def damage(connection: sql.Connection, name: str, reason: str, written: int = 0)
         leads = leader(connection)
         known = _known(leads, _intact(connection, leads), _check_kept(connection, []), max(written, leads.last))
     except (CorruptJournalError, sql.exc.DatabaseError):
-        known = "what is intact cannot be told"
+        known = "it is unknown what is intact"
     return CorruptJournalError(
         f"the journal {name} is damaged: {reason}; {known}; {advice(name)}", reason=reason, written=written
     )
@@ -380,7 +380,7 @@ def _known(leads: LeaderRow, head: Head, states: list[int], written: int) -> str
 
 
 def moment(time: float) -> str:
-    """A time for people.
+    """A time in a form for people.
 
     >>> moment(0.0)
     '1970-01-01 00:00:00 UTC'
@@ -389,12 +389,12 @@ def moment(time: float) -> str:
 
 
 def create_tables(connection: sql.Connection) -> None:
-    """Make the tables of a journal."""
+    """Create the tables of a journal."""
     METADATA.create_all(connection, checkfirst=False)
 
 
 def describe(connection: sql.Connection, what: About, leads: LeaderRow) -> None:
-    """Write the rows that make the tables a journal."""
+    """Write the initial rows of a journal."""
     mark = about_checksum(what.cluster, what.created, what.lost)
     connection.execute(ABOUT.insert().values(format=FORMAT, checksum=mark, **asdict(what)))
     connection.execute(LEADER.insert().values(id=1, **asdict(leads)))

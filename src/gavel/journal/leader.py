@@ -1,6 +1,6 @@
-"""One leader: who may write to a journal, and the connection on which it does.
+"""Leadership: which scheduler may write to a journal, and the connection it writes on.
 
-A lock says that a leader is alive; the term in the database, checked in every transaction, says who it is.
+A lock shows that a leader is alive; the term in the database, checked in every transaction, shows which one leads.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from gavel.journal.tables import LEADER
 
 _MARK_BYTES = 128
 PULSE_SECONDS = 5.0
-"""How often a leader in PostgreSQL makes itself heard, also while it has nothing to write."""
+"""How often a leader in PostgreSQL gives a sign of life, even with nothing to write."""
 SILENCE_SECONDS = 30.0
-"""A leader in PostgreSQL that is not heard for this long may be replaced."""
+"""A leader in PostgreSQL that is silent for this long may be replaced."""
 
 
 class Lock(Protocol):
-    """Says that a leader is alive."""
+    """Shows that a leader is alive."""
 
     def hold(self, connection: sql.Connection) -> bool:
-        """Take the lock if no other session has it."""
+        """Take the lock unless another session has it."""
 
     def release(self, connection: sql.Connection | None) -> None:
-        """Give it back; the connection is the one it was taken with, if that is still there."""
+        """Release it; `connection` is the one that took it, if it still exists."""
 
 
 class FileLock:
-    """A lock on a file beside an SQLite journal; the file also remembers how far the journal went."""
+    """A lock on a file beside an SQLite journal; the file also records how far the journal went."""
 
     def __init__(self, address: sql.URL) -> None:
         self._path = Path((address.database or "") + ".lock")
@@ -48,16 +48,14 @@ class FileLock:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             self._file: IO[bytes] = os.fdopen(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o644), "r+b", buffering=0)
         except OSError as error:
-            raise JournalError(
-                f"the journal's folder {self._path.parent} cannot be written: {error.strerror}"
-            ) from error
+            raise JournalError(f"the journal's folder {self._path.parent} is not writable: {error.strerror}") from error
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self._file.close()
             raise in_use(shown(address)) from error
 
-    def hold(self, connection: sql.Connection) -> bool:  # noqa: ARG002 - held since it was made
+    def hold(self, connection: sql.Connection) -> bool:  # noqa: ARG002 - held since the constructor
         return True
 
     def release(self, connection: sql.Connection | None) -> None:  # noqa: ARG002 - the file is ours
@@ -65,22 +63,22 @@ class FileLock:
 
     @property
     def path(self) -> Path:
-        """Where the lock is."""
+        """The path of the lock file."""
         return self._path
 
     def mark(self, cluster: str, last: int) -> None:
-        """Remember that the journal of that cluster has a fact of that number."""
+        """Record that this cluster's journal has a fact with that number."""
         text = json.dumps({"cluster": cluster, "last": last}).encode().ljust(_MARK_BYTES - 1) + b"\n"
-        with suppress(OSError):  # a full disk here costs a later warning, no fact
+        with suppress(OSError):  # on a full disk this loses a later warning, but no fact
             os.pwrite(self._file.fileno(), text, 0)
 
     def marked(self) -> tuple[str, int] | None:
-        """The cluster and number that were remembered last."""
+        """The cluster and number last recorded."""
         return read_mark(self._path)
 
 
 def read_mark(path: Path) -> tuple[str, int] | None:
-    """The cluster and the number of facts that the file of a lock remembers."""
+    """The cluster and fact number that a lock file records."""
     try:
         mark = json.loads(path.read_bytes())
         return str(mark["cluster"]), int(mark["last"])
@@ -89,10 +87,10 @@ def read_mark(path: Path) -> tuple[str, int] | None:
 
 
 class SessionLock:
-    """An advisory lock of a PostgreSQL session; it ends with the session, or when that is silent for too long.
+    """An advisory lock of a PostgreSQL session; it ends with the session, or when the session is silent for too long.
 
-    The connection of a process that stands still stays alive. Its leader makes itself heard while it works, so silence
-    means that it does not, and another one may lead; the term keeps the first from writing when it wakes up.
+    The connection of a suspended process stays alive. A working leader gives regular signs of life, so silence means
+    that it is suspended and another may lead; the term keeps the first from writing when it wakes up.
     """
 
     def __init__(self, silence_seconds: float) -> None:
@@ -108,7 +106,7 @@ class SessionLock:
         return held
 
     def release(self, connection: sql.Connection | None) -> None:
-        if connection is not None:  # or else the lock ends when the server notices that the session has
+        if connection is not None:  # otherwise the lock ends when the server notices that the session ended
             with suppress(sql.exc.SQLAlchemyError), connection.begin():
                 connection.execute(sql.text("SELECT pg_advisory_unlock_all()"))
 
@@ -116,7 +114,7 @@ class SessionLock:
         return bool(connection.execute(sql.text("SELECT pg_try_advisory_lock(:key)"), {"key": key}).scalar())
 
     def _end_stale(self, connection: sql.Connection, key: int) -> bool:
-        """End the session that holds the lock if it was ours and is lost, or if its leader has been silent too long."""
+        """End the session that holds the lock if it is our own lost one, or if its leader has been silent too long."""
         values = {"key": key, "former": self._session or 0, "silence": self._silence}
         return bool(connection.execute(_END_STALE, values).scalar())
 
@@ -132,13 +130,13 @@ _END_STALE = sql.text(
 
 
 class Writer:
-    """The leader's connection: transactions one at a time, each in the leader's term, made again after errors."""
+    """The leader's connection: one transaction at a time, each in the leader's term; reconnects after errors."""
 
     def __init__(self, address: sql.URL, engine: sql.Engine, lock: Lock) -> None:
         self.name = shown(address)
         self.lock = lock
         self.term = 0
-        """0 until the term was raised."""
+        """0 until a term begins."""
         self._engine = engine
         self._connection: sql.Connection | None = None
         self._turn = threading.Lock()
@@ -147,7 +145,7 @@ class Writer:
 
     @classmethod
     def open(cls, address: sql.URL, silence_seconds: float = SILENCE_SECONDS) -> Writer:
-        """Take the lock and connect; a leader in PostgreSQL that is silent for that long is replaced."""
+        """Take the lock and connect; a PostgreSQL leader that is silent for that long is replaced."""
         lock: Lock = FileLock(address) if is_sqlite(address) else SessionLock(silence_seconds)
         writer = cls(address, writer_engine(address), lock)
         try:
@@ -161,14 +159,14 @@ class Writer:
         return writer
 
     def _beat(self) -> None:
-        """Make the leader heard, for as long as its process runs."""
+        """Give signs of life for as long as the process runs."""
         while not self._closed.wait(PULSE_SECONDS):
-            with suppress(JournalError), self.transaction() as connection:  # the next write says what is wrong
+            with suppress(JournalError), self.transaction() as connection:  # the next write reports the error
                 connection.execute(sql.text("SELECT 1"))
 
     @contextmanager
     def transaction(self) -> Iterator[sql.Connection]:
-        """One transaction; an error of the database rolls it back, and the next one has a new connection."""
+        """One transaction; a database error rolls it back, and the next one gets a new connection."""
         with self._turn:
             try:
                 connection = self._connected()
@@ -180,7 +178,7 @@ class Writer:
 
     @contextmanager
     def led(self) -> Iterator[sql.Connection]:
-        """One transaction that is refused when another scheduler has taken over."""
+        """One transaction, refused if another scheduler has taken over."""
         with self.transaction() as connection:
             update = LEADER.update().where(LEADER.c.term == self.term).values(term=self.term)
             if connection.execute(update).rowcount != 1:
@@ -188,7 +186,7 @@ class Writer:
             yield connection
 
     def raise_term(self, holder: str) -> int:
-        """Begin a new term of leadership."""
+        """Begin a new term."""
         with self.transaction() as connection:
             connection.execute(LEADER.update().values(term=LEADER.c.term + 1, holder=holder, since=time.time()))
             term = int(connection.execute(sql.select(LEADER.c.term)).scalar_one())
@@ -196,7 +194,7 @@ class Writer:
         return term
 
     def lost(self, connection: sql.Connection) -> LeadershipLostError:
-        """The error that says who leads now."""
+        """The error that names the new leader."""
         row = connection.execute(sql.select(LEADER.c.holder, LEADER.c.term)).first()
         holder, term = (row.holder, row.term) if row else ("unknown", "unknown")
         return LeadershipLostError(
@@ -205,7 +203,7 @@ class Writer:
         )
 
     def close(self) -> None:
-        """Disconnect and give the lock back."""
+        """Disconnect and release the lock."""
         self._closed.set()
         if self._pulse.is_alive():
             self._pulse.join()
@@ -245,5 +243,5 @@ class Writer:
 
 
 def in_use(name: str) -> JournalInUseError:
-    """The error of a second scheduler."""
+    """The error for a second scheduler."""
     return JournalInUseError(f"another scheduler is using the journal {name}; stop it first")

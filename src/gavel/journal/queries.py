@@ -1,6 +1,6 @@
-"""Reading a journal: facts by number, time, job, server and kind; kept states; finished jobs.
+"""Reads a journal: facts by number, time, job, server and kind; kept states; finished jobs.
 
-Reads run on connections of their own, from any thread, and in short transactions.
+Reads use separate connections and short transactions, from any thread.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gavel.journal.finished import FinishedPage, FinishedQuery
 from gavel.journal.tables import ANY_JOB, FACT_JOBS, FACTS, FINISHED, KEPT, LEARNED
 
 PAGE = 1000
-"""Facts that are read in one transaction."""
+"""Facts read in one transaction."""
 _CHUNK = 500
 
 Fold = Callable[[Document | None, Iterator[Entry]], Document]
@@ -45,12 +45,12 @@ class Filter:
 
     @property
     def contiguous(self) -> bool:
-        """Whether all facts of a range of numbers pass."""
+        """Whether all facts in a range of numbers match."""
         return (self.since, self.before, self.job, self.server) == (None,) * 4 and not self.kinds
 
 
 class JournalReader:
-    """What a journal says, for readers in any thread."""
+    """Read access to a journal, for any thread."""
 
     def __init__(self, address: sql.URL) -> None:
         self.name = shown(address)
@@ -59,7 +59,7 @@ class JournalReader:
 
     @property
     def leader(self) -> integrity.LeaderRow:
-        """Who leads now, and how far the journal goes, as the database says."""
+        """The current leader and the end of the journal, according to the database."""
         with self.reading() as connection:
             return integrity.leader(connection)
 
@@ -83,7 +83,7 @@ class JournalReader:
             yield entry
 
     def _matching(self, wanted: Filter, *, newest_first: bool, most: int | None) -> Iterator[Entry]:
-        """All that match, read page by page; a fact that names very many jobs is looked into."""
+        """All matches, read page by page; facts that name very many jobs are checked one by one."""
         statement = _statement(wanted, newest_first=newest_first).limit(min(PAGE, most or PAGE))
         position: int | None = None
         while True:
@@ -101,7 +101,7 @@ class JournalReader:
             position = rows[-1].number
 
     def _check_numbers(self, rows: Any, wanted: Filter, position: int | None, base: int, *, newest_first: bool) -> None:
-        """Refuse to leave facts out in silence."""
+        """Raise if facts are missing, instead of silently skipping them."""
         step = -1 if newest_first else 1
         expected = position + step if position is not None else None if newest_first else max(wanted.after, base) + 1
         for row in rows:
@@ -155,13 +155,13 @@ class JournalReader:
         return {row.key: decode(bytes(row.document), f"what was learned about {row.key}") for row in rows}
 
     def check(self) -> integrity.CheckReport:
-        """Verify everything; takes time in proportion to the journal."""
+        """Verify everything; takes time proportional to the size of the journal."""
         with self.reading() as connection:
             return integrity.check(connection)
 
     @contextmanager
     def reading(self) -> Iterator[sql.Connection]:
-        """A transaction that reads."""
+        """A read-only transaction."""
         with classified(self.name), self._readers.connect() as connection, connection.begin():
             yield connection
 
@@ -179,7 +179,7 @@ class JournalReader:
 
 
 def open_read_only(url: str) -> JournalReader:
-    """Open a journal to read it, also while a scheduler writes to it."""
+    """Open a journal for reading, even while a scheduler writes to it."""
     address = parse(url)
     if is_sqlite(address) and not Path(address.database or "").is_file():
         raise InputError(f"there is no journal {address.database}; give the file, its folder or a postgresql:// URL")
@@ -194,12 +194,12 @@ def open_read_only(url: str) -> JournalReader:
 
 
 def state_at(reader: JournalReader, number: int, fold: Fold) -> Document:
-    """The state after that fact: the newest kept state before it, and the facts from there."""
+    """The state after that fact: the newest kept state before it, plus the facts after that."""
     kept = reader.latest(at=number)
     start, state = kept if kept is not None else (0, None)
     base = reader.leader.base
     if start < base:
-        raise InputError(f"the state after fact {number} is no longer known: facts up to {base} were compacted")
+        raise InputError(f"the state after fact {number} is no longer available: facts up to {base} were compacted")
     return fold(state, reader.facts(after=start, until=number))
 
 
@@ -223,7 +223,7 @@ def _statement(wanted: Filter, *, newest_first: bool) -> sql.Select[Any]:
 
 
 def _names(job: str) -> sql.ColumnElement[bool]:
-    """Facts that name the job alone or among few, or very many jobs from its first fact until it finished."""
+    """Facts that name the job, alone or among few; and facts about very many jobs, from its first fact to its end."""
     index = FACT_JOBS.c
     number = int(job) if job.isdecimal() and len(job) <= 18 else -1
     ended = sql.exists().where(FINISHED.c.id == number)

@@ -1,4 +1,4 @@
-"""How long a journal remembers, and the removal of what is older, in steps too small to delay a scheduler."""
+"""How long a journal keeps data, and the removal of older data in steps too small to delay a scheduler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gavel.journal.facts import decode
 from gavel.journal.tables import FACT_JOBS, FACTS, FINISHED, KEPT, LEADER, LEARNED
 
 STEP = 500
-"""Rows that are removed in one transaction."""
+"""Rows removed in one transaction."""
 _DAY = 86_400.0
 
 Pause = Callable[[], None]
@@ -32,7 +32,7 @@ class CompactReport:
     states: int
     finished: int
     learned: int = 0
-    """Templates of which nothing is known any more."""
+    """Templates about which nothing is known any more."""
 
     def __add__(self, other: CompactReport) -> CompactReport:
         return CompactReport(
@@ -44,7 +44,7 @@ class CompactReport:
 
 
 class Compactable(Protocol):
-    """A journal as retention needs it."""
+    """What retention needs from a journal."""
 
     @property
     def address(self) -> sql.URL: ...
@@ -54,21 +54,21 @@ class Compactable(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long what is kept. Facts that the newest kept state needs stay, however old they are."""
+    """How long data is kept. Facts that the newest kept state needs stay, however old they are."""
 
     journal_days: float = 30.0
     finished_days: float = 365.0
     newest_states: int = 3
-    """States that are kept however close together they are."""
+    """How many of the newest states are kept, however close together."""
     hours_between_states: float = 24.0
-    """Older states are thinned to one in this time; `gavel journal show --at` starts from them."""
+    """Older states are thinned to one per this time; `gavel journal show --at` starts from them."""
     learned_templates: int = 10_000
-    """What was learned is kept about at most this many templates without jobs: those that were in use last."""
+    """How many templates without jobs keep what was learned about them: those used most recently."""
 
     def __post_init__(self) -> None:
         if not self.journal_days > 0 or not self.finished_days > 0:
             raise InputError(
-                f"retention must be longer than no time, not {self.journal_days:g} and {self.finished_days:g} days"
+                f"retention must be greater than 0 days, not {self.journal_days:g} and {self.finished_days:g} days"
             )
         if self.newest_states < 1:
             raise InputError(f"at least one state must be kept, not {self.newest_states}")
@@ -76,7 +76,7 @@ class Retention:
     def apply(
         self, journal: Compactable, now: float, pause: Pause | None = None, *, finished_until: float = math.inf
     ) -> CompactReport:
-        """Remove what is older, of finished jobs only those that ended before a time; may run in any thread."""
+        """Remove older data; finished jobs only if they ended before a time; may run in any thread."""
         thinned = drop_states(journal.address, self.superfluous(journal.kept()))
         return CompactReport(0, thinned, 0) + compact(
             journal.address,
@@ -87,7 +87,7 @@ class Retention:
         )
 
     def superfluous(self, kept: list[tuple[int, float]]) -> list[int]:
-        """The numbers of those states that thinning removes.
+        """The numbers of the states that thinning removes.
 
         >>> hourly = Retention(newest_states=1, hours_between_states=1)
         >>> hourly.superfluous([(1, 0.0), (2, 60.0), (3, 3600.0), (4, 3700.0)])
@@ -110,9 +110,9 @@ def compact(
     learned_templates: int | None = None,
     pause: Pause | None = None,
 ) -> CompactReport:
-    """Remove facts up to the newest kept state that is older than the time, and finished jobs; no lead is needed.
+    """Remove facts up to the newest kept state older than the time, and finished jobs; works without leadership.
 
-    What was learned is kept about at most `learned_templates` templates.
+    What was learned is kept for `learned_templates` templates.
     """
     compaction = _Compaction(address, pause)
     try:
@@ -137,7 +137,7 @@ def drop_states(address: sql.URL, numbers: list[int]) -> int:
 
 
 class _Compaction:
-    """Short transactions on a connection of its own; it moves the journal's beginning, never its end."""
+    """Short transactions on a separate connection; moves the journal's beginning, never its end."""
 
     def __init__(self, address: sql.URL, pause: Pause | None) -> None:
         self._name = shown(address)
@@ -158,7 +158,7 @@ class _Compaction:
         return states, removed
 
     def _target(self, connection: sql.Connection, before: float) -> int | None:
-        """The state that becomes the beginning."""
+        """The state that becomes the new beginning."""
         young = sql.select(FACTS.c.number).where(FACTS.c.time >= before).order_by(FACTS.c.number).limit(1)
         first_young = connection.execute(young).scalar()
         states = sql.select(sql.func.max(KEPT.c.number))
@@ -169,7 +169,7 @@ class _Compaction:
 
     def _step(self, target: int) -> int:
         with classified(self._name), self._engine.begin() as connection:
-            # Locks the row first: a leader that appends meanwhile waits for this short transaction, or we for it.
+            # Lock the row first: a leader that appends meanwhile waits for this short transaction, or vice versa.
             connection.execute(LEADER.update().values(base=LEADER.c.base))
             base = integrity.leader(connection).base
             upto = min(target, base + STEP)
@@ -189,7 +189,7 @@ class _Compaction:
             return sum(connection.execute(KEPT.delete().where(KEPT.c.number == number)).rowcount for number in chosen)
 
     def finished(self, before: float) -> int:
-        """Remove finished jobs that ended before."""
+        """Remove finished jobs that ended before a time."""
         removed = 0
         oldest = sql.select(FINISHED.c.id).where(FINISHED.c.ended < before).order_by(FINISHED.c.ended).limit(STEP)
         while True:
@@ -203,7 +203,7 @@ class _Compaction:
             self._pause()
 
     def learned(self, most: int) -> int:
-        """Remove what was learned about the templates that were forgotten first, beyond a number."""
+        """Remove what was learned about the templates forgotten first, beyond a number."""
         with classified(self._name), self._engine.begin() as connection:
             count = connection.execute(sql.select(sql.func.count()).select_from(LEARNED)).scalar_one()
             if count <= most:
@@ -215,9 +215,7 @@ class _Compaction:
             chosen = by_age[start : min(start + STEP, count - most)]
             with classified(self._name), self._engine.begin() as connection:
                 for row in chosen:
-                    same = (LEARNED.c.key == row.key) & (
-                        LEARNED.c.checksum == row.checksum
-                    )  # unless it was rewritten since
+                    same = (LEARNED.c.key == row.key) & (LEARNED.c.checksum == row.checksum)  # not rewritten since
                     removed += connection.execute(LEARNED.delete().where(same)).rowcount
             self._pause()
         return removed

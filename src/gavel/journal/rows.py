@@ -1,4 +1,4 @@
-"""How facts, kept states and what was learned are written, in a transaction that its caller leads."""
+"""Writes facts, kept states and what was learned, in a transaction that the caller leads."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from gavel.journal.tables import FACT_JOBS, FACTS, KEPT, LEARNED
 
 
 def write_facts(connection: sql.Connection, rows: FactBatch) -> None:
-    """Write facts and what finds them by job."""
+    """Write facts and their index by job."""
     connection.execute(FACTS.insert(), rows.facts)
     if rows.jobs:
         connection.execute(FACT_JOBS.insert(), rows.jobs)
 
 
 def write_state(connection: sql.Connection, fact: Head, body: bytes) -> None:
-    """Write the state after a fact, in place of one with the same number."""
+    """Write the state after a fact, replacing one with the same number."""
     connection.execute(KEPT.delete().where(KEPT.c.number == fact.number))
     mark = kept_checksum(fact.number, fact.time, fact.checksum, body)
     connection.execute(
@@ -30,7 +30,7 @@ def write_state(connection: sql.Connection, fact: Head, body: bytes) -> None:
 
 
 def write_learned(connection: sql.Connection, documents: Mapping[str, Document]) -> None:
-    """Write what was learned, in place of what is there for the same keys."""
+    """Write what was learned, replacing existing rows with the same keys."""
     bodies = {column(key): encode(document) for key, document in documents.items()}
     if not bodies:
         return

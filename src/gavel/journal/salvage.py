@@ -1,7 +1,7 @@
-"""What can be saved of a damaged journal, written as a new journal that is whole.
+"""Saves what is intact of a damaged journal, as a new, complete journal.
 
-A scheduler can start from the empty state or from a kept state. Of the facts that follow one of these without
-damage, salvage takes those that reach furthest.
+A scheduler can start from the empty state or from a kept state. Salvage takes the undamaged facts that follow one of
+these and reach furthest.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Value = TypeVar("Value")
 
 @dataclass(frozen=True, slots=True)
 class SalvageReport:
-    """What a salvage saved and what it lost."""
+    """What a salvage saved and what was lost."""
 
     cluster: str
     first: int
@@ -52,7 +52,7 @@ class SalvageReport:
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """Facts without damage: from a state that a scheduler can start from, to the last before the damage."""
+    """A run of undamaged facts: from a state that a scheduler can start from to the last fact before the damage."""
 
     start: Head
     end: Head
@@ -69,7 +69,7 @@ class _Source:
 
 
 def salvage(url: str, to: str) -> SalvageReport:
-    """Write what is intact of one journal as another; the damaged one is only read."""
+    """Write the intact part of one journal as another; the damaged one is only read."""
     address, target = parse(url), parse(to)
     if is_sqlite(address) and not Path(address.database or "").is_file():
         raise InputError(f"there is no journal {address.database}; give the file, its folder or a postgresql:// URL")
@@ -79,7 +79,7 @@ def salvage(url: str, to: str) -> SalvageReport:
         run = _furthest(damaged, starts)
         if run is None:
             raise JournalError(
-                f"nothing that a scheduler could start from is intact in the journal {reader.name}: neither the first"
+                f"the journal {reader.name} has nothing intact that a scheduler could start from: neither the first"
                 " facts nor a kept state; restore a backup"
             )
         writer = Writer.open(target)
@@ -105,7 +105,7 @@ def _source(connection: sql.Connection, address: sql.URL) -> _Source:
 
 
 def _about(connection: sql.Connection, mark: tuple[str, int] | None) -> About:
-    """The cluster as far as it is known: from the lock's file, from the damaged row, or a new one."""
+    """The cluster as far as known: from the lock file, from the damaged row, or a new one."""
     row = _try(connection, lambda: connection.execute(sql.select(ABOUT.c.cluster)).first())
     cluster = mark[0] if mark is not None else str(row[0]) if row else secrets.token_hex(8)
     return About(cluster, time.time(), 0)
@@ -130,11 +130,11 @@ def _furthest(connection: sql.Connection, starts: list[Head]) -> _Run | None:
     best: _Run | None = None
     for start in starts:
         if best is not None and start.number <= best.end.number:
-            continue  # within what is intact already
+            continue  # part of the last run
         end = start
         for row in _intact(connection, start):
             end = Head(row.number, bytes(row.checksum), row.time)
-        best = _Run(start, end)  # it ends after every run before it
+        best = _Run(start, end)  # it ends after all earlier runs
     return best
 
 
@@ -149,9 +149,9 @@ def _copy(damaged: sql.Connection, writer: Writer, source: _Source, run: _Run, n
     about = About(source.about.cluster, source.about.created, source.about.lost + source.written - run.end.number)
     with writer.transaction() as connection:
         if integrity.found_format(connection, writer.name) is not None:
-            raise InputError(f"there is a journal in {writer.name} already; give a place where none is")
+            raise InputError(f"there is already a journal in {writer.name}; give a place without one")
         start = Head(run.start.number, seed(about.cluster), run.start.time)
-        # Facts are chained again, so that the new journal is whole whatever the old one's beginning was.
+        # Facts are chained again, so that the new journal is complete wherever the old one began.
         heads = {head.number: head for head in _copy_facts(damaged, connection, run, start, set(numbers))}
         states = _copy_states(damaged, connection, heads)
         jobs, learned = _copy_finished(damaged, connection), _copy_learned(damaged, connection)
@@ -174,7 +174,7 @@ def _copy(damaged: sql.Connection, writer: Writer, source: _Source, run: _Run, n
 def _copy_facts(
     damaged: sql.Connection, connection: sql.Connection, run: _Run, head: Head, wanted: set[int]
 ) -> Iterator[Head]:
-    """Copy facts; yields the beginning, the end, and those after which states were kept."""
+    """Copy facts; yields the first head, the last, and those after which states were kept."""
     integrity.create_tables(connection)
     yield head
     rows = takewhile(lambda row: row.number <= run.end.number, _intact(damaged, run.start))

@@ -1,4 +1,4 @@
-"""The journal of a running scheduler: facts are appended here, in its term of leadership, before they take effect."""
+"""The journal of a running scheduler: facts are appended here, in its term, before they take effect."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ _PAUSE = 0.05
 
 
 class Journal(JournalReader):
-    """Facts in order, kept states and finished jobs, and the right to add to them.
+    """Facts in order, kept states and finished jobs, with the right to append.
 
-    One thread writes, any thread reads. After a TemporaryJournalError the same call may be made again: what was
-    written is not written twice, even if the connection was lost while it was committed.
+    One thread writes, any thread reads. After a TemporaryJournalError the same call may be repeated: nothing is
+    written twice, even if the connection was lost during the commit.
     """
 
     def __init__(self, address: sql.URL, writer: Writer, about: About, head: Head) -> None:
         super().__init__(address)
         self.cluster = about.cluster
         self.lost = about.lost
-        """Facts that a salvage could not save; ids that they gave away must not be given again."""
+        """Facts that a salvage could not save; ids they assigned must not be reused."""
         self.term = writer.term
         self._writer = writer
         self._head = head
@@ -56,9 +56,9 @@ class Journal(JournalReader):
         upgrade: Upgrade | None = None,
         silence_seconds: float = SILENCE_SECONDS,
     ) -> Journal:
-        """Open a journal, or make one, and lead in a new term; waits while it is in use or cannot be reached.
+        """Open or create a journal and lead in a new term; waits while it is in use or unreachable.
 
-        In PostgreSQL, a leader that is not heard for `silence_seconds` is replaced: its process stands still.
+        In PostgreSQL, a leader that is silent for `silence_seconds` is replaced: its process is suspended.
         """
         address, deadline = parse(url), time.monotonic() + wait_seconds
         while True:
@@ -91,7 +91,7 @@ class Journal(JournalReader):
         return self._head.time
 
     def append(self, documents: Sequence[Document]) -> None:
-        """Write facts down, all or none; when this returns they are safe."""
+        """Write facts, all or none; they are durable when this returns."""
         if not documents:
             return
         rows = batch(documents, self._head, self.term)
@@ -106,7 +106,7 @@ class Journal(JournalReader):
         self._mark()
 
     def _write(self, connection: sql.Connection, rows: FactBatch) -> None:
-        """Move the head, which only the leader can and only from where it is, and write the facts."""
+        """Advance the head, which only the leader can do and only from its current place, and write the facts."""
         before, after = self._head, rows.after
         ours = (LEADER.c.term == self.term) & (LEADER.c.last == before.number)
         move = LEADER.update().where(ours & (LEADER.c.last_checksum == before.checksum))
@@ -117,14 +117,14 @@ class Journal(JournalReader):
         write_facts(connection, rows)
 
     def _settle(self, connection: sql.Connection, rows: FactBatch) -> None:
-        """Find out why the head is elsewhere: these facts are there already, or we no longer lead."""
+        """Find out why the head is elsewhere: these facts were already written, or we no longer lead."""
         found = integrity.leader(connection)
         if found.term != self.term:
             raise self._writer.lost(connection)
         if self._in_doubt and (found.last, found.last_checksum) == (rows.after.number, rows.after.checksum):
             return
         raise JournalError(
-            f"the journal {self.name} ends at fact {found.last}, and this scheduler knows {self._head.number}:"
+            f"the journal {self.name} ends at fact {found.last}, but this scheduler last knew fact {self._head.number}:"
             " an append that seemed to fail was written, and other facts were given after it; restart the scheduler"
         )
 
@@ -135,9 +135,9 @@ class Journal(JournalReader):
         finished: Iterable[FinishedJobRow] = (),
         learned: Mapping[str, Document] | None = None,
     ) -> None:
-        """Write down the state after that fact, perhaps encoded before, and what it no longer holds.
+        """Write the state after that fact, possibly already encoded, and what it no longer holds.
 
-        That is jobs that are finished, and what was learned about templates, in place of what is there for the same
+        That is finished jobs, and what was learned about templates; both replace existing rows with the same
         keys.
         """
         body, jobs = state if isinstance(state, bytes) else encode_long(state), list(finished)
@@ -155,7 +155,7 @@ class Journal(JournalReader):
         if number == leads.base:
             kept = connection.execute(sql.select(KEPT.c.time).where(KEPT.c.number == number)).scalar()
             return Head(number, leads.base_checksum, kept or 0.0)
-        raise ValueError(f"no state can be kept after fact {number}; there are {leads.base + 1} to {leads.last}")
+        raise ValueError(f"no state can be kept after fact {number}; it must be {leads.base + 1} to {leads.last}")
 
     def check_lead(self) -> None:
         """Raise LeadershipLostError if another scheduler leads; may run in any thread."""
@@ -183,7 +183,7 @@ class Journal(JournalReader):
 
 
 def _prepared(address: sql.URL, writer: Writer, upgrade: Upgrade | None) -> tuple[About, Head]:
-    """A journal that exists, is of this format and is whole."""
+    """Open a journal: create, upgrade or verify it."""
     with writer.transaction() as connection:
         found = integrity.found_format(connection, writer.name)
         if found is None:
@@ -223,7 +223,7 @@ def _verified(writer: Writer) -> tuple[About, Head]:
 
 
 def _check_mark(writer: Writer, cluster: str | None, last: int) -> None:
-    """Compare a journal in a file with what its lock's file remembers of it."""
+    """Compare a journal in a file with what its lock file recorded."""
     if not isinstance(writer.lock, FileLock):
         return
     mark = writer.lock.marked()
@@ -240,9 +240,9 @@ def _check_mark(writer: Writer, cluster: str | None, last: int) -> None:
 
 
 def _upgraded(address: sql.URL, writer: Writer, upgrade: Upgrade | None) -> tuple[About, Head]:
-    """Replace a journal of format 1 by the state it amounts to; an error leaves it as it was."""
+    """Replace a journal of format 1 by the state it amounts to; on an error it stays unchanged."""
     if upgrade is None:
-        raise JournalError(f"the journal {writer.name} is of format 1; start a scheduler on it, which upgrades it")
+        raise JournalError(f"the journal {writer.name} has format 1; start a scheduler on it to upgrade it")
     if is_sqlite(address):
         copy_file(Path(address.database or ""))
     with writer.transaction() as connection:

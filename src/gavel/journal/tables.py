@@ -1,11 +1,11 @@
-"""The tables of format 2, alike in SQLite and PostgreSQL."""
+"""The tables of format 2, the same in SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
 import sqlalchemy as sql
 
 FORMAT = 2
-"""Of the tables and of what this package writes into them."""
+"""The format of the tables and of what this package writes into them."""
 
 METADATA = sql.MetaData()
 _Number = sql.BigInteger().with_variant(sql.Integer(), "sqlite")
@@ -19,7 +19,7 @@ ABOUT = sql.Table(
     sql.Column("lost", _Number, nullable=False),
     sql.Column("checksum", sql.LargeBinary, nullable=False),
 )
-"""One row. The column `format` has the place and name it had in format 1: older versions read it and refuse."""
+"""One row. `format` has the place and name it had in format 1, so that older versions read it and refuse."""
 
 LEADER = sql.Table(
     "leader",
@@ -60,7 +60,7 @@ FACT_JOBS = sql.Table(
     sql.Index("fact_jobs_number", "number"),
     sqlite_with_rowid=False,
 )
-"""The jobs a fact names; one row with `ANY_JOB` for a fact that names very many."""
+"""The jobs that a fact names; one row with `ANY_JOB` for a fact that names very many."""
 ANY_JOB = "*"
 
 KEPT = sql.Table(

@@ -1,4 +1,4 @@
-"""Journals of format 1, which held events to be decided again.
+"""Journals of format 1, which stored events that were decided again at every start.
 
 They are copied, read once, and replaced by the state they amount to.
 """
@@ -25,7 +25,7 @@ _TABLES = ("about", "events", "states", "jobs")
 
 @dataclass(frozen=True, slots=True)
 class OldJob:
-    """A job that was over in a journal of format 1."""
+    """A job that had finished in a journal of format 1."""
 
     id: int
     state: int
@@ -41,7 +41,7 @@ class OldJournal:
 
     @property
     def last(self) -> int:
-        """The number of the last event, or of the last state if no event is there."""
+        """The number of the last event, or of the last state if there are no events."""
         numbers = [self._scalar(f"SELECT max(number) FROM {table}") for table in ("events", "states")]  # noqa: S608 - constants
         return max(int(number or 0) for number in numbers)
 
@@ -51,18 +51,18 @@ class OldJournal:
         return float(self._scalar("SELECT time FROM events ORDER BY number DESC LIMIT 1") or 0.0)
 
     def latest(self) -> tuple[int, Document] | None:
-        """The last state kept, and the number of the last event before it."""
+        """The last kept state, and the number of the last event before it."""
         row = self._connection.execute(sql.text("SELECT * FROM states ORDER BY number DESC LIMIT 1")).first()
         return None if row is None else (row.number, json.loads(row.document))
 
     def events(self, after: int = 0) -> Iterator[Document]:
-        """Events in order, beginning after that number."""
+        """Events in order, after that number."""
         statement = sql.text("SELECT document FROM events WHERE number > :after ORDER BY number")
         for row in self._connection.execute(statement, {"after": after}):
             yield json.loads(row.document)
 
     def over(self) -> Iterator[OldJob]:
-        """The jobs that were over when the state was last kept, by id."""
+        """Jobs that had finished when the state was last kept, by id."""
         for row in self._connection.execute(sql.text("SELECT * FROM jobs ORDER BY id")):
             yield OldJob(row.id, row.state, row.ended, json.loads(row.document))
 
@@ -72,7 +72,7 @@ class OldJournal:
 
 @dataclass(frozen=True, slots=True)
 class Upgraded:
-    """What a journal of format 1 amounts to: the state after its last event, and what belongs beside it."""
+    """What a journal of format 1 amounts to: the state after its last event, and the data stored beside it."""
 
     state: Document
     finished: Iterable[FinishedJobRow] = ()
@@ -83,7 +83,7 @@ Upgrade = Callable[[OldJournal], Upgraded]
 
 
 def copy_file(path: Path) -> Path:
-    """Copy an SQLite journal beside itself; the copy is complete or not there."""
+    """Copy an SQLite journal beside itself; the copy is complete or does not exist."""
     copy, half = (path.with_name(f"{path.name}.{SUFFIX}{end}") for end in ("", ".part"))
     half.unlink(missing_ok=True)
     with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(half)) as target:

@@ -1,6 +1,6 @@
 """The codec between `runtime.messages` and protobuf, both directions: the only place that knows both.
 
-A message of a kind that this version does not know is unpacked as None, so that newer peers do no harm.
+A message of an unknown kind is unpacked as None, so that newer peers do no harm.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _ENDINGS = {number: ending for ending, number in _HOW.items()}
 
 
 def pack_from_agent(frame: FromAgentFrame) -> pb.FromAgent:
-    """Encode what an agent says."""
+    """Encode a message of an agent."""
     packed = _pack_from_agent(frame.message)
     packed.number = frame.number
     return packed
@@ -70,7 +70,7 @@ def _pack_from_agent(message: FromAgent) -> pb.FromAgent:  # noqa: PLR0911 - one
 
 
 def unpack_from_agent(packed: pb.FromAgent) -> FromAgentFrame | None:
-    """Decode what an agent says."""
+    """Decode a message of an agent."""
     message = _unpack_from_agent(packed)
     return None if message is None else FromAgentFrame(packed.number, message)
 
@@ -196,7 +196,7 @@ def _pack_ended(ended: TaskEnded) -> pb.TaskEnded:
 def _unpack_ended(ended: pb.TaskEnded) -> TaskEnded:
     return TaskEnded(
         status=_unpack_status(ended.status),
-        # An end of a kind that this version does not know is no reason to believe that the job is done.
+        # An unknown kind of ending is no reason to believe that the job is done.
         ending=_ENDINGS.get(ended.how, Ending.CRASHED),
         reason=ended.reason,
         log_tail=ended.log_tail,
@@ -225,7 +225,7 @@ def _unpack_handled(handled: pb.CheckpointsHandled) -> CheckpointsHandled:
 
 
 def pack_to_agent(frame: ToAgentFrame) -> pb.ToAgent:
-    """Encode what the scheduler says."""
+    """Encode a message of the scheduler."""
     packed = _pack_to_agent(frame.message)
     packed.term, packed.heard = frame.term, frame.heard
     return packed
@@ -250,7 +250,7 @@ def _pack_to_agent(message: ToAgent) -> pb.ToAgent:  # noqa: PLR0911 - one for e
 
 
 def unpack_to_agent(packed: pb.ToAgent) -> ToAgentFrame | None:
-    """Decode what the scheduler says."""
+    """Decode a message of the scheduler."""
     message = _unpack_to_agent(packed)
     return None if message is None else ToAgentFrame(message, packed.term, packed.heard)
 

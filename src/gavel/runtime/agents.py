@@ -1,4 +1,4 @@
-"""The agents that the cluster knows, also those that are away, drained or lost: a fold over facts."""
+"""The agents that the cluster knows, including those that are away, drained or lost: a fold over facts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gavel.core.serialization import from_plain, plain_record
 from gavel.runtime.facts import AgentDraining, AgentForgotten, AgentJoined, AgentLost, AgentUndrained, Fact
 
 ITSELF = "agent"
-"""Who asks for a drain when an agent leaves by itself; one that comes back after that takes work again."""
+"""The author of a drain when an agent leaves by itself; an agent that returns after that takes work again."""
 
 
 def identity_of(name: str) -> str:
-    """What an agent of an earlier version is known by: it had no identity but its name."""
+    """The identity of an agent of an earlier version, which had only its name."""
     return f"name:{name}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentRecord:
-    """One agent: its identity, its servers, and what became of it."""
+    """One agent: its identity, its servers and its current state."""
 
     agent: str
     name: str
@@ -44,14 +44,14 @@ class AgentRecord:
 
 
 class Agents:
-    """Agents by identity, and what those that were lost may still run."""
+    """Agents by identity, and what lost agents may still run."""
 
     def __init__(self) -> None:
         self.records: dict[str, AgentRecord] = {}
         self.fences: dict[tuple[str, str], float] = {}
-        """By job and agent: until when the job may still run there, so that it must not start elsewhere."""
+        """By job and agent: until when the job may still run there, and so must not start elsewhere."""
         self.by_server: dict[str, str] = {}
-        """The agent that joined with each server last."""
+        """The agent that last joined with each server."""
 
     def __iter__(self) -> Iterator[AgentRecord]:
         return iter(self.records.values())
@@ -65,14 +65,14 @@ class Agents:
         return found or self.records.get(name)
 
     def evolve(self, fact: Fact) -> None:
-        """Take in a fact."""
+        """Apply a fact."""
         match fact:
             case AgentJoined():
                 self._joined(fact)
             case AgentLost():
                 self._lost(fact)
             case AgentDraining():
-                reason = "leaves by itself" if fact.by == ITSELF else f"drained by {fact.by}"
+                reason = "leaving by itself" if fact.by == ITSELF else f"drained by {fact.by}"
                 self._change(fact.agent, since=fact.time, drained_by=fact.by, reason=reason)
             case AgentUndrained():
                 self._change(fact.agent, since=fact.time, drained_by="", reason="")
@@ -94,12 +94,12 @@ class Agents:
             drained_by=before.drained_by if before else "",
             reason=before.reason if before and before.draining else "",
         )
-        # What the agent still runs is stopped now, and only the executor knows: a scheduler that is restarted before
-        # that has ended must not forget it.
+        # Unexpired fences stay: what the agent still runs is being stopped now, which only the executor knows, and a
+        # scheduler restarted before those processes end must not forget them.
         self._drop_fences(fact.time)
 
     def _leave_servers(self, agent: str) -> None:
-        """Another agent may have the servers of this one already."""
+        """Release the agent's servers, unless another agent already has them."""
         record = self.records.get(agent)
         for server in record.servers if record is not None else ():
             if self.by_server.get(server.name) == agent:
@@ -114,7 +114,7 @@ class Agents:
         self.fences = {key: until for key, until in self.fences.items() if until > time}
 
     def postpone(self, seconds: float) -> None:
-        """Have all fences last longer."""
+        """Extend all fences."""
         self.fences = {key: until + seconds for key, until in self.fences.items()}
 
     def _change(self, agent: str, **changes: Any) -> None:
@@ -130,7 +130,7 @@ class Agents:
     def of(cls, document: Mapping[str, Any]) -> Agents:
         agents = cls()
         agents.records = {entry["agent"]: from_plain(AgentRecord, entry) for entry in document["records"]}
-        # Of two agents with one name the lost one is older.
+        # Of two agents with the same name, the lost one is older.
         for record in sorted(agents, key=lambda record: not record.lost):
             agents.by_server |= {server.name: record.agent for server in record.servers}
         agents.fences = {(job, agent): until for job, agent, until in document["fences"]}

@@ -1,4 +1,4 @@
-"""One launch of one job: which ranks run at which agent, how far they are, and what has become of them."""
+"""One launch of one job: which ranks run at which agent, their progress, and how they ended."""
 
 from __future__ import annotations
 
@@ -38,28 +38,28 @@ class Attempt:
     launch: Launch
     parts: list[Part]
     lease_until: float
-    """Nothing runs beyond this, save for the time that agents leave for saving and ending."""
+    """Nothing runs beyond this time, apart from the grace that agents allow for saving and ending."""
     stopping: bool = False
     crash: str | None = None
-    """Why the first rank that failed did so."""
+    """Why the first rank to fail failed."""
     hopeless: bool = False
     done: bool = False
     crashed: AttemptOutcome = AttemptOutcome.CRASHED
-    """Whose fault the crash is, if there was one."""
+    """How a crash is classified: whose fault it is."""
     ports: TaskStarted | None = None
     acknowledge: list[Callable[[], None]] = field(default_factory=list)
-    """To be called when the end of this attempt is in the journal."""
+    """Callbacks for when the end of this attempt is in the journal."""
     steps: float | None = None
-    """Done in the job's life, as last heard; None if the job does not count."""
+    """Steps done in the job's life, as last reported; None if the job does not count."""
     saved_steps: float = 0.0
     measured_steps: float = 0.0
     measured_seconds: float = 0.0
     stopped_at: float | None = None
     """When it was asked to save and leave."""
     started_at: float | None = None
-    """When its first rank began: the accelerators were free, and earlier attempts had ended."""
+    """When its first rank began: by then the accelerators were free and earlier attempts had ended."""
     saving_seconds: float | None = None
-    """What saving and leaving took the attempt before; None if that was not seen, and once a restart is measured."""
+    """How long the previous attempt took to save and leave; None if not observed, or once a restart is measured."""
 
     @property
     def job(self) -> str:
@@ -77,16 +77,16 @@ class Attempt:
         return next((part for part in self.parts if part.agent == agent), None)
 
     def heard(self, status: TaskStatus) -> None:
-        """Take in what an agent says of a rank; the first rank speaks for the job."""
+        """Apply an agent's report on a rank; the first rank speaks for the job."""
         if status.rank == 0 and status.counts:
             self.steps, self.saved_steps = status.steps, status.saved_steps
             self.measured_steps += status.measured_steps
             self.measured_seconds += status.measured_seconds
 
     def restart_seconds(self, now: float) -> float | None:
-        """What the restart cost that began this attempt; None if it is not known, or not yet.
+        """The cost of the restart that began this attempt; None if unknown so far.
 
-        The first step ended when those that are measured began. It is a step like the others, and no cost.
+        The first step ended when the measured ones began. It is a step like the others, so it is not part of the cost.
         """
         if self.saving_seconds is None or self.started_at is None or self.measured_steps <= 0:
             return None
@@ -94,7 +94,7 @@ class Attempt:
         return self.saving_seconds + max(now - self.started_at - steps_seconds, 0.0)
 
     def ended(self, part: Part, message: TaskEnded) -> None:
-        """Take in the end of a rank."""
+        """Record the end of a rank."""
         self.heard(message.status)
         part.ended.add(message.status.rank)
         if message.ending is Ending.CRASHED and (self.crash is None or message.blameless):
@@ -104,7 +104,7 @@ class Attempt:
         self.done = self.done or message.ending is Ending.DONE
 
     def outcome(self) -> tuple[AttemptOutcome, str]:
-        """What became of the attempt once every rank has ended, and why."""
+        """How the attempt ended, once every rank has, and why."""
         if self.crash is not None:
             return self.crashed, self.crash
         if self.done:
@@ -114,12 +114,12 @@ class Attempt:
         return AttemptOutcome.LOST, "its lease ended before the scheduler renewed it"
 
     def kept_steps(self) -> float | None:
-        """The steps that are left of its work: what no checkpoint holds is lost with the process."""
+        """The steps that survive the attempt: work that no checkpoint holds is lost with the process."""
         return self.saved_steps if self.steps is not None and not self.done else self.steps
 
 
 def parts_of(launch: Launch, agent_of: Mapping[str, str]) -> list[Part]:
-    """The ranks of a launch by agent, in the order of its servers; several servers may be one agent's."""
+    """The ranks of a launch by agent, in the order of its servers; one agent may have several servers."""
     parts: dict[str, Part] = {}
     rank = 0
     for server, count in launch.accelerators.items():

@@ -1,6 +1,6 @@
-"""The scheduler's own log: facts as they are written, what the transition table refused, and alarms.
+"""The scheduler's own log: facts as they are written, refusals of the transition table, and alarms.
 
-Only a witness: it changes nothing, and a failure here stops nothing.
+It only observes: it changes nothing, and a failure here stops nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gavel.runtime.timeline import ROUTINE, sentence
 logger = logging.getLogger(__name__)
 
 QUIET = ROUTINE | {"attempt_closed", "restart_measured", "slept"}
-"""Kinds that are logged for debugging only."""
+"""Kinds that are logged only for debugging."""
 WARNINGS = frozenset({"agent_lost", "solve_failed"})
 SELF_REPORTED = frozenset({"journal", "logs"})
 """Alarms that are logged where they are raised."""
@@ -31,7 +31,7 @@ class BlackBox:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._asked: dict[int, float] = {}
-        """When the policy was asked, by the number of the question."""
+        """When the policy was asked, by the number of the solve."""
         self._alarms: dict[str, str] = {}
 
     def __call__(self, facts: Sequence[Fact]) -> None:
@@ -39,8 +39,8 @@ class BlackBox:
             self._log(facts)
             self._log_refusals()
             self._log_alarms()
-        except Exception:  # a scheduler must not end because of its log
-            logger.exception("a bug of the log itself; the scheduler continues")
+        except Exception:  # the scheduler must not stop because of its log
+            logger.exception("a bug in the scheduler's log; the scheduler continues")
 
     def _log(self, facts: Sequence[Fact]) -> None:
         first = self._engine.journal.last - len(facts) + 1
@@ -80,7 +80,7 @@ class BlackBox:
     def _solve_seconds(self, fact: Fact) -> float | None:
         """How long the policy took, if this fact is its answer."""
         if isinstance(fact, SolveAsked):
-            self._asked = {fact.number: fact.time}  # only the last question may still be answered
+            self._asked = {fact.number: fact.time}  # only the last solve may still be answered
         if isinstance(fact, AllocationAdopted | SolveFailed) and fact.number in self._asked:
             return fact.time - self._asked.pop(fact.number)
         return None
@@ -110,5 +110,5 @@ class BlackBox:
         for about in alarms.keys() - self._alarms.keys():
             logger.error("alarm: %s", alarms[about], extra={"kind": "alarm", "about": about})
         for about in self._alarms.keys() - alarms.keys():
-            logger.warning("no longer: %s", self._alarms[about], extra={"kind": "alarm_over", "about": about})
+            logger.warning("alarm cleared: %s", self._alarms[about], extra={"kind": "alarm_over", "about": about})
         self._alarms = alarms

@@ -1,6 +1,6 @@
-"""The fleet's part in removing checkpoints: which agent is asked for what and when, and what agents have answered.
+"""The fleet's part in removing checkpoints: what to ask each agent and when, and what agents have answered.
 
-It decides nothing about jobs: what is outstanding is in the journal before it comes here.
+It decides nothing about jobs: outstanding removals are in the journal before they come here.
 """
 
 from __future__ import annotations
@@ -14,25 +14,25 @@ from gavel.runtime.messages import CheckpointsHandled, RemoveCheckpoints
 from gavel.runtime.removals import Outstanding
 
 MOST_AT_ONCE = 100
-"""Removals in one message."""
+"""Most removals in one message."""
 REMIND_SECONDS = 60.0
-"""An agent that has not answered, say because its disk is read-only, is asked again after this long."""
+"""An agent that has not answered, for example because its disk is read-only, is asked again after this long."""
 
 
 @dataclass(slots=True)
 class Clearing:
-    """Asks agents and collects what they answer, to be reported together."""
+    """Asks agents and collects their answers, to be reported together."""
 
     outstanding: Outstanding = field(default_factory=Outstanding)
     _asked: dict[str, tuple[int, float]] = field(default_factory=dict)
-    """By agent: up to which number it was asked, and when."""
+    """By agent: the last removal it was asked for, and when."""
     _done: dict[str, int] = field(default_factory=dict)
     _removed: dict[str, None] = field(default_factory=dict)
     _kept: dict[str, str] = field(default_factory=dict)
     """Answers that have not been reported yet."""
 
     def order(self, agent: str, now: float, is_busy: Callable[[str], bool]) -> RemoveCheckpoints | None:
-        """What to ask an agent now; None if there is nothing, or it was just asked. A busy job may have processes."""
+        """What to ask an agent now; None if nothing, or if it was just asked. Busy jobs may still have processes."""
         if not self.outstanding.jobs or agent in self._done:
             return None
         due = self.outstanding.of(agent)[:MOST_AT_ONCE]
@@ -47,17 +47,17 @@ class Clearing:
         return RemoveCheckpoints(tuple(due))
 
     def forget(self, agent: str) -> None:
-        """A new connection begins: what was asked in the last one may not have arrived."""
+        """Start over for a new connection: what was asked in the last one may not have arrived."""
         self._asked.pop(agent, None)
 
     def heard(self, agent: str, answer: CheckpointsHandled) -> None:
-        """Take in what an agent has done."""
+        """Record an agent's answer."""
         self._done[agent] = max(answer.through, self._done.get(agent, 0))
         self._removed |= dict.fromkeys(answer.removed)
         self._kept |= answer.kept
 
     def report(self, now: float) -> CheckpointsCleared | None:
-        """What agents have answered since the last report."""
+        """The answers of agents since the last report."""
         if not self._done:
             return None
         told = CheckpointsCleared(now, self._done, tuple(self._removed), self._kept)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 
 class SteadyClock:
-    """Wall time as it was when the clock was made, going on by the machine's monotonic clock.
+    """The wall time when the clock was made, advanced by the machine's monotonic clock.
 
-    Setting the machine's clock changes nothing until the scheduler is started again. Then it begins no earlier than
+    Setting the machine's clock has no effect until the scheduler is restarted. Then the time begins no earlier than
     the last event of its journal.
     """
 

@@ -1,4 +1,4 @@
-"""Settings as the journal keeps them, and the scheduler that they make."""
+"""Settings as the journal stores them, and the scheduler built from them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from gavel.wire import DEFAULT_ADDRESS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheduling:
-    """The settings that decisions depend on; they are part of the journal."""
+    """The settings that decisions depend on; they are stored in the journal."""
 
     policy: str = "max_min_fairness"
     agnostic: bool = False
@@ -35,18 +35,18 @@ class Scheduling:
     round_seconds: float = 360.0
     min_seconds_between_allocations: float = 0.0
     restart_seconds: float = 10.0
-    """What a restart costs jobs of templates for which it has not been measured."""
+    """Cost of a restart for templates without a measurement."""
     patience: Patience = field(default_factory=Patience)
-    """How long jobs wait for each other; other than usual where time is compressed."""
+    """How long jobs wait for each other; changed only where time is compressed."""
     throughputs: str = "builtin"
     profiled: tuple[str, ...] = ()
-    """Tables that `gavel profile` has written: what they say counts as measured."""
+    """Tables written by `gavel profile`; their figures count as measured."""
     entities: Mapping[str, Entity] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeSettings:
-    """Everything that a scheduler is told when it starts."""
+    """Everything a scheduler is told when it starts."""
 
     listen: str = DEFAULT_ADDRESS
     folder: Path = Path("gavel-state")
@@ -54,7 +54,7 @@ class ServeSettings:
     journal: str | None = None
     """A database instead of the folder's own, as an SQLAlchemy address."""
     wait_seconds: float = 0.0
-    """How long to wait for another scheduler on the same journal to end."""
+    """How long to wait for another scheduler on the same journal to stop."""
     policy: str = "max_min_fairness"
     agnostic: bool = False
     space_sharing: bool = False
@@ -64,7 +64,7 @@ class ServeSettings:
     restart_seconds: float = 10.0
     patience: Patience = field(default_factory=Patience)
     solve_limit_seconds: float = 60.0
-    """A solve that takes longer is given up: the old allocation stays in force, and the next round asks again."""
+    """A solve that takes longer is abandoned: the old allocation stays in force, and the next round asks again."""
     throughputs: str = "builtin"
     profiled: tuple[str, ...] = ()
     entities: Mapping[str, Entity] = field(default_factory=dict)
@@ -74,31 +74,31 @@ class ServeSettings:
 
     @property
     def scheduling(self) -> Scheduling:
-        """Those of them that decisions depend on."""
+        """The settings that decisions depend on."""
         return Scheduling(**{name: getattr(self, name) for name in Scheduling.__slots__})
 
 
 def settings_document(settings: Scheduling) -> dict[str, Any]:
-    """Settings as plain data, also those that have their defaults: a later version may have others."""
+    """Settings as plain data, including defaults: a later version may have other defaults."""
     return {name: to_plain(getattr(settings, name)) for name in Scheduling.__slots__}
 
 
 def settings_of(document: Mapping[str, Any]) -> Scheduling:
-    """Read settings; what another version knew and this one does not is left out."""
+    """Read settings; fields that only another version knows are dropped."""
     return from_plain(Scheduling, {name: part for name, part in document.items() if name in Scheduling.__slots__})
 
 
 class Configurator:
-    """Makes schedulers from settings in the journal.
+    """Builds schedulers from settings in the journal.
 
-    What those name may be gone since: a table's file, a module with a mechanism. Then what the present settings name
-    takes its place; for what is past it makes no difference who would decide now.
+    A table's file or a mechanism's module that those settings name may no longer exist. Then the one from the current
+    settings is used instead: recovery decides nothing, so this cannot change the past.
     """
 
     def __init__(self, present: Scheduling, table: Throughputs | None = None) -> None:
         self._present = present
         self._table = table
-        """One to use instead of those that settings name."""
+        """A table to use instead of those that settings name."""
 
     def fresh(self, settings: Mapping[str, Any]) -> Scheduler:
         wanted = settings_of(settings)
@@ -107,7 +107,7 @@ class Configurator:
 
     def restored(self, settings: Mapping[str, Any], document: Mapping[str, Any]) -> Scheduler:
         wanted = settings_of(settings)
-        # Types are known by name: another table may list others, or in another order.
+        # Types are identified by name: another table may list different types, or in another order.
         types = document["scheduler"]["types"]
         learned = self._table or _with_profiles(
             LearnedTable.of(self._base(wanted), document["learned"], types), self._profiled(wanted)
@@ -157,7 +157,7 @@ def solve_patience(round_seconds: float) -> float:
 
 
 def rounds(settings: Scheduling) -> Settings:
-    """How the scheduler works under these settings."""
+    """The scheduler's own settings."""
     chosen = Settings(
         round_seconds=settings.round_seconds,
         space_sharing=settings.space_sharing,

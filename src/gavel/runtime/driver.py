@@ -1,4 +1,4 @@
-"""Wall time for an engine: one asyncio task takes events in, a timer calls rounds, threads write and ask the policy."""
+"""Drives an engine in real time: one asyncio task handles events, a timer starts rounds, threads write and solve."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.25
 STANDSTILL_SECONDS = 1.0
-"""A scheduler that comes this much too late to a tick stood still itself, and heard no agent meanwhile."""
+"""A scheduler this late for a tick was itself suspended, and could hear no agent meanwhile."""
 GIVING_UP_SECONDS = 1.0
-"""How long after its time limit a policy may still come to an end by itself."""
+"""How long after its time limit a policy may still stop by itself."""
 LEAD_SECONDS = 5.0
-"""How often an idle scheduler makes sure that it still leads."""
+"""How often an idle scheduler checks that it still leads."""
 
 
 class Driver:
-    """Drives an engine; all but the policy and the journal happens in one event loop, so nothing needs a lock."""
+    """Drives an engine; everything but the policy and the journal runs in one event loop, so nothing needs a lock."""
 
     def __init__(
         self, engine: Engine, executor: Executor, solver: Solver, *, solve_limit_seconds: float = 60.0
@@ -52,10 +52,10 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._asked: set[asyncio.Future[None]] = set()
         self._waiting: set[asyncio.Future[None]] = set()
-        """Of callers that wait for something to be written."""
+        """Callers that wait for something to be written."""
 
     async def run(self) -> None:
-        """Work until `stop`; ends with an error if the journal can never be written again."""
+        """Work until `stop`; raises if the journal can never be written again."""
         self.engine.begin(self, self.executor)
         work = asyncio.create_task(self._work())
         tasks = {work, asyncio.create_task(self._tick()), asyncio.create_task(self._watch_lead())}
@@ -75,7 +75,7 @@ class Driver:
             self._writer.shutdown(wait=True)
 
     def stop(self) -> None:
-        """End after the batch that is being written; the state is kept."""
+        """Stop after the batch that is being written; the state is kept."""
         self._stopping = True
         self._something.set()
 
@@ -91,13 +91,13 @@ class Driver:
             if self.engine.state_due and self._keeping is None:
                 self._keeping = asyncio.create_task(self._keep())
                 self._keeping.add_done_callback(self._kept)
-            await asyncio.sleep(0)  # let others speak, so that many events share one transaction
+            await asyncio.sleep(0)  # let other callers post, so that many events share one transaction
         if self._keeping is not None:
             await asyncio.wait({self._keeping})
         await self._keep()
 
     async def _keep(self) -> None:
-        """Keep a state: worked out in a thread beside the loop, written where everything is written."""
+        """Keep a state: computed in a thread beside the loop, written where everything is written."""
         engine = self.engine
         kept = await asyncio.get_running_loop().run_in_executor(
             self._follower, engine.state_keeper.catch_up, engine.journal.last
@@ -109,13 +109,13 @@ class Driver:
         self._keeping = None
         error = None if keeping.cancelled() else keeping.exception()
         if error is not None:
-            logger.error("the state cannot be kept: %r", error)
-            self.engine.alarms["state"] = f"the state cannot be kept, so a restart will take longer: {error}"
+            logger.error("the state could not be kept: %r", error)
+            self.engine.alarms["state"] = f"the state could not be kept, so a restart will take longer: {error}"
         else:
             self.engine.alarms.pop("state", None)
 
     async def _written(self, write: Callable[[], Result]) -> Result:
-        """Write to the journal, as long as it takes: until then nothing is acknowledged and nothing starts or stops."""
+        """Write to the journal, however long it takes: until then nothing is acknowledged, started or stopped."""
         pause, longest = RETRY_SECONDS
         while True:
             try:
@@ -130,35 +130,35 @@ class Driver:
                 pause = min(2 * pause, longest)
             else:
                 if self.engine.alarms.pop("journal", None):
-                    logger.warning("the journal is written again")
+                    logger.warning("the journal can be written again")
                 return result
 
     async def _watch_lead(self) -> None:
-        """Notice that another scheduler took over, also while there is nothing to write."""
+        """Notice that another scheduler took over, even while there is nothing to write."""
         journal = self.engine.journal
         while True:
             await asyncio.sleep(LEAD_SECONDS)
             try:
                 await asyncio.to_thread(journal.check_lead)
             except TemporaryJournalError:
-                continue  # the next write tells, and raises the alarm
+                continue  # the next write finds out, and raises the alarm
 
     def _give_up_waiting(self) -> None:
-        """Calls that wait for something to be written will not see it any more."""
+        """Fail the calls that wait for something that will no longer be written."""
         for future in self._waiting:
             if not future.done():
-                future.set_exception(InputError("the scheduler ended before this was written; ask again"))
+                future.set_exception(InputError("the scheduler stopped before this was recorded; try again"))
 
     async def recalled(self, requests: Sequence[Submission]) -> Mapping[str, Learned]:
-        """What the journal's table has of the templates of jobs; waits while the journal cannot be read."""
+        """What the journal's table says about the templates of jobs; waits while the journal cannot be read."""
         unknown = self.engine.state.unknown_templates(requests)
         try:
             return await self._written(lambda: self.engine.recalled(unknown)) if unknown else {}
         except TemporaryJournalError:
-            raise InputError("the scheduler ends; ask again when another one is there") from None
+            raise InputError("the scheduler is stopping; try again when another one is running") from None
 
     async def post(self, *events: Event) -> None:
-        """Have events taken in, and wait until they have taken effect; InputError if one is refused."""
+        """Post events, and wait until they have taken effect; InputError if one is refused."""
         futures = [asyncio.get_running_loop().create_future() for _ in events]
         self._waiting.update(futures)
         for event, future in zip(events, futures, strict=True):
@@ -183,9 +183,9 @@ class Driver:
         task.add_done_callback(self._asked.discard)
 
     async def _answer(self, solve: Solve) -> None:
-        """Ask the policy in its thread: a slow one delays no round, and one without an answer is left behind.
+        """Ask the policy in its own thread: a slow one delays no round, and one without an answer is abandoned.
 
-        Solvers end by themselves when time is up; what is waited for longer is a policy that does not ask them.
+        Solvers stop by themselves at the time limit; only a policy that does not use them takes longer.
         """
         engine, loop = self.engine, asyncio.get_running_loop()
         thread = self._policy
@@ -212,7 +212,7 @@ class Driver:
             now = self.engine.clock()
             late = now - last - TICK_SECONDS
             if late > STANDSTILL_SECONDS:
-                logger.warning("the scheduler stood still for %.1f s", late)
+                logger.warning("the scheduler did not run for %.1f s", late)
                 self.executor.excuse(late)
             last = now
             self.executor.tick()

@@ -1,7 +1,7 @@
-"""The live scheduler between its journal and the world: events become facts, facts are written, then they take effect.
+"""The live scheduler between its journal and the world: events become facts, facts are written, then take effect.
 
-A batch goes through three steps: `prepare` decides, the journal writes, `perform` lets the outside know. So nothing is
-started, stopped or acknowledged before it is durable. Time passes elsewhere, in an EngineHost.
+A batch goes through three steps: `prepare` decides, the journal writes, `perform` tells the outside. So nothing is
+started, stopped or acknowledged before it is durable. Waiting happens elsewhere, in an EngineHost.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Clock = Callable[[], float]
 
 
 class EngineHost(Protocol):
-    """What the engine cannot do by itself: it takes time."""
+    """What the engine delegates because it takes time."""
 
     def ask(self, solve: Solve) -> None:
-        """Have the policy answer, and post what it says."""
+        """Ask the policy, and post its answer."""
 
     def wake(self, at: float) -> None:
-        """Call `round_due` at that time; replaces what was asked before."""
+        """Call `round_due` at that time; replaces any earlier request."""
 
     def hurry(self) -> None:
-        """Have the events that were posted taken in soon."""
+        """Process the posted events soon."""
 
 
 @dataclass(slots=True)
 class _Posted:
-    """An event on its way, and whom to tell."""
+    """A posted event, and the callback for its outcome."""
 
     event: Event
     done: Done | None = None
@@ -50,19 +50,19 @@ class _Posted:
 
 @dataclass(slots=True)
 class DecisionBatch:
-    """Facts that were decided together, what they ask for, and who waits for them to be written."""
+    """Facts that were decided together, the commands that follow, and the callers that wait for them."""
 
     facts: list[Fact] = field(default_factory=list)
     commands: list[tuple[Fact, Sequence[Command]]] = field(default_factory=list)
     told: list[tuple[Done, InputError | None]] = field(default_factory=list)
 
     def documents(self) -> list[dict[str, Any]]:
-        """The facts as the journal keeps them."""
+        """The facts as the journal stores them."""
         return [document_of(fact) for fact in self.facts]
 
 
 class Engine:
-    """Takes events in, one batch after the other. `post` is the one way in."""
+    """Processes events, one batch after another. `post` is the only way in."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class Engine:
         self.clock = clock
         self.state_keeper = state_keeper
         self.records: dict[str, LiveJobRecord] = dict(state.jobs.records)
-        """Jobs as the journal has them: what readers and agents are told."""
+        """Jobs as the journal has them: what readers and agents see."""
         self.listeners: set[Callable[[set[str]], None]] = set()
         """Called with the jobs whose records changed."""
         self.witnesses: list[Callable[[Sequence[Fact]], None]] = []
-        """Called with facts that have just been written: for logs and streams of events."""
+        """Called with facts that have just been written, for logs and event streams."""
         self.alarms: dict[str, str] = {}
-        """What is wrong at the moment, by what it is about."""
+        """Current alarms, by subject."""
         self._queue: list[_Posted] = []
         self._host: EngineHost | None = None
         self._executor: Executor | None = None
@@ -106,7 +106,7 @@ class Engine:
         return self._host
 
     def begin(self, host: EngineHost, executor: Executor) -> None:
-        """Continue where the journal ends: agents are expected back, an unanswered question is asked again."""
+        """Continue where the journal ends: agents are expected back, and an open solve is asked again."""
         self._host, self._executor = host, executor
         state = self.state
         attempts = state.attempts
@@ -120,7 +120,7 @@ class Engine:
             host.hurry()
 
     def post(self, event: Event, done: Done | None = None) -> None:
-        """Have an event taken in; `done` is called once its facts are written and in effect, or it was refused."""
+        """Post an event; `done` is called once its facts are written and in effect, or it was refused."""
         self._queue.append(_Posted(event, done))
         if self._host is not None:
             self._host.hurry()
@@ -128,7 +128,7 @@ class Engine:
     # ---- one batch ----
 
     def prepare(self) -> DecisionBatch | None:
-        """Decide what follows from everything that has been posted; None if nothing has."""
+        """Decide what follows from everything posted; None if nothing was."""
         posted, self._queue = self._queue, []
         if not posted:
             return None
@@ -149,11 +149,11 @@ class Engine:
         return None
 
     def write(self, batch: DecisionBatch) -> None:
-        """Make a batch durable; may be repeated after a TemporaryJournalError. Any thread may do it, one at a time."""
+        """Make a batch durable; safe to repeat after a TemporaryJournalError. Any thread may call it, one at a time."""
         self.journal.append(batch.documents())
 
     def perform(self, batch: DecisionBatch) -> None:
-        """Let the outside know what has been written."""
+        """Tell the outside what has been written."""
         changed = self._publish()
         for witness in self.witnesses:
             witness(batch.facts)
@@ -199,7 +199,7 @@ class Engine:
                 self.executor.stop(command.job, command.cause)
 
     def take_up(self, insist: Insist = at_once) -> None:
-        """Write down what a start brings, before anything else can follow from it; InputError if some is refused."""
+        """Write what follows from the start itself, before anything else; InputError if some of it is refused."""
         batch = self.prepare()
         if batch is not None:
             insist(lambda: self.write(batch))
@@ -208,7 +208,7 @@ class Engine:
                 done(error)
 
     def take_in(self) -> None:
-        """Take in everything that was posted, and what follows from it, at once."""
+        """Process everything posted, and what follows from it, at once."""
         while (batch := self.prepare()) is not None:
             self.write(batch)
             self.perform(batch)
@@ -216,9 +216,9 @@ class Engine:
     # ---- time ----
 
     def round_due(self) -> None:
-        """The scheduler asked to be called. When a round ends, what jobs have done and how fast they were comes first.
+        """Handle the requested wake-up. At the end of a round, jobs' steps and rates are reported first.
 
-        During a round that is not needed: the scheduler works out how far jobs are from how fast they are.
+        During a round that is not needed: the scheduler derives progress from the known rates.
         """
         now, ends = self.clock(), self.scheduler.round_ends
         if ends is None or now >= ends:
@@ -228,16 +228,16 @@ class Engine:
     # ---- jobs, finished ones included ----
 
     def record(self, job: str) -> LiveJobRecord | None:
-        """What is known of a job; None if there was never one."""
+        """What is known about a job; None if it never existed."""
         if job in self.records:
             return self.records[job]
         found = self.journal.find(job)
         return LiveJobRecord.of(found) if found is not None else None
 
-    # ---- what was learned about templates that were forgotten ----
+    # ---- what was learned about forgotten templates ----
 
     def recalled(self, unknown: Sequence[str]) -> dict[str, Learned]:
-        """What the journal's table has of templates; any thread may ask."""
+        """What the journal's table says about templates; any thread may ask."""
         found = self.journal.learned(unknown) if unknown else {}
         return {learned["template"]: learned for learned in found.values()}
 
@@ -245,17 +245,17 @@ class Engine:
 
     @property
     def state_due(self) -> bool:
-        """Whether the state should be kept, so that a restart need not read many facts."""
+        """Whether to keep the state now, so that a restart need not read many facts."""
         return self._since_state >= self._facts_between_states
 
     def keep_state(self) -> None:
-        """Write the whole state down, and hand finished jobs over to the journal's own table."""
+        """Write the whole state, and hand finished jobs over to the journal's own table."""
         kept = self.state_keeper.catch_up(self.journal.last)
         self.state_keeper.write(kept)
         self.kept(kept)
 
     def kept(self, kept: Kept) -> None:
-        """A state was written: what the journal's table of finished jobs has need not be in memory."""
+        """Drop from memory what a state just written has handed over to the journal's tables."""
         self._since_state = self.journal.last - kept.number
         for record in kept.finished:
             self.state.jobs.records.pop(record.id, None)

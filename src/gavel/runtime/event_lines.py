@@ -1,4 +1,4 @@
-"""The facts that a reader asks for, in order, as documents: from the journal, and whether a new one is among them."""
+"""The facts that a reader asks for, in order, as documents: past ones from the journal, and a filter for new ones."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Wanted:
     routine: bool = False
 
     def includes(self, fact: Fact) -> bool:
-        """Whether a fact that has just been written is among them."""
+        """Whether a fact that was just written matches."""
         return (
             (self.routine or kind_of(type(fact)) not in ROUTINE)
             and (not self.job or self.job in jobs_of(fact))
@@ -38,7 +38,7 @@ class Wanted:
         )
 
     def until(self, journal: JournalReader, last: int) -> Iterator[Entry]:
-        """Those up to a number, oldest first; the journal is read when the first is asked for."""
+        """Matching facts up to a number, oldest first; the journal is read when the first is requested."""
         if self.limit:
             newest = islice(self._merged(journal, last, newest_first=True), self.limit)
             yield from reversed(list(newest))
@@ -61,11 +61,11 @@ class Wanted:
 
 
 def names_of(server: str, agents: Agents) -> frozenset[str]:
-    """A server or agent by all names that facts may call it: an agent with several types has several servers."""
+    """All names that facts may use for a server or agent: an agent with several types has several servers."""
     if not server:
         return frozenset()
     groups = [{record.name, *(each.name for each in record.servers)} for record in agents]
-    # The servers of one agent are told apart; what concerns the agent concerns all of them.
+    # Servers of one agent are told apart, but facts about the agent concern all of them.
     return frozenset({server}.union(*(_related(server, group) for group in groups if server in group)))
 
 

@@ -1,4 +1,4 @@
-"""What the live system hears from outside beside the scheduler's own events: attempts, agents, operators, settings."""
+"""Outside events beyond the scheduler's own: attempts, agents, operators, settings."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ class AttemptOutcome(StrEnum):
 
     DONE = "done"
     LEFT = "left"
-    """It was asked to leave, or lost while leaving."""
+    """It was asked to leave, or was lost while leaving."""
     CRASHED = "crashed"
     LOST = "lost"
     """It ended through no fault of the job: its server is gone, or its lease ended."""
     BLOCKED = "blocked"
-    """It could not work where it was, through no fault of the job: say, the checkpoint disk was full."""
+    """It could not work where it was, through no fault of the job: for example, the checkpoint disk was full."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobsSubmitted:
-    """Jobs want to run: all of them are accepted, or none; none again if a call with this key was."""
+    """A submission: all jobs are accepted or none. A key that was used before adds no jobs."""
 
     time: float
     requests: tuple[Submission, ...]
     key: str
     learned: Mapping[str, Any] = field(default_factory=dict)
-    """What the journal's table has of their templates, by template."""
+    """What the journal's table says about their templates, by template."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
-    """Every process of an attempt has ended, or can no longer do any harm."""
+    """Every process of an attempt has ended, or can do no more harm."""
 
     time: float
     job: str
@@ -48,7 +48,7 @@ class AttemptEnded:
     hopeless: bool = False
     """The same would happen again."""
     steps: float | None = None
-    """What is left of its work: all of its steps if it is done, else those that a checkpoint holds; None: unknown."""
+    """The work that survives: all steps if the job is done, else those in a checkpoint; None: unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class AgentAttached:
 
 @dataclass(frozen=True, slots=True)
 class AgentGone:
-    """An agent was not heard of for too long, or another took its name."""
+    """An agent was silent for too long, or another took its name."""
 
     time: float
     agent: str
@@ -84,7 +84,7 @@ class AgentGone:
 
 @dataclass(frozen=True, slots=True)
 class DrainAsked:
-    """An agent is to take no new work; `now`: its jobs leave at once instead of at the end of the round."""
+    """A request that an agent take no new work; `now`: its jobs leave at once, not at the end of the round."""
 
     time: float
     agent: str
@@ -94,7 +94,7 @@ class DrainAsked:
 
 @dataclass(frozen=True, slots=True)
 class UndrainAsked:
-    """An agent is to take work again."""
+    """A request that an agent take work again."""
 
     time: float
     agent: str
@@ -103,7 +103,7 @@ class UndrainAsked:
 
 @dataclass(frozen=True, slots=True)
 class ForgetAsked:
-    """An agent that is lost or empty is to be removed from the list."""
+    """A request to remove a lost or empty agent from the list."""
 
     time: float
     agent: str
@@ -112,22 +112,22 @@ class ForgetAsked:
 
 @dataclass(frozen=True, slots=True)
 class RemovalAsked:
-    """The checkpoints of finished jobs are to be removed: all of them, or it is refused."""
+    """A request to remove the checkpoints of finished jobs: all of them, or it is refused."""
 
     time: float
     jobs: tuple[str, ...]
     by: str
     through: tuple[float, int] | None = None
-    """For retention: the end and id of the last job that it looked at."""
+    """For retention: the end time and id of the last job it looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsCleared:
-    """Agents have followed removals."""
+    """Agents have carried out removals."""
 
     time: float
     done: Mapping[str, int]
-    """By agent: the number of the last removal that it has followed."""
+    """By agent: the number of the last removal it carried out."""
     removed: tuple[str, ...] = ()
     kept: Mapping[str, str] = field(default_factory=dict)
     """By job: why its checkpoints were left alone."""
@@ -135,7 +135,7 @@ class CheckpointsCleared:
 
 @dataclass(frozen=True, slots=True)
 class SettingsGiven:
-    """A scheduler was started with these settings, or told them."""
+    """The settings of a scheduler that was started or reconfigured."""
 
     time: float
     by: str
@@ -144,7 +144,7 @@ class SettingsGiven:
 
 @dataclass(frozen=True, slots=True)
 class Began:
-    """A scheduler has taken the journal up."""
+    """A scheduler has opened the journal."""
 
     time: float
     version: str

@@ -1,6 +1,6 @@
 """The seam between the scheduler and what really runs jobs. Nothing above it knows agents, gRPC or processes.
 
-An executor makes attempts start and stop as it is told and reports what happened. It has no opinion about jobs.
+An executor starts and stops attempts as told and reports what happened. It has no opinion about jobs.
 """
 
 from __future__ import annotations
@@ -21,36 +21,36 @@ Done = Callable[[InputError | None], None]
 
 
 class EventSink(Protocol):
-    """The way of an event to the scheduler."""
+    """The way for events to reach the scheduler."""
 
     def __call__(self, event: Event, done: Done | None = None) -> None:
-        """Have an event taken in; `done` is called when it is in the journal and has taken effect, or was refused."""
+        """Post an event; `done` is called when it is in the journal and in effect, or was refused."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptStatus:
-    """What is known of an attempt that may have processes."""
+    """What is known about an attempt that may have processes."""
 
     job: str
     attempt: int
     accelerators: Mapping[str, int]
-    """How many on which server."""
+    """The number of accelerators on each server."""
     stopping: bool
     lease_until: float
     steps: float | None
-    """Done in the job's life, as last heard; None if it does not count."""
+    """Steps done in the job's life, as last reported; None if it does not count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Whether an agent can be told anything now, and when it was last heard."""
+    """Whether an agent can be reached now, and when it was last heard."""
 
     attached: bool
     heard_at: float
 
 
 class Executor(Protocol):
-    """Runs attempts. Calls return at once; what comes of them is reported as events."""
+    """Runs attempts. Calls return at once; results are reported as events."""
 
     def begin(
         self,
@@ -60,37 +60,37 @@ class Executor(Protocol):
         renewed_until: float,
         holders: Mapping[tuple[str, int], Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        """Take up what the journal says may run: agents, open attempts by job, fences, and how long leases last.
+        """Resume what the journal says may run: agents, open attempts by job, fences, and how long leases last.
 
-        `holders` has, by job and attempt, the agents of its servers when it was launched.
+        `holders` gives, by job and attempt, the agents of its servers at launch.
         """
 
     def launch(self, launch: Launch) -> None:
         """Start an attempt as soon as no earlier attempt of its job can still run."""
 
     def stop(self, job: str, cause: Cause) -> None:
-        """Have a job save a checkpoint and leave; a launch that has not begun is withdrawn."""
+        """Let a job save a checkpoint and leave; a launch that has not begun is withdrawn."""
 
     def withdraw(self, job: str) -> None:
-        """A job waits again: forget a launch that has not begun."""
+        """Forget a launch that has not begun: its job waits again."""
 
     def close(self, job: str) -> None:
-        """A job has finished: end what still runs of it, without a checkpoint."""
+        """End what still runs of a finished job, without a checkpoint."""
 
     def renew(self, until: float) -> None:
-        """Everything that runs and is not being stopped may run until that time."""
+        """Let everything that runs and is not being stopped run until that time."""
 
     def remove_checkpoints(self, outstanding: Outstanding) -> None:
-        """Have checkpoints removed wherever they are, also at agents that come back later; replaces what was said."""
+        """Remove checkpoints wherever they are, also at agents that return later; replaces the previous order."""
 
     def report(self) -> None:
-        """Report the steps of running jobs, and how fast they were."""
+        """Report the steps and rates of running jobs."""
 
     def tick(self) -> None:
-        """Look at the clock."""
+        """Handle what is due by the clock."""
 
     def excuse(self, seconds: float) -> None:
-        """The scheduler stood still this long: silence meanwhile is not held against anyone."""
+        """Forgive silence of agents during the time in which the scheduler itself was suspended."""
 
     def running(self) -> Iterable[str]:
         """The jobs that may have processes."""
@@ -105,5 +105,5 @@ class Executor(Protocol):
         ...
 
     def presence(self, agent: str) -> Presence | None:
-        """Whether an agent is there; None if it is not counted on."""
+        """Whether an agent is connected; None if it is not a member."""
         ...

@@ -1,6 +1,6 @@
-"""Which checkpoints have reached their age: goes through finished jobs in the order in which they ended.
+"""Finds checkpoints that have reached their age: goes through finished jobs in the order in which they ended.
 
-It asks for their removal as an operator would; the scheduler records it, and agents remove them.
+It requests removal as an operator would; the scheduler records it, and agents remove them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from gavel.runtime.removals import EndKey
 RETENTION = "retention"
 """Who asks."""
 PAGE = 200
-"""Jobs whose checkpoints are removed by one fact."""
+"""Most jobs whose checkpoints one fact removes."""
 
 Posting = Callable[[RemovalAsked], Awaitable[None]]
-"""Has an event taken in, and waits until it has taken effect."""
+"""Posts an event, and waits until it has taken effect."""
 
 
 async def expire_checkpoints(engine: Engine, post: Posting, *, older_than: float) -> None:
-    """Ask for the removal of all checkpoints of jobs that ended this many seconds ago or earlier."""
+    """Request the removal of all checkpoints of jobs that ended at least this many seconds ago."""
     while True:
         now = engine.clock()
         after = engine.state.removals.expired
-        # A job that is handed over to the journal meanwhile is seen twice, never missed: memory is read first.
+        # Memory is read first: a job that is handed over to the journal meanwhile is seen twice, never missed.
         fresh = [(record.changed, int(record.id)) for record in engine.records.values() if record.finished]
         kept = await asyncio.to_thread(_page, engine.journal, after)
         asked = _removable(engine, _due(fresh, kept, after, now - older_than), now)
@@ -38,13 +38,13 @@ async def expire_checkpoints(engine: Engine, post: Posting, *, older_than: float
 
 
 def _page(journal: Journal, after: EndKey | None) -> list[EndKey]:
-    """The next finished jobs of the journal's table."""
+    """The next finished jobs in the journal's table."""
     page = journal.finished(FinishedQuery(order="oldest", after=after, limit=PAGE))
     return [(job.ended, job.id) for job in page.jobs]
 
 
 def _due(fresh: list[EndKey], kept: list[EndKey], after: EndKey | None, before: float) -> list[EndKey]:
-    """The oldest jobs of both after a key that ended before a time; what follows the page is left for the next."""
+    """The oldest jobs of both lists, after a key and before a time; jobs beyond the page are left for the next call."""
     last = kept[-1] if len(kept) == PAGE else None
     both = sorted({*fresh, *kept})
     return [
@@ -53,7 +53,7 @@ def _due(fresh: list[EndKey], kept: list[EndKey], after: EndKey | None, before: 
 
 
 def _removable(engine: Engine, due: list[EndKey], now: float) -> list[EndKey]:
-    """Up to the first job that may still have processes: it is looked at again the next time."""
+    """The jobs before the first one that may still have processes; that one is looked at again next time."""
     for number, (_, job) in enumerate(due):
         if engine.state.why_checkpoints_stay(str(job), now):
             return due[:number]

@@ -1,4 +1,4 @@
-"""Facts of the live system beside those of the scheduler: settings, starts, agents. All facts as journal documents."""
+"""Facts of the live system beyond those of the scheduler: settings, starts, agents. All facts as journal documents."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gavel.core.serialization import MisfitError, from_plain, plain_record
 
 @dataclass(frozen=True, slots=True)
 class SettingsChanged:
-    """The settings in force from now on; those of the first start have nothing before them."""
+    """The settings in force from now on; the first start has no settings before them."""
 
     time: float
     by: str
@@ -27,7 +27,7 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class SchedulerStarted:
-    """A scheduler took the journal up."""
+    """A scheduler opened the journal."""
 
     time: float
     version: str
@@ -48,7 +48,7 @@ class AttemptClosed:
 
 @dataclass(frozen=True, slots=True)
 class AgentJoined:
-    """An agent is part of the cluster, for the first time, again, or with other accelerators."""
+    """An agent is part of the cluster: for the first time, again, or with different accelerators."""
 
     time: float
     agent: str
@@ -59,7 +59,7 @@ class AgentJoined:
 
 @dataclass(frozen=True, slots=True)
 class AgentLost:
-    """An agent was not heard of for too long, or another one took its name."""
+    """An agent was silent for too long, or another one took its name."""
 
     time: float
     agent: str
@@ -71,7 +71,7 @@ class AgentLost:
 
 @dataclass(frozen=True, slots=True)
 class AgentDraining:
-    """An agent takes no new work; `now`: not even until the end of the round."""
+    """An agent takes no new work; `now`: its jobs leave at once."""
 
     time: float
     agent: str
@@ -92,7 +92,7 @@ class AgentUndrained:
 
 @dataclass(frozen=True, slots=True)
 class AgentForgotten:
-    """An operator removed an agent that is lost or drained from the list."""
+    """An operator removed a lost or drained agent from the list."""
 
     time: float
     agent: str
@@ -108,16 +108,16 @@ class CheckpointsUnwanted:
     jobs: tuple[str, ...]
     by: str
     through: tuple[float, int] | None = None
-    """For retention: the end and id of the last job that it looked at."""
+    """For retention: the end time and id of the last job it looked at."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointsRemoved:
-    """Agents have followed removals: no checkpoint of those jobs is left there, but of those that are kept."""
+    """Agents have carried out removals: no checkpoint of those jobs is left there, except of those that are kept."""
 
     time: float
     done: Mapping[str, int]
-    """By agent: the number of the last removal that it has followed."""
+    """By agent: the number of the last removal it carried out."""
     removed: tuple[str, ...] = ()
     """Jobs that had checkpoints there."""
     kept: Mapping[str, str] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class TemplatesForgotten:
 
 @dataclass(frozen=True, slots=True)
 class TemplateRecalled:
-    """A job of a template that was forgotten came: what had been learned about it counts again."""
+    """A job of a forgotten template arrived: what was learned about it counts again."""
 
     time: float
     learned: Mapping[str, Any]
@@ -157,11 +157,11 @@ OwnFact = (
 Fact = OwnFact | core.Fact
 _OWN: dict[str, type[Any]] = {kind_of(fact): fact for fact in get_args(OwnFact)}
 KINDS = frozenset(map(kind_of, get_args(Fact)))
-"""Of all facts."""
+"""Kinds of all facts."""
 
 
 def document_of(fact: Fact) -> dict[str, Any]:
-    """A fact as the journal keeps it: its kind, its time, whom it concerns, and the fact itself."""
+    """A fact as the journal stores it: its kind, time, subject, and the fact itself."""
     kind = kind_of(type(fact))
     content = {"kind": kind, **plain_record(fact)} if kind in _OWN else encode_event(fact)  # type: ignore[arg-type]
     document: dict[str, Any] = {"kind": content.pop("kind"), "time": content.pop("time"), "fact": content}
@@ -185,7 +185,7 @@ def fact_of(document: Mapping[str, Any], problem_of: Callable[[int], Problem]) -
 
 
 def jobs_of(fact: Fact) -> tuple[str, ...]:
-    """The jobs that a fact is about. Progress is about all that run, and is listed under none."""
+    """The jobs that a fact is about. Progress concerns all running jobs, and is listed under none."""
     jobs: tuple[str, ...] = ()
     match fact:
         case core.JobQueued():

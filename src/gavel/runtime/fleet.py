@@ -1,7 +1,7 @@
 """The executor that works through agents: performs launches, stops and renewals, and reports what happened.
 
-No I/O and no clock of its own: messages leave through links, events through `post`, and `tick` is told the time. What
-must survive a restart of the scheduler is in the journal; this is rebuilt from it and from what agents say.
+It does no I/O and reads no clock: messages leave through links, events through `post`, and `tick` is told the time.
+What must survive a restart of the scheduler is in the journal; this is rebuilt from it and from agents' reports.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from gavel.runtime.removals import Outstanding
 from gavel.wire import PROTOCOL
 
 MISSED_HEARTBEATS = 3
-"""A task that an agent does not list for this many heartbeats after its start was lost on the way."""
+"""A task that its agent does not list for this many heartbeats after its start never arrived there."""
 MEASURED_SECONDS = 0.5
-"""A rate is worth something when it was measured for this long."""
+"""The shortest measurement that gives a useful rate."""
 
 
 class AgentConnection(Protocol):
-    """The way to an agent."""
+    """The connection to an agent."""
 
     def send(self, message: ToAgent) -> None:
-        """Put a message on its way; it may get lost with the connection."""
+        """Queue a message; it may be lost with the connection."""
 
     def close(self) -> None:
         """End the connection."""
 
 
 class RefusedError(GavelError):
-    """An agent that may not attach, with the reason that it is told; `retry` if that may pass."""
+    """An agent may not attach, with the reason it is given; `retry` if a later attempt may succeed."""
 
     def __init__(self, reason: str, *, retry: bool = False) -> None:
         super().__init__(reason)
@@ -69,9 +69,9 @@ class FleetSettings:
 
     heartbeat_seconds: float = 2.0
     agent_timeout_seconds: float = 15.0
-    """An agent that is not heard of for this long is lost."""
+    """An agent that is silent for this long is lost."""
     lease_slack_seconds: float = 30.0
-    """Leases end this long after the round, so that a scheduler that is restarted quickly is not missed."""
+    """Leases end this long after the round, so that jobs survive a quick restart of the scheduler."""
     checkpoint_grace_seconds: float = 60.0
     terminate_grace_seconds: float = 10.0
     retry_seconds: float = 10.0
@@ -80,13 +80,13 @@ class FleetSettings:
 
     @property
     def ending_seconds(self) -> float:
-        """How long a task may take to end when its lease has ended."""
+        """How long a task may take to end after its lease."""
         return self.checkpoint_grace_seconds + self.terminate_grace_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerIdentity:
-    """Whom agents deal with."""
+    """How the scheduler identifies itself to agents."""
 
     cluster: str
     term: int
@@ -109,45 +109,45 @@ class Member:
 
 @dataclass(slots=True)
 class Fleet:
-    """Every agent that is counted on, and every attempt that may still be running."""
+    """Every agent that is a member, and every attempt that may still be running."""
 
     settings: FleetSettings
     identity: SchedulerIdentity
     clock: Callable[[], float]
     post: EventSink
     jobs: Mapping[str, LiveJobRecord]
-    """What is in the journal about jobs; read only."""
+    """The journal's view of jobs; read only."""
     members: dict[str, Member] = field(default_factory=dict)
     """By agent."""
     names: dict[str, str] = field(default_factory=dict)
-    """The agents of those members by name."""
+    """Member agents by name."""
     attempts: dict[str, Attempt] = field(default_factory=dict)
-    """The one attempt of a job that may have processes: no other starts before it has ended."""
+    """The one attempt of each job that may have processes: no other starts before it has ended."""
     by_agent: dict[str, dict[str, Attempt]] = field(default_factory=dict)
-    """The same attempts by agent and job, so that hearing an agent costs the same however many there are."""
+    """The same attempts by agent and job, so that handling one agent's message costs the same in any fleet."""
     waiting: dict[str, Launch] = field(default_factory=dict)
     """Launches of jobs whose earlier attempt has not ended yet."""
     strays: dict[str, set[tuple[str, int, int]]] = field(default_factory=dict)
-    """By job: (agent, attempt, rank) of processes that should not be there any more and are being stopped."""
+    """By job: (agent, attempt, rank) of unwanted processes that are being stopped."""
     unsettled: dict[str, int] = field(default_factory=dict)
-    """By job: ends of attempts that are on their way to the journal; nothing of the job starts meanwhile."""
+    """By job: ends of attempts on their way to the journal; nothing of the job starts meanwhile."""
     expected: dict[str, float] = field(default_factory=dict)
-    """After a restart: agents that have not come back, and when they count as lost."""
+    """After a restart: agents that have not returned, and when they count as lost."""
     fences: dict[tuple[str, str], float] = field(default_factory=dict)
-    """By job and agent: until when the job may still run at an agent that is lost."""
+    """By job and agent: until when the job may still run at a lost agent."""
     saving: dict[str, float] = field(default_factory=dict)
-    """By job that counts steps: how long its last attempt took to save and leave, while no other has begun."""
+    """By job that counts steps: how long its last attempt took to save and leave, until the next begins."""
     clearing: Clearing = field(default_factory=Clearing)
     """Checkpoints that agents are to remove."""
     renewed_until: float = 0.0
 
-    # ---- what agents say ----
+    # ---- messages of agents ----
 
     def attach(self, hello: Hello, link: AgentConnection) -> None:
-        """An agent is here, for the first time or again."""
+        """Attach an agent, for the first time or again."""
         self._check(hello)
         for rival in self._rivals(hello):
-            self._lost(rival, f"another agent is called {hello.name}")
+            self._lost(rival, f"another agent has taken the name {hello.name}")
         member, servers = self.members.get(hello.agent), servers_of(hello)
         if member is not None and member.link is not None:
             member.link.close()
@@ -167,9 +167,9 @@ class Fleet:
             )
         )
         self._sort_out(self.members[hello.agent], hello.tasks)
-        # Only now is it known what still runs there.
+        # Only now do we know what still runs there.
         self._lift_fences(lambda _, agent: agent == hello.agent)
-        self.clearing.forget(hello.agent)  # the next tick asks it
+        self.clearing.forget(hello.agent)  # the next tick sends the order again
 
     def _seat(self, member: Member) -> None:
         before = self.members.get(member.agent)
@@ -181,7 +181,7 @@ class Fleet:
     def _check(self, hello: Hello) -> None:
         if hello.protocol != PROTOCOL:
             raise RefusedError(
-                f"the agent speaks protocol {hello.protocol} (version {hello.version}) and the scheduler {PROTOCOL}; "
+                f"the agent speaks protocol {hello.protocol} (version {hello.version}) but the scheduler {PROTOCOL}; "
                 "install the same version of gavel on both"
             )
         if not hello.name or not hello.accelerators or not hello.agent:
@@ -202,16 +202,16 @@ class Fleet:
                 raise RefusedError(reason, retry=True)
         member = self.members.get(hello.agent)
         if member and member.link and member.incarnation != hello.incarnation and member.heard_at > fresh:
-            reason = f"agent {hello.name!r} is attached already; it may be its own old connection"
+            reason = f"agent {hello.name!r} is attached already, perhaps by its own old connection"
             raise RefusedError(reason, retry=True)
 
     def _rivals(self, hello: Hello) -> list[Member]:
-        """Another agent with the same name: another machine, of which nothing is known but that it may still run."""
+        """Another agent with the same name: a different machine, which may still run jobs."""
         agent = self.names.get(hello.name)
         return [] if agent is None or agent == hello.agent else [self.members[agent]]
 
     def _ended_with(self, agent: str, reason: str) -> None:
-        """What an earlier incarnation of an agent ran has ended: the next one makes sure of that before it attaches."""
+        """Close what an earlier incarnation of an agent ran: the new one ends it before it attaches."""
         for attempt in self._at(agent):
             part = attempt.part_at(agent)
             if part is not None and part.sent_at is not None and not part.over:
@@ -220,7 +220,7 @@ class Fleet:
             self._forget_strays(job, {stray for stray in strays if stray[0] == agent})
 
     def _sort_out(self, member: Member, tasks: Iterable[TaskStatus]) -> None:
-        """Compare what runs at an agent with what should, and put right what differs."""
+        """Compare what runs at an agent with what should, and fix the differences."""
         for status in tasks:
             attempt = self.attempts.get(status.job)
             part = attempt.part_at(member.agent) if attempt else None
@@ -237,7 +237,7 @@ class Fleet:
         self._send_lease(member)
 
     def _stray(self, member: Member, status: TaskStatus) -> None:
-        """A process of an attempt that is not wanted: let it save if its job continues, and wait for its end."""
+        """Stop a process of an unwanted attempt: let it save if its job continues, and wait for its end."""
         record = self.jobs.get(status.job)
         continues = record is not None and not record.finished
         self.strays.setdefault(status.job, set()).add((member.agent, status.attempt, status.rank))
@@ -246,7 +246,7 @@ class Fleet:
             member.link.send(StopAttempt(job=status.job, attempt=status.attempt, reason=reason, at_once=not continues))
 
     def heartbeat(self, agent: str, message: Heartbeat) -> None:
-        """An agent is well, and lists what it has."""
+        """Handle a heartbeat, which lists the agent's tasks."""
         member = self.members[agent]
         member.heard_at = now = self.clock()
         listed = {(status.job, status.attempt) for status in message.tasks}
@@ -266,13 +266,13 @@ class Fleet:
             if part.sent_at < member.since:
                 self._lose(attempt, part, f"{member.name} lost it")
             elif member.link is not None:
-                # Nothing is lost within a connection: the order is late, and could still be followed. The next
-                # connection begins with a list of all that runs there.
+                # Nothing is lost within a connection: the order is late, and may still be carried out. The next
+                # connection begins with a list of everything that runs there.
                 member.link.close()
                 member.link = None
 
     def _hear(self, attempt: Attempt, status: TaskStatus) -> None:
-        """Take in how far an attempt is; its first steps show what the restart before them cost."""
+        """Apply an attempt's progress; its first steps show the cost of the restart before them."""
         attempt.heard(status)
         now = self.clock()
         seconds = attempt.restart_seconds(now)
@@ -281,7 +281,7 @@ class Fleet:
             self.post(RestartMeasured(now, attempt.job, seconds))
 
     def started(self, agent: str, message: TaskStarted) -> None:
-        """A rank runs; the first one of a gang says where the others find it."""
+        """Handle the start of a rank; rank 0 of a gang says where the others find it."""
         attempt = self.attempts.get(message.job)
         part = attempt.part_at(agent) if attempt else None
         if attempt is None or part is None or attempt.number != message.attempt:
@@ -297,7 +297,7 @@ class Fleet:
                     self._send_start(attempt, other)
 
     def ended(self, agent: str, message: TaskEnded, acknowledge: Callable[[], None]) -> None:
-        """A rank has ended, in whatever way; the agent repeats itself until this is acknowledged."""
+        """Handle the end of a rank; the agent repeats it until it is acknowledged."""
         status = message.status
         attempt = self.attempts.get(status.job)
         part = attempt.part_at(agent) if attempt else None
@@ -314,7 +314,7 @@ class Fleet:
         self._settle(attempt)
 
     def _ended_before(self, status: TaskStatus, acknowledge: Callable[[], None]) -> None:
-        """An end that was heard before, or is of an attempt that no longer counts: safe once that is in the journal."""
+        """Handle an end that was heard before, or of a stale attempt; acknowledge it once that is in the journal."""
         if status.job in self.unsettled:
             late = StepsCounted(self.clock(), {})
             self.post(late, lambda _: acknowledge())
@@ -322,20 +322,20 @@ class Fleet:
             acknowledge()
 
     def detached(self, agent: str, link: AgentConnection) -> None:
-        """A connection broke; the agent has `agent_timeout_seconds` to come back."""
+        """Handle a broken connection; the agent has `agent_timeout_seconds` to return."""
         member = self.members.get(agent)
         if member is not None and member.link is link:
             member.link = None
 
     def draining(self, agent: str) -> None:
-        """An agent leaves by itself: it has asked its jobs to leave already."""
+        """Handle an agent that leaves by itself and has already asked its jobs to leave."""
         self.post(DrainAsked(self.clock(), agent, ITSELF, now=True))
 
     def handled(self, agent: str, message: CheckpointsHandled) -> None:
-        """An agent has removed checkpoints; reported with what others say, at the next tick."""
+        """Note that an agent removed checkpoints; reported with other agents' answers at the next tick."""
         self.clearing.heard(agent, message)
 
-    # ---- what the scheduler says ----
+    # ---- orders of the scheduler ----
 
     def launch(self, launch: Launch) -> None:
         if self._may_start(launch):
@@ -347,14 +347,14 @@ class Fleet:
         job = launch.job
         if job in self.attempts or job in self.unsettled or self.strays.get(job):
             return False
-        return all(fenced != job for fenced, _ in self.fences)  # few: only of agents that were lost
+        return all(fenced != job for fenced, _ in self.fences)  # few: only those of lost agents
 
     def _begin(self, launch: Launch) -> None:
         agent_of = {server: self._agent_at(server) for server in launch.accelerators}
         if not all(agent_of.values()):
-            self._never_began(launch)  # a server is gone; the scheduler has heard, or is about to
+            self._never_began(launch)  # a server is gone; the scheduler knows, or is about to
             return
-        # It may have waited for its earlier attempt beyond the round that it was launched in.
+        # It may have waited for its earlier attempt beyond the round of its launch.
         lease = self.clock() + self._lease_seconds(max(launch.until, self.renewed_until))
         attempt = Attempt(launch, parts_of(launch, agent_of), lease)
         attempt.saving_seconds = self.saving.pop(launch.job, None)
@@ -362,7 +362,7 @@ class Fleet:
         self._send_start(attempt, attempt.parts[0])
 
     def _never_began(self, launch: Launch) -> None:
-        """An attempt had no processes and will have none; the next one waits until that is in the journal, too."""
+        """Close an attempt that had no processes; the next one waits until that is in the journal, too."""
         job, outcome = launch.job, AttemptOutcome.LEFT
         self.unsettled[job] = self.unsettled.get(job, 0) + 1
         ended = AttemptEnded(time=self.clock(), job=job, attempt=launch.attempt, outcome=outcome)
@@ -395,7 +395,7 @@ class Fleet:
         if member.link is None or attempt.stopping:
             return
         if attempt.ports is None and part is not attempt.parts[0]:
-            return  # it needs to know where the first rank is
+            return  # it must first know where rank 0 is
         record = self.jobs[launch.job]
         start = StartAttempt(
             job=launch.job,
@@ -447,7 +447,7 @@ class Fleet:
         return job in self.attempts or job in self.strays or job in self.unsettled
 
     def _reaches(self, attempt: Attempt) -> bool:
-        """Whether every agent of an attempt hears what it is told now."""
+        """Whether every agent of an attempt can be reached now."""
         members = [self.members.get(part.agent) for part in attempt.parts]
         return all(member is not None and member.link is not None for member in members)
 
@@ -487,17 +487,17 @@ class Fleet:
         running = [attempt for attempt in self._at(member.agent) if not attempt.stopping]
         if running:
             seconds = self._lease_seconds(self.renewed_until)
-            for attempt in running:  # a fence must last as long as what agents were told
+            for attempt in running:  # a fence must last as long as the lease that agents were given
                 attempt.lease_until = max(attempt.lease_until, self.clock() + seconds)
             member.link.send(Lease(seconds=seconds, jobs=tuple([attempt.job for attempt in running])))
 
     def _lease_seconds(self, until: float) -> float:
         return max(until - self.clock(), 0.0) + self.settings.lease_slack_seconds
 
-    # ---- what follows ----
+    # ---- consequences ----
 
     def _lose(self, attempt: Attempt, part: Part, reason: str) -> None:
-        """A part is gone through no fault of its job."""
+        """Record that a part was lost through no fault of its job."""
         part.give_up()
         self._break_off(attempt, reason, at_once=True)
         self._settle(attempt)
@@ -508,7 +508,7 @@ class Fleet:
             self._stop(attempt, at_once=at_once)
 
     def _settle(self, attempt: Attempt) -> None:
-        """Once every rank has ended: report what became of the attempt, and start what waits for that."""
+        """Once every rank has ended: report how the attempt ended, and start what waits for that."""
         if not attempt.over or self.attempts.get(attempt.job) is not attempt:
             return
         job, now = attempt.job, self.clock()
@@ -553,7 +553,7 @@ class Fleet:
                 self._start_waiting(job)
 
     def _leave_alone(self, attempt: Attempt) -> None:
-        """A job that shared accelerators with an attempt that ended continues alone: what it measures is of that."""
+        """Mark the partner of an ended attempt as running alone, so that its rate is not reported as the pair's."""
         other = self.attempts.get(attempt.launch.beside) if attempt.launch.beside else None
         if other is not None and other.launch.beside == attempt.job:
             other.launch = replace(other.launch, beside=None)
@@ -567,9 +567,9 @@ class Fleet:
             self._measure(attempt)
 
     def _measure(self, attempt: Attempt) -> None:
-        """Report how fast an attempt has been since this was last asked."""
+        """Report the rate of an attempt since the last report."""
         if attempt.crash is not None:
-            return  # how a job ran before it crashed says nothing
+            return  # the rate before a crash means nothing
         if attempt.measured_seconds >= MEASURED_SECONDS and attempt.measured_steps > 0:
             rate = attempt.measured_steps / attempt.measured_seconds
             launch = attempt.launch
@@ -583,15 +583,15 @@ class Fleet:
             self.expected[agent] += seconds
 
     def tick(self) -> None:
-        """Notice agents that have been silent for too long, and fences that have served their time."""
+        """Notice agents that have been silent for too long, and fences that have expired."""
         now = self.clock()
         for member in list(self.members.values()):
             if now - member.heard_at > self.settings.agent_timeout_seconds:
-                self._lost(member, f"server {member.name} is not heard of")
+                self._lost(member, f"server {member.name} has stopped responding")
         for agent, deadline in list(self.expected.items()):
             if now > deadline and agent in self.members:
                 name = self.members[agent].name
-                self._lost(self.members[agent], f"server {name} did not come back")
+                self._lost(self.members[agent], f"server {name} did not return")
         self._lift_fences(lambda job, agent: self.fences[job, agent] <= now)
         cleared = self.clearing.report(now)
         if cleared is not None:
@@ -606,7 +606,7 @@ class Fleet:
             self._start_waiting(job)
 
     def _lost(self, member: Member, reason: str) -> None:
-        """An agent is gone. What runs there may continue until its lease ends; none of it starts elsewhere before."""
+        """Drop a lost agent. What runs there may continue until its lease ends; none of it starts elsewhere before."""
         now, agent = self.clock(), member.agent
         if member.link is not None:
             member.link.close()
@@ -654,7 +654,7 @@ class Fleet:
         renewed_until: float,
         holders: Mapping[tuple[str, int], Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
-        """Begin with what the journal says may run; agents will come back and say what is true."""
+        """Begin with what the journal says may run; agents will return and report the truth."""
         now = self.clock()
         self.renewed_until = renewed_until
         self.fences.update(fences)
@@ -667,7 +667,7 @@ class Fleet:
             self._take_up(job, launches, holders.get((job, launches[0].attempt), {}))
 
     def _take_up(self, job: str, launches: Sequence[Launch], holders: Mapping[str, str]) -> None:
-        """Of a job's open attempts only the first may have processes; the last is the one that should run, if any."""
+        """Resume a job: only its first open attempt may have processes; the last is the one that should run, if any."""
         record = self.jobs.get(job)
         wanted = record.attempts if record is not None and record.state is JobState.RUNNING else 0
         first, *later = launches
@@ -679,7 +679,7 @@ class Fleet:
                 self._never_began(launch)
 
     def _resume(self, launch: Launch, holders: Mapping[str, str], *, stopping: bool) -> None:
-        """Expect an attempt where it was launched: another agent that has the name since runs nothing of it."""
+        """Expect an attempt where it was launched: an agent that has taken the name since runs nothing of it."""
         held = {server: holders.get(server) or self._agent_at(server) for server in launch.accelerators}
         agent_of = {server: agent if agent in self.members else "" for server, agent in held.items()}
         known = {server: agent for server, agent in agent_of.items() if agent}
@@ -705,7 +705,7 @@ def _status(attempt: Attempt) -> AttemptStatus:
 
 
 def agent_name(server: str) -> str:
-    """The name of the agent that a server belongs to.
+    """The name of the agent that owns a server.
 
     >>> agent_name("lab3"), agent_name("lab3:v100")
     ('lab3', 'lab3')
@@ -714,7 +714,7 @@ def agent_name(server: str) -> str:
 
 
 def servers_of(hello: Hello) -> dict[str, Server]:
-    """An agent's servers, one for each type; the agent's name if there is one type only."""
+    """An agent's servers, one per type; named after the agent if it has only one type."""
     several = len(hello.accelerators) > 1
     return {
         type_name: Server(f"{hello.name}:{type_name}" if several else hello.name, type_name, count)

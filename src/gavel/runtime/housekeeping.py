@@ -1,6 +1,6 @@
-"""Removes what is older than it has to be kept: facts, finished jobs, logs. Runs beside the scheduler, in a thread.
+"""Removes facts, finished jobs and logs that are past their retention. Runs beside the scheduler, in a thread.
 
-Checkpoints are for agents to remove: `expiry` only says which.
+Agents remove checkpoints; `expiry` only says which.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ logger = logging.getLogger(__name__)
 HOUR = 3600.0
 DAY = 24 * HOUR
 PAUSE_SECONDS = 0.02
-"""Between two small steps of a compaction, so that other writers get their turn."""
+"""Pause between two small steps of a compaction, so that other writers get their turn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """For how many days what is kept."""
+    """How many days each kind of data is kept."""
 
     journal_days: float = 30.0
     finished_days: float = 365.0
     logs_days: float = 90.0
     checkpoints_days: float | None = None
-    """Of finished jobs; None: for ever, because they are the users' results."""
+    """Checkpoints of finished jobs; None: forever, because they are the users' results."""
 
     def __post_init__(self) -> None:
         days = self.checkpoints_days
@@ -50,7 +50,7 @@ class Keep:
 
 
 async def keep_house(keep: Keep, engine: Engine, post: Posting, logs: Logs, *, every_seconds: float = HOUR) -> None:
-    """Tidy up now and then, until cancelled; trouble is logged, and the next time may succeed."""
+    """Tidy up periodically until cancelled; failures are logged, and the next run may succeed."""
     while True:
         await asyncio.sleep(every_seconds)
         try:
@@ -58,11 +58,11 @@ async def keep_house(keep: Keep, engine: Engine, post: Posting, logs: Logs, *, e
                 await expire_checkpoints(engine, post, older_than=keep.checkpoints_days * DAY)
             await asyncio.to_thread(tidy, keep, engine.journal, logs, engine.clock(), forgettable(keep, engine))
         except (GavelError, OSError) as error:
-            logger.warning("what is old was not removed: %s", error)
+            logger.warning("old data was not removed: %s", error)
 
 
 def forgettable(keep: Keep, engine: Engine) -> float:
-    """The end of finished jobs that may be forgotten: while checkpoints are to be removed, their jobs are needed."""
+    """The end time before which finished jobs may be forgotten: pending checkpoint removals still need their jobs."""
     if keep.checkpoints_days is None:
         return math.inf
     expired = engine.state.removals.expired

@@ -1,6 +1,6 @@
 """The life of every job: one record each, and the one table that says which fact leads from which state to which.
 
-Records are immutable, so a reader may keep one while the scheduler goes further. Nothing here decides anything.
+Records are immutable, so a reader may keep one while the scheduler moves on. Nothing here decides anything.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ TRANSITIONS: Mapping[tuple[JobState, Turn], JobState] = {
         for turn, end in _ENDS.items()
     },
 }
-"""Everything else is refused: above all, a finished job stays as it finished."""
+"""Everything else is refused; above all, a finished job stays as it finished."""
 
 HISTORY = 200
-"""Transitions kept of one job: the newest."""
+"""Most transitions kept per job: the newest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class LiveJobRecord:
     attempts: int = 0
     """The number of the last attempt."""
     failures: int = 0
-    """Those that used up a retry."""
+    """Failures that used up a retry."""
     type: str = ""
     places: Mapping[str, int] = field(default_factory=dict)
     beside: str = ""
@@ -99,7 +99,7 @@ class LiveJobRecord:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A fact that the table does not allow for a job: a defect elsewhere, to be logged."""
+    """A fact that the table does not allow for a job: a bug elsewhere, to be logged."""
 
     job: str
     turn: Turn
@@ -113,15 +113,15 @@ class Refusal:
 
 
 class JobRegistry:
-    """The records of all jobs that have not finished, and of those that finished since they were last handed over."""
+    """Records of all unfinished jobs, and of jobs that finished since the last hand-over."""
 
     def __init__(self) -> None:
         self.records: dict[str, LiveJobRecord] = {}
         self.next_number = 1
         self.keys: dict[str, tuple[str, ...]] = {}
-        """Ids by the key of the call that submitted them."""
+        """Job ids by the key of the call that submitted them."""
         self.touched: set[str] = set()
-        """Jobs whose records changed in any way since this was last emptied."""
+        """Jobs whose records changed since this was last emptied."""
         self.refusals: list[Refusal] = []
         """Facts that were refused since this was last read."""
 
@@ -145,11 +145,11 @@ class JobRegistry:
         return finished
 
     def forget_keys(self) -> None:
-        """Forget the keys of calls all of whose jobs have finished and were handed over."""
+        """Forget the keys of calls whose jobs have all finished and been handed over."""
         self.keys = {key: ids for key, ids in self.keys.items() if any(job in self.records for job in ids)}
 
     def evolve(self, fact: Fact) -> set[str]:
-        """Take in a fact; returns the jobs whose state changed."""
+        """Apply a fact; returns the jobs whose state changed."""
         changed: set[str] = set()
         match fact:
             case JobQueued():
@@ -237,7 +237,7 @@ class JobRegistry:
         return changed
 
     def _turned(self, time: float, job: str, turn: Turn, cause: Cause) -> LiveJobRecord | None:
-        """Move a job along the table; None, and nothing changed, where the table has no such way."""
+        """Move a job along the table; None, without any change, if the table does not allow it."""
         record = self.records.get(job)
         state = None if record is None else TRANSITIONS.get((record.state, turn))
         if record is None or state is None:
@@ -253,7 +253,7 @@ class JobRegistry:
         return changed
 
     def document(self) -> dict[str, Any]:
-        """Everything about jobs that have not finished."""
+        """Everything about unfinished jobs."""
         active = {record.id for record in self.active()}
         return {
             "next_number": self.next_number,

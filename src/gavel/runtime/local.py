@@ -1,4 +1,4 @@
-"""A whole live system on this machine: a scheduler and agents in this process, jobs as processes of their own."""
+"""A complete live system on this machine: a scheduler and agents in this process, jobs as separate processes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ JOINING_SECONDS = 60.0
 """How long servers on this machine may take to join."""
 
 EMULATED_PROGRAM = '''
-"""Stands for a training: counts its steps, at the pace of the accelerator that is emulated."""
+"""A placeholder for a training: counts steps at the pace of the emulated accelerator."""
 from gavel import GavelIterator
 
 counted = {"steps": 0}
@@ -30,7 +30,7 @@ print(f"begins at step {steps.step}", flush=True)
 while not steps.done:
     for _ in steps:
         counted["steps"] += 1
-print(f"ends at step {steps.step}, {'to go on later' if steps.preempted else 'done'}", flush=True)
+print(f"ends at step {steps.step}, {'to continue later' if steps.preempted else 'done'}", flush=True)
 '''
 
 
@@ -38,11 +38,11 @@ print(f"ends at step {steps.step}, {'to go on later' if steps.preempted else 'do
 async def local_cluster(
     settings: ServeSettings, servers: Mapping[str, str], folder: Path, *, time_scale: float = 1.0
 ) -> AsyncIterator[Running]:
-    """A scheduler and emulated servers, by name and as in "v100=2,k80=2"; everything is gone at the end.
+    """A scheduler and emulated servers, by name, each as in "v100=2,k80=2"; everything is removed at the end.
 
-    It begins when all servers are there: the first job should not go to whichever comes first. The scheduler's table
-    is that of the emulated hardware, in its time. One in uncompressed time would make every template look slow by the
-    time scale until it has run, and every first measurement ask for a new allocation.
+    It begins when all servers have joined, so that the first job does not go to the first one by accident. The
+    scheduler's table is that of the emulated hardware, in its time. A table in uncompressed time would make every
+    template look slow by the time scale until it has run, and every first measurement would trigger a new allocation.
     """
     async with AsyncExitStack() as stack:
         here = replace(settings, listen="127.0.0.1:0", folder=folder / "scheduler")

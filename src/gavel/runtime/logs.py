@@ -1,4 +1,4 @@
-"""What jobs print, kept by the scheduler: one stream of bytes for each rank, of which the newest part is kept."""
+"""The output of jobs, stored by the scheduler: one stream of bytes per rank, of which the newest part is kept."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 SEGMENTS = 2
-"""A log is cut into files of at most one in so many parts of what is kept."""
+"""Each file holds at most one part in this many of the kept size."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class _Segment:
-    """A file: a part of what one attempt printed, without gaps. Its name says all of it."""
+    """A file: a contiguous part of one attempt's output. Its name holds all its metadata."""
 
     start: int
-    """Of its first byte in the job's log."""
+    """Offset of its first byte in the job's log."""
     attempt: int
     origin: int
-    """How far the attempt was when the file was empty; less than that if it begins with a note."""
+    """Bytes the attempt had printed when the file was created, less the length of a note at its beginning."""
     path: Path
     size: int
 
@@ -35,46 +35,46 @@ class _Segment:
 
     @property
     def position(self) -> int:
-        """How much of what its attempt printed is here."""
+        """How many bytes of its attempt's output precede the end of this file."""
         return self.origin + self.size
 
 
 class Logs:
     """Logs in a folder, by job and rank. Offsets count from the job's first byte, whatever is still kept.
 
-    Where an attempt's next byte belongs follows from the files alone, so what is said twice, or again after a crash, is
-    written once.
+    The files alone determine where an attempt's next byte belongs, so output that is sent twice, or again after a
+    crash, is written once.
     """
 
     def __init__(self, folder: Path, *, limit: int = 16 * 2**20) -> None:
         self._folder = folder
         self._segment = max(limit // SEGMENTS, 1)
         self.trouble = ""
-        """Why the last that was printed could not be written; empty if it could."""
+        """Why the last output could not be written; empty if it could."""
         folder.mkdir(parents=True, exist_ok=True)
 
     def append(self, job: str, rank: int, attempt: int, begin: int, data: bytes) -> None:
-        """Add what a rank has printed; `begin` counts the bytes that this attempt had printed before.
+        """Add output of a rank; `begin` counts the bytes that this attempt printed before it.
 
-        What cannot be written is left out, and the log says so once it can be written again: a full disk must not keep
+        What cannot be written is dropped, and the log says so once it can be written again: a full disk must not keep
         jobs from ending.
         """
         try:
             self._write(job, rank, attempt, begin, data)
         except OSError as error:
             if not self.trouble:
-                logger.warning("what jobs print is not kept: %s", error)
+                logger.warning("job output is not kept: %s", error)
             self.trouble = str(error)
         else:
             if self.trouble:
-                logger.warning("what jobs print is kept again")
+                logger.warning("job output is kept again")
             self.trouble = ""
 
     def _write(self, job: str, rank: int, attempt: int, begin: int, data: bytes) -> None:
         segments = self._segments(job, rank)
         last = segments[-1] if segments else None
         if last is not None and attempt < last.attempt:
-            return  # of an attempt that is over
+            return  # from an attempt that has ended
         taken = last.position if last is not None and last.attempt == attempt else 0
         data = data[max(taken - begin, 0) :]
         if not data:
@@ -89,7 +89,7 @@ class Logs:
             file.write(note + data)
 
     def read(self, job: str, rank: int, *, offset: int = 0, tail: int = 0) -> tuple[int, bytes]:
-        """What is kept from an offset on, at most the last `tail` bytes if given, and the offset of its first byte."""
+        """Kept output from an offset, at most the last `tail` bytes if given, and the offset of its first byte."""
         segments = self._segments(job, rank)
         end = segments[-1].end if segments else 0
         begin = max(segments[0].start if segments else 0, offset, end - tail if tail else 0)
@@ -102,12 +102,12 @@ class Logs:
         return begin, bytes(found)
 
     def end(self, job: str, rank: int) -> int:
-        """How many bytes there have been."""
+        """The total number of bytes printed so far."""
         segments = self._segments(job, rank)
         return segments[-1].end if segments else 0
 
     def prune(self, before: float) -> int:
-        """Remove the logs of jobs that have printed nothing since that time; returns of how many jobs."""
+        """Remove the logs of jobs that have printed nothing since that time; returns the number of jobs."""
         removed = 0
         for folder in list(self._folder.iterdir()):
             files = list(folder.glob("*.log")) if folder.is_dir() and folder.name.isdecimal() else []
@@ -137,5 +137,5 @@ class Logs:
 
 
 def left_out(count: int) -> bytes:
-    """What stands in place of bytes that are gone."""
+    """The note in place of missing bytes."""
     return f"\n[... {count:,} bytes left out ...]\n".encode()

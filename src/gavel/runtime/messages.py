@@ -1,6 +1,6 @@
-"""What the scheduler and its agents say to each other, as plain values.
+"""Messages between the scheduler and its agents, as plain values.
 
-Only the two ends of the stream turn them into protobuf and back (`agent_wire`); everything else works on these.
+Only the two ends of the stream convert them to and from protobuf (`agent_wire`); everything else works on these.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Ending(StrEnum):
     """How a process of a job ended."""
 
     DONE = "done"
-    """It has done everything that it wanted to do."""
+    """It finished everything it wanted to do."""
     LEFT = "left"
     """It was asked to leave, and left."""
     CRASHED = "crashed"
@@ -26,7 +26,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskStatus:
-    """How far one process of a job is."""
+    """Progress of one process of a job."""
 
     job: str
     attempt: int
@@ -36,10 +36,10 @@ class TaskStatus:
     steps: float = 0.0
     """Steps since the job was submitted, all attempts together."""
     saved_steps: float = 0.0
-    """Those of them that a checkpoint holds."""
+    """How many of them a checkpoint holds."""
     measured_steps: float = 0.0
     measured_seconds: float = 0.0
-    """Since the last report, start-up and saving left out: what a rate is measured by."""
+    """Time since the last report without start-up and saving: the basis of measured rates."""
 
 
 # ---- from an agent ----
@@ -71,7 +71,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The agent is well, and lists what it runs."""
+    """A sign of life, with the list of what the agent runs."""
 
     tasks: tuple[TaskStatus, ...] = ()
 
@@ -97,9 +97,9 @@ class TaskEnded:
     reason: str = ""
     log_tail: bytes = b""
     hopeless: bool = False
-    """The same would happen again: say, the command does not exist."""
+    """The same would happen again: for example, the command does not exist."""
     blameless: bool = False
-    """Not the job's fault, so it costs no retry: say, the checkpoint disk was full."""
+    """Not the job's fault, so it uses up no retry: for example, the checkpoint disk was full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +111,7 @@ class TaskLog:
     rank: int
     data: bytes
     begin: int
-    """How many bytes this attempt had printed before."""
+    """How many bytes this attempt printed before these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class Draining:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointsHandled:
-    """The agent has followed every removal up to a number."""
+    """The agent has carried out every removal up to a number."""
 
     through: int
     removed: tuple[str, ...] = ()
@@ -152,7 +152,7 @@ class AttachRefused:
 
     reason: str
     retry: bool = False
-    """Whether that may pass."""
+    """Whether a later attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +187,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StopAttempt:
-    """Have an attempt save a checkpoint and leave, or leave at once."""
+    """Let an attempt save a checkpoint and leave, or leave at once."""
 
     job: str
     attempt: int
@@ -205,10 +205,10 @@ class Ack:
 
 @dataclass(frozen=True, slots=True)
 class RemoveCheckpoints:
-    """Remove the checkpoints of finished jobs, in this order; may be said more than once."""
+    """Remove the checkpoints of finished jobs, in this order; may be repeated."""
 
     removals: tuple[tuple[int, str], ...]
-    """The number of each, and the job."""
+    """The number and the job of each removal."""
 
 
 ToAgent = Welcome | AttachRefused | StartAttempt | Lease | StopAttempt | Ack | RemoveCheckpoints
@@ -216,7 +216,7 @@ ToAgent = Welcome | AttachRefused | StartAttempt | Lease | StopAttempt | Ack | R
 
 @dataclass(frozen=True, slots=True)
 class FromAgentFrame:
-    """A message with its number: an agent counts what it says, and an end keeps its number when it is repeated."""
+    """A message with its number: an agent counts its messages, and an ending keeps its number when repeated."""
 
     number: int
     message: FromAgent
@@ -224,10 +224,10 @@ class FromAgentFrame:
 
 @dataclass(frozen=True, slots=True)
 class ToAgentFrame:
-    """A message with what makes it safe to follow late."""
+    """A message with what makes it safe to obey late."""
 
     message: ToAgent
     term: int
-    """Of the scheduler. An agent follows no scheduler with a lower term than it has heard of."""
+    """The scheduler's term. An agent ignores schedulers with a lower term than the highest it has heard of."""
     heard: int = field(default=0)
-    """The highest number that the scheduler had read from the agent: leases count from when that one was sent."""
+    """The highest number the scheduler had read from the agent: leases count from when that message was sent."""

@@ -1,6 +1,6 @@
-"""Attempts that may have processes, as the journal tells: from their launch until their end was recorded.
+"""Attempts that may have processes, according to the journal: from launch until their end is recorded.
 
-Of several open attempts of a job only the first can have processes: the next one starts when the journal has its end.
+Of several open attempts of a job only the first can have processes: the next starts once the journal has its end.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from gavel.runtime.facts import AttemptClosed, Fact
 
 
 class OpenAttempts:
-    """By job and attempt number: what was launched."""
+    """By job and attempt number: the launch."""
 
     def __init__(self) -> None:
         self.by_job: dict[str, dict[int, Launch]] = {}
         self.holders: dict[tuple[str, int], Mapping[str, str]] = {}
-        """By job and attempt: the agent of each of its servers when it was launched. Others may have the name since."""
+        """By job and attempt: the agent of each of its servers at launch. Another agent may have the name since."""
 
     def evolve(self, fact: Fact, agent_of: Mapping[str, str]) -> None:
-        """Take in a fact; the second says which agents have which servers."""
+        """Apply a fact; `agent_of` maps servers to their agents."""
         match fact:
             case RoundPlanned():
                 for run in (*fact.moved, *fact.started):
@@ -44,7 +44,7 @@ class OpenAttempts:
         return attempt in self.by_job.get(job, {})
 
     def __iter__(self) -> Iterator[tuple[str, list[Launch]]]:
-        """Jobs with their open attempts, the earliest first."""
+        """Jobs with their open attempts, earliest first."""
         for job, attempts in self.by_job.items():
             yield job, [attempts[number] for number in sorted(attempts)]
 
@@ -61,5 +61,5 @@ class OpenAttempts:
         for entry in document:
             launch = from_plain(Launch, {name: part for name, part in entry.items() if name != "agents"})
             attempts.by_job.setdefault(launch.job, {})[launch.attempt] = launch
-            attempts.holders[launch.job, launch.attempt] = entry.get("agents", {})  # earlier versions had names alone
+            attempts.holders[launch.job, launch.attempt] = entry.get("agents", {})  # earlier versions stored only names
         return attempts

@@ -1,7 +1,7 @@
-"""Live profiling: runs commands on accelerators set aside for it, alone and beside each other, and counts their steps.
+"""Live profiling: runs commands on accelerators set aside for it, alone and in pairs, and measures their rates.
 
-It is a scheduler of its own, whose table believes that all jobs are equally fast and that every pair is faster
-together: so two jobs that may run on one type share an accelerator there, whatever the truth is.
+It runs its own scheduler, whose table claims that all jobs are equally fast and that every pair is faster together:
+so two jobs that may run on one type always share an accelerator there, whatever their real rates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.server import ServeSettings, serving
 
 ROUNDS = 6
-"""A figure is taken over so many rounds at least; the first report of a job is warm-up."""
+"""A figure covers at least this many rounds; the first report of a job is warm-up."""
 POLL_SECONDS = 0.1
 
 
@@ -39,7 +39,7 @@ class ProfileSettings:
     beside: tuple[JobRequest, ...] = ()
     types: tuple[str, ...]
     seconds: float = 60.0
-    """That jobs run for one figure."""
+    """How long jobs run for one figure."""
     patience_seconds: float = 600.0
     """How long to wait for servers, and for a job's first steps."""
     listen: str
@@ -48,14 +48,14 @@ class ProfileSettings:
 
 
 class TrialTable:
-    """A table that packs whoever it can, and writes down what is reported."""
+    """A table that makes the scheduler pack every pair, and records what is reported."""
 
     def __init__(self) -> None:
         self.types: tuple[str, ...] = ()
         self.reports: dict[Condition, list[float]] = {}
 
     def admit(self, type_name: str) -> None:
-        """Any type will do."""
+        """Accept any type."""
         if type_name not in self.types:
             self.types = (*self.types, type_name)
 
@@ -64,30 +64,30 @@ class TrialTable:
         return np.ones((len(profiles), len(types), len(Locality)))
 
     def pairs(self, profiles: Sequence[Profile], types: Sequence[str]) -> tuple[Ints, Ints, Floats]:
-        """Everyone is faster beside anyone."""
+        """Every pair is faster together."""
         first, second = np.triu_indices(len(profiles))
         return first, second, np.full((len(first), 2, len(types)), 2.0)
 
     def learn(self, condition: Condition, rate: float) -> bool:
-        """Write a report down; nothing else changes."""
+        """Record a report; nothing else changes."""
         if rate > 0 and math.isfinite(rate):
             self.reports.setdefault(replace(condition, locality=Locality.SERVER), []).append(rate)
         return False
 
     def fail(self, condition: Condition, reason: str) -> bool:  # noqa: ARG002 - the signature of all tables
-        """Whoever waits for the job hears of it."""
+        """Do nothing: the trial that waits for the job sees the failure itself."""
         return False
 
     def ignore(self, sentence: str) -> None:
-        """What nobody waits for does not matter."""
+        """Do nothing: rejected measurements do not matter here."""
 
     @property
     def ignored(self) -> Sequence[str]:
-        """Everything is believed."""
+        """Nothing is rejected."""
         return ()
 
     def document(self) -> dict[str, Any]:
-        """Nothing is kept."""
+        """Nothing to store."""
         return {}
 
 
@@ -97,10 +97,10 @@ class Found:
 
     rates: dict[Condition, float] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    """Why a figure is missing, as sentences."""
+    """Why a figure is missing, one sentence each."""
 
     def table(self, templates: Sequence[str], types: Sequence[str]) -> ThroughputTable:
-        """As a throughput table; what is missing cannot run."""
+        """The results as a throughput table; a missing figure means that the job cannot run there."""
 
         def rate(one: str, type_name: str, beside: str | None = None) -> float:
             return self.rates.get(Condition(one, 1, type_name, beside=beside), 0.0)
@@ -114,7 +114,7 @@ class Found:
 
 
 async def profile(settings: ProfileSettings, say: Callable[[str], None]) -> Found:
-    """Measure everything, and say how it goes."""
+    """Measure everything, and report progress."""
     table = TrialTable()
     serve = ServeSettings(
         listen=settings.listen,
@@ -135,7 +135,7 @@ async def profile(settings: ProfileSettings, say: Callable[[str], None]) -> Foun
 
 
 def trials(settings: ProfileSettings) -> Iterator[tuple[JobRequest, ...]]:
-    """Everyone alone, then the job beside each partner."""
+    """Each job alone, then the job beside each partner."""
     everyone = {job.template: job for job in (settings.job, *settings.beside)}
     yield from ((job,) for job in everyone.values())
     yield from ((settings.job, partner) for partner in settings.beside)
@@ -146,7 +146,7 @@ def _await_types(client: Client, settings: ProfileSettings) -> None:
     while missing := set(settings.types) - {accelerator_type.name for accelerator_type in client.cluster().types}:
         if time.monotonic() > end:
             raise GavelError(
-                f"no server with {', '.join(sorted(missing))} came within {settings.patience_seconds:g} s; start "
+                f"no server with {', '.join(sorted(missing))} joined within {settings.patience_seconds:g} s; start "
                 f"`gavel worker --scheduler {client.address}` there, or leave the type out of --types"
             )
         time.sleep(POLL_SECONDS)
@@ -161,7 +161,7 @@ def _measure(
     found: Found,
     say: Callable[[str], None],
 ) -> None:
-    """Run one job, or two together, and take down their rates."""
+    """Run one job, or two together, and record their rates."""
     named = " beside ".join(job.template for job in jobs) + f" on {type_name}"
     others = [job.template for job in jobs[::-1]] if len(jobs) == 2 else [None]
     conditions = [Condition(job.template, 1, type_name, beside=other) for job, other in zip(jobs, others, strict=True)]
@@ -184,7 +184,7 @@ def _measure(
 def _wait(
     client: Client, table: TrialTable, settings: ProfileSettings, ids: Sequence[str], conditions: Sequence[Condition]
 ) -> str:
-    """Until enough is measured; returns why that will never be, or nothing."""
+    """Wait until enough is measured; returns why that will never happen, or an empty string."""
     begun = first = time.monotonic()
     while True:
         views = client.jobs(ids=ids)

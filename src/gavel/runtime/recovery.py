@@ -1,4 +1,4 @@
-"""The state that a journal tells: the last one kept, and every fact after it. Nothing is decided."""
+"""The state recorded in a journal: the last kept state and every fact after it. Nothing is decided."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def recover(
 def last_kept(
     journal: JournalReader, configure: Configure, retries: Retries | None = None, *, until: int | None = None
 ) -> tuple[int, ClusterState]:
-    """The last state that was kept, or the last one before a fact, and the number of the last fact in it."""
+    """The last kept state, or the last one before a fact, and the number of the last fact in it."""
     kept = journal.latest(at=until)
     if kept is None:
         return 0, ClusterState(configure, retries)
@@ -40,12 +40,12 @@ def last_kept(
 
 
 def apply(state: ClusterState, document: Mapping[str, Any]) -> None:
-    """Let a fact from the journal take effect."""
+    """Apply a fact from the journal."""
     try:
         fact = fact_of(document, state.problem_of)
     except InputError as error:
         if document["kind"] != ADOPTED:
             raise
-        # Written by a version that posed the question differently. The next round asks again.
-        fact = SolveFailed(document["time"], document["fact"]["number"], f"its answer cannot be read any more: {error}")
+        # Written by a version that posed the problem differently. The next round asks again.
+        fact = SolveFailed(document["time"], document["fact"]["number"], f"its recorded answer cannot be read: {error}")
     state.evolve(fact)

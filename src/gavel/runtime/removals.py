@@ -1,7 +1,7 @@
-"""Checkpoints of finished jobs that are to be removed, and how far each agent has come: a fold over facts.
+"""Pending removals of checkpoints of finished jobs, and each agent's progress: a fold over facts.
 
-Removals are numbered as they are asked for, and agents follow them in that order, so one number says what an agent
-has done. A removal is remembered until every agent that the cluster knows has followed it, also those that are away.
+Removals are numbered in the order of requests, and agents carry them out in that order, so one number says what an
+agent has done. A removal is remembered until every agent that the cluster knows has done it, including absent ones.
 """
 
 from __future__ import annotations
@@ -13,47 +13,47 @@ from typing import Any
 from gavel.runtime.facts import AgentForgotten, CheckpointsRemoved, CheckpointsUnwanted, Fact
 
 EndKey = tuple[float, int]
-"""When a job ended, and its id: the order of finished jobs."""
+"""End time and id of a job: the order of finished jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outstanding:
-    """Removals that some agent has not followed yet, as the journal has them."""
+    """Removals that some agent has not carried out yet, as the journal has them."""
 
     jobs: Mapping[int, str] = field(default_factory=dict)
-    """By number, in order."""
+    """Jobs by number, in order."""
     done: Mapping[str, int] = field(default_factory=dict)
-    """By agent: the number up to which it has followed."""
+    """By agent: the number of the last removal it carried out."""
 
     def of(self, agent: str) -> list[tuple[int, str]]:
-        """What an agent still has to follow: numbers and jobs, in order."""
+        """What an agent still has to do: numbers and jobs, in order."""
         done = self.done.get(agent, 0)
         return [(number, job) for number, job in self.jobs.items() if number > done]
 
 
 class Removals:
-    """What was asked for and not yet done everywhere, and how far retention has come."""
+    """Removals that are not done everywhere, and how far retention has come."""
 
     def __init__(self) -> None:
         self.jobs: dict[int, str] = {}
-        """By number, in order; no job is here twice."""
+        """By number, in order; each job at most once."""
         self.last = 0
         """The highest number so far."""
         self.done: dict[str, int] = {}
-        """By agent: it has followed every removal up to this number. One that is not listed has followed none."""
+        """By agent: the number of the last removal it carried out. An agent that is not listed has done none."""
         self.expired: EndKey | None = None
-        """Checkpoints of all jobs that ended up to here were too old at some time, and their removal was asked for."""
+        """Retention has requested removal for all jobs that ended up to here."""
 
     def outstanding(self) -> Outstanding:
-        """The present state, for an executor to keep."""
+        """The current state, for an executor to keep."""
         return Outstanding(dict(self.jobs), dict(self.done))
 
     def numbers(self) -> dict[str, int]:
-        """Jobs whose removal is outstanding, with its number."""
+        """Jobs with outstanding removals, and their numbers."""
         return {job: number for number, job in self.jobs.items()}
 
     def evolve(self, fact: Fact, agents: Collection[str]) -> None:
-        """Take in a fact; `agents` are those that the cluster knows after it."""
+        """Apply a fact; `agents` are those that the cluster knows after it."""
         match fact:
             case CheckpointsUnwanted():
                 for job in fact.jobs:
@@ -69,7 +69,7 @@ class Removals:
         self._drop_followed(agents)
 
     def _drop_followed(self, agents: Collection[str]) -> None:
-        """Forget what every agent has followed; without agents nothing was removed by anyone."""
+        """Forget what every agent has done; without agents, nothing has been removed."""
         followed = min((self.done.get(agent, 0) for agent in agents), default=0)
         self.jobs = {number: job for number, job in self.jobs.items() if number > followed}
 

@@ -1,4 +1,4 @@
-"""What users ask for, checked by the scheduler: defaults filled in, or a sentence about what is wrong."""
+"""Checks what users submit: fills in defaults, or says in a sentence what is wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gavel.runtime.template import default_template
 
 
 def checked(request: Submission, policy: Policy, entities: Collection[str] | None) -> Submission:
-    """A request with its defaults filled in. `entities` are those that jobs may belong to; None: any."""
+    """A request with its defaults filled in. `entities` lists those that jobs may belong to; None: any."""
     name = f"job {request.name!r}" if request.name else "the job"
     if not request.command or not request.command[0]:
         raise InputError(f"{name} has no command; say what to run")
@@ -30,5 +30,5 @@ def checked(request: Submission, policy: Policy, entities: Collection[str] | Non
     if job.entity and entities is not None and job.entity not in entities:
         raise InputError(f"{name}: there is no entity {job.entity!r}; known: {', '.join(entities) or 'none'}")
     if "steps" in policy.needs and not job.steps:
-        raise InputError(f"{name} does not say how many steps it makes, and the policy {policy.name} needs to know")
+        raise InputError(f"{name} does not say how many steps it makes, but the policy {policy.name} needs to know")
     return job

@@ -1,4 +1,4 @@
-"""`gavel serve` as a function: journal, state, engine and service put together, running until told to stop."""
+"""`gavel serve` as a function: assembles journal, state, engine and service, and runs them until told to stop."""
 
 from __future__ import annotations
 
@@ -51,17 +51,17 @@ MOST_CALLS_AT_ONCE = 100_000
 
 
 def open_journal(settings: ServeSettings, *, table: Throughputs | None = None) -> Journal:
-    """The journal that settings name, in a new term; one of an earlier format is upgraded."""
+    """The journal that settings name, in a new term; an earlier format is upgraded."""
     url = settings.journal or sqlite_url(settings.folder / "journal.sqlite")
     upgrade = upgrading(settings.scheduling, Configurator(settings.scheduling, table))
-    silence = max(settings.fleet.lease_slack_seconds, 3 * PULSE_SECONDS)  # jobs run without a leader that long
+    silence = max(settings.fleet.lease_slack_seconds, 3 * PULSE_SECONDS)  # jobs can run that long without a leader
     return Journal.open(
         url, holder=holder(), wait_seconds=settings.wait_seconds, upgrade=upgrade, silence_seconds=silence
     )
 
 
 def holder() -> str:
-    """Who we are, for other schedulers on the same journal."""
+    """How we identify ourselves to other schedulers on the same journal."""
     return f"{socket.gethostname()} (process {os.getpid()})"
 
 
@@ -74,10 +74,10 @@ def build_engine(
     facts_between_states: int = 10_000,
     insist: Insist | None = None,
 ) -> Engine:
-    """An engine with the state that the journal tells; settings that differ from those in force are its first event.
+    """An engine with the state recorded in the journal; settings that differ from those in force are its first event.
 
-    A table is one to use instead of that of the settings. Without a clock it has a SteadyClock. A journal that cannot
-    be written for the moment is tried again for a while, unless another way to insist is given.
+    `table` replaces the one that the settings name. Without a clock it uses a SteadyClock. Unless `insist` says
+    otherwise, writes to a temporarily unavailable journal are repeated for a while.
     """
     find_policy(settings.policy)
     check_mechanism(settings.mechanism, resumed_by="a scheduler")
@@ -124,7 +124,7 @@ def _solver(settings: ServeSettings) -> Solver:
 
 @dataclass(slots=True)
 class Running:
-    """A scheduler that is up."""
+    """A scheduler that is running."""
 
     engine: Engine
     fleet: Fleet
@@ -137,7 +137,7 @@ class Running:
 async def serving(
     settings: ServeSettings, solver: Solver | None = None, *, table: Throughputs | None = None
 ) -> AsyncIterator[Running]:
-    """Start a scheduler; on leaving, its state is kept and everything is closed."""
+    """Start a scheduler; on exit, its state is kept and everything is closed."""
     settings.folder.mkdir(parents=True, exist_ok=True)
     with open_journal(settings, table=table) as journal:
         engine = build_engine(settings, journal, table=table)
@@ -177,12 +177,12 @@ def _bind(server: grpc.aio.Server, listen: str) -> str:
     try:
         bound = server.add_insecure_port(listen)
     except RuntimeError as error:
-        raise InputError(f"--listen {listen}: the port is taken or not ours to use") from error
+        raise InputError(f"--listen {listen}: the port is in use or not permitted; choose another") from error
     return f"{host}:{bound}"
 
 
 def read_entities(path: Path) -> dict[str, Entity]:
-    """Entities from a file of the form that problem files have."""
+    """Entities from a file in the format of problem files."""
     source = Source.of(path)
     try:
         return dict(parse_entities(source.text).described)

@@ -1,4 +1,4 @@
-"""The gRPC service: what clients ask is checked and answered, what agents say goes to the fleet."""
+"""The gRPC service: checks and answers clients' requests, and passes agents' messages to the fleet."""
 
 from __future__ import annotations
 
@@ -55,19 +55,19 @@ Context = grpc.aio.ServicerContext[Any, Any]
 CHUNK = 256 * 2**10
 FOLLOW_SECONDS = 0.2
 LAST_WORDS = 5
-"""Agents report an end before the last lines of the log: a log is followed for this many more looks."""
+"""Agents report an end before the last lines of the log, so a log is followed for this many more looks."""
 PAGE = 1_000
-"""Finished jobs that are read at once."""
+"""Finished jobs read at a time."""
 AT_ONCE = 100
-"""Jobs that are put into an answer before others get their turn."""
+"""Jobs added to an answer before other tasks get their turn."""
 REMOVING_SECONDS = 10.0
-"""How long a call waits for agents to have removed checkpoints; what takes longer continues without it."""
+"""How long a call waits for agents to remove checkpoints; a longer removal continues without it."""
 OPERATOR = "operator"
-"""Who asks for a drain, as long as the service does not know its callers."""
+"""Who requests a drain; the service does not identify its callers."""
 
 
 class AgentStream:
-    """The way to one agent: messages wait here until they are sent."""
+    """The outgoing queue to one agent."""
 
     def __init__(self, term: int) -> None:
         self.heard = 0
@@ -76,7 +76,7 @@ class AgentStream:
         self._queue: asyncio.Queue[pb.ToAgent | None] = asyncio.Queue()
 
     def send(self, message: ToAgent) -> None:
-        # Leases count from what was heard now, however long the queue is.
+        # Leases count from what has been heard now, however long the queue is.
         self._queue.put_nowait(pack_to_agent(ToAgentFrame(message, self._term, self.heard)))
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class AgentStream:
 
 
 class Service(stubs.GavelServicer):
-    """The scheduler as others see it."""
+    """The scheduler as clients and agents see it."""
 
     def __init__(self, driver: Driver, fleet: Fleet, logs: Logs, policy: Policy) -> None:
         self._driver = driver
@@ -108,7 +108,7 @@ class Service(stubs.GavelServicer):
         try:
             jobs = tuple(checked(from_submission(job), self._policy, entities) for job in request.jobs)
             learned = await self._driver.recalled(jobs)
-            # A client that hangs up changes nothing.
+            # A client that disconnects changes nothing.
             await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key, learned)))
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
@@ -143,7 +143,7 @@ class Service(stubs.GavelServicer):
     async def Watch(self, request: pb.JobQuery, context: Context) -> AsyncIterator[pb.JobUpdate]:  # noqa: N802
         for job in request.ids:
             await self._find(job, context)
-        await context.send_initial_metadata(())  # the stream is taken up, however long nothing happens
+        await context.send_initial_metadata(())  # tells the client that the stream is accepted, even if nothing happens
         async for update in self._watching.watch(request):
             yield update
 
@@ -174,7 +174,7 @@ class Service(stubs.GavelServicer):
         return record
 
     async def _matching(self, query: pb.JobQuery) -> tuple[list[LiveJobRecord], str]:
-        """The jobs that a query asks for, oldest first, and where the next page of finished ones begins."""
+        """The jobs that a query matches, oldest first, and where the next page of finished ones begins."""
         states = from_states(query.states)
         if query.ids:
             return [record for job in query.ids if (record := self._engine.record(job)) is not None], ""
@@ -189,9 +189,9 @@ class Service(stubs.GavelServicer):
         return (ordered[-query.limit :] if query.limit else ordered), following
 
     async def _finished(self, query: pb.JobQuery, fresh: list[LiveJobRecord]) -> tuple[list[LiveJobRecord], str]:
-        """The last jobs to finish, and the key of the next page; all of them if no limit is given.
+        """The last jobs to finish, and the key of the next page; all of them if there is no limit.
 
-        Those of `fresh` are not in the journal's table yet, or only just.
+        Jobs in `fresh` are not in the journal's table yet, or have only just been added.
         """
         after, most = _key(query.after), _least(query.limit, query.most_finished)
         wanted = FinishedQuery(
@@ -249,7 +249,7 @@ class Service(stubs.GavelServicer):
         return pb.RemoveCheckpointsReply(jobs=[self._checkpoints(job, kept) for job in request.ids])
 
     def _asked_agents(self, job: str) -> list[str]:
-        """The agents that are there and have not answered yet."""
+        """The connected agents that have not answered yet."""
         presences = {agent: self._fleet.presence(agent) for agent in self._silent_agents(job)}
         return [agent for agent, presence in presences.items() if presence is not None and presence.attached]
 
@@ -261,7 +261,7 @@ class Service(stubs.GavelServicer):
         return [record.agent for record in state.agents if state.removals.done.get(record.agent, 0) < number]
 
     def _checkpoints(self, job: str, kept: Mapping[str, str]) -> pb.CheckpointsView:
-        """What became of the checkpoints of a job whose removal was asked for."""
+        """The state of a job's checkpoints after their removal was requested."""
         state = self._engine.state
         names = [state.agents.records[agent].name for agent in self._silent_agents(job)]
         if job in kept:
@@ -340,10 +340,10 @@ class Service(stubs.GavelServicer):
     async def Attach(self, requests: AsyncIterator[pb.FromAgent], context: Context) -> AsyncIterator[pb.ToAgent]:  # noqa: N802
         packed = await anext(aiter(requests), None)
         if packed is None:
-            return  # it was gone before its hello
+            return  # it disconnected before its hello
         first = unpack_from_agent(packed)
         if first is None or not isinstance(first.message, Hello):
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of an agent is its hello")
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of an agent must be its hello")
             return
         hello, stream = first.message, AgentStream(self._fleet.identity.term)
         hello = hello if hello.agent else replace(hello, agent=identity_of(hello.name))
@@ -363,7 +363,7 @@ class Service(stubs.GavelServicer):
             self._fleet.detached(hello.agent, stream)
 
     async def _listen(self, agent: str, requests: AsyncIterator[pb.FromAgent], stream: AgentStream) -> None:
-        """Take in what an agent says until it says no more."""
+        """Handle an agent's messages until the stream ends."""
         try:
             async for packed in requests:
                 frame = unpack_from_agent(packed)
@@ -395,13 +395,13 @@ class Service(stubs.GavelServicer):
         if log.job.isdecimal():  # it becomes part of a path
             self._logs.append(log.job, log.rank, log.attempt, log.begin, log.data)
             if self._logs.trouble:
-                self._engine.alarms["logs"] = f"what jobs print is not kept: {self._logs.trouble}"
+                self._engine.alarms["logs"] = f"job output is not kept: {self._logs.trouble}"
             else:
                 self._engine.alarms.pop("logs", None)
 
 
 def _key(text: str) -> tuple[float, int] | None:
-    """Where a page of finished jobs begins, as the page before it said."""
+    """Where a page of finished jobs begins, from the page before it."""
     ended, _, job = text.partition(":")
     try:
         return (float(ended), int(job)) if text else None
@@ -410,7 +410,7 @@ def _key(text: str) -> tuple[float, int] | None:
 
 
 def _least(*limits: int) -> int:
-    """The strictest of limits of which 0 is none."""
+    """The strictest of several limits; 0 means none."""
     return min((limit for limit in limits if limit), default=0)
 
 

@@ -1,7 +1,7 @@
-"""Everything that the live system knows for good: decide what follows from an event, and let facts take effect.
+"""Everything the live system knows durably: decides what follows from events, and applies facts.
 
-Events in, facts out. The facts are written to the journal before anything follows from them outside; applying them
-again, to any prefix, gives the state that existed then. It reads no clock, does no I/O and asks no policy.
+Events in, facts out. Facts are written to the journal before anything outside follows from them; applying any prefix
+of them again gives the state that existed then. It reads no clock, does no I/O and asks no policy.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
 
 MOST_DOUBLINGS = 60
-"""Of the pause before a failed job runs again: beyond that it is longer than any limit."""
+"""Most doublings of the pause before a failed job runs again; beyond that it exceeds any limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,24 +68,24 @@ class Retries:
     """How long a failed job pauses."""
 
     first_seconds: float = 10.0
-    """Doubles with each failure."""
+    """First pause; doubles with each failure."""
     longest_seconds: float = 600.0
     blocked_seconds: float = 60.0
-    """After a failure that is its server's, such as a full disk."""
+    """Pause after a failure that is the server's fault, such as a full disk."""
 
     def pause(self, failures: int) -> float:
         return min(self.first_seconds * 2.0 ** min(failures, MOST_DOUBLINGS), self.longest_seconds)
 
 
 class Configure(Protocol):
-    """Makes schedulers from settings as the journal has them."""
+    """Builds schedulers from settings as the journal has them."""
 
     def fresh(self, settings: Mapping[str, Any]) -> Scheduler:
-        """A scheduler to which nothing has happened."""
+        """A new scheduler."""
         ...
 
     def restored(self, settings: Mapping[str, Any], document: Mapping[str, Any]) -> Scheduler:
-        """The scheduler that was written down, perhaps under other settings."""
+        """A scheduler restored from its document, perhaps under different settings."""
         ...
 
 
@@ -98,16 +98,16 @@ class ClusterState:
         self.attempts = OpenAttempts()
         self.removals = Removals()
         self.forgotten: dict[str, templates.Learned] = {}
-        """What was learned about templates that were forgotten, until the journal's table has it."""
+        """What was learned about forgotten templates, until the journal's table has it."""
         self.renewed_until = 0.0
-        """How long everything that runs may run, the slack of leases aside."""
+        """Until when everything may run, not counting the slack of leases."""
         self.retries = retries or Retries()
         self.settings: Mapping[str, Any] = {}
-        """In force, as plain data."""
+        """The settings in force, as plain data."""
         self.time = 0.0
-        """Of the last fact."""
+        """The time of the last fact."""
         self.trouble = ""
-        """Why the last question to the policy has no answer; empty if it has one."""
+        """Why the last solve has no answer; empty if it has one."""
         self.changed: set[str] = set()
         """Jobs whose records changed since this was last emptied."""
         self._configure = configure
@@ -121,7 +121,7 @@ class ClusterState:
 
     @property
     def configured(self) -> bool:
-        """Whether there is a scheduler: there is one once settings are known."""
+        """Whether settings are known, and so there is a scheduler."""
         return self._scheduler is not None
 
     # ---- decide ----
@@ -141,7 +141,7 @@ class ClusterState:
             answer(self, event)
 
     def _schedule(self, event: core.Event) -> None:
-        """Let the scheduler decide; its facts have taken effect there already."""
+        """Let the scheduler decide; it has already applied its own facts."""
         for fact in self.scheduler.take(event):
             self._evolve_rest(fact)
             self._facts.append(fact)
@@ -166,13 +166,13 @@ class ClusterState:
             self._note(TemplatesForgotten(event.time, forgotten))
 
     def _recall(self, event: JobsSubmitted, template: str) -> None:
-        """Know again what was learned about a template; what has not reached the table yet is newer."""
+        """Restore what was learned about a template; an entry that has not reached the table yet is newer."""
         learned = self.forgotten.get(template) or event.learned.get(template)
         if learned and not templates.knows(self.scheduler, template):
             self._note(TemplateRecalled(event.time, learned))
 
     def unknown_templates(self, requests: Iterable[Submission]) -> list[str]:
-        """The templates of jobs of which only the journal's table may know something."""
+        """The templates of jobs about which only the journal's table may know something."""
         names = dict.fromkeys(request.template for request in requests)
         return [name for name in names if name not in self.forgotten and not templates.knows(self.scheduler, name)]
 
@@ -182,7 +182,7 @@ class ClusterState:
             self._schedule(event)
 
     def _count(self, event: StepsCounted) -> None:
-        """What jobs have done since it was last counted."""
+        """Record the steps that jobs have done since the last count."""
         done: dict[str, float] = {}
         for job, total in event.steps.items():
             record = self.jobs.get(job)
@@ -234,8 +234,8 @@ class ClusterState:
         known = self.agents.get(event.agent)
         for rival in [record for record in self.agents if record.name == event.name and record.agent != event.agent]:
             if not rival.lost:
-                self._gone(AgentGone(event.time, rival.agent, f"another agent is called {event.name}"))
-            self._note(AgentForgotten(event.time, rival.agent, "another agent of that name", rival.name))
+                self._gone(AgentGone(event.time, rival.agent, f"another agent has taken the name {event.name}"))
+            self._note(AgentForgotten(event.time, rival.agent, "another agent has taken its name", rival.name))
         if known is None or known.lost or (known.name, known.servers) != (event.name, event.servers):
             if known is not None:
                 self._withdraw(
@@ -250,7 +250,7 @@ class ClusterState:
         self._offer(event.time, event.agent)
 
     def _offer(self, time: float, agent: str) -> None:
-        """Have every server of an agent take work that should."""
+        """Offer every server of an agent that should take work."""
         for server in self.agents.records[agent].offered:
             if not self._has(server.name):
                 self._schedule(core.ServerJoined(time, server))
@@ -318,11 +318,11 @@ class ClusterState:
             return f"job {job} is {record.state}; only checkpoints of finished jobs are removed"
         fenced = any(fenced == job and until > time for (fenced, _), until in self.agents.fences.items())
         if fenced or job in self.attempts.by_job:
-            return f"job {job} has finished, but its last processes may still run; ask again in a moment"
+            return f"job {job} has finished, but its last processes may still run; try again in a moment"
         return ""
 
     def _cleared(self, event: CheckpointsCleared) -> None:
-        """Believe agents what they have done; what is known already changes nothing."""
+        """Record what agents report; what is known already changes nothing."""
         removals = self.removals
         done = {
             agent: number
@@ -342,7 +342,7 @@ class ClusterState:
     # ---- evolve ----
 
     def evolve(self, fact: Fact) -> None:
-        """Let a fact take effect; the only way that anything here changes."""
+        """Apply a fact; the only way in which this state changes."""
         if isinstance(fact, SettingsChanged):
             self._reconfigure(fact)
         elif isinstance(fact, TemplatesForgotten):
@@ -357,7 +357,7 @@ class ClusterState:
         self._evolve_rest(fact)
 
     def _evolve_rest(self, fact: Fact) -> None:
-        """The effect on everything but the scheduler."""
+        """Apply a fact to everything but the scheduler."""
         if isinstance(fact, SchedulerStarted):
             self._wake_up(fact.time - self.time)
         self.time = fact.time
@@ -366,14 +366,14 @@ class ClusterState:
         self.attempts.evolve(fact, self.agents.by_server)
         self.removals.evolve(fact, self.agents.records)
         if isinstance(fact, core_facts.RoundPlanned) and not fact.mid_round:
-            self.renewed_until = max(self.renewed_until, fact.until)  # no agent makes a lease shorter
+            self.renewed_until = max(self.renewed_until, fact.until)  # agents never shorten a lease
         if isinstance(fact, core.SolveFailed):
             self.trouble = fact.reason
         elif isinstance(fact, core_facts.AllocationAdopted):
             self.trouble = ""
 
     def _wake_up(self, asleep: float) -> None:
-        """Leases and fences last as if no time had passed since the last fact: the clock may have been set."""
+        """Extend leases and fences as if no time had passed since the last fact: the clock may have been set."""
         self.renewed_until += asleep
         self.agents.postpone(asleep)
 
@@ -385,20 +385,20 @@ class ClusterState:
             self._scheduler = self._configure.restored(fact.after, _scheduler_document(self._scheduler))
 
     def commands(self, fact: Fact) -> Iterable[Command]:
-        """What a fact asks of the world."""
+        """The commands that follow from a fact."""
         return () if isinstance(fact, _OWN) else self.scheduler.commands(fact)  # type: ignore[arg-type]
 
     def problem_of(self, number: int) -> Problem:
-        """The problem of the question that is being answered."""
+        """The problem of the solve that is being answered."""
         asked = self.scheduler.unanswered
         if asked is None or asked.number != number:
             raise InputError(f"solve {number} was not asked, or was answered before")
         return asked.problem
 
-    # ---- written down ----
+    # ---- as a document ----
 
     def document(self) -> dict[str, Any]:
-        """Everything that is needed to continue from here."""
+        """Everything needed to continue from here."""
         return {
             "settings": dict(self.settings),
             **_scheduler_document(self.scheduler),
@@ -413,7 +413,7 @@ class ClusterState:
 
     @classmethod
     def of(cls, document: Mapping[str, Any], configure: Configure, retries: Retries | None = None) -> ClusterState:
-        """The state that was written down."""
+        """The state in a document."""
         state = cls(configure, retries)
         state.settings = document["settings"]
         state._scheduler = configure.restored(state.settings, document)
@@ -452,4 +452,4 @@ _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     SettingsGiven: ClusterState._given,  # noqa: SLF001
     Began: ClusterState._began,  # noqa: SLF001
 }
-"""Events that are not left to the scheduler."""
+"""Events that this class handles itself; all others go to the scheduler."""

@@ -1,6 +1,6 @@
-"""Keeps states: a second state follows the journal and is written down, so that the first one never has to wait.
+"""Keeps states: a second state follows the journal and is written, so that the first one never has to wait.
 
-It reads what any other reader would, so every kept state is also a recovery that succeeded.
+It reads what any other reader would, so every kept state is also a successful recovery.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from gavel.runtime.templates import Learned
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """A state that is ready to be written: as bytes, after which fact, and the jobs that finished before it."""
+    """A state that is ready to be written: its bytes, the number of its last fact, and jobs that finished before it."""
 
     state: bytes
     number: int
     finished: tuple[LiveJobRecord, ...]
     learned: Mapping[str, Learned]
-    """About templates that were forgotten before it."""
+    """What was learned about templates that were forgotten before it."""
 
 
 class StateKeeper:
-    """Follows a journal in a thread of its own; `catch_up` there, `write` where the journal is written."""
+    """Follows a journal in its own thread: `catch_up` runs there, `write` where the journal is written."""
 
     def __init__(self, journal: Journal, recovered: Callable[[], tuple[int, ClusterState]]) -> None:
         self._journal = journal
@@ -38,7 +38,7 @@ class StateKeeper:
         self._number = 0
 
     def catch_up(self, until: int) -> Kept:
-        """Take in all facts up to that one."""
+        """Apply all facts up to that one."""
         if self._state is None:
             self._number, self._state = self._recovered()
         for entry in self._journal.facts(after=self._number, until=until):
@@ -51,7 +51,7 @@ class StateKeeper:
         return Kept(encode_long(self._state.document()), self._number, finished, learned)
 
     def write(self, kept: Kept) -> None:
-        """Write a state down; may be repeated after a TemporaryJournalError."""
+        """Write a state; may be repeated after a TemporaryJournalError."""
         self._journal.keep(kept.state, kept.number, finished_jobs(kept.finished), kept.learned)
 
 

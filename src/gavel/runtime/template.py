@@ -1,6 +1,6 @@
-"""The template of a job that names none: its program, script and options without their values.
+"""The default template of a job: its program, script and options without their values.
 
-So the jobs of a sweep over seeds are of one template and share what is learned about its speed.
+So all jobs of a sweep over seeds have one template and share what is learned about its speed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import PurePath
 
 LONGEST = 100
-"""Characters of a template."""
+"""Most characters of a template."""
 
 _ASSIGNMENT = re.compile(r"[A-Za-z_]\w*=")
 _SCRIPT = re.compile(r".\.(py|sh|R|jl|lua|pl|rb|js|ipynb)$")
@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"-\.?\d")
 
 
 def default_template(command: Sequence[str]) -> str:
-    """What a command runs.
+    """The template of a command.
 
     >>> default_template(["env", "CUDA_CACHE=1", "python", "train.py", "--seed", "7", "--amp", "--lr=0.1", "data"])
     'python train.py --seed --amp --lr'
@@ -34,7 +34,7 @@ def default_template(command: Sequence[str]) -> str:
     before = ""
     for word in words[1:]:
         if before == "-c":
-            kept.append(word)  # the program itself: what follows are its arguments
+            kept.append(word)  # the program itself; its arguments follow
             break
         if word.startswith("-") and word.strip("-") and not _NUMBER.match(word):
             before = word.partition("=")[0]
@@ -49,7 +49,7 @@ def default_template(command: Sequence[str]) -> str:
 
 
 def _without_environment(command: Sequence[str]) -> list[str]:
-    """A command without `env` and the variables that it sets."""
+    """A command without `env` and the variables it sets."""
     words = list(command)
     if words and PurePath(words[0]).name == "env":
         words = words[1:]

@@ -1,6 +1,6 @@
-"""What was learned about templates without jobs: it leaves memory for the journal's table, and comes back with a job.
+"""What was learned about templates without jobs: it moves from memory to the journal's table, and returns with a job.
 
-Both are facts, and the one that brings it back holds what was learned: a recovery reads no table.
+Both moves are facts, and the fact that restores a template contains what was learned: recovery reads no table.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from gavel.estimator.learned import LearnedTable
 from gavel.scheduler.machine import Scheduler
 
 SPARE_TEMPLATES = 1_000
-"""Templates without jobs are forgotten once there are more than these and twice as many as jobs."""
+"""Templates without jobs are forgotten once there are more than this plus twice the number of jobs."""
 
 Learned = Mapping[str, Any]
-"""Of one template: measured rates, failures beside others, what restarts cost, and when it was forgotten."""
+"""For one template: measured rates, failures beside others, restart costs, and when it was forgotten."""
 
 
 def knows(scheduler: Scheduler, template: str) -> bool:
@@ -25,13 +25,13 @@ def knows(scheduler: Scheduler, template: str) -> bool:
 
 
 def forgettable(scheduler: Scheduler) -> tuple[str, ...]:
-    """The templates that should be forgotten now; none while there are few."""
+    """The templates to forget now; none while there are few."""
     table = scheduler.table
     if not isinstance(table, LearnedTable):
         return ()
     enough = SPARE_TEMPLATES + 2 * len(scheduler.roster)
     if max(table.measurements.size, len(scheduler.measured_restarts())) <= enough:
-        return ()  # most of the time
+        return ()  # the usual case
     if max(table.spare, len(scheduler.measured_restarts())) <= enough:
         return ()
     used = scheduler.templates_in_use()
@@ -40,7 +40,7 @@ def forgettable(scheduler: Scheduler) -> tuple[str, ...]:
 
 
 def forget(scheduler: Scheduler, templates: Sequence[str], time: float) -> dict[str, Learned]:
-    """Let go of what was learned about templates; returns it by template."""
+    """Remove what was learned about templates from memory; returns it by template."""
     table = scheduler.table
     rates = table.forget(templates) if isinstance(table, LearnedTable) else {}
     costs = scheduler.forget_templates(templates)
@@ -56,7 +56,7 @@ def forget(scheduler: Scheduler, templates: Sequence[str], time: float) -> dict[
 
 
 def recall(scheduler: Scheduler, learned: Learned) -> None:
-    """Know again what was forgotten."""
+    """Restore what was forgotten."""
     if isinstance(scheduler.table, LearnedTable):
         scheduler.table.recall(learned)
     scheduler.recall_template(learned["template"], learned["restart_seconds"])

@@ -1,4 +1,4 @@
-"""Facts as sentences: a timeline that people read. Works on documents, so any reader of a journal can use it."""
+"""Facts as sentences: a timeline for people. Works on documents, so any reader of a journal can use it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 Fact = Mapping[str, Any]
 MOST_NAMED = 6
-"""Jobs named in one sentence."""
+"""Most jobs named in one sentence."""
 ROUTINE = frozenset({"time_passed", "wake_set", "solve_asked", "jobs_progressed", "rate_measured"})
 """Kinds of facts that occur all the time and tell people little."""
 
@@ -65,11 +65,11 @@ def _lost(fact: Fact) -> str:
 
 def _draining(fact: Fact) -> str:
     when = "its jobs leave at once" if fact.get("now") else "its jobs leave when the round ends"
-    return f"{_agent(fact)} takes no new work, asked by {_who(fact)}; {when}"
+    return f"{_agent(fact)} takes no new work, requested by {_who(fact)}; {when}"
 
 
 def _agent(fact: Fact) -> str:
-    """Which agent; its identity where a journal of an earlier version has no name."""
+    """Which agent; its identity if an earlier version recorded no name."""
     return f"agent {fact.get('name') or fact['agent']}"
 
 
@@ -84,7 +84,7 @@ def _removed(fact: Fact) -> str:
 
 
 def _unwanted(fact: Fact) -> str:
-    return f"checkpoints of {_jobs(fact['jobs'])} are to be removed, asked by {_who(fact)}"
+    return f"checkpoints of {_jobs(fact['jobs'])} are to be removed, requested by {_who(fact)}"
 
 
 def _cleared(fact: Fact) -> str:
@@ -133,8 +133,8 @@ _SENTENCES: dict[str, Callable[[Fact], str]] = {
     "agent_joined": _joined,
     "agent_lost": _lost,
     "agent_draining": _draining,
-    "agent_undrained": lambda fact: f"{_agent(fact)} takes work again, asked by {_who(fact)}",
-    "templates_forgotten": lambda fact: f"{len(fact['templates']):,} templates without jobs left memory",
+    "agent_undrained": lambda fact: f"{_agent(fact)} takes work again, requested by {_who(fact)}",
+    "templates_forgotten": lambda fact: f"{len(fact['templates']):,} templates without jobs moved to the journal",
     "template_recalled": lambda fact: f"what was learned about {fact['learned']['template']} counts again",
     "checkpoints_unwanted": _unwanted,
     "checkpoints_removed": _cleared,

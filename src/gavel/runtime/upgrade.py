@@ -1,7 +1,7 @@
-"""What a journal of format 1 amounts to. It held events that were decided again at every start; here that is done once.
+"""The state that a journal of format 1 amounts to. Its events were decided again at every start; this does so once.
 
-After an orderly stop nothing is left to decide. After a crash the last events are, by this version; where it decides
-differently, agents say what really runs when they attach, and the fleet puts right what differs.
+After an orderly stop nothing is left to decide. After a crash the last events are decided by this version; where it
+decides differently, agents report what really runs when they attach, and the fleet resolves the differences.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ STATES = {
     5: JobState.FAILED,
     6: JobState.CANCELLED,
 }
-"""The numbers by which format 1 knew states."""
+"""The numbers that format 1 used for states."""
 
 
 def upgrading(settings: Scheduling, configurator: Configurator) -> Callable[[OldJournal], Upgraded]:
-    """What turns a journal of format 1 into a state, under the settings that it is taken up with."""
+    """A function that turns a journal of format 1 into a state, under the settings of this start."""
 
     def upgrade(old: OldJournal) -> Upgraded:
         state = _state(old, settings, configurator)
@@ -63,7 +63,7 @@ def _state(old: OldJournal, settings: Scheduling, configurator: Configurator) ->
 
 
 def _replay(state: ClusterState, entry: Mapping[str, Any]) -> None:
-    """Take in an event of format 1; one that was refused then is refused now."""
+    """Process an event of format 1; one that was refused then is refused now."""
     fields = dict(entry)
     note = fields.pop("note", {})
     try:
@@ -97,7 +97,7 @@ def _events(state: ClusterState, event: Any, note: Mapping[str, Any]) -> list[Ev
 
 
 def _document(old: Mapping[str, Any], settings: Scheduling) -> dict[str, Any]:
-    """A state as format 1 kept it, as this version keeps it."""
+    """A state of format 1, in the form of this version."""
     servers = _servers(old["scheduler"])
     book = old["book"]
     return {
@@ -144,7 +144,7 @@ def _attempts(old: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def request_of(old: Mapping[str, Any]) -> Submission:
-    """A request as format 1 wrote it: protobuf's JSON."""
+    """A request as format 1 stored it: protobuf's JSON."""
     return Submission(
         command=tuple(old.get("command", ())),
         name=old.get("name", ""),
@@ -162,7 +162,7 @@ def request_of(old: Mapping[str, Any]) -> Submission:
 
 
 def record_of(old: Mapping[str, Any] | OldJob) -> LiveJobRecord:
-    """A record as format 1 wrote it."""
+    """A record as format 1 stored it."""
     document = dict(old.document if isinstance(old, OldJob) else old)
     history = [{"time": time, "state": STATES[state], "reason": reason} for time, state, reason in document["history"]]
     request = plain_record(request_of(document["request"]))

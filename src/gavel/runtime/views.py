@@ -1,4 +1,4 @@
-"""What the live system tells of jobs and servers: records, scheduler and agents put together, as the client's views."""
+"""Views of jobs and servers for clients, assembled from records, scheduler and agents."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
 
 
 def steps_done(engine: Engine, record: LiveJobRecord) -> float:
-    """As last heard: while a job runs, its agent knows more than the journal."""
+    """Steps as last reported: while a job runs, its agent knows more than the journal."""
     attempt = None if record.finished else engine.executor.attempt(record.id)
     return record.steps_done if attempt is None or attempt.steps is None else attempt.steps
 
 
 def reason_of(engine: Engine, record: LiveJobRecord) -> str:
-    """Why a job is in its state; a job that nothing can run yet is told why."""
+    """Why a job is in its state; for a job that nothing can run yet, why not."""
     if record.finished or record.state is JobState.RUNNING or record.failures:
         return record.history[-1].reason
     allowed, workers = set(record.request.types), record.request.workers
     most = _largest(engine.scheduler, allowed)
     if not most:
-        return "there is no accelerator that it may use yet"
+        return "no accelerator that it may use has joined yet"
     if workers > most:
-        return f"it wants {workers} workers, and no type that it may use has more than {most} accelerators"
+        return f"it needs {workers} workers, but no type that it may use has more than {most} accelerators"
     if engine.state.trouble and engine.scheduler.allocation is None:
         return f"the policy has no answer: {engine.state.trouble}"
     return record.history[-1].reason
 
 
 def _largest(scheduler: Scheduler, allowed: set[str]) -> int:
-    """The accelerators of the largest type that a job may use."""
+    """The accelerator count of the largest type that a job may use."""
     type_names = zip(scheduler.types, scheduler.server_pools, strict=True)
     return max((pool.capacity for type_name, pool in type_names if not allowed or type_name in allowed), default=0)
 
@@ -78,7 +78,7 @@ def job_detail(engine: Engine, record: LiveJobRecord) -> JobDetail:
 
 
 def cluster_view(engine: Engine, *, started: float = 0.0, cluster: str = "", term: int = 0) -> ClusterView:
-    """Servers, types and what is going on; since when, and which cluster it is in which term, others know."""
+    """Servers, types and the current activity; the caller knows the start time, cluster id and term."""
     scheduler, now = engine.scheduler, engine.clock()
     allocation = scheduler.allocation
     running = sum(len(run.members) for run in scheduler.placed)
@@ -103,7 +103,7 @@ def cluster_view(engine: Engine, *, started: float = 0.0, cluster: str = "", ter
 
 
 def server_views(engine: Engine) -> tuple[ServerView, ...]:
-    """Those of every agent that is known, also of agents whose servers take no work."""
+    """The servers of every known agent, including agents whose servers take no work."""
     at_work = {server.name: server for server in snapshot.server_snapshots(engine.scheduler)}
     return tuple(
         _server(engine.executor, record, at_work.get(server.name), server.name, server.type, server.accelerators)

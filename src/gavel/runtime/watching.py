@@ -1,4 +1,4 @@
-"""Jobs for everyone who watches: views are packed once and sent in batches, however many clients look on."""
+"""Job updates for all watchers: views are packed once and sent in batches, however many clients watch."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from gavel.runtime.views import job_view, reason_of, steps_done
 from gavel.wire import gavel_pb2 as pb
 
 REFRESH_SECONDS = 1.0
-"""How often watchers hear how far running jobs are."""
+"""How often watchers hear about the progress of running jobs."""
 SHARED_SECONDS = 1.0
-"""A first answer serves everyone who asks the same within this time; changes follow anyway."""
+"""A first answer serves every client that asks the same within this time; changes follow anyway."""
 BATCH = 500
-"""Jobs in one message."""
+"""Most jobs in one message."""
 LONGEST_GATHERING = 0.25
-"""Changes are gathered for at most this long, a millisecond for each watcher, and sent together."""
+"""Changes are gathered for at most this long, one millisecond per watcher, and sent together."""
 
 Matching = Callable[[pb.JobQuery], Awaitable[Sequence[LiveJobRecord]]]
 
 
 class Watching:
-    """Everyone who watches jobs."""
+    """All clients that watch jobs."""
 
     def __init__(self, engine: Engine, matching: Matching) -> None:
         self._engine = engine
         self._matching = matching
         self._packed: dict[str, tuple[LiveJobRecord, pb.JobView]] = {}
-        """Of jobs that do not run: their views change only with their records."""
+        """Views of jobs that do not run: they change only with their records."""
         self._first: dict[bytes, tuple[float, asyncio.Task[list[pb.JobUpdate]]]] = {}
         """By query: when it was first answered, and the answer."""
         self._steps: dict[str, float] = {}
@@ -47,7 +47,7 @@ class Watching:
         return packed
 
     def _known(self, record: LiveJobRecord) -> pb.JobView | None:
-        """What was packed before, if it is still so; why a job waits may change without its record."""
+        """The cached view, if it is still valid; the reason why a job waits may change without its record."""
         before, packed = self._packed.get(record.id, (None, None))
         if before is not record or packed is None:
             return None
@@ -83,7 +83,7 @@ class Watching:
             self._engine.listeners.discard(notice)
 
     async def _everything(self, query: pb.JobQuery) -> list[pb.JobUpdate]:
-        """The first answer, shared by all who ask the same at about the same time."""
+        """The first answer, shared by all clients that ask the same at about the same time."""
         now, key = self._engine.clock(), query.SerializeToString(deterministic=True)
         known = self._first.get(key)
         if known is None or now - known[0] > SHARED_SECONDS:
@@ -104,7 +104,7 @@ class Watching:
         return [pb.JobUpdate(jobs=views[start : start + BATCH]) for start in range(0, len(views), BATCH)]
 
     def _wanted(self, jobs: Iterable[str], query: pb.JobQuery, told: set[str]) -> list[LiveJobRecord]:
-        """Those of the jobs that match a query, or did when the watcher was last told."""
+        """The jobs that match a query, or did when the watcher was last told."""
         records = [record for job in jobs if (record := self._engine.record(job)) is not None]
         if query.ids:
             ids = set(query.ids)
@@ -126,7 +126,7 @@ class Watching:
             self._progress = asyncio.create_task(self._count())
 
     async def _count(self) -> None:
-        """Tell watchers how far running jobs are, while there are watchers."""
+        """Tell watchers the progress of running jobs, while there are watchers."""
         while self._engine.listeners:
             await asyncio.sleep(REFRESH_SECONDS)
             records = self._engine.records
@@ -144,7 +144,7 @@ def _selects(query: pb.JobQuery) -> bool:
 
 
 def matcher(query: pb.JobQuery) -> Callable[[LiveJobRecord], bool]:
-    """Whether a record in memory is asked for."""
+    """A predicate for records in memory that match a query."""
     states, names, entity = from_states(query.states), set(query.names), query.entity
 
     def wanted(record: LiveJobRecord) -> bool:

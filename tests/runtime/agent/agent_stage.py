@@ -1,4 +1,4 @@
-"""A stage for agents: a scheduler that does as the test says, and job scripts that speak the link."""
+"""A stage for agents: a scheduler that a test controls, and job scripts that speak the link protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LONGEST = 60.0
 """Nothing here takes this long unless it hangs."""
 
 INTRODUCTIONS = ("agent ", "jobs run without control groups")
-"""How the sentences begin that every agent says, and those that depend on the machine."""
+"""Beginnings of the sentences that every agent prints, or that depend on the machine."""
 
 LINK = """
 import json, os, signal, socket, sys, time
@@ -67,7 +67,7 @@ def play(scene: Coroutine[Any, Any, None]) -> None:
 
 
 def runs(pid: int) -> bool:
-    """Whether a process is there and no zombie."""
+    """Whether a process exists and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in {"Z", "X"}
     except OSError:
@@ -75,7 +75,7 @@ def runs(pid: int) -> bool:
 
 
 async def until(condition: Callable[[], object]) -> None:
-    """Wait for something outside of this process, of which nobody tells."""
+    """Poll until something outside this process has happened."""
     while not condition():  # noqa: ASYNC110 - there is no event to wait for
         await asyncio.sleep(0.01)
 
@@ -140,7 +140,7 @@ class Session:
             self.changed.notify_all()
 
     async def until(self, look: Callable[[], T | None]) -> T:
-        """Wait until what is looked for is there."""
+        """Wait until a matching message has arrived."""
         async with self.changed:
             while (found := look()) is None:
                 await self.changed.wait()

@@ -1,4 +1,4 @@
-"""Nothing of a job escapes: not even a daemon with an empty environment in a session of its own."""
+"""No process of a job escapes, not even a daemon with an empty environment in its own session."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkpoint directories that belong to other jobs, and disks that are full: what a job must not load or pay for."""
+"""Checkpoint directories of other jobs are never loaded, and full disks cost a job no retry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gavel.wire import gavel_pb2 as pb
 DONE, LEFT, CRASHED = pb.TaskEnded.DONE, pb.TaskEnded.LEFT, pb.TaskEnded.CRASHED
 MINE = Owner("one", "7")
 
-# ---- whose a directory is ----
+# ---- ownership ----
 
 
 def test_a_new_directory_is_marked_with_cluster_job_and_time(tmp_path: Path) -> None:
@@ -51,7 +51,7 @@ def test_the_directory_of_another_job_is_refused_at_any_attempt(tmp_path: Path, 
         assert part in str(refused.value)
 
 
-def test_what_nobody_has_marked_is_refused_at_first_and_adopted_later(tmp_path: Path) -> None:
+def test_an_unmarked_directory_is_refused_to_a_new_job_and_adopted_by_a_later_attempt(tmp_path: Path) -> None:
     (tmp_path / "step-000000001").mkdir()
     with pytest.raises(NotOursError, match="nothing says whose it is"):
         claim(tmp_path, MINE, 1)
@@ -102,7 +102,9 @@ def test_a_jobs_own_directory_is_removed_and_again_is_no_error(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("made_by", [Owner("two", "7"), None])
-def test_what_is_unmarked_or_marked_by_another_cluster_is_not_removed(tmp_path: Path, made_by: Owner | None) -> None:
+def test_directories_of_another_cluster_or_without_a_marker_are_not_removed(
+    tmp_path: Path, made_by: Owner | None
+) -> None:
     directory = filled(tmp_path, made_by or MINE)
     if made_by is None:
         (directory / MARKER).unlink()
@@ -115,14 +117,14 @@ def test_what_is_unmarked_or_marked_by_another_cluster_is_not_removed(tmp_path: 
 def test_nothing_outside_the_root_is_removed_whatever_the_job_is_called(tmp_path: Path, job: str) -> None:
     directory = filled(tmp_path)
     (tmp_path / "root").mkdir()
-    with pytest.raises(NotOursError, match="cannot be told"):
+    with pytest.raises(NotOursError, match="cannot be identified"):
         remove(tmp_path / "root", Owner("one", job))
     assert directory.is_dir()
 
 
 def test_nothing_is_removed_for_a_scheduler_that_names_no_cluster(tmp_path: Path) -> None:
     filled(tmp_path)
-    with pytest.raises(NotOursError, match="cannot be told"):
+    with pytest.raises(NotOursError, match="cannot be identified"):
         remove(tmp_path, Owner("", "7"))
 
 
@@ -225,7 +227,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EDQUOT])
-def test_a_checkpoint_that_no_disk_takes_costs_no_retry(tmp_path: Path, number: int) -> None:
+def test_a_checkpoint_refused_by_the_disk_costs_no_retry(tmp_path: Path, number: int) -> None:
     async def scene() -> None:
         async with attached(tmp_path) as (_, session):
             session.send(
@@ -235,12 +237,13 @@ def test_a_checkpoint_that_no_disk_takes_costs_no_retry(tmp_path: Path, number: 
             session.send(stop("1"))
             end = await session.ended("1")
             assert (end.how, end.blameless, end.hopeless) == (CRASHED, True, False)
-            assert f"could not be written to {tmp_path / 'checkpoints' / '1'}" in end.reason
+            assert end.reason.startswith("cannot write the checkpoint at step")
+            assert f"to {tmp_path / 'checkpoints' / '1'}" in end.reason
 
     play(scene())
 
 
-def test_a_checkpoint_that_fails_for_another_reason_costs_one(tmp_path: Path) -> None:
+def test_a_checkpoint_that_fails_for_another_reason_costs_a_retry(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path) as (_, session):
             session.send(start("1", trains("raise OSError(5, 'Input/output error')")))
@@ -280,9 +283,7 @@ def test_a_full_disk_that_a_library_does_not_name_costs_no_retry(tmp_path: Path,
     play(scene())
 
 
-def test_a_program_without_gavel_iterator_that_finds_the_disk_full_pays_nothing(
-    tmp_path: Path, small_disk: Path
-) -> None:
+def test_a_full_disk_costs_a_program_without_gavel_iterator_no_retry(tmp_path: Path, small_disk: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path, checkpoints=small_disk) as (_, session):
             script = "import os; open(os.environ['GAVEL_CHECKPOINT_DIR'] + '/x', 'wb').write(b'x' * 1_000_000)"
@@ -294,7 +295,7 @@ def test_a_program_without_gavel_iterator_that_finds_the_disk_full_pays_nothing(
     play(scene())
 
 
-def test_a_job_that_no_disk_has_a_directory_for_pays_nothing(tmp_path: Path, small_disk: Path) -> None:
+def test_a_checkpoint_directory_that_cannot_be_created_costs_no_retry(tmp_path: Path, small_disk: Path) -> None:
     async def scene() -> None:
         (small_disk / "all of it").write_bytes(b"x" * (os.statvfs(small_disk).f_bavail * 4096))
         async with attached(tmp_path, checkpoints=small_disk, cluster="one") as (_, session):
@@ -330,7 +331,7 @@ def test_a_full_disk_for_logs_ends_no_job(tmp_path: Path, small_disk: Path) -> N
     play(scene())
 
 
-def test_a_disk_that_takes_no_log_file_ends_no_job(tmp_path: Path) -> None:
+def test_a_disk_that_refuses_a_log_file_ends_no_job(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path) as (_, session):
             (tmp_path / "state" / "logs").rmdir()

@@ -1,4 +1,4 @@
-"""Who an agent is, which cluster it serves, and which schedulers it follows."""
+"""An agent's identity, which cluster it serves, and which schedulers it follows."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def test_an_agent_keeps_its_id_from_start_to_start(tmp_path: Path) -> None:
     play(scene())
 
 
-def test_the_identity_is_for_the_eyes_of_the_agent_alone(tmp_path: Path) -> None:
+def test_only_the_agent_can_read_its_identity(tmp_path: Path) -> None:
     made = AgentIdentity.of(tmp_path)
     assert stat.S_IMODE(made.path.stat().st_mode) == 0o600
     assert AgentIdentity.of(tmp_path) == made
 
 
-def test_an_agent_that_lost_its_state_directory_is_another(tmp_path: Path) -> None:
+def test_an_agent_that_lost_its_state_directory_is_a_new_agent(tmp_path: Path) -> None:
     first = AgentIdentity.of(tmp_path)
     first.path.unlink()
     assert AgentIdentity.of(tmp_path).agent != first.agent
@@ -223,7 +223,7 @@ def test_an_agent_with_tasks_does_not_change_over_to_another_cluster(tmp_path: P
                 other = await scheduler.session()
                 other.send(stop("1", at_once=True))
                 await scheduler.session()
-                sentence = "it belongs to cluster two, and this agent still runs tasks of cluster one"
+                sentence = "it belongs to cluster two, but this agent still runs tasks of cluster one"
                 assert sum(sentence in each for each in said) == 1
                 scheduler.welcome.cluster, scheduler.term = "one", 3
                 while not (back := await scheduler.session()).hello.tasks:
@@ -248,7 +248,7 @@ def test_an_agent_without_tasks_changes_over_and_tells_nothing_of_the_first_clus
                 other = await scheduler.session()
                 await other.heartbeat()
                 assert other.endings("1") == []
-                left = "it has left cluster one, which does not know of 1 ends of its tasks"
+                left = "it has left cluster one, which was not told about 1 ended tasks"
                 assert f"this agent now serves cluster two; {left}" in said
                 other.hang_up()
                 hello = (await scheduler.session()).hello
@@ -257,7 +257,7 @@ def test_an_agent_without_tasks_changes_over_and_tells_nothing_of_the_first_clus
     play(scene())
 
 
-def test_a_cluster_that_names_itself_for_the_first_time_takes_nothing_away(tmp_path: Path) -> None:
+def test_the_first_cluster_id_changes_nothing_for_running_jobs(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Scheduler() as scheduler, running(settings_for(scheduler, tmp_path)) as (_, said):
             session = await scheduler.session()

@@ -55,7 +55,7 @@ def test_drivers_names_become_the_short_ones_of_tables(name: str, short: str) ->
 
 
 def fake_smi(directory: Path, script: str) -> str:
-    """Put an nvidia-smi on a path of its own."""
+    """Put a fake nvidia-smi on the path."""
     tool = directory / "nvidia-smi"
     tool.write_text(f"#!/bin/sh\n{script}\n")
     tool.chmod(0o755)
@@ -114,7 +114,7 @@ def test_auto_without_gpus_says_what_to_do(
 @pytest.mark.parametrize(
     "text", ["", "v100", "v100=", "v100=0", "v100=-1", "=3", "v100=1,v100=2", "v100=99999999", "v100=²"]
 )
-def test_accelerators_that_make_no_sense_are_refused_in_one_sentence(text: str) -> None:
+def test_invalid_accelerators_are_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(InputError, match="accelerators"):
         parse_accelerators(text)
 
@@ -172,7 +172,7 @@ def test_a_neighbour_with_room_is_preferred_to_a_free_device() -> None:
     assert devices.take(("c", 1), "v100", 1, "a") is None
     devices.give_back(("b", 1), 0)
     assert devices.take(("c", 1), "v100", 1, "a") == (0,)
-    assert devices.take(("d", 1), "v100", 1, "nobody") == (1,)
+    assert devices.take(("d", 1), "v100", 1, "missing") == (1,)
     assert devices.neighbour(("d", 1), 1) is None
 
 
@@ -274,7 +274,7 @@ def test_the_scheduler_gets_every_byte_in_order_or_learns_that_some_are_left_out
     assert heard == written or not frees  # without holes the end of a log that has grown too long is gone
 
 
-def test_a_log_that_someone_deleted_harms_nobody(tmp_path: Path) -> None:
+def test_a_deleted_log_does_no_harm(tmp_path: Path) -> None:
     log = LogFile(tmp_path / "x.log", 4 * HEAD_BYTES)
     os.close(log.open())
     append(log, b"x" * 10 * HEAD_BYTES)
@@ -334,8 +334,8 @@ def test_settings_that_cannot_work_are_refused_before_anything_starts(tmp_path: 
     settings(tmp_path).check()
     (tmp_path / "file").touch()
     for wrong, sentence in (
-        ({"state": tmp_path / "file"}, "cannot be made"),
-        ({"checkpoints": Path("/proc/here")}, "cannot be made"),
+        ({"state": tmp_path / "file"}, "cannot create the directory"),
+        ({"checkpoints": Path("/proc/here")}, "cannot create the directory"),
         ({"checkpoints": Path("/proc/self")}, "not writable"),
         ({"name": ""}, "name"),
         ({"scheduler": "nowhere"}, "HOST:PORT"),

@@ -1,4 +1,4 @@
-"""`gavel worker` as a process: killed, stopped, interrupted, refused; and what is left behind, which is nothing."""
+"""`gavel worker` as a process: killed, stopped, interrupted, refused; it leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def alive(mark: str) -> list[int]:
     return found
 
 
-async def nobody(mark: str) -> None:
+async def no_process(mark: str) -> None:
     """Wait until no such process is left."""
     await until(lambda: not alive(mark))
 
@@ -103,7 +103,7 @@ def test_jobs_of_an_agent_that_is_killed_end_with_all_their_children(tmp_path: P
                 await session.logged(job, "running")
             assert len(alive(mark)) >= 5
             agent.process.kill()
-            await nobody(mark)
+            await no_process(mark)
 
     play(scene())
 
@@ -116,7 +116,7 @@ def test_an_agent_that_is_started_again_ends_what_the_last_one_left(tmp_path: Pa
                 session = await scheduler.session()
                 session.send(start("1", shell(FORKS), request=request))
                 await session.logged("1", "running")
-                # With its guard stopped, nobody is left to end the job when the agent dies.
+                # With its guard stopped, no process is left to end the job when the agent dies.
                 [guard] = [int(path.name) for path in (tmp_path / "state" / "guards").iterdir()]
                 os.kill(guard, signal.SIGSTOP)
                 agent.process.kill()
@@ -127,7 +127,7 @@ def test_an_agent_that_is_started_again_ends_what_the_last_one_left(tmp_path: Pa
                 again = await scheduler.session()
                 assert list(again.hello.tasks) == []
                 assert again.hello.incarnation != session.hello.incarnation
-                await nobody(mark)
+                await no_process(mark)
 
     play(scene())
 
@@ -194,7 +194,7 @@ def test_a_process_that_took_over_a_number_is_left_alone() -> None:
     play(scene())
 
 
-def test_an_agent_that_stood_still_beyond_its_lease_gives_no_more_time(tmp_path: Path) -> None:
+def test_an_agent_suspended_beyond_its_lease_gives_no_more_time(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Scheduler() as scheduler, worker(scheduler, tmp_path) as agent:
             session = await scheduler.session()
@@ -221,7 +221,7 @@ tell("stopped", steps=3)
             ends = {job: await session.ended(job) for job in ("counts", "waits", "late")}
             assert {end.how for end in ends.values()} == {pb.TaskEnded.LEFT}
             assert (ends["counts"].status.saved_steps, ends["waits"].status.saved_steps) == (3, 7)
-            assert ends["late"].reason == "its lease was over, before it began"
+            assert ends["late"].reason == "its lease ended, before it began"
 
     play(scene())
 
@@ -238,7 +238,7 @@ def test_sigterm_lets_jobs_save_and_a_second_one_does_not(tmp_path: Path) -> Non
             assert (await session.ended("1")).status.saved_steps == 7
             await session.logged("2", "saving")
             agent.process.send_signal(signal.SIGTERM)
-            assert (await session.ended("2")).reason.startswith("its server leaves the cluster")
+            assert (await session.ended("2")).reason.startswith("its server is leaving the cluster")
             said = await agent.rest()
             assert agent.process.returncode == 0
             for words in ("attached to", "started job 1 on v100 0", "ended job 2", "left the cluster"):
@@ -268,13 +268,13 @@ def test_a_refused_worker_ends_with_2_and_one_sentence(tmp_path: Path) -> None:
         (["--emulate", "v100=0"], "v100 must be 1 to 4096, not 0"),
         (["--emulate", "h100=1"], "emulated type 'h100' has no throughputs; use one of v100, p100, k80"),
         (["--emulate", "v100=1", "--time-scale", "0"], "--time-scale must be greater than 0"),
-        (["--emulate", "v100=1", "--state", "/proc/x"], "directory /proc/x cannot be made"),
+        (["--emulate", "v100=1", "--state", "/proc/x"], "cannot create the directory /proc/x"),
         (["--emulate", "v100=1", "--throughputs", "/none"], "/none cannot be read"),
-        (["--emulate", "v100=1", "--scheduler", "a b"], "'a b' is no address of a scheduler"),
+        (["--emulate", "v100=1", "--scheduler", "a b"], "'a b' is not a scheduler address"),
         (["--accelerators", "auto"], "nvidia-smi is not installed here"),
     ],
 )
-def test_a_worker_that_makes_no_sense_is_refused_in_one_sentence(
+def test_invalid_worker_options_are_refused_in_one_sentence(
     options: list[str],
     sentence: str,
     capsys: pytest.CaptureFixture[str],

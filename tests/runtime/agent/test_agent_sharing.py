@@ -1,4 +1,4 @@
-"""Who gets which device, and when: jobs that wait for each other, pairs, gangs, and the pace of emulated hardware."""
+"""Which job gets which device, and when: jobs that wait for each other, pairs, gangs, and emulated pace."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_job_that_is_stopped_while_it_waits_never_begins(tmp_path: Path) -> No
             end = await session.ended("2")
             assert (end.how, end.reason) == (pb.TaskEnded.LEFT, "preempted, before it began")
             session.send(start("3", python(PLACE), lease_seconds=0.1))
-            assert (await session.ended("3")).reason == "its lease was over, before it began"
+            assert (await session.ended("3")).reason == "its lease ended, before it began"
 
     play(scene())
 
@@ -91,7 +91,7 @@ def test_more_ranks_than_the_server_has_is_an_error_of_the_order(tmp_path: Path)
     play(scene())
 
 
-def test_a_pair_shares_a_device_whoever_comes_first(tmp_path: Path) -> None:
+def test_a_pair_shares_a_device_whichever_job_comes_first(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path, "v100=2") as (_, session):
             session.send(start("a", python(PLACE), beside="b"))

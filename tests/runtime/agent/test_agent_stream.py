@@ -59,7 +59,7 @@ def test_a_name_in_use_is_waited_for(tmp_path: Path) -> None:
                 await until(lambda: scheduler.refusals >= 3)
                 scheduler.refusal = None
                 assert (await scheduler.session()).hello.name == "here"
-                yet = f"the scheduler at {scheduler.address} does not take this agent yet"
+                yet = f"the scheduler at {scheduler.address} does not accept this agent yet"
                 assert said[0] == f"{yet}: 'here' is attached already; trying again"
 
     play(scene())
@@ -112,7 +112,7 @@ def test_an_agent_comes_back_with_what_runs_there(tmp_path: Path) -> None:
     play(scene())
 
 
-def test_an_end_that_nobody_acknowledged_is_said_again_with_its_number(tmp_path: Path) -> None:
+def test_an_unacknowledged_end_is_repeated_with_its_number(tmp_path: Path) -> None:
     async def scene() -> None:
         async with Scheduler() as scheduler:
             scheduler.acknowledges = False
@@ -151,12 +151,12 @@ def test_what_ended_while_the_scheduler_was_away_is_said_when_it_is_back(tmp_pat
             again = await scheduler.session()
             end = await again.ended("1")
             assert (end.how, end.log_tail) == (pb.TaskEnded.DONE, b"running\nmore\n")
-            assert await again.logged("1", "more") == "running\nmore\n"  # nobody had said that it was heard
+            assert await again.logged("1", "more") == "running\nmore\n"  # it had not been acknowledged
 
     play(scene())
 
 
-def test_jobs_go_on_without_a_scheduler_and_leave_at_the_end_of_their_lease(tmp_path: Path) -> None:
+def test_jobs_continue_without_a_scheduler_and_leave_at_the_end_of_their_lease(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path) as (scheduler, session):
             script = (
@@ -177,7 +177,7 @@ tell("stopped", steps=5)
             await scheduler.appear()
             again = await scheduler.session()
             end = await again.ended("1")
-            assert (end.how, end.reason, end.status.saved_steps) == (pb.TaskEnded.LEFT, "its lease was over", 5)
+            assert (end.how, end.reason, end.status.saved_steps) == (pb.TaskEnded.LEFT, "its lease ended", 5)
             assert float(end.log_tail.split()[-1]) > 0.2
 
     play(scene())
@@ -194,7 +194,7 @@ def test_an_agent_that_stops_lets_jobs_save_and_says_so(tmp_path: Path) -> None:
             await agent.stop()
             await run
             end = await session.ended("1")
-            assert (end.how, end.reason) == (pb.TaskEnded.LEFT, "its server leaves the cluster")
+            assert (end.how, end.reason) == (pb.TaskEnded.LEFT, "its server is leaving the cluster")
             assert end.status.saved_steps == 7
             assert any(message.HasField("draining") for message in session.received)
             assert list((tmp_path / "state" / "guards").iterdir()) == []
@@ -261,7 +261,7 @@ def test_several_agents_live_in_one_process_but_not_in_one_directory(tmp_path: P
     play(scene())
 
 
-def test_an_agent_without_a_scheduler_says_so_once_and_goes_on_trying(tmp_path: Path) -> None:
+def test_an_agent_without_a_scheduler_says_so_once_and_keeps_trying(tmp_path: Path) -> None:
     async def scene() -> None:
         dialled: list[int] = []
 

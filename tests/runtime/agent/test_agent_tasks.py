@@ -103,7 +103,7 @@ def test_what_a_job_says_last_counts_more_than_its_exit_code(tmp_path: Path) -> 
                 [
                     ('tell("done", steps=9); sys.exit(1)', DONE),
                     ('tell("failed", reason="the disk is full"); sys.exit(0)', CRASHED),
-                    # A lease may be over for the job a moment before it is for the agent.
+                    # A lease may end for the job a moment before it ends for the agent.
                     ('tell("stopped", steps=9); sys.exit(0)', LEFT),
                 ]
             ):
@@ -388,7 +388,7 @@ def test_leases_reach_the_job_and_the_end_of_one_stops_it(tmp_path: Path) -> Non
             assert 20 < seconds[0] <= 30 < seconds[1] <= 40 < seconds[2] <= 50
             session.send(start("3", python(LEAVES_WHEN_ASKED), lease_seconds=0.3, type="k80"))
             end = await session.ended("3")
-            assert (end.how, end.reason.split(" (")[0]) == (LEFT, "its lease was over")
+            assert (end.how, end.reason.split(" (")[0]) == (LEFT, "its lease ended")
             assert session.endings("1") == session.endings("2") == []
 
     play(scene())
@@ -402,13 +402,13 @@ def test_a_message_that_was_long_on_its_way_grants_nothing(tmp_path: Path) -> No
             await session.logged("running", "running")
             session.send(start("late", shell("echo began"), lease_seconds=0.001), heard=at_hello)
             end = await session.ended("late")
-            assert (end.how, end.reason) == (LEFT, "its lease was over, before it began")
+            assert (end.how, end.reason) == (LEFT, "its lease ended, before it began")
             assert session.log("late") == ""
 
     play(scene())
 
 
-def test_who_leaves_is_not_held_by_a_lease(tmp_path: Path) -> None:
+def test_a_lease_does_not_hold_a_job_that_is_leaving(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path) as (_, session):
             script = LINK + 'print("running"); hear("stop"); print("saving"); time.sleep(0.2); tell("stopped", steps=1)'

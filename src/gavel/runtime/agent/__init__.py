@@ -1,4 +1,4 @@
-"""The agent of a server: starts the processes of jobs where the scheduler says, and never leaves one behind."""
+"""The agent of a server: starts the processes of jobs as the scheduler orders, and never leaves one behind."""
 
 from gavel.runtime.agent.agent import Agent
 from gavel.runtime.agent.settings import AgentSettings, emulated

@@ -1,4 +1,4 @@
-"""Which accelerators a server has: as its user writes them, or as the driver of its GPUs names them."""
+"""Which accelerators a server has: as its user writes them, or as its GPU driver reports them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gavel.errors import InputError
 
 MOST = 4096
-"""More accelerators in one server are a slip of the pen."""
+"""A higher count for one server is a typing error."""
 
 Indices = dict[str, tuple[int, ...]]
 """The device numbers of each type."""
@@ -57,7 +57,7 @@ def device_name(device: int, environment: Mapping[str, str]) -> str:
 
 
 def installed_accelerators(environment: Mapping[str, str]) -> Indices:
-    """Ask nvidia-smi; servers may hold several types in any order. Only devices that the agent was given count."""
+    """Ask nvidia-smi; a server may hold several types in any order. Only devices that the agent was given count."""
     try:
         listed = subprocess.run(
             ["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"],  # noqa: S607 - wherever the driver put it
@@ -67,12 +67,12 @@ def installed_accelerators(environment: Mapping[str, str]) -> Indices:
             check=True,
         ).stdout
     except FileNotFoundError:
-        raise InputError("nvidia-smi is not installed here; say what there is, for example v100=4") from None
+        raise InputError("nvidia-smi is not installed here; name the accelerators, for example v100=4") from None
     except (OSError, subprocess.SubprocessError) as error:
-        raise InputError(f"nvidia-smi does not answer ({error}); say what there is, for example v100=4") from error
+        raise InputError(f"nvidia-smi does not answer ({error}); name the accelerators, for example v100=4") from error
     names = _given_names([line.split(",", 2) for line in listed.splitlines() if line.strip()], environment)
     if not names:
-        raise InputError("nvidia-smi finds no GPU here; say what there is, for example v100=4")
+        raise InputError("nvidia-smi finds no GPU here; name the accelerators, for example v100=4")
     return by_type(map(short_type, names))
 
 
@@ -112,7 +112,7 @@ _VARIANTS = {"ti", "super", "ada", "blackwell"}
 
 
 def short_type(name: str) -> str:
-    """Shorten a driver's name of a GPU to the one that tables and job files use.
+    """Shorten a driver's GPU name to the one that tables and job files use.
 
     >>> [short_type(name) for name in ("Tesla V100-SXM2-16GB", "NVIDIA A100 80GB PCIe", "NVIDIA RTX A6000")]
     ['v100', 'a100', 'a6000']

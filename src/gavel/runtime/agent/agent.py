@@ -1,6 +1,6 @@
 """The agent of one server, as a class that can be embedded.
 
-It installs no signal handlers, prints nothing, and several can run in one process.
+It installs no signal handlers and prints nothing, and several can run in one process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from gavel.runtime.agent.settings import AgentSettings
 from gavel.runtime.agent.state import StateDirectory
 from gavel.runtime.agent.work import Work
 
-_LEAVING = "its server leaves the cluster"
+_LEAVING = "its server is leaving the cluster"
 
 
 def _quiet(sentence: str) -> None:
@@ -21,7 +21,7 @@ def _quiet(sentence: str) -> None:
 
 
 class Agent:
-    """One server's agent: `await agent.run()` once; it lasts until `stop` or a refusal."""
+    """One server's agent: call `await agent.run()` once; it runs until `stop` or a refusal."""
 
     def __init__(self, settings: AgentSettings, say: Callable[[str], None] = _quiet) -> None:
         self.settings = settings
@@ -33,7 +33,7 @@ class Agent:
         self._over = asyncio.Event()
 
     async def run(self) -> None:
-        """Serve the scheduler until told to stop; AgentRefusedError if it will not have this agent."""
+        """Serve the scheduler until told to stop; AgentRefusedError if the scheduler rejects this agent."""
         self.settings.check()
         try:
             settings = self.settings
@@ -48,8 +48,8 @@ class Agent:
         self._say(f"agent {self.settings.name} has id {state.identity.agent}")
         if state.containers is None:
             self._say(
-                "jobs run without control groups, which this agent may not make here: a process that leaves its "
-                "session and its environment behind is ended by the job's guard, and outlives it if that is killed"
+                "jobs run without control groups, because this agent may not create any: a process that leaves its "
+                "session and clears its environment survives if the job's guard is killed"
             )
         if state.leftovers:
             self._say(f"ended {state.leftovers} tasks that an earlier agent left behind")
@@ -61,7 +61,7 @@ class Agent:
             self._work.drain()
 
     async def stop(self, *, at_once: bool = False) -> None:
-        """Stop all jobs, at a checkpoint unless at once, tell the scheduler, and end `run`."""
+        """Stop all jobs, with a checkpoint unless `at_once`, tell the scheduler, and end `run`."""
         self._at_once = self._at_once or at_once
         self._stopping.set()
         if self._work is not None:
@@ -72,7 +72,7 @@ class Agent:
         if self._draining:
             work.drain()
         if work.context.mps is not None:
-            await asyncio.to_thread(work.context.mps.quit)  # one that an earlier agent left
+            await asyncio.to_thread(work.context.mps.quit)  # a daemon that an earlier agent left
         streaming = asyncio.create_task(work.stream.run())
         others = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(work.keep_logs_small())]
         try:
@@ -88,7 +88,7 @@ class Agent:
                 await asyncio.to_thread(work.context.mps.quit)
 
     async def _take_leave(self, work: Work, streaming: asyncio.Task[None]) -> None:
-        """End all jobs and say so, or at least the first."""
+        """End all jobs and report their ends; if time runs out, at least end them."""
         work.close(_LEAVING, at_once=self._at_once)
         await work.over()
         if not streaming.done():

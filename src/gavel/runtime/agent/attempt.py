@@ -1,4 +1,4 @@
-"""One attempt of a job on this server: all of its ranks here, their devices, their lease, and the end of each."""
+"""One attempt of a job on this server: its ranks here, their devices, their lease, and the end of each."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from gavel.runtime.messages import Ending, StartAttempt, TaskStarted, TaskStatus
 
 
 class NeverStartsError(Exception):
-    """The same would happen again: there is no such command, or no such directory."""
+    """Trying again would fail the same way: the command or directory does not exist."""
 
 
 @dataclass(eq=False)
 class LocalAttempt:
-    """From its StartAttempt to the end of its last process here."""
+    """An attempt from its StartAttempt to the end of its last process here."""
 
     start: StartAttempt
     context: ServerContext
@@ -38,26 +38,26 @@ class LocalAttempt:
     """By the clock of the event loop."""
     tasks: list[Task] = field(default_factory=list)
     asked: str | None = None
-    """Why all of it was asked to leave."""
+    """Why the whole attempt was asked to leave."""
     at_once: bool = False
     """Whether no checkpoint is wanted."""
     broken: bool = False
-    """One of its ranks has crashed here."""
+    """Whether one of its ranks has crashed here."""
     rendezvous: Rendezvous | None = None
-    """Known when it runs."""
+    """Known once it runs."""
     _timer: asyncio.TimerHandle | None = None
     _neighbour: Profile | None = None
     _pace: float | None = None
-    """Steps per second of emulated accelerators, once it runs on some."""
+    """Steps per second, once it runs on emulated accelerators."""
 
     @property
     def key(self) -> Key:
-        """By what it is known."""
+        """The key by which it is known."""
         return self.start.job, self.start.attempt
 
     @property
     def profile(self) -> Profile:
-        """By what throughput tables know it."""
+        """The key of the job in throughput tables."""
         return self.start.request.template, self.start.workers
 
     async def run(self) -> None:
@@ -79,10 +79,10 @@ class LocalAttempt:
             if self._timer is not None:
                 self._timer.cancel()
 
-    # ---- what it is told ----
+    # ---- orders ----
 
     def leave(self, reason: str, *, at_once: bool = False) -> None:
-        """Ask all of its ranks to leave; nobody may move in with it from now on."""
+        """Ask all of its ranks to leave; from now on no job may share its devices."""
         if self.asked is None:
             self.asked = reason
             self.context.devices.leaving.add(self.key)
@@ -92,7 +92,7 @@ class LocalAttempt:
         self.context.changed.ring()
 
     def extend(self, ends: float) -> None:
-        """Let it go on until then; a lease is never made shorter, and nobody who leaves comes back."""
+        """Let it run until then; leases are never shortened, and an attempt that is leaving keeps leaving."""
         if self.asked is None and ends > self.lease_ends:
             self.lease_ends = ends
             self._watch_lease()
@@ -101,7 +101,7 @@ class LocalAttempt:
                 task.keep(self._left())
 
     def set_neighbour(self, neighbour: Profile | None) -> None:
-        """Tell its processes how fast their emulated accelerators are beside this one."""
+        """Tell its processes the rate of their emulated accelerators beside this neighbour."""
         emulation, start = self.context.settings.emulation, self.start
         if emulation is None or (self._pace is not None and neighbour == self._neighbour):
             return
@@ -111,31 +111,31 @@ class LocalAttempt:
             task.tell({"op": "pace", "rate": self._pace})
 
     def statuses(self) -> list[TaskStatus]:
-        """Say how far each rank is that has not ended, waiting ones included."""
+        """Report the progress of each rank that has not ended, including waiting ones."""
         if not self.tasks:
             return [self._progress(local).take() for local in range(self.start.ranks)]
         return [task.progress.take() for task in self.tasks if not task.over]
 
     def started(self) -> list[TaskStarted]:
-        """Say which ranks run."""
+        """Report which ranks run."""
         return [self._started(task) for task in self.tasks if task.running]
 
-    # ---- what its processes ask ----
+    # ---- requests of its processes ----
 
     def greeting(self) -> list[Mapping[str, Any]]:
-        """Tell a process what it must know first."""
+        """The first messages for a process."""
         pace = [] if self._pace is None else [{"op": "pace", "rate": self._pace}]
-        return [*pace, self._lease()]  # whoever has heard the lease has heard all of it
+        return [*pace, self._lease()]  # the lease comes last: a process that has it has everything
 
     def wants_more(self) -> None:
-        """Let the scheduler hear at once of a process whose lease is nearly over."""
+        """Tell the scheduler at once that a process is near the end of its lease."""
         self.context.post.hurry()
 
     def makes_steps(self) -> None:
-        """Let the scheduler hear at once of the first steps: the time until it hears counts as part of the start."""
+        """Tell the scheduler at once about the first steps: the time until it hears counts as part of the start."""
         self.context.post.hurry()
 
-    # ---- how it goes ----
+    # ---- running ----
 
     def _lease(self) -> Mapping[str, Any]:
         return {"op": "lease", "seconds": round(max(0.0, self._left()), 3)}
@@ -151,7 +151,7 @@ class LocalAttempt:
         self._timer = asyncio.get_running_loop().call_at(self.lease_ends, self.leave, LEASE_OVER)
 
     async def _devices(self) -> tuple[int, ...] | None:
-        """Wait for devices; None if it was asked to leave before it had them."""
+        """Wait for devices; None if it was asked to leave before it got them."""
         start, devices = self.start, self.context.devices
         while self.asked is None:
             if not self.context.others.earlier(self.key):
@@ -191,8 +191,8 @@ class LocalAttempt:
             verdict = ExitVerdict(Ending.CRASHED, str(error), hopeless=True)
         except OSError as error:
             verdict = ExitVerdict(Ending.CRASHED, f"it cannot be started: {error}", blameless=is_full(error))
-        except Exception as error:  # noqa: BLE001 - what goes wrong with one rank must not be the end of others
-            verdict = ExitVerdict(Ending.CRASHED, f"a bug of the agent: {error!r}")
+        except Exception as error:  # noqa: BLE001 - a failure of one rank must not end others
+            verdict = ExitVerdict(Ending.CRASHED, f"a bug in the agent: {error!r}")
         finally:
             task.close()
             self.context.devices.give_back(self.key, task.device)
@@ -200,7 +200,7 @@ class LocalAttempt:
         self._report_ended(task, verdict)
 
     async def _with_disk(self, verdict: ExitVerdict, task: Task) -> ExitVerdict:
-        """Excuse a crash when the disk of its checkpoints takes no more data."""
+        """Excuse a crash if the disk of its checkpoints is full or read-only."""
         if verdict.ending is not Ending.CRASHED or verdict.hopeless or verdict.blameless:
             return verdict
         why = await asyncio.to_thread(why_full, self._checkpoints, task.log.tail())
@@ -232,18 +232,18 @@ class LocalAttempt:
         return ProcessSpec(list(start.request.command), environment, directory, task.log, grace)
 
     def _launch(self, program: ProcessSpec, number: str) -> Guarded:
-        """Start a process; runs in a thread, since disks may be slow."""
+        """Start a process; runs in a thread, because disks may be slow."""
         problem = obstacle(program.command, program.directory, program.environment)
         if problem is not None:
             raise NeverStartsError(problem)
         claim(self._checkpoints, Owner(self.context.cluster, self.start.job), self.start.attempt)
         guarded = Guarded(replace(program, container=self._container(number)))
-        with contextlib.suppress(OSError):  # a full disk; it is noted only for the case that we crash
+        with contextlib.suppress(OSError):  # a full disk; the note is needed only if we crash
             self.context.state.remember(guarded.mark)
         return guarded
 
     def _container(self, number: str) -> Container | None:
-        """Make a control group for a task; without one its processes are found in other ways."""
+        """Make a control group for a task; without one, its processes are found in other ways."""
         containers = self.context.state.containers
         if containers is None:
             return None
@@ -253,7 +253,7 @@ class LocalAttempt:
             self.context.say(f"job {self.start.job}: it runs without a control group ({error})")
             return None
 
-    # ---- what the scheduler hears ----
+    # ---- reports to the scheduler ----
 
     def _progress(self, local: int) -> TaskProgress:
         return TaskProgress(self.start.job, self.start.attempt, self.start.first_rank + local)
@@ -288,7 +288,7 @@ class LocalAttempt:
                 self.give_up()
 
     def give_up(self) -> None:
-        """Stop what is left of a broken gang, when there is no scheduler to say so."""
+        """Stop what is left of a broken gang when there is no scheduler to order it."""
         if self.broken:
             self.leave("another rank of its gang has crashed", at_once=True)
 

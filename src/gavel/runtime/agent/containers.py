@@ -1,7 +1,7 @@
-"""A control group for each task, where the machine offers them: what a task starts stays inside and ends with it.
+"""A control group for each task, where the machine supports them: what a task starts stays inside and ends with it.
 
-Works with cgroup v2 and with the freezer and pids hierarchies of v1, below the group that the agent itself is in. A
-root process that moves itself to another group has left on purpose and is not followed.
+Works with cgroup v2 and with the freezer and pids hierarchies of v1, below the agent's own group. A root process that
+moves itself to another group has left on purpose and is not followed.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 GIVE_UP_SECONDS = 10.0
-"""A process that has not ended this long after SIGKILL hangs in the kernel."""
+"""A process that survives SIGKILL for this long is stuck in the kernel."""
 _PAUSE_SECONDS = 0.005
 _MOUNTS, _OWN_GROUPS = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
 _KINDS = ("", "freezer", "pids")
-"""Hierarchies in the order of preference; the first is that of v2."""
+"""Hierarchies in order of preference; the first is that of v2."""
 
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The group of one task."""
+    """The control group of one task."""
 
     path: Path
 
     def processes(self) -> list[int]:
-        """Find what runs inside, groups that the task made included."""
+        """The processes inside, including those in groups that the task made."""
         found = []
         for group in _groups(self.path):
             with contextlib.suppress(OSError):
@@ -38,7 +38,7 @@ class Container:
         return [pid for pid in found if _is_alive(pid)]
 
     def end(self) -> bool:
-        """Kill everything inside and remove the group; whether there was anything."""
+        """Kill everything inside and remove the group; return whether there was anything."""
         found = False
         until = time.monotonic() + GIVE_UP_SECONDS
         while (pids := self.processes()) and time.monotonic() < until:
@@ -73,12 +73,12 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Containers:
-    """The groups of one agent."""
+    """The control groups of one agent."""
 
     path: Path
 
     def make(self, name: str) -> Container:
-        """Make a group; whatever runs in one of the same name is ended."""
+        """Make a group; end whatever runs in an old one of the same name."""
         container = Container(self.path / f"task-{name}")
         with contextlib.suppress(FileExistsError):
             container.path.mkdir(parents=True)  # an operator may have removed the agent's group while it was empty
@@ -88,18 +88,18 @@ class Containers:
         return container
 
     def clean_up(self) -> int:
-        """End what an earlier agent left; how many tasks had processes."""
+        """End what an earlier agent left; return how many tasks had processes."""
         return sum(Container(path).end() for path in sorted(self.path.glob("task-*")))
 
     def remove(self) -> None:
-        """Remove the empty groups; those of tasks that are still ending stay for the next agent."""
+        """Remove the empty groups; groups of tasks that are still ending stay for the next agent."""
         for path in (*self.path.glob("task-*"), self.path):
             with contextlib.suppress(OSError):
                 path.rmdir()
 
 
 def offered(agent: str) -> Containers | None:
-    """Find where this agent may make groups; None: nowhere."""
+    """Find where this agent may make groups; None if nowhere."""
     for parent in _parents():
         containers = Containers(parent / f"gavel-{agent}")
         try:
@@ -113,7 +113,7 @@ def offered(agent: str) -> Containers | None:
 
 
 def _works(containers: Containers) -> bool:
-    """Whether a process can really enter a group: permissions do not tell all."""
+    """Whether a process can really enter a group: permissions alone do not tell."""
     try:
         container = containers.make(f"probe-{os.getpid()}")
         enter = ["/bin/sh", "-c", 'echo 0 > "$0"', str(container.path / "cgroup.procs")]
@@ -132,13 +132,13 @@ def _parents() -> Iterator[Path]:
         return
     for kind in _KINDS:
         if kind in mounts and kind in own:
-            # In a container without a namespace for groups, the own group is what is mounted.
+            # In a container without a cgroup namespace, our own group is what is mounted.
             candidates = (Path(f"{mounts[kind]}{own[kind]}"), Path(mounts[kind]))
             yield from dict.fromkeys(path for path in candidates if (path / "cgroup.procs").exists())
 
 
 def _mounts(text: str) -> dict[str, str]:
-    """Where the hierarchies are mounted, by controller; that of v2 under the empty name.
+    """Where the hierarchies are mounted, by controller; v2 has the empty name.
 
     >>> _mounts("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\\ncgroup /c/freezer cgroup rw,relatime,freezer 0 0\\n")
     {'': '/sys/fs/cgroup', 'freezer': '/c/freezer'}
@@ -165,13 +165,13 @@ def _own_groups(text: str) -> dict[str, str]:
 
 
 def _groups(path: Path) -> Iterator[Path]:
-    """A group and those below it, parents first."""
+    """A group and the groups below it, parents first."""
     for directory, _, _ in os.walk(path):
         yield Path(directory)
 
 
 def _is_busy(group: Path) -> bool:
-    """Try to remove a group; whether it is still in use: a process leaves its group a moment after its end."""
+    """Try to remove a group; return whether it is still in use: a process leaves its group just after it ends."""
     try:
         group.rmdir()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Which task has which device: one task each, or two jobs that share by the scheduler's will."""
+"""Assigns devices to tasks: one job each, or two jobs that share on the scheduler's order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Devices:
-    """The accelerators of one server and who has them.
+    """The accelerators of one server and their holders.
 
-    A device has no holder, one, or two of different jobs, of which the second came to share with the first.
+    A device has no holder, one, or two of different jobs, the second of which joined the first.
 
     >>> devices = Devices({"v100": (0, 1)})
     >>> devices.take(("a", 1), "v100", 2), devices.take(("b", 1), "v100", 1)
@@ -24,14 +24,14 @@ class Devices:
     holders: dict[int, list[tuple[str, int]]] = field(default_factory=dict)
     """Jobs and attempts by device number."""
     leaving: set[tuple[str, int]] = field(default_factory=set)
-    """Those that have been asked to leave: nobody moves in with them."""
+    """Holders that were asked to leave: no job may join them."""
 
     def total(self, type_name: str) -> int:
         """How many devices of a type there are."""
         return len(self.indices.get(type_name, ()))
 
     def take(self, holder: tuple[str, int], type_name: str, count: int, beside: str = "") -> tuple[int, ...] | None:
-        """Take as many devices as wanted, those of the named neighbour if it has some; None: not yet."""
+        """Take this many devices, if possible those of the neighbour `beside`; None: not available yet."""
         devices = self.indices.get(type_name, ())
         theirs = [device for device in devices if beside and self._stays(beside, device)]
         room = 1 if theirs else 0
@@ -46,11 +46,11 @@ class Devices:
         return any(holder[0] == job and holder not in self.leaving for holder in self.holders.get(device, ()))
 
     def give_back(self, holder: tuple[str, int], device: int) -> None:
-        """Note that a task on this device has ended."""
+        """Record that a task on this device has ended."""
         self.holders[device].remove(holder)
         if not any(holder in holders for holders in self.holders.values()):
             self.leaving.discard(holder)
 
     def neighbour(self, holder: tuple[str, int], device: int) -> tuple[str, int] | None:
-        """Find who else has this device."""
+        """The other holder of this device."""
         return next((other for other in self.holders.get(device, ()) if other != holder), None)

@@ -1,4 +1,4 @@
-"""Disks that are full or read-only: what fails because of them is not the fault of a job."""
+"""Detects full or read-only disks: failures because of them are not the fault of a job."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from gavel.client.errors import FULL
 
 PROBE_BYTES = 64 * 1024
 _LINES = 5
-"""How many of the last lines of a log may name the error that ended a program."""
+"""How many of the last log lines may name the error that ended a program."""
 
 
 def is_full(error: OSError) -> bool:
-    """Whether an error means that a disk takes no more data."""
+    """Whether an error means that a disk is full or read-only."""
     return error.errno in FULL
 
 
 def why_full(directory: Path, log: bytes) -> str | None:
-    """Say why a program that crashed could not have saved there; None if it could, as far as can be known.
+    """Say why a crashed program could not save there; None if it could have, as far as we can tell.
 
-    Either its last words name the error and the directory, or a small write fails now.
+    Either its last log lines name the error and the directory, or a small write fails now.
     """
     lines = log.decode(errors="replace").splitlines()[-_LINES:]
     for number in FULL:

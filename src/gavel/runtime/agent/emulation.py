@@ -1,4 +1,4 @@
-"""How fast an emulated accelerator would be: the pace of a job by its template, workers, type, place and neighbour."""
+"""The speed of emulated accelerators: the pace of a job by template, workers, type, placement and neighbour."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from gavel.core.throughputs import Profile, ThroughputTable
 from gavel.errors import InputError
 
 SHARED = 0.5
-"""Of its rate alone, what a job keeps next to one of which the table knows nothing: they take turns."""
+"""Share of its rate that a job keeps beside a job that the table does not know: they take turns."""
 
 
 @dataclass(frozen=True, slots=True)
 class Emulation:
-    """Hardware that is a table: rates of templates, faster or slower by one factor for all."""
+    """Hardware emulated by a table: rates of templates, all scaled by one factor."""
 
     table: ThroughputTable
     time_scale: float = 1.0
 
     def check_types(self, types: tuple[str, ...]) -> None:
-        """Refuse what cannot be emulated."""
+        """Refuse types that cannot be emulated."""
         for name in types:
             if name not in self.table.types:
                 known = ", ".join(self.table.types)
@@ -41,7 +41,7 @@ class Emulation:
         return rate or self.usual(type_name)
 
     def usual(self, type_name: str) -> float:
-        """Find the rate of a template that nobody knows: that of the median template with one worker."""
+        """The rate assumed for a template that is not in the table: that of the median template with one worker."""
         single = [profile for profile in self.table.profiles if profile[1] == 1] or list(self.table.profiles)
         rates = self.table.rates(single, [type_name])[:, 0, Locality.SERVER]
         running = rates[rates > 0]

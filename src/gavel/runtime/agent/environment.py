@@ -1,4 +1,4 @@
-"""What a job process is told through its environment, and whether its command can be started at all."""
+"""Builds the environment of a job process, and checks whether its command can be started at all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gavel.runtime.messages import StartAttempt
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """What is particular to one process of a job."""
+    """What is specific to one process of a job."""
 
     rank: int
     local_rank: int
@@ -35,7 +35,7 @@ def job_environment(
     real: bool,
     extra: Mapping[str, str],
 ) -> dict[str, str]:
-    """Build the whole environment: inherited, then the job's own, then what must be as we say."""
+    """Build the whole environment: inherited, then the job's own, then our variables, which win."""
     kept = {name: value for name, value in inherited.items() if not name.startswith("GAVEL_")}
     ours = {
         **_gavel(start, seat, rendezvous, checkpoints),
@@ -70,7 +70,7 @@ def _plain(number: float) -> str:
 
 
 def gang_token(start: StartAttempt, rendezvous: Rendezvous) -> str:
-    """Make what all ranks of an attempt know and no process of another one: its port may be given again."""
+    """Make a secret that the ranks of an attempt share and no other process knows: a port may be reused."""
     known = f"{start.job}\0{start.attempt}\0{rendezvous.address}\0{rendezvous.master_port}\0{rendezvous.gang_port}"
     return hashlib.sha256(known.encode()).hexdigest()[:32]
 
@@ -87,12 +87,12 @@ def _torch(start: StartAttempt, seat: Seat, rendezvous: Rendezvous) -> dict[str,
 
 
 def _devices(visible: str) -> dict[str, str]:
-    # Without the order by bus, CUDA numbers the fastest GPU first, and not as nvidia-smi does.
+    # By default CUDA numbers the fastest GPU first; by bus order it agrees with nvidia-smi.
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible, "HIP_VISIBLE_DEVICES": visible}
 
 
 def obstacle(command: Sequence[str], directory: str | None, environment: Mapping[str, str]) -> str | None:
-    """Say why a command can never be started here; None if it can."""
+    """Say why a command can never start here; None if it can."""
     if directory and not Path(directory).is_dir():
         return f"there is no working directory {directory}"
     if not command or not command[0]:

@@ -1,10 +1,10 @@
-"""How the end of a task is judged: by what it said, how its process ended, and in which order that happened.
+"""Judges the end of a task: by its last messages, its exit code, and the order in which things happened.
 
-The rule is the order of facts. The job's own last words count most. Without them, a process that ended before the
-order to leave reached it ended by itself: exit code 0 is DONE and anything else a crash, whatever was ordered
-meanwhile. The order has reached it when it was written to a link that leaves when asked, or when the guard sent
-SIGTERM to a process that was running and not already on its way out. After that the job has LEFT, also with exit code
-0: it may have saved in its handler, and to start it again is safe where to call it done would not be.
+The order decides. The job's own last words count most. Without them, a process that ended before the order to leave
+reached it ended by itself: exit code 0 is DONE and anything else a crash, whatever was ordered meanwhile. The order
+has reached a process once it was written to a link that obeys it, or once the guard sent SIGTERM to a process that
+was running and not already exiting. After that the job has LEFT, even with exit code 0: it may have saved in its
+signal handler, and starting it again is safe where calling it done would not be.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from gavel.runtime.agent.processes import in_words
 from gavel.runtime.messages import Ending, TaskEnded, TaskStatus
 
 GUARD_SAYS = "gavel: "
-"""How lines of a guard begin."""
-LEASE_OVER = "its lease was over"
+"""The prefix of a guard's own lines."""
+LEASE_OVER = "its lease ended"
 
 
 @dataclass
 class LastWords:
-    """What a process said of its end over the link."""
+    """What a process said about its end over the link."""
 
     done: bool = False
     stopped: bool = False
     failed: str | None = None
     blameless: bool = False
-    """Whether a full disk was why it failed."""
+    """Whether it failed because of a full disk."""
 
     @property
     def spoken(self) -> bool:
-        """Whether it is about to end by itself."""
+        """Whether it announced its end."""
         return self.done or self.stopped or self.failed is not None
 
 
 @dataclass(frozen=True, slots=True)
 class ExitVerdict:
-    """What the scheduler is told."""
+    """The verdict that the scheduler gets."""
 
     ending: Ending
     reason: str
@@ -53,7 +53,7 @@ def judge(code: int, words: LastWords, asked: str | None, *, reached: bool) -> E
     if words.done:
         return ExitVerdict(Ending.DONE, "it has done all of its steps")
     if words.stopped or reached:
-        # A job may leave by itself when its lease is over, a moment before anybody asks it.
+        # A job may leave by itself when its lease ends, a moment before the agent asks it to.
         reason = asked or LEASE_OVER
         return ExitVerdict(Ending.LEFT, reason if code == 0 else f"{reason} ({in_words(code)})")
     if code == 0:
@@ -62,7 +62,7 @@ def judge(code: int, words: LastWords, asked: str | None, *, reached: bool) -> E
 
 
 def never_began(code: int, log: bytes) -> ExitVerdict | None:
-    """Tell a command that its guard could not execute, of which the guard's word is all there is in the log.
+    """The verdict on a command that its guard could not execute: the guard's message is all that is in the log.
 
     >>> never_began(127, b"gavel: command not found: x\\n").reason
     'command not found: x'
@@ -74,7 +74,7 @@ def never_began(code: int, log: bytes) -> ExitVerdict | None:
 
 
 def ended(status: TaskStatus, verdict: ExitVerdict, log: LogFile | None = None) -> TaskEnded:
-    """Put an end in the words of the protocol."""
+    """The end as a protocol message."""
     return TaskEnded(
         status=status,
         ending=verdict.ending,

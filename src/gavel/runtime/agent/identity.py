@@ -1,7 +1,7 @@
-"""Who an agent is and whom it serves: kept in its state directory, and written before anything depends on it.
+"""The identity of an agent and its cluster: kept in its state directory, and written before anything depends on it.
 
-Owns the decision which schedulers an agent follows; the stream only asks. An agent that loses its state directory has
-lost its identity and is a new one to the scheduler.
+It decides which schedulers an agent follows; the stream only asks. An agent that loses its state directory has lost
+its identity and is a new agent to the scheduler.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ class OlderSchedulerError(GavelError):
 
 
 class OtherClusterError(GavelError):
-    """A scheduler of another cluster, while tasks of the first still run."""
+    """A scheduler of another cluster, while tasks of the current one still run."""
 
     def __init__(self, other: str, own: str) -> None:
         super().__init__(
-            f"it belongs to cluster {other}, and this agent still runs tasks of cluster {own}: "
-            "it changes over when they have ended"
+            f"it belongs to cluster {other}, but this agent still runs tasks of cluster {own}; "
+            "it will switch when they have ended"
         )
 
 
 @dataclass
 class AgentIdentity:
-    """What is known of an agent beyond its present run; what is on disk is never behind what is here."""
+    """What an agent remembers across runs; the copy on disk is never behind."""
 
     path: Path
     agent: str
     cluster: str = ""
     """The cluster last served; empty: none yet."""
     term: int = 0
-    """The highest heard of a scheduler of that cluster."""
+    """The highest term heard from a scheduler of that cluster."""
 
     @classmethod
     def of(cls, directory: Path) -> Self:
-        """Read the identity of a state directory, or make one."""
+        """Read the identity from a state directory, or create one."""
         path = directory / FILE
         try:
             document = json.loads(path.read_text())
@@ -61,7 +61,7 @@ class AgentIdentity:
             return made
         except (ValueError, KeyError, TypeError) as error:
             raise InputError(
-                f"{path} does not hold the identity of an agent ({error!r}); remove it to make this a new agent"
+                f"{path} does not contain an agent's identity ({error!r}); remove it to make this a new agent"
             ) from error
 
     def is_news(self, frame: ToAgentFrame) -> bool:
@@ -69,9 +69,9 @@ class AgentIdentity:
         return frame.term != self.term or isinstance(frame.message, Welcome)
 
     def follow(self, frame: ToAgentFrame, *, busy: bool) -> str:
-        """Make sure that a frame may be obeyed, and remember first what must outlive us; returns the cluster left.
+        """Check that a frame may be obeyed, after saving what must survive us; returns the cluster it left, if any.
 
-        Terms belong to a cluster, so a Welcome of another one is judged by whether tasks of the first still run. A
+        Terms belong to a cluster, so a Welcome of another one is accepted only when no tasks of the current one run. A
         refusal changes nothing: it may come from any cluster.
         """
         message = frame.message
@@ -99,7 +99,7 @@ class AgentIdentity:
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file so that after a power cut either the old or the new one is there, whole."""
+    """Replace a file atomically: after a power cut, the old or the new one is there, complete."""
     fresh = path.with_name(f".{path.name}.new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
@@ -112,7 +112,7 @@ def write_durably(path: Path, data: bytes) -> None:
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the names in a directory on the disk."""
+    """Flush the names in a directory to disk."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""The agent's end of the link to a job process: one UNIX socket for each, JSON lines both ways.
+"""The agent's end of the link to a job process: one UNIX socket per process, JSON lines both ways.
 
-Sockets are read and written without a coroutine for each: a server may have a hundred jobs that report twice a second,
+Sockets are read and written without a coroutine each: a server may have a hundred jobs that report twice a second,
 and what a process said before it died must be read before its end is judged.
 """
 
@@ -19,15 +19,15 @@ from typing import Any
 
 LONGEST_LINE = 64 * 1024
 LARGEST_BACKLOG = 256 * 1024
-"""A job that does not read is not written to any further."""
+"""Stop writing to a job that leaves this much unread."""
 _MOST_READS = 64
-"""More than a socket holds: a process that still writes is not waited for."""
+"""More than a socket holds: do not wait for a process that keeps writing."""
 
 Listener = Callable[[Mapping[str, Any]], None]
 
 
 class JobSocket:
-    """Listens at one path; whatever processes of the job connect are one job to us."""
+    """Listens at one path; all processes that connect count as one job."""
 
     def __init__(self, path: Path, hear: Listener, greet: Callable[[], list[Mapping[str, Any]]]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -43,11 +43,11 @@ class JobSocket:
 
     @property
     def can_ask(self) -> bool:
-        """Whether a process of the job is there that leaves when it is asked."""
+        """Whether a process is connected that leaves when asked."""
         return any(end.greeted and end.asks for end in self._ends)
 
     def send(self, message: Mapping[str, Any]) -> bool:
-        """Say something to the job; whether it reached a process that leaves when it is asked."""
+        """Send a message to the job; return whether it reached a process that leaves when asked."""
         reached = False
         for end in list(self._ends):
             if end.greeted:
@@ -55,7 +55,7 @@ class JobSocket:
         return reached
 
     def catch_up(self) -> None:
-        """Read what has come by now."""
+        """Read what has arrived."""
         self._accept()
         for end in list(self._ends):
             for _ in range(_MOST_READS):
@@ -63,7 +63,7 @@ class JobSocket:
                     break
 
     def close(self) -> None:
-        """Read what is left to read, then hang up."""
+        """Read what is left, then disconnect."""
         self.catch_up()
         for end in list(self._ends):
             self._drop(end)
@@ -82,7 +82,7 @@ class JobSocket:
                 self._loop.add_reader(connection, self._read, end)
 
     def _read(self, end: _End) -> bool:
-        """Take in what there is; whether there may be more."""
+        """Read what is available; return whether there may be more."""
         try:
             data = end.connection.recv(LONGEST_LINE)
         except (BlockingIOError, InterruptedError):
@@ -108,7 +108,7 @@ class JobSocket:
                 self._say(end, answer)
 
     def _say(self, end: _End, message: Mapping[str, Any]) -> bool:
-        """Say something to one process; False if it is gone."""
+        """Send a message to one process; False if it is gone."""
         waiting = bool(end.unsent)
         end.unsent += json.dumps(message).encode() + b"\n"
         if len(end.unsent) > LARGEST_BACKLOG:
@@ -122,7 +122,7 @@ class JobSocket:
         except (BlockingIOError, InterruptedError):
             sent = 0
         except OSError:
-            # It may have said something before it hung up: reading finds that out, and the end.
+            # It may have sent something before it disconnected; reading finds that, and the end.
             end.unsent.clear()
             self._loop.remove_writer(end.connection)
             return False
@@ -148,18 +148,18 @@ class _End:
     connection: socket.socket
     greeted: bool = False
     asks: bool = True
-    """Whether it listens; a program may also only report."""
+    """Whether it obeys orders; a program may also only report."""
     received: bytes = b""
     unsent: bytearray = field(default_factory=bytearray)
 
     def lines(self, data: bytes) -> list[bytes] | None:
-        """Split what came into lines; None if a line is too long to be one."""
+        """Split received data into lines; None if a line is too long."""
         *lines, self.received = (self.received + data).split(b"\n")
         return None if len(self.received) > LONGEST_LINE else lines
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
-    """Read one message; a job's nonsense is no reason to stop listening to it."""
+    """Read one message; an invalid one is no reason to stop listening to a job."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -168,7 +168,7 @@ def _parse(line: bytes) -> dict[str, Any] | None:
 
 
 def figure(message: Mapping[str, Any], name: str) -> float | None:
-    """Read a number that is at least 0 from a message.
+    """Read a number of at least 0 from a message.
 
     >>> figure({"steps": 3}, "steps"), figure({"steps": "many"}, "steps")
     (3.0, None)
@@ -184,5 +184,5 @@ def figure(message: Mapping[str, Any], name: str) -> float | None:
 
 
 def socket_path_fits(path: Path) -> bool:
-    """Whether the kernel takes this as the path of a socket."""
+    """Whether the kernel accepts this as the path of a socket."""
     return len(os.fsencode(path)) <= 100

@@ -1,7 +1,7 @@
-"""The log of one process of a job: a file that it writes itself, kept small, read for the scheduler as it grows.
+"""The log of one process of a job: a file that its guard writes, kept small, and read for the scheduler as it grows.
 
-The guard of the process appends what it prints, and drops what the disk does not take. The beginning and the newest
-part stay; what is between them gives its space back to the disk.
+The guard appends what the process prints, and drops what the disk does not take. The beginning and the newest part
+stay; the space of the middle is freed.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pathlib import Path
 from gavel.runtime.logs import left_out
 
 HEAD_BYTES = 64 * 1024
-"""How much of the beginning stays."""
+"""How much of the beginning is kept."""
 TAIL_BYTES = 4 * 1024
-"""What is said of a task that is over."""
+"""How much of its end is reported for a task that has ended."""
 CHUNK_BYTES = 64 * 1024
 """How much is sent at a time."""
 BACKLOG_BYTES = 512 * 1024
-"""What is sent late at most, when the scheduler was away or the job writes faster than we send."""
+"""Most that is sent late, after the scheduler was away or when the job writes faster than we send."""
 
 _PUNCH_HOLE_AND_KEEP_SIZE = 3
 
@@ -32,25 +32,25 @@ class LogFile:
     path: Path
     limit: int
     sent: int = 0
-    """How far it was sent; counts every byte that was ever printed, as `sure` does."""
+    """How much was sent; counts every byte ever printed, as `sure` does."""
     sure: int = 0
-    """How far the scheduler is known to have it."""
+    """How much the scheduler is known to have."""
     resumes: int = HEAD_BYTES
-    """Where the newest part begins; what is between it and the beginning is gone."""
+    """Where the newest part begins; what lies between the beginning and here is gone."""
     lost: int = 0
     """How many bytes are gone."""
     cut: int = 0
-    """How many of those the file is shorter by: not every file system can free the middle of a file."""
+    """How many of those bytes the file is shorter by: not every file system can free the middle of a file."""
 
     def open(self) -> int:
-        """Make the file and return a descriptor to append to it; a disk that takes no file costs the log alone."""
+        """Create the file and return a descriptor to append to it; if the disk refuses, only the log is lost."""
         try:
             return os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
         except OSError:
             return os.open(os.devnull, os.O_WRONLY)
 
     def news(self) -> tuple[int, bytes]:
-        """Take the next chunk for the scheduler, and how much was printed before it; empty if it has all."""
+        """The next chunk for the scheduler, and how much was printed before it; empty if it has everything."""
         size = self._size()
         if self._printed(size) <= self.sent:
             return self.sent, b""
@@ -65,7 +65,7 @@ class LogFile:
         return begin, data
 
     def _printed(self, place: int) -> int:
-        """How much was printed before what stands at a place of the file."""
+        """How much was printed before an offset in the file."""
         return place if place < HEAD_BYTES else place + self.cut
 
     @property
@@ -79,17 +79,17 @@ class LogFile:
         return self._printed(self._size()) <= self.sure
 
     def rewind(self) -> None:
-        """Send again what the scheduler may not have got."""
+        """Send again what the scheduler may have missed."""
         self.sent = self.sure
 
     def tail(self) -> bytes:
-        """Read the end."""
+        """Read the end of the log."""
         size = self._size()
         start = size - TAIL_BYTES
         return self._read(max(0, self.resumes if HEAD_BYTES <= start < self.resumes else start), size)
 
     def trim(self) -> None:
-        """Give back the space of the middle if the file has grown too large."""
+        """Free the space of the middle if the file has grown too large."""
         size = self._size()
         if HEAD_BYTES + size - self.resumes <= self.limit:
             return
@@ -98,14 +98,14 @@ class LogFile:
         try:
             if _punch_hole(self.path, HEAD_BYTES, end):
                 self.lost, self.resumes = self.lost + end - self.resumes, end
-            else:  # this file system cannot; a beginning is all that can stay
+            else:  # this file system cannot free a hole, so only the beginning is kept
                 os.truncate(self.path, HEAD_BYTES)
                 self.lost, self.cut = self.lost + size - self.resumes, self.cut + size - HEAD_BYTES
-        except OSError:  # someone tidied up; the job goes on
+        except OSError:  # the file was removed from outside; the job continues
             return
 
     def tidy(self) -> None:
-        """Write the file anew with a line in place of the hole; nobody appends to it any more."""
+        """Rewrite the file with a line in place of the hole, once nothing appends to it any more."""
         self.trim()
         if not self.lost:
             return
@@ -133,7 +133,7 @@ class LogFile:
 
 
 def _punch_hole(path: Path, start: int, end: int) -> bool:
-    """Free the space of a part of a file; False where the file system cannot."""
+    """Free the space of a part of a file; False if the file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     offset, length = ctypes.c_longlong(start), ctypes.c_longlong(end - start)
     descriptor = os.open(path, os.O_WRONLY)

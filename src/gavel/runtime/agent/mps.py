@@ -1,4 +1,4 @@
-"""NVIDIA's service for two processes on one GPU at the same time: started when a pair comes, where it is installed."""
+"""NVIDIA's MPS, for two processes on one GPU at the same time: started for the first pair, where it is installed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CONTROL = "nvidia-cuda-mps-control"
 
 @dataclass
 class Mps:
-    """One daemon for an agent, with directories of its own so that it meets no other."""
+    """One daemon per agent, with separate directories so that it does not clash with others."""
 
     directory: Path
     environment: Mapping[str, str]
@@ -22,12 +22,12 @@ class Mps:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def start(self) -> dict[str, str]:
-        """Make sure that it runs; what a job needs in its environment to use it, nothing where it is not installed."""
-        with self._lock:  # both of a pair may come at the same time
+        """Make sure that it runs; return the environment variables that jobs need, none if it is not installed."""
+        with self._lock:  # both jobs of a pair may start at the same time
             return self._told() if self.running or self._start() else {}
 
     def quit(self) -> None:
-        """End the daemon, also one that an earlier agent left."""
+        """Stop the daemon, including one that an earlier agent left."""
         if (self.directory / "pipe").is_dir() and shutil.which(_CONTROL, path=self.environment.get("PATH")):
             self._control([], "quit\n")
             shutil.rmtree(self.directory, ignore_errors=True)

@@ -1,6 +1,6 @@
-"""Whose a checkpoint directory is: a marker names cluster and job, and nothing of another job is ever loaded.
+"""Ownership of checkpoint directories: a marker names cluster and job, and no job ever loads another job's files.
 
-Job ids are unique within a cluster only, and directories outlive clusters.
+Job ids are unique only within a cluster, and directories outlive clusters.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from gavel.runtime.agent.identity import sync_directory
 
 MARKER = ".gavel-owner.json"
 _OURS = ".gavel-"
-"""How the names of our own small files begin: markers that are being written, probes of the disk."""
+"""Prefix of our own small files: markers being written, probes of the disk."""
 
 TRIES = 10
-"""How often to look whether a directory is empty: agents that share it may be removing it at the same time."""
+"""How often to check whether a directory is empty: agents that share it may be removing it at the same time."""
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
-"""What file systems without hard links answer."""
+"""Errors of file systems without hard links."""
 
 
 class NotOursError(Exception):
-    """A checkpoint directory that a job must not use; the message says why and what to do."""
+    """A job must not use this checkpoint directory; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """A job, named so that no other has the same name."""
+    """A job with a globally unique name."""
 
     cluster: str
-    """Empty: the scheduler is of a version that names no cluster, and nothing can be checked."""
+    """Empty: the scheduler's version names no cluster, and nothing can be checked."""
     job: str
 
 
 def claim(directory: Path, owner: Owner, attempt: int) -> None:
-    """Make a checkpoint directory and mark it, or make sure that it is this job's own; else NotOursError.
+    """Create and mark a checkpoint directory, or verify that it is this job's own; else NotOursError.
 
-    One without a marker is adopted by a later attempt: it was made by an agent of a version that knew no markers.
+    A later attempt adopts a directory without a marker: an agent of a version without markers made it.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if not owner.cluster or _is_marked(directory, owner):
         return
-    # Agents of one gang may be here at the same time: a marker that came meanwhile counts, not what follows it.
+    # Agents of one gang may do this at the same time: a marker that has appeared meanwhile settles it.
     if attempt <= 1 and _is_used(directory) and not _is_marked(directory, owner):
         raise NotOursError(
             f"the checkpoint directory {directory} is not empty and nothing says whose it is, so this new job must "
@@ -59,27 +59,27 @@ def claim(directory: Path, owner: Owner, attempt: int) -> None:
 
 
 def remove(root: Path, owner: Owner) -> bool:
-    """Remove a job's checkpoint directory; False if there is none. NotOursError if it is not certainly this job's.
+    """Remove a job's checkpoint directory; False if there is none. NotOursError unless it is certainly this job's.
 
-    The marker goes last, so that a removal that was interrupted can be continued. Agents that share the directory may
-    do this at the same time.
+    The marker goes last, so that an interrupted removal can be continued. Agents that share the directory may do this
+    at the same time.
     """
     if not owner.cluster or not owner.job.isdecimal():  # it becomes part of a path
-        raise NotOursError(f"checkpoints of job {owner.job!r} of cluster {owner.cluster!r} cannot be told from others")
+        raise NotOursError(f"checkpoints of job {owner.job!r} of cluster {owner.cluster!r} cannot be identified")
     directory = root / owner.job
     if directory.is_symlink():
-        raise NotOursError(f"{directory} is a link, and what it leads to is not removed; remove it by hand")
+        raise NotOursError(f"{directory} is a link, whose target is not removed; remove it by hand")
     if not directory.is_dir():
         return False
     if not _is_marked(directory, owner) and _is_used(directory):
         raise NotOursError(f"nothing says whose {directory} is; remove it by hand")
-    with contextlib.suppress(FileNotFoundError):  # another agent was faster
+    with contextlib.suppress(FileNotFoundError):  # another agent removed it first
         _clear(directory)
     return True
 
 
 def _clear(directory: Path) -> None:
-    """Remove a directory and what it holds, without following links; the marker is the last file to go."""
+    """Remove a directory and its contents without following links; the marker is the last file to go."""
     for _ in range(TRIES):
         left = [path for path in directory.iterdir() if path.name != MARKER]
         if not left:
@@ -128,7 +128,7 @@ def _is_marked(directory: Path, owner: Owner) -> bool:
 
 
 def _mark(directory: Path, owner: Owner) -> None:
-    """Write the marker so that it appears whole, unless another agent was faster."""
+    """Write the marker atomically, unless another agent was first."""
     document = {"cluster": owner.cluster, "job": owner.job, "made": time.time()}
     unfinished = directory / f"{_OURS}{uuid4().hex}"
     try:

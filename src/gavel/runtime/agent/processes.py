@@ -1,4 +1,4 @@
-"""Job processes, each under a guard of its own that ends when the agent does, and takes the job with it."""
+"""Job processes, each under its own guard, which ends when the agent does and takes the job with it."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class ProcessSpec:
     directory: str | None
     log: LogFile
     grace_seconds: float
-    """Between SIGTERM and SIGKILL."""
+    """Time between SIGTERM and SIGKILL."""
     container: Container | None = None
 
 
 class Guarded:
-    """A job process with its guard: one thing that runs, can be told to end, and ends."""
+    """A job process with its guard: it runs, can be told to end, and ends."""
 
     def __init__(self, program: ProcessSpec) -> None:
         self._process, self._leash = _start_guard(program)
@@ -43,16 +43,16 @@ class Guarded:
 
     @property
     def pid(self) -> int:
-        """Of the guard."""
+        """The process id of the guard."""
         return self._process.pid
 
     @property
     def asked(self) -> bool:
-        """Whether the job was running when its guard, or we, made it leave; known when it has ended."""
+        """Whether the job was still running when its guard, or we, made it leave; known once it has ended."""
         return self._asked or self._killed
 
     async def wait(self) -> int:
-        """Wait for the end; the exit code of the job, negative for the signal that ended it."""
+        """Wait for the end; return the job's exit code, negative for the signal that ended it."""
         try:
             await _ended(self._process)
         except asyncio.CancelledError:
@@ -67,17 +67,17 @@ class Guarded:
         return 128 - code if 128 < code <= 128 + signal.NSIG else code
 
     def keep(self, seconds: float) -> None:
-        """Have it ended so long from now even if we are frozen then; a later call counts instead."""
+        """Have it ended this many seconds from now, even if we are frozen by then; a later call replaces this one."""
         with suppress(OSError):  # it has just ended
             self._leash.send(f"{max(seconds, 0.0):.3f}\n".encode(), socket.MSG_DONTWAIT)
 
     def terminate(self) -> None:
-        """Send SIGTERM, and SIGKILL when the grace is over: the guard does it when we let go."""
+        """Send SIGTERM, and SIGKILL after the grace: the guard does so when we close our end."""
         with suppress(OSError):  # it has just ended
             self._leash.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
-        """Kill the guard and everything of the job, for a guard that does not do its work."""
+        """Kill the guard and all processes of the job, for a guard that does not respond."""
         self._killed = True
         end_marked(self.mark)
 
@@ -95,7 +95,7 @@ class Guarded:
                 self._container.path.parent.rmdir()
 
     def _end_the_rest(self, *, guard_was_killed: bool) -> None:
-        """End what a guard has missed, which is nothing unless it was killed itself."""
+        """End what the guard has missed: nothing, unless it was killed itself."""
         if self._container is not None:
             self._container.end()
         if guard_was_killed:
@@ -103,7 +103,7 @@ class Guarded:
 
 
 def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a guard and its job; returns it and the end of a connection which it takes for our life."""
+    """Start a guard and its job; returns it and our end of a connection that the guard takes as our sign of life."""
     output = program.log.open()
     ours, theirs = socket.socketpair()
     guarded = guard.argv(
@@ -134,7 +134,7 @@ def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.
 
 
 async def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process without a thread, where the kernel can."""
+    """Wait for a process without a thread, where the kernel supports it."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except OSError:

@@ -1,4 +1,4 @@
-"""Removes checkpoints of finished jobs when told to: only directories marked as this cluster's and the job's."""
+"""Removes checkpoints of finished jobs on request: only directories marked as this cluster's and the job's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gavel.runtime.messages import CheckpointsHandled, RemoveCheckpoints
 
 
 class Remover:
-    """Follows orders to remove checkpoints, one at a time and away from the event loop."""
+    """Carries out orders to remove checkpoints, one at a time and off the event loop."""
 
     def __init__(self, context: ServerContext, runs_here: Callable[[str], bool]) -> None:
         self._context = context
@@ -19,7 +19,7 @@ class Remover:
         self._turn = asyncio.Lock()
 
     async def follow(self, order: RemoveCheckpoints) -> CheckpointsHandled:
-        """Remove in order, and stop at what may succeed later: the scheduler will ask again."""
+        """Remove in order, and stop at a failure that may pass: the scheduler will ask again."""
         through, removed, kept = 0, [], {}
         async with self._turn:
             for number, job in order.removals:

@@ -1,4 +1,4 @@
-"""Where the ranks of a gang find each other: addresses and free ports."""
+"""How the ranks of a gang find each other: addresses and free ports."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class Rendezvous:
-    """Where the first rank is."""
+    """The address of rank 0."""
 
     address: str
     master_port: int
@@ -20,7 +20,7 @@ class Rendezvous:
 
 
 def rendezvous_of(start: StartAttempt, address: str, taken: set[int]) -> Rendezvous:
-    """Where the ranks of this attempt meet: as told, or at ports that are free here and now noted in `taken`."""
+    """The meeting point of this attempt's ranks: as told, or at free ports here, which are added to `taken`."""
     if start.first_rank > 0:
         return Rendezvous(start.master_address, start.master_port, start.gang_port)
     local = start.ranks == start.workers
@@ -28,7 +28,7 @@ def rendezvous_of(start: StartAttempt, address: str, taken: set[int]) -> Rendezv
 
 
 def free_port(taken: set[int]) -> int:
-    """Find a port that nobody listens at and that was not given to another task."""
+    """Find a free port that was not given to another task."""
     while True:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.bind(("", 0))

@@ -1,4 +1,4 @@
-"""What the attempts on one server share: its devices, directories and ports, and the way to the scheduler."""
+"""What the attempts on one server share: its devices, directories and ports, and the channel to the scheduler."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Key = tuple[str, int]
 
 
 class Bell:
-    """Wakes all who wait for something to have changed."""
+    """Wakes all tasks that wait for a change."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
 
     def ring(self) -> None:
-        """Wake those who wait now."""
+        """Wake the tasks that wait now."""
         self._event.set()
         self._event = asyncio.Event()
 
@@ -37,18 +37,18 @@ class Bell:
 
 
 class SchedulerChannel(Protocol):
-    """The way to the scheduler, whether it is there or not."""
+    """The channel to the scheduler, whether it is connected or not."""
 
     def started(self, message: TaskStarted) -> None:
-        """Say that a process runs."""
+        """Report that a process runs."""
         ...
 
     def ended(self, message: TaskEnded, log: LogFile | None) -> None:
-        """Say that a process has ended, until it is heard; then what is left of its log."""
+        """Report that a process has ended until that is acknowledged, then the rest of its log."""
         ...
 
     def is_ending(self, key: Key) -> bool:
-        """Whether an end of this attempt was said that the scheduler may not know."""
+        """Whether this attempt has an ending that the scheduler may not know yet."""
         ...
 
     def hurry(self) -> None:
@@ -57,19 +57,19 @@ class SchedulerChannel(Protocol):
 
     @property
     def attached(self) -> bool:
-        """Whether the scheduler is there."""
+        """Whether the scheduler is connected."""
         ...
 
 
 class Others(Protocol):
-    """What an attempt must know of the others here."""
+    """What an attempt must know about the others on this server."""
 
     def earlier(self, key: Key) -> bool:
         """Whether an earlier attempt of the same job is still here."""
         ...
 
     def neighbours_changed(self) -> None:
-        """Hear that a device got or lost a holder."""
+        """Note that a device gained or lost a holder."""
         ...
 
 
@@ -84,12 +84,12 @@ class ServerContext:
     say: Callable[[str], None]
     others: Others
     changed: Bell = field(default_factory=Bell)
-    """Rings when a device or a job's earlier attempt is gone, or someone was asked to leave."""
+    """Rings when a device is freed, a job's earlier attempt ends, or an attempt was asked to leave."""
     graces: Graces = field(default_factory=Graces)
     address: str = "127.0.0.1"
     mps: Mps | None = None
     ports: set[int] = field(default_factory=set)
-    """Given to tasks that run."""
+    """Ports given to running tasks."""
     sockets: count[int] = field(default_factory=count)
     cluster: str = ""
-    """The id of the cluster that is served now; empty: the scheduler names none."""
+    """The id of the cluster served now; empty: the scheduler does not name one."""

@@ -1,4 +1,4 @@
-"""What an agent is told before it starts."""
+"""The settings of an agent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gavel.wire import DEFAULT_ADDRESS
 
 @dataclass(frozen=True, slots=True)
 class AgentSettings:
-    """One server: what it has, where it keeps things, and whom it works for.
+    """One server: what it has, where it stores things, and which scheduler it serves.
 
     >>> AgentSettings(accelerators={"v100": (0, 1)}, state=Path("state"), checkpoints=Path("ckpt")).counts()
     {'v100': 2}
@@ -26,37 +26,37 @@ class AgentSettings:
     accelerators: Indices
     """Device numbers by type."""
     state: Path
-    """A directory of this agent alone: its identity, logs, and what it needs to clean up after its own crash."""
+    """A directory of this agent alone: its identity, its logs, and what it needs to clean up after its own crash."""
     checkpoints: Path
-    """Where jobs keep their checkpoints, one directory each; all servers must see the same."""
+    """Where jobs keep their checkpoints, one directory each; all servers must see the same files."""
     scheduler: str = DEFAULT_ADDRESS
     name: str = field(default_factory=platform.node)
     address: str | None = None
-    """Where other servers reach this one; None: as the scheduler does."""
+    """Where other servers reach this one; None: the address it uses towards the scheduler."""
     emulation: Emulation | None = None
     """None: the accelerators are real."""
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     """What job processes inherit."""
     log_bytes: int = 16 * 1024 * 1024
-    """Largest log of one process of a job."""
+    """Size limit for the log of one process."""
     kept_logs: int = 500
-    """How many logs of tasks that are over are kept."""
+    """How many logs of ended tasks are kept."""
     first_pause_seconds: float = 0.1
     longest_pause_seconds: float = 5.0
-    """Between attempts to reach the scheduler: the pause doubles from one to the other."""
+    """The longest pause between attempts to reach the scheduler; pauses double up to this."""
     patience_seconds: float = 30.0
-    """How long to try again when the scheduler says that this agent's name is in use."""
+    """How long to keep trying when the scheduler says that this agent's name is in use."""
     farewell_seconds: float = 5.0
     """How long a leaving agent tries to tell the scheduler how its jobs ended."""
     contain: bool = True
-    """Whether tasks have control groups of their own, where the machine offers them."""
+    """Whether each task gets a control group, where the machine supports them."""
 
     def counts(self) -> dict[str, int]:
         """How many accelerators there are of each type."""
         return {name: len(indices) for name, indices in self.accelerators.items()}
 
     def check(self) -> None:
-        """Refuse what cannot work, before anything is started."""
+        """Refuse invalid settings before anything is started."""
         if not self.name or len(self.name) > 200 or not self.name.isprintable():
             raise InputError(f"agent name {self.name!r}: give a short printable name")
         if not self.accelerators:
@@ -76,7 +76,7 @@ class AgentSettings:
 
 
 def emulated(text: str, *, table: ThroughputTable | None = None, time_scale: float = 1.0) -> tuple[Indices, Emulation]:
-    """Accelerators that are not there, and how they behave: two of the fields of AgentSettings."""
+    """Emulated accelerators and how they behave: two of the fields of AgentSettings."""
     return parse_accelerators(text), Emulation(builtin_table() if table is None else table, time_scale)
 
 
@@ -84,10 +84,10 @@ def _writable(directory: Path) -> None:
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"directory {directory} cannot be made ({error.strerror}); choose another") from error
+        raise InputError(f"cannot create the directory {directory} ({error.strerror}); choose another") from error
     probe = directory / f".probe-{os.getpid()}"
     try:
         probe.touch()
         probe.unlink()
     except OSError as error:
-        raise InputError(f"directory {directory} is not writable ({error.strerror}); choose another") from error
+        raise InputError(f"the directory {directory} is not writable ({error.strerror}); choose another") from error

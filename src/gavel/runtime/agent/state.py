@@ -1,4 +1,4 @@
-"""The directory of one agent: its lock, identity, sockets and logs, and the processes that it must not leave behind."""
+"""The directory of one agent: its lock, identity, sockets and logs, and a record of processes to clean up."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from gavel.runtime.agent.identity import AgentIdentity
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """By what a process is known again, also by a later agent: numbers of processes are used more than once."""
+    """Identifies a process reliably, also for a later agent: process ids are reused."""
 
     pid: int
     started: int
-    """Clock ticks since boot."""
+    """Start time, in clock ticks since boot."""
     boot: str
     socket: str
-    """In the environment of the processes of the task, unless they changed it."""
+    """In the environment of the task's processes, unless they changed it."""
     container: str = ""
-    """The control group of the task; empty: it has none."""
+    """The task's control group; empty: it has none."""
 
 
 class StateDirectory:
-    """Held by one agent at a time, from `with` to its end."""
+    """Held by one agent at a time, for the duration of `with`."""
 
     identity: AgentIdentity
     containers: Containers | None
-    """None: the machine offers none."""
+    """None: the machine supports none."""
 
     def __init__(self, path: Path, *, kept_logs: int = 500, contain: bool = True) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class StateDirectory:
         self.sockets = Path()
 
     def __enter__(self) -> Self:
-        """Lock the directory, and end what an earlier agent could not."""
+        """Lock the directory, and end processes that an earlier agent left."""
         for directory in (self.path, self._guards, self._logs):
             directory.mkdir(parents=True, exist_ok=True)
         self._lock = _locked(self.path / "lock")
@@ -70,7 +70,7 @@ class StateDirectory:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Give it back; what is noted of processes that still run stays for the next agent."""
+        """Release it; marks of processes that still run stay for the next agent."""
         shutil.rmtree(self.sockets, ignore_errors=True)
         if self.containers is not None:
             self.containers.remove()
@@ -85,36 +85,36 @@ class StateDirectory:
         return self.path / "logs"
 
     def log(self, job: str, attempt: int, rank: int) -> Path:
-        """Where the log of a task is."""
+        """The path of a task's log."""
         return self._logs / f"{quote(job, safe='')[:150]}.{attempt}.{rank}.log"
 
     def socket(self, number: int) -> Path:
-        """Where the link of a task is."""
+        """The path of a task's link."""
         return self.sockets / str(number)
 
     def remember(self, mark: Mark) -> None:
-        """Note a task that was started."""
+        """Record a task that was started."""
         (self._guards / str(mark.pid)).write_text(json.dumps(asdict(mark)))
 
     def forget(self, pid: int) -> None:
-        """Note that it is gone."""
+        """Record that a task is gone."""
         (self._guards / str(pid)).unlink(missing_ok=True)
 
     def prune_logs(self, live: set[Path]) -> None:
-        """Delete the oldest logs of tasks that are over."""
+        """Delete the oldest logs of ended tasks."""
         logs = sorted(set(self._logs.glob("*.log")) - live, key=lambda path: path.stat().st_mtime)
         for path in logs[: max(0, len(logs) - self._kept_logs)]:
             path.unlink(missing_ok=True)
 
     def _clean_up(self) -> int:
-        """Kill the processes that an earlier agent left; how many tasks they were."""
+        """Kill the processes that an earlier agent left; return how many tasks they belonged to."""
         killed = 0
         for file in self._guards.iterdir():
             with contextlib.suppress(ValueError, TypeError, OSError):
                 killed += end_marked(Mark(**json.loads(file.read_text())))
             file.unlink(missing_ok=True)
         if self.containers is not None:
-            killed += self.containers.clean_up()  # those that no mark names: the disk was full
+            killed += self.containers.clean_up()  # tasks without a mark: the disk was full
         with contextlib.suppress(OSError):
             old = Path((self.path / "sockets").read_text())
             if old.name.startswith(_PREFIX):
@@ -126,7 +126,7 @@ _PREFIX = "gavel-"
 
 
 def _short_directory() -> Path:
-    """Make a directory of our own where paths of sockets stay within what the kernel takes."""
+    """Make a private directory where socket paths stay within the kernel's limit."""
     own = Path(tempfile.mkdtemp(prefix=_PREFIX))
     if len(os.fsencode(own)) <= 80:
         return own
@@ -150,7 +150,7 @@ def _locked(path: Path) -> int:
 
 
 def boot_id() -> str:
-    """Name this boot of this machine."""
+    """An id of this boot of this machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -161,12 +161,12 @@ def start_time(pid: int) -> int | None:
 
 
 def end_marked(mark: Mark) -> bool:
-    """Kill the processes of a task, however they are related; whether there were any."""
+    """Kill the processes of a task, however they are related; return whether there were any."""
     if mark.boot != boot_id():
         return False
     found = bool(mark.started) and start_time(mark.pid) == mark.started
     if found:
-        # The guard goes first of all: it would take the death of its job for the job's own end.
+        # The guard goes first: otherwise it would take the death of its job for the job's own end.
         for pid in [mark.pid, *descendants(mark.pid)]:
             _kill(pid)
     if mark.container:
@@ -180,23 +180,23 @@ def mark_of(pid: int, socket: str, container: Container | None) -> Mark:
 
 
 def descendants(pid: int) -> list[int]:
-    """Find all processes that a process started, and those that these started."""
+    """Find all descendants of a process."""
     children: dict[int, list[int]] = {}
     for process in _processes():
         stat = _stat(process)
         if stat:
             children.setdefault(int(stat[1]), []).append(process)
     found = list(children.get(pid, ()))
-    for process in found:  # grows as it goes
+    for process in found:  # `found` grows during the loop
         found += children.get(process, ())
     return found
 
 
 def kill_all_with(socket: str) -> bool:
-    """Kill every process with this GAVEL_SOCKET in its environment; whether there was one."""
+    """Kill every process with this GAVEL_SOCKET in its environment; return whether there was one."""
     wanted = b"GAVEL_SOCKET=" + os.fsencode(socket)
     found = False
-    # Again until there is none: one that forks while we look may be missed once.
+    # Repeat until none is left: a process that forks while we look may be missed once.
     for _ in range(100):
         pids = [pid for pid in _processes() if wanted in _environment(pid).split(b"\0")]
         for pid in pids:
@@ -218,12 +218,12 @@ def _processes() -> list[int]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the state on; empty if there is no such process."""
+    """Fields of /proc/PID/stat, starting with the state; empty if there is no such process."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return []
-    # The name of the command is in parentheses and may hold anything.
+    # The command's name is in parentheses and may contain anything.
     return stat.rpartition(")")[2].split()
 
 

@@ -1,6 +1,6 @@
-"""The stream between an agent and its scheduler: dialled again for ever, and no word of an end is lost on the way.
+"""The stream between an agent and its scheduler: reconnects forever, and loses no report of an ending.
 
-Ends are told before what is left of their logs: a scheduler that cannot keep a log must still hear of the end.
+Endings are sent before the rest of their logs: a scheduler that cannot keep a log must still hear of the ending.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ LOG_SECONDS = 0.2
 """How often logs are sent."""
 HURRY_SECONDS = 0.02
 MISSED = 5
-"""An agent dials again at least once in so many heartbeats: the scheduler waits longer than that for it."""
+"""An agent reconnects at least once in this many heartbeats: the scheduler waits longer than that for it."""
 COMPLAIN_SECONDS = 60.0
-"""How often an agent says that there is no scheduler."""
+"""How often an agent repeats that it cannot reach the scheduler."""
 
 REMEMBERED = 10_000
-"""Of how many messages it is known when they were sent: the scheduler is not further behind."""
+"""How many messages' send times are remembered: the scheduler is not further behind."""
 KEPT_LOGS = 1_000
-"""Of how many ended tasks the rest of the log is sent again when the connection breaks before it was heard."""
+"""How many ended tasks have their logs resent when the connection breaks before an acknowledgement."""
 
 _OPTIONS = (
     *CHANNEL_OPTIONS,
-    # We decide ourselves when to dial again, with a connection of our own.
+    # We decide ourselves when to reconnect, with a new channel.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
     ("grpc.min_reconnect_backoff_ms", 5_000),
-    ("grpc.enable_http_proxy", 0),  # schedulers are near; proxies are for what is far
+    ("grpc.enable_http_proxy", 0),  # schedulers are on the local network; proxies are not
 )
 
 
 class AgentRefusedError(InputError):
-    """The scheduler will not have this agent; trying again does not help."""
+    """The scheduler rejects this agent; trying again does not help."""
 
 
 class _RefusedError(Exception):
@@ -76,27 +76,27 @@ class _RefusedError(Exception):
 
 
 class _LostError(Exception):
-    """The stream is over."""
+    """The stream has ended."""
 
 
 _LOST = (_LostError, grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, TimeoutError, OSError)
 _RANDOM = SystemRandom()
-"""So that agents do not all dial at the same moment."""
+"""Random pauses, so that agents do not all reconnect at the same moment."""
 
 
 class Desk(Protocol):
-    """Who speaks over the stream."""
+    """The agent's side of the stream."""
 
     async def hello(self) -> Hello:
         """Introduce the agent."""
         ...
 
     def attached(self, welcome: Welcome) -> Iterable[FromAgent]:
-        """Hear that the scheduler is there, and say what it must know first."""
+        """Note that the scheduler is connected, and return what it must hear first."""
         ...
 
     def lost(self) -> None:
-        """Hear that it is gone."""
+        """Note that the connection is lost."""
         ...
 
     def busy(self) -> bool:
@@ -104,7 +104,7 @@ class Desk(Protocol):
         ...
 
     def heartbeat(self) -> Heartbeat:
-        """Say how all is."""
+        """Report on all tasks."""
         ...
 
     def logs(self) -> Iterable[Printed]:
@@ -112,17 +112,17 @@ class Desk(Protocol):
         ...
 
     def take(self, message: ToAgent, sent_after: float) -> None:
-        """Do as the scheduler says; it said so after this time by the clock of the event loop."""
+        """Carry out an order that was sent after this time, by the clock of the event loop."""
         ...
 
     def say(self, sentence: str) -> None:
-        """Tell whoever looks after the agent."""
+        """Tell the agent's operator."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """The log of a task, by what the scheduler knows it."""
+    """The log of a task, and the task's ids in the protocol."""
 
     job: str
     attempt: int
@@ -130,7 +130,7 @@ class Printed:
     log: LogFile
 
     def news(self) -> TaskLog | None:
-        """Take what the scheduler has not got yet, a chunk at most; None: it has all."""
+        """The next chunk that the scheduler has not got yet; None: it has everything."""
         begin, data = self.log.news()
         if not data:
             return None
@@ -139,14 +139,14 @@ class Printed:
 
 @dataclass
 class _Connection:
-    """One stream while it lasts."""
+    """One stream, while it lasts."""
 
     call: Any
     clock: asyncio.AbstractEventLoop
     sent: dict[int, float] = field(default_factory=dict)
-    """When each message was sent that the scheduler may say it has heard, by number."""
+    """By number: when each message was sent that the scheduler may acknowledge."""
     unheard: deque[tuple[int, LogFile, int]] = field(default_factory=deque)
-    """Parts of logs that the scheduler may not have heard: the number of each, and how far it goes."""
+    """Parts of logs that the scheduler may not have received: the number of each, and how far it goes."""
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def send(self, frame: FromAgentFrame) -> None:
@@ -157,21 +157,21 @@ class _Connection:
             await self.call.write(pack_from_agent(frame))
 
     async def read(self) -> ToAgentFrame:
-        """Wait for the next frame of a kind that we know."""
+        """Wait for the next frame of a known kind."""
         while True:
             packed = await self.call.read()
             if packed is grpc.aio.EOF:  # type: ignore[attr-defined] # its stubs lack it
-                raise _LostError(await self.call.details() or "it hung up")
+                raise _LostError(await self.call.details() or "it closed the connection")
             frame = unpack_to_agent(packed)
             if frame is not None:
                 return frame
 
     def heard(self, number: int) -> float:
-        """Find when the message was sent that the scheduler had heard; the present if it does not say."""
+        """When the last message that the scheduler had heard was sent; now, if it does not say."""
         return self.sent.get(number, 0.0) if number else self.clock.time()
 
     def confirm(self, number: int) -> bool:
-        """Take note of what the scheduler has heard; whether that was something of a log."""
+        """Record what the scheduler has heard; return whether that included log data."""
         before = len(self.unheard)
         while self.unheard and self.unheard[0][0] <= number:
             _, log, end = self.unheard.popleft()
@@ -179,13 +179,13 @@ class _Connection:
         return len(self.unheard) < before
 
     def rewind(self) -> None:
-        """Say the rest of all logs again, in another connection."""
+        """Send the rest of all logs again, in another connection."""
         for _, log, _ in self.unheard:
             log.rewind()
 
 
 class SchedulerStream:
-    """Keeps the connection, numbers what is said, and repeats ends until they are acknowledged."""
+    """Keeps the connection, numbers messages, and repeats endings until they are acknowledged."""
 
     def __init__(self, settings: AgentSettings, identity: AgentIdentity, desk: Desk) -> None:
         self._identity = identity
@@ -195,9 +195,9 @@ class SchedulerStream:
         self._desk = desk
         self._number = 0
         self._endings: dict[int, TaskEnded] = {}
-        """Ends of which the scheduler has not yet said that it knows, by number."""
+        """By number: endings that the scheduler has not acknowledged yet."""
         self._rests: dict[int, Printed] = {}
-        """Logs of ended tasks of which the scheduler may not have all, by the number of the end."""
+        """By number of the ending: logs of ended tasks that the scheduler may not have completely."""
         self._queue: deque[FromAgentFrame] = deque()
         self._more = asyncio.Event()
         self._beat = asyncio.Event()
@@ -206,23 +206,23 @@ class SchedulerStream:
         self._refused_since: float | None = None
         self._complained = -COMPLAIN_SECONDS
         self._ignored: set[str] = set()
-        """What was said of schedulers that were ignored: once each."""
+        """Messages about ignored schedulers: each is printed once."""
         self.attached = False
 
-    # ---- what the agent says ----
+    # ---- messages of the agent ----
 
     def started(self, message: TaskStarted) -> None:
-        """Say that a task runs."""
+        """Report that a task runs."""
         self.post(message)
 
     def post(self, message: FromAgent, number: int = 0) -> None:
-        """Say something once, if the scheduler is there; otherwise it hears the state of things when it comes."""
+        """Send a message once, if connected; otherwise the scheduler hears the current state when it connects."""
         if self.attached:
             self._queue.append(FromAgentFrame(number, message))
             self._more.set()
 
     def ended(self, message: TaskEnded, log: LogFile | None) -> None:
-        """Say that a task has ended, until the scheduler knows; then send the rest of its log."""
+        """Report that a task has ended until the scheduler acknowledges it; then send the rest of its log."""
         self._number += 1
         self._endings[self._number] = message
         if log is not None:
@@ -234,7 +234,7 @@ class SchedulerStream:
         self.post(message, self._number)
 
     def is_ending(self, key: tuple[str, int]) -> bool:
-        """Whether an end of this attempt was said that the scheduler may not know."""
+        """Whether this attempt has an ending that the scheduler may not know yet."""
         return any((ending.status.job, ending.status.attempt) == key for ending in self._endings.values())
 
     def hurry(self) -> None:
@@ -242,11 +242,11 @@ class SchedulerStream:
         self._beat.set()
 
     async def all_told(self) -> None:
-        """Wait until the scheduler knows of every end, and was sent every log."""
+        """Wait until the scheduler knows every ending and was sent every log."""
         await self._told.wait()
 
     def _acknowledge(self, number: int) -> None:
-        """Forget an end that the scheduler knows."""
+        """Forget an ending that the scheduler knows."""
         self._endings.pop(number, None)
         if number in self._rests and self._rests[number].log.is_sure:
             self._finish_log(number)
@@ -263,16 +263,16 @@ class SchedulerStream:
             rest.log.tidy()
 
     def tidy(self) -> None:
-        """Give up what could not be said."""
+        """Drop what could not be sent."""
         self._endings.clear()
         for number in list(self._rests):
             self._finish_log(number)
         self._told.set()
 
-    # ---- how the connection is kept ----
+    # ---- keeping the connection ----
 
     async def run(self) -> None:
-        """Dial, and dial again; ends only by AgentRefusedError or cancellation."""
+        """Connect, and reconnect; ends only by AgentRefusedError or cancellation."""
         pause, _ = self._pauses
         while True:
             was_attached, sentence = await self._connect()
@@ -283,7 +283,7 @@ class SchedulerStream:
             await asyncio.sleep(pause * _RANDOM.uniform(0.8, 1.2))
 
     async def _connect(self) -> tuple[bool, str]:
-        """Hold one connection to its end: whether it came about, and a sentence about that, unless it was said."""
+        """Hold one connection to its end; return whether it was established, and a message if there is one to print."""
         async with grpc.aio.insecure_channel(self._scheduler, options=_OPTIONS) as channel:
             call = GavelStub(channel).Attach()  # type: ignore[no-untyped-call]
             connection = _Connection(call, asyncio.get_running_loop())
@@ -293,11 +293,11 @@ class SchedulerStream:
                 self._say_once(str(older))
                 return self.attached, ""
             except OtherClusterError as other:
-                self._say_once(f"the scheduler at {self._scheduler} is not followed: {other}")
+                self._say_once(f"the scheduler at {self._scheduler} is ignored: {other}")
                 return self.attached, ""
             except _RefusedError as refused:
                 self._refused(refused)
-                return self.attached, f"the scheduler at {self._scheduler} does not take this agent yet: {refused}"
+                return self.attached, f"the scheduler at {self._scheduler} does not accept this agent yet: {refused}"
             except _LOST as error:
                 what = "lost the scheduler" if self.attached else "no scheduler answers"
                 return self.attached, f"{what} at {self._scheduler} ({await _in_words(error, call)})"
@@ -307,18 +307,18 @@ class SchedulerStream:
                 if self.attached:
                     self.attached = False
                     self._desk.lost()
-        raise AssertionError  # a conversation ends by an error only
+        raise AssertionError  # a conversation ends only with an error
 
     async def _introduce(self, connection: _Connection) -> Welcome:
         await self._send(connection, await self._desk.hello())
         async with asyncio.timeout(WELCOME_SECONDS):  # wait_for may lose a cancellation
             answer = (await self._receive(connection)).message
         if not isinstance(answer, Welcome):
-            raise _LostError("it does not answer as a scheduler does")
+            raise _LostError("it does not answer like a scheduler")
         return answer
 
     async def _receive(self, connection: _Connection) -> ToAgentFrame:
-        """Wait for a frame that may be obeyed; what it says of cluster and term is on the disk by then."""
+        """Wait for a frame that may be obeyed; its cluster and term are on disk by then."""
         frame = await connection.read()
         if self._identity.is_news(frame):
             left = await asyncio.to_thread(self._identity.follow, frame, busy=self._desk.busy())
@@ -329,8 +329,8 @@ class SchedulerStream:
         return frame
 
     def _change_over(self, left: str) -> None:
-        """Serve another cluster, which must not hear of the jobs of the one before: they may have the same ids."""
-        untold = f", which does not know of {len(self._endings)} ends of its tasks" if self._endings else ""
+        """Serve another cluster, which must not hear about jobs of the previous one: they may have the same ids."""
+        untold = f", which was not told about {len(self._endings)} ended tasks" if self._endings else ""
         self.tidy()
         self._desk.say(f"this agent now serves cluster {self._identity.cluster}; it has left cluster {left}{untold}")
 
@@ -366,7 +366,7 @@ class SchedulerStream:
                 self._desk.take(frame.message, connection.heard(frame.heard))
 
     def _drop_heard_logs(self) -> None:
-        """Keep no log of which the scheduler has all."""
+        """Drop logs that the scheduler has completely."""
         for number in [number for number, rest in self._rests.items() if rest.log.is_sure]:
             self._finish_log(number)
 
@@ -375,17 +375,17 @@ class SchedulerStream:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
                     await self._beat.wait()
-                    await asyncio.sleep(HURRY_SECONDS)  # others may be in a hurry for the same reason
+                    await asyncio.sleep(HURRY_SECONDS)  # gather other tasks that hurry for the same reason
             self._beat.clear()
             heartbeat = self._desk.heartbeat()
-            # A task is listed until its end is on its way: one that is missing without a word counts as lost.
+            # A task is listed until its ending is on its way: a task that disappears without an ending counts as lost.
             await self._send(connection, Heartbeat((*heartbeat.tasks, *self._ending_tasks())))
 
     def _ending_tasks(self) -> list[TaskStatus]:
         return [frame.message.status for frame in self._queue if isinstance(frame.message, TaskEnded)]
 
     async def _deliver(self, connection: _Connection) -> None:
-        """Say what waits, and after all ends the rests of their logs."""
+        """Send what waits; after all endings, the rest of their logs."""
         while True:
             while self._queue:
                 frame = self._queue.popleft()
@@ -404,7 +404,7 @@ class SchedulerStream:
 
     async def _send_log(self, connection: _Connection, printed: Printed, chunks: int = sys.maxsize) -> None:
         while chunks and (news := printed.news()) is not None:
-            # Numbered here, so that nothing can confirm it before it is noted.
+            # Numbered here, so that no acknowledgement can arrive before it is recorded.
             self._number += 1
             connection.unheard.append((self._number, printed.log, printed.log.sent))
             await self._send(connection, news, self._number)
@@ -424,7 +424,7 @@ class SchedulerStream:
             self._desk.say(sentence)
 
     def _complain(self, sentence: str, *, at_once: bool) -> None:
-        """Say that the scheduler is not there: when it goes, and then once a minute."""
+        """Say that the scheduler is unreachable: when it disappears, and then once a minute."""
         now = asyncio.get_running_loop().time()
         if at_once or now - self._complained >= COMPLAIN_SECONDS:
             self._complained = now
@@ -432,7 +432,7 @@ class SchedulerStream:
 
 
 async def _until_one_ends(*talks: Coroutine[Any, Any, None]) -> None:
-    """Run several until one is over, which only an error ends; that is raised."""
+    """Run several coroutines until one raises, and raise that error."""
     tasks = [asyncio.create_task(talk) for talk in talks]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -448,7 +448,7 @@ async def _in_words(error: Exception, call: Any) -> str:
     if isinstance(error, TimeoutError):
         return "it does not answer"
     if isinstance(error, asyncio.InvalidStateError) and call.done():
-        # It was over before we could write; why is known to the call alone.
+        # The call ended before we could write; only the call itself knows why.
         return _shortened(await call.code(), await call.details())
     if isinstance(error, grpc.aio.AioRpcError):
         return _shortened(error.code(), error.details())
@@ -456,13 +456,13 @@ async def _in_words(error: Exception, call: Any) -> str:
 
 
 def _shortened(code: grpc.StatusCode, details: str | None) -> str:
-    """Leave the essential of what the library says.
+    """Reduce the library's message to the essential part.
 
     >>> text = "failed to connect to all addresses; last error: UNKNOWN: ipv4:1.2.3.4:5: connect: Refused (111)"
     >>> _shortened(grpc.StatusCode.UNAVAILABLE, text)
     'Refused'
     """
     if code == grpc.StatusCode.UNIMPLEMENTED:
-        return "what listens there is not a scheduler"
+        return "the server there is not a scheduler"
     last = (details or code.name.lower().replace("_", " ")).rpartition(": ")[2]
     return re.sub(r" \(\d+\)$", "", last)

@@ -1,4 +1,4 @@
-"""One process of a job: started under its guard, heard over its link, asked to leave, made to leave."""
+"""One process of a job: starts under its guard, talks over its link, is asked to leave, and is made to leave."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gavel.runtime.messages import TaskStatus
 
 STOP = {"op": "stop"}
 SLACK_SECONDS = 5.0
-"""What a guard may take for its work beyond the grace, before it is killed itself."""
+"""How long a guard may take beyond the grace before it is killed itself."""
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Graces:
 
 @dataclass
 class TaskProgress:
-    """How far a task is, as it changes."""
+    """Current progress of a task."""
 
     job: str
     attempt: int
@@ -42,47 +42,47 @@ class TaskProgress:
     """Measured since the last status was taken."""
 
     def reach(self, steps: float | None) -> None:
-        """Note how many steps are done."""
+        """Record how many steps are done."""
         if steps is not None:
             self.counts, self.steps = True, steps
 
     def save(self, steps: float | None) -> None:
-        """Note how many steps a checkpoint holds."""
+        """Record how many steps a checkpoint holds."""
         if steps is not None:
             self.saved_steps = max(self.saved_steps, steps)
 
     def measure(self, steps: float | None, seconds: float | None) -> None:
-        """Add what was measured."""
+        """Add a measurement."""
         if steps is not None and seconds is not None:
             self.measured_steps += steps
             self.measured_seconds += seconds
 
     def take(self) -> TaskStatus:
-        """Say how far it is; what was measured is said once."""
+        """Return the progress; each measurement is reported once."""
         status = TaskStatus(**asdict(self))
         self.measured_steps = self.measured_seconds = 0.0
         return status
 
 
 class Voice(Protocol):
-    """Who speaks through a task to the job process, and listens to what it wants."""
+    """The attempt's side of a task: what to tell the job process, and what it asks for."""
 
     def greeting(self) -> list[Mapping[str, Any]]:
-        """Say what a job process must know first."""
+        """The first messages for a job process."""
         ...
 
     def wants_more(self) -> None:
-        """Hear that its lease is nearly over."""
+        """Note that its lease is about to end."""
         ...
 
     def makes_steps(self) -> None:
-        """Hear that it has made its first steps."""
+        """Note that it has made its first steps."""
         ...
 
 
 @dataclass
 class Task:
-    """One rank of one attempt, from its process's start to its end."""
+    """One rank of one attempt, from the start of its process to its end."""
 
     progress: TaskProgress
     device: int
@@ -95,10 +95,10 @@ class Task:
     link: JobSocket | None = None
     running: bool = False
     pid: int = 0
-    """Of its guard."""
+    """The process id of its guard."""
     over: bool = False
     heard_stop: bool = False
-    """The order to leave was written to its link while it was there."""
+    """Whether the order to leave was written to its link while it was connected."""
     _makes_steps: bool = False
     _guarded: Guarded | None = None
     _leave: asyncio.Event = field(default_factory=asyncio.Event)
@@ -109,7 +109,7 @@ class Task:
         self.link = JobSocket(path, self._hear, self._greet)
 
     async def run(self, launch: Callable[[], Guarded], started: Callable[[], None]) -> ExitVerdict:
-        """Start the process and see it to its end."""
+        """Start the process and follow it to its end."""
         guarded = self._guarded = await _launched(launch)
         self.running, self.pid = True, guarded.pid
         started()
@@ -119,7 +119,7 @@ class Task:
         return never_began(code, self.log.tail()) or judge(code, self.words, self.asked, reached=reached)
 
     def close(self) -> None:
-        """Hear what is left to hear, and listen no more."""
+        """Read what is left, and close the link."""
         self.over, self.running = True, False
         if self.link is not None:
             self.link.close()
@@ -134,12 +134,12 @@ class Task:
             self._now.set()
 
     def keep(self, seconds: float) -> None:
-        """Let its guard end it when its lease has been over for as long as saving may take, whatever becomes of us."""
+        """Have its guard end it once saving could have finished after the lease, whatever happens to us."""
         if self._guarded is not None:
             self._guarded.keep(seconds + self.graces.checkpoint_seconds)
 
     def tell(self, message: Mapping[str, Any]) -> bool:
-        """Say something to the job process; whether it was there to hear it."""
+        """Send a message to the job process; return whether it was connected."""
         return self.link is not None and self.link.send(message)
 
     async def _watch(self, guarded: Guarded) -> int:
@@ -154,8 +154,8 @@ class Task:
             ending.cancel()
 
     async def _part(self, guarded: Guarded, ending: asyncio.Task[int]) -> None:
-        """Ask, wait, SIGTERM, wait, SIGKILL: it ends somewhere on the way."""
-        # One that has said its last words may still be writing its results.
+        """Ask, wait, SIGTERM, wait, SIGKILL: it ends somewhere along the way."""
+        # A process that announced its end may still be writing its results.
         if not self._now.is_set() and (self._ask() or self.words.spoken):
             await _first(ending, self._now, seconds=self.graces.checkpoint_seconds)
         guarded.terminate()
@@ -164,7 +164,7 @@ class Task:
             await asyncio.to_thread(guarded.kill)
 
     def _ask(self) -> bool:
-        """Ask over the link; whether the process was there. One that has just hung up may have said why."""
+        """Ask over the link; return whether the process was connected. One that just disconnected may have said why."""
         if self.tell(STOP):
             self.heard_stop = True
         elif self.link is not None:
@@ -175,7 +175,7 @@ class Task:
         return [*self.voice.greeting(), *([] if self.asked is None else [STOP])]
 
     def _hear(self, message: Mapping[str, Any]) -> None:
-        """Take in what the job process says."""
+        """Handle a message of the job process."""
         match message.get("op"):
             case "progress":
                 self.progress.reach(figure(message, "steps"))
@@ -190,7 +190,7 @@ class Task:
                 self.progress.reach(figure(message, "steps"))
                 self.words.done = True
             case "failed":
-                self.words.failed = str(message.get("reason") or "it said that it failed")[:2000]
+                self.words.failed = str(message.get("reason") or "it reported a failure")[:2000]
                 self.words.blameless = message.get("blameless") is True
             case "renew":
                 self.voice.wants_more()
@@ -208,7 +208,7 @@ class Task:
 
 
 async def _launched(launch: Callable[[], Guarded]) -> Guarded:
-    """Start a process away from the event loop, which a slow disk would hold up."""
+    """Start a process off the event loop, which a slow disk would block."""
     launching = asyncio.ensure_future(asyncio.to_thread(launch))
     try:
         return await asyncio.shield(launching)
@@ -223,7 +223,7 @@ def _let_go(launching: asyncio.Future[Guarded]) -> None:
 
 
 async def _first(ending: asyncio.Task[int], event: asyncio.Event, seconds: float | None = None) -> None:
-    """Wait for whichever comes first."""
+    """Wait for the first of the two, or for the time limit."""
     waiting = asyncio.create_task(event.wait())
     try:
         await asyncio.wait([ending, waiting], timeout=seconds, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""The work of one server: the scheduler's orders carried out, and all that is said of it over the stream."""
+"""The work of one server: carries out the scheduler's orders, and reports over the stream."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from gavel.version import __version__
 from gavel.wire import PROTOCOL
 
 TRIM_SECONDS = 1.0
-"""How often the sizes of logs are looked at."""
+"""How often the sizes of logs are checked."""
 PRUNE_TICKS = 60
-"""After how many looks old logs are deleted."""
+"""After how many checks old logs are deleted."""
 
 
 class Work:
-    """Every attempt that is here, from the order to start it to the end of its last process."""
+    """Every attempt on this server, from the order to start it to the end of its last process."""
 
     def __init__(self, settings: AgentSettings, state: StateDirectory, say: Callable[[str], None]) -> None:
         self.stream = SchedulerStream(settings, state.identity, self)
@@ -57,7 +57,7 @@ class Work:
         self._remover = Remover(self.context, self._has)
         self._removing: set[asyncio.Task[None]] = set()
 
-    # ---- what is said ----
+    # ---- reports ----
 
     async def hello(self) -> Hello:
         """Introduce the agent."""
@@ -81,7 +81,7 @@ class Work:
         )
 
     def heartbeat(self) -> Heartbeat:
-        """Say how far all tasks are."""
+        """Report the progress of all tasks."""
         return Heartbeat(self._statuses())
 
     def logs(self) -> Iterable[Printed]:
@@ -94,16 +94,16 @@ class Work:
         ]
 
     def say(self, sentence: str) -> None:
-        """Tell whoever looks after the agent."""
+        """Tell the agent's operator."""
         self.context.say(sentence)
 
     def _statuses(self) -> tuple[TaskStatus, ...]:
         return tuple(status for attempt in self.attempts.values() for status in attempt.statuses())
 
-    # ---- what is heard ----
+    # ---- orders ----
 
     def attached(self, welcome: Welcome) -> Iterable[FromAgent]:
-        """Take over what the scheduler says of itself and of graces; tell it again what runs."""
+        """Adopt the scheduler's identity and graces; tell it again what runs."""
         self.context.cluster = welcome.cluster
         self.context.graces.checkpoint_seconds = welcome.checkpoint_grace_seconds
         self.context.graces.terminate_seconds = welcome.terminate_grace_seconds
@@ -112,7 +112,7 @@ class Work:
         return [*([Draining()] if self.draining else []), *running]
 
     def lost(self) -> None:
-        """Stop what is left of broken gangs: the scheduler is not there to say so."""
+        """Stop what is left of broken gangs: there is no scheduler to order it."""
         for attempt in list(self.attempts.values()):
             attempt.give_up()
 
@@ -121,7 +121,7 @@ class Work:
         return bool(self.attempts)
 
     def take(self, message: ToAgent, sent_after: float) -> None:
-        """Do as the scheduler says; its leases count from the given time."""
+        """Carry out an order; its leases count from the given time."""
         match message:
             case StartAttempt():
                 self._start(message, sent_after + message.lease_seconds)
@@ -160,10 +160,10 @@ class Work:
     async def _run(self, attempt: LocalAttempt) -> None:
         try:
             await attempt.run()
-        except Exception as error:  # noqa: BLE001 - one job's trouble must not be that of others
-            self.say(f"job {attempt.start.job}: a bug of ours: {error!r}")
+        except Exception as error:  # noqa: BLE001 - a failure of one job must not affect others
+            self.say(f"job {attempt.start.job}: a bug in the agent: {error!r}")
             for status in attempt.statuses():
-                verdict = ExitVerdict(Ending.CRASHED, f"a bug of the agent: {error!r}")
+                verdict = ExitVerdict(Ending.CRASHED, f"a bug in the agent: {error!r}")
                 self.stream.ended(ended(status, verdict), None)
         finally:
             del self.attempts[attempt.key]
@@ -175,16 +175,16 @@ class Work:
             if not named or attempt.start.job in named:
                 attempt.extend(ends)
 
-    # ---- how it ends ----
+    # ---- ending ----
 
     def drain(self) -> None:
-        """Say that no new work is wanted."""
+        """Announce that no new work is wanted."""
         if not self.draining:
             self.draining = True
             self.stream.post(Draining())
 
     def close(self, reason: str, *, at_once: bool = False) -> None:
-        """Start nothing more, and ask all to leave."""
+        """Start nothing more, and ask all attempts to leave."""
         self.drain()
         self.closing = reason
         for attempt in list(self.attempts.values()):
@@ -203,23 +203,23 @@ class Work:
         await asyncio.gather(*going, return_exceptions=True)
 
     async def keep_logs_small(self) -> None:
-        """Look after the sizes of logs, for ever."""
+        """Check the sizes of logs, forever."""
         for tick in count():
             for printed in self.logs():
                 printed.log.trim()
             if tick % PRUNE_TICKS == 0:
-                with contextlib.suppress(OSError):  # someone else tidies up
+                with contextlib.suppress(OSError):  # another program removed it
                     self.context.state.prune_logs({printed.log.path for printed in self.logs()})
             await asyncio.sleep(TRIM_SECONDS)
 
-    # ---- what the attempts ask ----
+    # ---- requests of attempts ----
 
     def earlier(self, key: Key) -> bool:
         """Whether an earlier attempt of the same job is still here."""
         return any(job == key[0] and attempt < key[1] for job, attempt in self.attempts)
 
     def neighbours_changed(self) -> None:
-        """Wake those who wait for devices; tell those whose neighbour came or went how fast they are now."""
+        """Wake attempts that wait for devices; update the pace of those whose neighbour came or went."""
         self.context.changed.ring()
         if self.context.settings.emulation is None:
             return
