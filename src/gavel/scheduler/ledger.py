@@ -170,9 +170,10 @@ class Ledger:
             self._end_all([run for run in elapsed.ended if run in self.entry_of])  # of others one job has left
         if elapsed.begun:
             self._begin_all([run for run in elapsed.begun if run not in self.entry_of])
-        drift = self._drift or self._work_out()
-        self.entries.credit[:] += (self.entries.target - drift.paid) * elapsed.seconds
-        self.lag += drift.pace * elapsed.seconds
+        if elapsed.seconds:
+            drift = self.drift
+            self.entries.credit[:] += (self.entries.target - drift.paid) * elapsed.seconds
+            self.lag += drift.pace * elapsed.seconds
 
     def _begin_all(self, runs: Sequence[Run]) -> None:
         self.cover(max((slot for run in runs for slot in run.members), default=-1) + 1)

@@ -97,7 +97,7 @@ def give_first_turns(draft: Draft, rules: Rules) -> None:
 def _has_waited(slots: Ints, draft: Draft, rules: Rules) -> Bools:
     """Whether jobs that never ran have waited long enough for others to give up accelerators."""
     given = draft.given
-    alone = given.steps[slots] / np.maximum(given.rates[slots].max(axis=1), 1e-300)
+    alone = given.steps_of(slots) / np.maximum(given.rates[slots].max(axis=1), 1e-300)
     wait = np.minimum(np.where(np.isnan(alone), 0.0, rules.first_wait * alone), draft.patience[slots])
     return np.asarray(given.time - given.arrival[slots] >= wait)
 
@@ -422,7 +422,7 @@ def _sooner_elsewhere(draft: Draft, rules: Rules, prices: Floats | None) -> tupl
 
 def _steps_left(slots: Ints, here: Floats, draft: Draft) -> Floats:
     """Steps left; a job of unknown length is taken to need as long again as it has had, and at least a turn."""
-    left = draft.given.steps[slots]
+    left = draft.given.steps_of(slots)
     unknown = np.isnan(left)
     if not unknown.any():
         return left
