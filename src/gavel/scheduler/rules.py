@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 
@@ -387,37 +388,45 @@ def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
 
 def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     """Move runs onto idle accelerators where they end much sooner, the largest gain first."""
-    while any(draft.free) and (best := _best_upgrade(draft, rules, prices)) is not None:
-        run, kind = best
+    sooner: dict[int, tuple[Ints, Floats]] = {}
+    while any(draft.free):
+        idle = [kind for kind, count in enumerate(draft.free) if count > 0]
+        for kind in idle:
+            if kind not in sooner:
+                sooner[kind] = _sooner_elsewhere(kind, draft, rules, prices)
+        found = [(kind, *best) for kind in idle if (best := _best_upgrade(kind, *sooner[kind], draft)) is not None]
+        if not found:
+            return
+        kind, run, _ = max(found, key=itemgetter(2))  # of equals the first
         draft.stop(run)
         draft.start(run.members, kind)
 
 
-def _best_upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Run, int] | None:
-    """The run that gains most by moving to an idle type, and that type; None if none gains enough."""
-    slots, kinds, sooner = _sooner_elsewhere(draft, rules, prices)
-    for at in np.argsort(-sooner, kind="stable"):
-        run, kind = draft.run_of.get(int(slots[at])), int(kinds[at])
+def _best_upgrade(kind: int, slots: Ints, sooner: Floats, draft: Draft) -> tuple[Run, float] | None:
+    """The run that gains most by moving to an idle type, and the seconds that it gains; None if none may move."""
+    gain = np.where(draft.given.workers[slots] <= draft.free[kind], sooner, 0.0)
+    while len(gain) and (best := float(gain[at := int(gain.argmax())])) > 0:  # of equals the first
+        run = draft.run_of.get(int(slots[at]))
         if run is not None and run not in draft.begun and len(run.members) == 1 and not _overtakes(run, kind, draft):
-            return run, kind
+            return run, best
+        gain[at] = 0.0
     return None
 
 
-def _sooner_elsewhere(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Ints, Floats]:
-    """Jobs that run and would end much sooner alone on an idle type: their slots, that type, and seconds gained."""
-    given, free = draft.given, np.asarray(draft.free)
-    runs, fast_enough, idle = given.rate_here > 0, rules.faster * given.rate_here, (free > 0).nonzero()[0]
-    faster = [(runs & (given.rates[:, kind] >= fast_enough)).nonzero()[0] for kind in idle.tolist()]
-    slots, kinds = np.concatenate(faster), np.repeat(idle, [*map(len, faster)])
+def _sooner_elsewhere(kind: int, draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Floats]:
+    """The slots of jobs that run and would end much sooner alone on a type, and the seconds that each would gain."""
+    given = draft.given
+    faster = (given.rates[:, kind] >= rules.faster * given.rate_here) & (given.rate_here > 0)
+    slots = faster.nonzero()[0]
     if not len(slots):
-        return slots, kinds, np.empty(0)
+        return slots, np.empty(0)
     here = given.rate_here[slots]
     left = _steps_left(slots, here, draft)
-    sooner = left / here - left / given.rates[slots, kinds]
-    good = (sooner > rules.upgrading * draft.restart_seconds[slots]) & (given.workers[slots] <= free[kinds])
+    sooner = left / here - left / given.rates[slots, kind]
+    good = sooner > rules.upgrading * draft.restart_seconds[slots]
     if prices is not None:
-        good &= cheapest_types(given.rates[slots], prices)[np.arange(len(slots)), kinds]
-    return slots[good], kinds[good], sooner[good]
+        good &= cheapest_types(given.rates[slots], prices)[:, kind]
+    return slots[good], sooner[good]
 
 
 def _steps_left(slots: Ints, here: Floats, draft: Draft) -> Floats:
