@@ -168,12 +168,10 @@ class Draft:
         """How many jobs do not run."""
         return len(self.ledger.run_of) + len(self.given.waiting) - len(self.run_of)
 
-    def idle_jobs(self) -> Ints:
-        """The slots of those jobs."""
+    def jobs_to_seat(self) -> Ints:
+        """The slots of the jobs that did not run before this plan or that it has stopped; some may run by now."""
         stopped = [slot for run in self.stopped.values() for slot in run.members]
-        jobs = np.append(self.given.waiting, np.array(stopped, dtype=np.intp)) if stopped else self.given.waiting
-        begun = [slot for run in self.begun for slot in run.members]
-        return jobs[~np.isin(jobs, begun)] if begun else jobs
+        return np.append(self.given.waiting, np.array(stopped, dtype=np.intp)) if stopped else self.given.waiting
 
     def standing(self, entry: int) -> float:
         """Seconds for which an entry's missing runs will have been missing at the end of the coming round."""
@@ -363,7 +361,7 @@ class Draft:
     def entries_with_turns(self) -> Ints:
         """The entries for which runs have had their turn."""
         entry = self.columns.entry[self._rows_with_turns]
-        return np.unique(entry[entry != GUEST])
+        return np.bincount(entry[entry != GUEST]).nonzero()[0]
 
     def _rank_again(self, entry: int) -> None:
         _, number, group = old = self._rank_of[entry]

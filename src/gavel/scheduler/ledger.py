@@ -64,7 +64,7 @@ class Ledger:
         self.alone = problem.type_rates[problem.jobs.profile[allocation.classes.first]]
         columns = self.columns()
         keys, which = columns.keys(self.class_of)
-        paying = [keys[at] for at in np.unique(which[columns.entry != GUEST]).tolist()]
+        paying = [keys[at] for at in np.bincount(which[columns.entry != GUEST]).nonzero()[0].tolist()]
         self.entries = Entries.of(allocation, [key for key in paying if key is not None])
         self._carry_over(old, _first_in_groups(before[slots], classes, len(allocation.classes)))
         found = np.array([self.entries.find(key) for key in keys], dtype=np.intp)

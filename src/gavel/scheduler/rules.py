@@ -91,8 +91,10 @@ def give_first_turns(draft: Draft, rules: Rules) -> None:
     kinds = 2 * draft.ledger.class_of[left] + _has_waited(left, draft, rules)
     while len(left) and (any(draft.free) or max(room) > 0):
         hopeless = _first_turns_of(left[:TOGETHER].tolist(), kinds[:TOGETHER].tolist(), room, draft)
-        keep = ~np.isin(kinds[TOGETHER:], list(hopeless))
-        left, kinds = left[TOGETHER:][keep], kinds[TOGETHER:][keep]
+        left, kinds = left[TOGETHER:], kinds[TOGETHER:]
+        if len(left):
+            keep = ~np.isin(kinds, list(hopeless))
+            left, kinds = left[keep], kinds[keep]
 
 
 def _has_waited(slots: Ints, draft: Draft, rules: Rules) -> Bools:
@@ -378,7 +380,7 @@ def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     again = True
     while again and any(draft.free) and draft.waiting:
         again = False
-        for slot, kind in offers(draft.given, draft.free, draft.idle_jobs(), prices, by_speed=rules.knows_speeds):
+        for slot, kind in offers(draft.given, draft.free, draft.jobs_to_seat(), prices, by_speed=rules.knows_speeds):
             fits = slot not in draft.run_of and int(draft.given.workers[slot]) <= draft.free[kind]
             if fits and _take((slot,), kind, (), draft):
                 again = draft.has_teams  # a job that had to let an earlier one pass may start now
