@@ -392,11 +392,13 @@ def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     """Move runs onto idle accelerators where they end much sooner, the largest gain first."""
     sooner: dict[int, tuple[Ints, Floats]] = {}
     while any(draft.free):
-        idle = [kind for kind, count in enumerate(draft.free) if count > 0]
-        for kind in idle:
+        found = []
+        for kind in (kind for kind, count in enumerate(draft.free) if count > 0):
             if kind not in sooner:
                 sooner[kind] = _sooner_elsewhere(kind, draft, rules, prices)
-        found = [(kind, *best) for kind in idle if (best := _best_upgrade(kind, *sooner[kind], draft)) is not None]
+            best = _best_upgrade(kind, *sooner[kind], draft)
+            if best is not None:
+                found.append((kind, *best))
         if not found:
             return
         kind, run, _ = max(found, key=itemgetter(2))  # of equals the first
@@ -406,8 +408,10 @@ def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
 
 def _best_upgrade(kind: int, slots: Ints, sooner: Floats, draft: Draft) -> tuple[Run, float] | None:
     """The run that gains most by moving to an idle type, and the seconds that it gains; None if none may move."""
+    if not len(slots):
+        return None
     gain = np.where(draft.given.workers[slots] <= draft.free[kind], sooner, 0.0)
-    while len(gain) and (best := float(gain[at := int(gain.argmax())])) > 0:  # of equals the first
+    while (best := float(gain[at := int(gain.argmax())])) > 0:  # of equals the first
         run = draft.run_of.get(int(slots[at]))
         if run is not None and run not in draft.begun and len(run.members) == 1 and not _overtakes(run, kind, draft):
             return run, best
