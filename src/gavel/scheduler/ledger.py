@@ -64,7 +64,7 @@ class Ledger:
         self.alone = problem.type_rates[problem.jobs.profile[allocation.classes.first]]
         columns = self.columns()
         keys, which = columns.keys(self.class_of)
-        paying = [keys[at] for at in np.unique(which[columns.entry != GUEST]).tolist()]
+        paying = [keys[at] for at in np.bincount(which[columns.entry != GUEST]).nonzero()[0].tolist()]
         self.entries = LedgerEntries.of(allocation, [key for key in paying if key is not None])
         self._carry_over(old, _first_in_groups(before[slots], classes, len(allocation.classes)))
         found = np.array([self.entries.find(key) for key in keys], dtype=np.intp)
@@ -170,9 +170,10 @@ class Ledger:
             self._end_all([run for run in elapsed.ended if run in self.entry_of])  # of others one job has left
         if elapsed.begun:
             self._begin_all([run for run in elapsed.begun if run not in self.entry_of])
-        drift = self._drift or self._work_out()
-        self.entries.credit[:] += (self.entries.target - drift.paid) * elapsed.seconds
-        self.lag += drift.pace * elapsed.seconds
+        if elapsed.seconds:
+            drift = self.drift
+            self.entries.credit[:] += (self.entries.target - drift.paid) * elapsed.seconds
+            self.lag += drift.pace * elapsed.seconds
 
     def _begin_all(self, runs: Sequence[Run]) -> None:
         self.cover(max((slot for run in runs for slot in run.members), default=-1) + 1)

@@ -54,6 +54,8 @@ class Roster:
     received: Floats = field(default_factory=lambda: np.empty((0, 0)))
     """Seconds by slot and type."""
     _active: Ints | None = None
+    _named: tuple[Sequence[str], Ints] | None = None
+    """The ids that were last asked for and their slots, while no job came or left."""
     _waiting: Ints | None = None
     _stale: dict[int, None] = field(default_factory=dict)
     """Slots whose jobs started, stopped or left since `_waiting` was worked out."""
@@ -119,11 +121,15 @@ class Roster:
 
     def slots_of(self, jobs: Sequence[str]) -> Ints:
         """The slots of jobs; -1 for those that have left."""
+        if self._named is not None and self._named[0] is jobs:
+            return self._named[1]
         return np.fromiter(map(self.slot_of.get, jobs, repeat(-1)), dtype=np.intp, count=len(jobs))
 
     def names(self, slots: Ints) -> Sequence[str]:
         """The ids of jobs by slot."""
-        return tuple(map(cast("list[str]", self.ids).__getitem__, slots.tolist()))  # slots in use have an id
+        names = tuple(map(cast("list[str]", self.ids).__getitem__, slots.tolist()))  # slots in use have an id
+        self._named = names, slots
+        return names
 
     def add(self, job: JobSpec, time: float, profile: int, entity: int, rates: Floats) -> int:
         """Take in a job and return its slot."""
@@ -132,7 +138,7 @@ class Roster:
         slot = self.spare.pop()
         self.ids[slot] = job.id
         self.slot_of[job.id] = slot
-        self._active = None
+        self._active = self._named = None
         self._queue(slot)
         self.profile[slot], self.workers[slot], self.weight[slot] = profile, job.workers, job.weight
         self.steps[slot] = self.counted[slot] = job.steps
@@ -187,7 +193,7 @@ class Roster:
         self.ids[slot] = None
         self.spare.append(slot)
         self.rates[slot] = 0.0
-        self._active = None
+        self._active = self._named = None
         self._stale[slot] = None
         return slot
 

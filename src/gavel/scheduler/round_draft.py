@@ -15,7 +15,7 @@ import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.entries import GUEST, NOBODY
-from gavel.scheduler.ledger import Ledger, RunColumns, in_groups
+from gavel.scheduler.ledger import Ledger, RunColumns
 from gavel.scheduler.once import once
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.rounds import NO_TEAM, Members, Plan, RoundInput, Run
@@ -69,13 +69,9 @@ class RunGroup:
     entry: int
     rows: Ints
     """Their positions among all runs."""
-    _all: list[Run]
+    first: Run
     runs: deque[Run] | None = None
     """Those that may yield; None if that has not been found out."""
-
-    @property
-    def first(self) -> Run:
-        return self._all[int(self.rows[0])]
 
 
 Rank = tuple[float, int, RunGroup]
@@ -114,7 +110,6 @@ class Draft:
     _outdated: set[int] = field(default_factory=set)
     """Entries that have other runs than when they were ranked."""
     _excess: dict[float, Floats] = field(default_factory=dict)
-    _behind: dict[float, list[list[int]]] = field(default_factory=dict)
     _queues: dict[int, list[int]] = field(default_factory=dict)
     _starting: set[int] = field(default_factory=set)
     """Classes of jobs that this plan starts."""
@@ -122,7 +117,7 @@ class Draft:
     """By class: jobs that this plan has stopped, in the order of the queues."""
     _left: dict[int, Floats] = field(default_factory=dict)
     _longest: dict[int, deque[Run]] = field(default_factory=dict)
-    _movable: dict[tuple[int, float], list[deque[int]]] = field(default_factory=dict)
+    _movable: dict[float, dict[int, list[deque[int]]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ledger: Ledger, given: RoundInput, rule: Patience) -> Draft:
@@ -173,12 +168,10 @@ class Draft:
         """How many jobs do not run."""
         return len(self.ledger.run_of) + len(self.given.waiting) - len(self.run_of)
 
-    def idle_jobs(self) -> Ints:
-        """The slots of those jobs."""
+    def jobs_to_seat(self) -> Ints:
+        """The slots of the jobs that did not run before this plan or that it has stopped; some may run by now."""
         stopped = [slot for run in self.stopped.values() for slot in run.members]
-        jobs = np.append(self.given.waiting, np.array(stopped, dtype=np.intp)) if stopped else self.given.waiting
-        begun = [slot for run in self.begun for slot in run.members]
-        return jobs[~np.isin(jobs, begun)] if begun else jobs
+        return np.append(self.given.waiting, np.array(stopped, dtype=np.intp)) if stopped else self.given.waiting
 
     def standing(self, entry: int) -> float:
         """Seconds for which an entry's missing runs will have been missing at the end of the coming round."""
@@ -368,7 +361,7 @@ class Draft:
     def entries_with_turns(self) -> Ints:
         """The entries for which runs have had their turn."""
         entry = self.columns.entry[self._rows_with_turns]
-        return np.unique(entry[entry != GUEST])
+        return np.bincount(entry[entry != GUEST]).nonzero()[0]
 
     def _rank_again(self, entry: int) -> None:
         _, number, group = old = self._rank_of[entry]
@@ -390,7 +383,7 @@ class Draft:
             parts = [ready[begin:end] for begin, end in pairwise([0, *ends, len(ready)])]
             for rows in sorted(parts, key=itemgetter(0)):
                 entry, type_index = int(columns.entry[rows[0]]), int(columns.type_index[rows[0]])
-                found[type_index].append(RunGroup(entry, rows, self._runs_at_first))
+                found[type_index].append(RunGroup(entry, rows, self._runs_at_first[rows[0]]))
         return found
 
     @once
@@ -405,7 +398,7 @@ class Draft:
         columns, rows = self.columns, self._rows_with_turns
         found: list[list[Rank]] = [[] for _ in self.free]
         for row in rows[columns.entry[rows] == GUEST].tolist():
-            guest = RunGroup(GUEST, np.array([row]), self._runs_at_first)
+            guest = RunGroup(GUEST, np.array([row]), self._runs_at_first[row])
             found[columns.type_index[row]].append((self._standing_of_guest(guest.first), 0, guest))
         return [sorted(guests, key=itemgetter(0)) for guests in found]
 
@@ -448,28 +441,30 @@ class Draft:
 
         Those on the same type that pay for the same entry are together, the one that was launched first at the front.
         """
-        if (number, times) not in self._movable:
-            groups: dict[tuple[int, int], deque[int]] = {}
-            for slot in self._jobs_behind(times)[number]:
-                run = self.run_of.get(slot)
-                if run is not None and self.still_runs(run) and self.has_had_its_turn(run):
-                    groups.setdefault((self.entry_of[run], run.type_index), deque()).append(slot)
-            self._movable[number, times] = list(groups.values())
-        for group in self._movable[number, times]:
+        if times not in self._movable:
+            self._movable[times] = self._jobs_behind(times)
+        groups = self._movable[times].get(number, [])
+        for group in groups:
             while group and not self.still_runs_at(group[0]):
                 group.popleft()
-        return self._movable[number, times]
+        return groups
 
-    def _jobs_behind(self, times: float) -> list[list[int]]:
-        """By class: jobs that ran before this plan, had their turn and are behind; the first launched comes first."""
-        if times not in self._behind:
-            ledger = self.ledger
-            behind = (ledger.lag > times * self.patience) & self._had_turn & (ledger.class_of != NOBODY)
-            behind[self.given.waiting] = False
-            slots = behind.nonzero()[0]
-            slots = slots[np.lexsort((ledger.order[slots], self.given.launched[slots]))]
-            self._behind[times] = in_groups(slots, ledger.class_of[slots], len(ledger.members))
-        return self._behind[times]
+    def _jobs_behind(self, times: float) -> dict[int, list[deque[int]]]:
+        """By class: jobs that ran before this plan, had their turn and are behind, in the groups of `movable`."""
+        ledger, columns, rows = self.ledger, self.columns, self._rows_with_turns
+        row_of = np.full(len(ledger.class_of), -1)
+        row_of[columns.first[rows]] = row_of[columns.last[rows]] = rows
+        slots = ((row_of >= 0) & (ledger.lag > times * self.patience) & (ledger.class_of != NOBODY)).nonzero()[0]
+        slots = slots[np.lexsort((ledger.order[slots], self.given.launched[slots]))]
+        row, number = row_of[slots], ledger.class_of[slots].tolist()
+        groups: dict[tuple[int, int, int], deque[int]] = {}
+        keys = zip(number, columns.entry[row].tolist(), columns.type_index[row].tolist(), strict=True)
+        for key, slot in zip(keys, slots.tolist(), strict=True):
+            groups.setdefault(key, deque()).append(slot)
+        by_class: dict[int, list[deque[int]]] = {}
+        for key, group in groups.items():
+            by_class.setdefault(key[0], []).append(group)
+        return by_class
 
     def still_runs_at(self, slot: int) -> bool:
         """Whether a job ran before this plan and its run has not been stopped."""

@@ -82,13 +82,17 @@ class RoundInput:
     @once
     def steps(self) -> Floats:
         """By slot: steps left now, if jobs that run are as fast as believed; NaN if unknown."""
-        steps = self.time - self.heard
-        np.maximum(steps, 0.0, out=steps)
-        steps *= self.rate_here
-        np.subtract(self.steps_heard, steps, out=steps)
-        np.maximum(steps, 0.0, out=steps)
+        steps = self.steps_of(slice(None))
         steps.flags.writeable = False
         return steps
+
+    def steps_of(self, slots: Ints | slice) -> Floats:
+        """The same for some jobs."""
+        steps = self.time - self.heard[slots]
+        np.maximum(steps, 0.0, out=steps)
+        steps *= self.rate_here[slots]
+        np.subtract(self.steps_heard[slots], steps, out=steps)
+        return np.maximum(steps, 0.0, out=steps)
 
     def seconds_left(self, type_index: int) -> Floats:
         """By slot: seconds alone on this type until a job is done; NaN if unknown, infinite where it cannot run."""
@@ -232,18 +236,17 @@ def offers(
     Where speeds do not matter, the type with most idle accelerators comes first. Where prices are given, a job is
     offered only the types on which a step costs it least.
     """
-    open_types = [type_index for type_index, count in enumerate(free) if count > 0]
-    if not open_types:
+    idle = np.array([type_index for type_index, count in enumerate(free) if count > 0], dtype=np.intp)
+    if not len(idle):
         return []
     slots = jobs if isinstance(jobs, np.ndarray) else np.fromiter(jobs, dtype=np.intp)
     if not len(slots):
         return []
-    rates = given.rates[slots]
-    relative = rates / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)
-    fitting = given.workers[slots][:, None] <= np.asarray(free)
-    fitting &= (relative > 0) & (np.asarray(free) > 0)
+    rates, count = given.rates[slots], np.asarray(free)[idle]
+    relative = rates[:, idle] / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)
+    fitting = (relative > 0) & (given.workers[slots][:, None] <= count)
     if prices is not None:
-        fitting &= cheapest_types(rates, prices)
-    job, type_index = np.nonzero(fitting)
-    order = np.lexsort((slots[job], -(relative[job, type_index] if by_speed else np.asarray(free)[type_index])))
-    return list(zip(slots[job[order]].tolist(), type_index[order].tolist(), strict=True))
+        fitting &= cheapest_types(rates, prices)[:, idle]
+    job, at = np.nonzero(fitting)
+    order = np.lexsort((slots[job], -(relative[job, at] if by_speed else count[at])))
+    return list(zip(slots[job[order]].tolist(), idle[at[order]].tolist(), strict=True))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import numpy as np
 
@@ -90,14 +91,16 @@ def give_first_turns(draft: Draft, rules: Rules) -> None:
     kinds = 2 * draft.ledger.class_of[left] + _has_waited(left, draft, rules)
     while len(left) and (any(draft.free) or max(room) > 0):
         hopeless = _first_turns_of(left[:TOGETHER].tolist(), kinds[:TOGETHER].tolist(), room, draft)
-        keep = ~np.isin(kinds[TOGETHER:], list(hopeless))
-        left, kinds = left[TOGETHER:][keep], kinds[TOGETHER:][keep]
+        left, kinds = left[TOGETHER:], kinds[TOGETHER:]
+        if len(left):
+            keep = ~np.isin(kinds, list(hopeless))
+            left, kinds = left[keep], kinds[keep]
 
 
 def _has_waited(slots: Ints, draft: Draft, rules: Rules) -> Bools:
     """Whether jobs that never ran have waited long enough for others to give up accelerators."""
     given = draft.given
-    alone = given.steps[slots] / np.maximum(given.rates[slots].max(axis=1), 1e-300)
+    alone = given.steps_of(slots) / np.maximum(given.rates[slots].max(axis=1), 1e-300)
     wait = np.minimum(np.where(np.isnan(alone), 0.0, rules.first_wait * alone), draft.patience[slots])
     return np.asarray(given.time - given.arrival[slots] >= wait)
 
@@ -386,7 +389,9 @@ def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     again = True
     while again and any(draft.free) and draft.waiting:
         again = False
-        for slot, type_index in offers(draft.given, draft.free, draft.idle_jobs(), prices, by_speed=rules.knows_speeds):
+        for slot, type_index in offers(
+            draft.given, draft.free, draft.jobs_to_seat(), prices, by_speed=rules.knows_speeds
+        ):
             fits = slot not in draft.run_of and int(draft.given.workers[slot]) <= draft.free[type_index]
             if fits and _take((slot,), type_index, (), draft):
                 again = draft.has_teams  # a job that had to let an earlier one pass may start now
@@ -396,47 +401,59 @@ def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
 
 def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     """Move runs onto idle accelerators where they end much sooner, the largest gain first."""
-    while any(draft.free) and (best := _best_upgrade(draft, rules, prices)) is not None:
-        run, type_index = best
+    sooner: dict[int, tuple[Ints, Floats]] = {}
+    while any(draft.free):
+        found = []
+        for type_index in (type_index for type_index, count in enumerate(draft.free) if count > 0):
+            if type_index not in sooner:
+                sooner[type_index] = _sooner_elsewhere(type_index, draft, rules, prices)
+            best = _best_upgrade(type_index, *sooner[type_index], draft)
+            if best is not None:
+                found.append((type_index, *best))
+        if not found:
+            return
+        type_index, run, _ = max(found, key=itemgetter(2))  # of equals the first
         draft.stop(run)
         draft.start(run.members, type_index)
 
 
-def _best_upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Run, int] | None:
-    """The run that gains most by moving to an idle type, and that type; None if none gains enough."""
-    slots, type_indices, sooner = _sooner_elsewhere(draft, rules, prices)
-    for at in np.argsort(-sooner, kind="stable"):
-        run, type_index = draft.run_of.get(int(slots[at])), int(type_indices[at])
+def _best_upgrade(type_index: int, slots: Ints, sooner: Floats, draft: Draft) -> tuple[Run, float] | None:
+    """The run that gains most by moving to an idle type, and the seconds that it gains; None if none may move."""
+    if not len(slots):
+        return None
+    gain = np.where(draft.given.workers[slots] <= draft.free[type_index], sooner, 0.0)
+    while (best := float(gain[at := int(gain.argmax())])) > 0:  # of equals the first
+        run = draft.run_of.get(int(slots[at]))
         if (
             run is not None
             and run not in draft.begun
             and len(run.members) == 1
             and not _overtakes(run, type_index, draft)
         ):
-            return run, type_index
+            return run, best
+        gain[at] = 0.0
     return None
 
 
-def _sooner_elsewhere(draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Ints, Floats]:
-    """Jobs that run and would end much sooner alone on an idle type: their slots, that type, and seconds gained."""
-    given, free = draft.given, np.asarray(draft.free)
-    runs, fast_enough, idle = given.rate_here > 0, rules.faster * given.rate_here, (free > 0).nonzero()[0]
-    faster = [(runs & (given.rates[:, type_index] >= fast_enough)).nonzero()[0] for type_index in idle.tolist()]
-    slots, type_indices = np.concatenate(faster), np.repeat(idle, [*map(len, faster)])
+def _sooner_elsewhere(type_index: int, draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Floats]:
+    """The slots of jobs that run and would end much sooner alone on a type, and the seconds that each would gain."""
+    given = draft.given
+    faster = (given.rates[:, type_index] >= rules.faster * given.rate_here) & (given.rate_here > 0)
+    slots = faster.nonzero()[0]
     if not len(slots):
-        return slots, type_indices, np.empty(0)
+        return slots, np.empty(0)
     here = given.rate_here[slots]
     left = _steps_left(slots, here, draft)
-    sooner = left / here - left / given.rates[slots, type_indices]
-    good = (sooner > rules.upgrading * draft.restart_seconds[slots]) & (given.workers[slots] <= free[type_indices])
+    sooner = left / here - left / given.rates[slots, type_index]
+    good = sooner > rules.upgrading * draft.restart_seconds[slots]
     if prices is not None:
-        good &= cheapest_types(given.rates[slots], prices)[np.arange(len(slots)), type_indices]
-    return slots[good], type_indices[good], sooner[good]
+        good &= cheapest_types(given.rates[slots], prices)[:, type_index]
+    return slots[good], sooner[good]
 
 
 def _steps_left(slots: Ints, here: Floats, draft: Draft) -> Floats:
     """Steps left; a job of unknown length is taken to need as long again as it has had, and at least a turn."""
-    left = draft.given.steps[slots]
+    left = draft.given.steps_of(slots)
     unknown = np.isnan(left)
     if not unknown.any():
         return left
