@@ -195,7 +195,7 @@ def test_entities_that_were_described_since_do_not_confuse_jobs() -> None:
     written = through_json(dump(scheduler))
     more = restore(written, TABLE, Credits(), Settings(), entities={"club": Entity(), "lab": Entity()})
     assert more.entities[more.roster.entity[more.roster.slot_of["j"]]] == "lab"
-    with pytest.raises(InputError, match="jobs belong to lab, and no such entity is described any more"):
+    with pytest.raises(InputError, match="jobs belong to lab, but no such entity is described any more"):
         restore(written, TABLE, Credits(), Settings(), entities={"club": Entity()})
 
 
@@ -262,5 +262,5 @@ def test_what_cannot_be_restored_is_refused_with_a_reason() -> None:
     with pytest.raises(InputError, match="lacks '_scattered' of a scheduler"):
         restore(written | {"counters": counters}, TABLE, Credits(), Settings())
     other = ThroughputTable(("h100",), TABLE.profiles, TABLE.alone[:, :1].copy(), TABLE.shared[..., :1].copy())
-    with pytest.raises(InputError, match="is of the types v100, p100, k80, and the throughput table has h100"):
+    with pytest.raises(InputError, match="has the types v100, p100, k80, but the throughput table has h100"):
         restore(written, other, Credits(), Settings())

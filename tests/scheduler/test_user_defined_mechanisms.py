@@ -104,20 +104,20 @@ PAIR = Run((0, 1), 0, 1)
         ((), [Run((0,), 0, 1), Run((0,), 1, 1)], "the job in slot 0 would run twice"),
         ((), [Run((0,), 0, 1), Run((0,), 0, 1)], "the job in slot 0 would run twice"),
         ((), [Run((0,), 0, 1), Run((3,), 0, 2)], "3 of 2 accelerators of type 0 would be in use"),
-        ((), [Run((3,), 0, 1)], "the job in slot 3 would have 1 workers, and it wants 2"),
+        ((), [Run((3,), 0, 1)], "the job in slot 3 would get 1 workers, but it needs 2"),
         ((), [Run((4,), 0, 1)], "the job in slot 4 neither runs nor waits"),
         ((), [Run((-1,), 0, 1)], "the job in slot -1 neither runs nor waits"),
         ((), [Run((99,), 0, 1)], "the job in slot 99 neither runs nor waits"),
         ((), [Run((2,), 1, 1)], "the job in slot 2 cannot run on type 1"),
         ((), [Run((0,), 2, 1)], "there is no type 2; the types are 0 to 1"),
         ((), [Run((0,), -1, 1)], "there is no type -1"),
-        ((), [Run((), 0, 1)], "a tuple of one or two slots, and not"),
-        ((), [Run((0, 0), 0, 1)], "a tuple of one or two slots, and not"),
-        ((), [Run([0], 0, 1)], "a tuple of one or two slots, and not"),  # type: ignore[arg-type]
-        ((), [Run((0.0,), 0, 1)], "a tuple of one or two slots, and not"),  # type: ignore[arg-type]
+        ((), [Run((), 0, 1)], "a tuple of one or two slots, not"),
+        ((), [Run((0, 0), 0, 1)], "a tuple of one or two slots, not"),
+        ((), [Run([0], 0, 1)], "a tuple of one or two slots, not"),  # type: ignore[arg-type]
+        ((), [Run((0.0,), 0, 1)], "a tuple of one or two slots, not"),  # type: ignore[arg-type]
         ((), [Run((0, 2), 0, 1)], "the jobs in slots 0 and 2 would share accelerators of type 0"),
         ((), [Run((0, 1), 1, 1)], "the jobs in slots 0 and 1 would share accelerators of type 1"),
-        ((), [(0, 0)], "it holds a tuple and not a gavel.Run"),
+        ((), [(0, 0)], "it contains a tuple instead of a gavel.Run"),
         ((ALONE,), [Run((1,), 0, 1)], "the job in slot 0 would be stopped during a round"),
     ],
 )
@@ -161,12 +161,12 @@ def test_an_error_names_the_mechanism_and_its_line(write: Write) -> None:
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ("return None", "mechanism theirs.Theirs gave a NoneType and not a Plan"),
+        ("return None", "mechanism theirs.Theirs returned a NoneType instead of a Plan"),
         (
             "return Plan.of(given, [Run((0,), 0, 2)])",
-            "mechanism theirs.Theirs gave a plan that cannot run: the job in slot 0",
+            "mechanism theirs.Theirs returned a plan that cannot run: the job in slot 0",
         ),
-        ("return Plan.of(given, [(0,)])", "mechanism theirs.Theirs failed: .*a tuple and not a gavel.Run"),
+        ("return Plan.of(given, [(0,)])", "mechanism theirs.Theirs failed: .*a tuple instead of a gavel.Run"),
         ("given.received[0] = 1.0", "mechanism theirs.Theirs failed: ValueError: .*read-only"),
         ("given.capacity[0] += 1", "mechanism theirs.Theirs failed: TypeError"),
         ("given.time = 1.0", "mechanism theirs.Theirs failed: FrozenInstanceError"),
@@ -193,7 +193,7 @@ def test_a_forgiving_one_keeps_what_runs_and_says_why(write: Write) -> None:
         ("nowhere.Mechanism", "there is no module 'nowhere'; install it, or put its directory on PYTHONPATH"),
         ("theirs.Nothing", "'Nothing' of 'theirs' is not there; it must be a class or function"),
         ("theirs.thing", "'thing' of 'theirs' is a int; it must be a class or function"),
-        ("theirs.with_arguments", "it cannot be made without arguments: TypeError"),
+        ("theirs.with_arguments", "cannot be made without arguments: TypeError"),
         ("theirs.WithoutDecide", "a WithoutDecide has no method 'decide'; see gavel.Mechanism"),
         (".Mechanism", "write module.NAME"),
     ],
@@ -210,7 +210,7 @@ def test_its_state_is_written_down_under_its_name(write: Write) -> None:
     assert document["kind"] == "theirs.Theirs"
     again.restore(document, [])
     assert again.dump(RunNumbers()) == document
-    with pytest.raises(InputError, match=r"that of mechanism other\.Name, and not of theirs\.Theirs"):
+    with pytest.raises(InputError, match=r"belongs to mechanism other\.Name, not to theirs\.Theirs"):
         again.restore(document | {"kind": "other.Name"}, [])
     with pytest.raises(InputError, match=r"KeyError: 'calls'.*while it restored its state"):
         again.restore(document | {"own": {}}, [])
@@ -219,7 +219,7 @@ def test_its_state_is_written_down_under_its_name(write: Write) -> None:
 def test_a_state_that_json_cannot_hold_is_refused(write: Write) -> None:
     theirs = load(write(KEPT))
     theirs._mechanism.calls = {(1, 2): 3}  # type: ignore[attr-defined]
-    with pytest.raises(GavelError, match=r"mechanism theirs\.Theirs gave a state that JSON cannot hold"):
+    with pytest.raises(GavelError, match=r"mechanism theirs\.Theirs returned a state that JSON cannot hold"):
         theirs.dump(RunNumbers())
 
 
