@@ -1,4 +1,4 @@
-"""Mechanisms of users: how they are found, what is checked of their plans, and how their mistakes are told."""
+"""User-defined mechanisms: how they are found, how their plans are checked, and how their errors are reported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Write = Callable[[str], str]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Write a module whose mechanism decides by this, and return the mechanism's name."""
+    """Write a module whose mechanism decides with this code, and return the mechanism's name."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.delitem(sys.modules, "theirs", raising=False)
@@ -66,7 +66,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def round_input(running: tuple[Run, ...] = (), *, mid_round: bool = False) -> RoundInput:
-    """Two accelerators of type 0 and one of type 1; jobs 0 to 3 are here and 4 is not, 3 is a gang of two.
+    """Two accelerators of type 0 and one of type 1. Slots 0 to 3 have jobs, slot 4 has none. Job 3 is a gang of two.
 
     Job 2 cannot run on type 1.
     """
@@ -133,7 +133,7 @@ def test_a_plan_that_cannot_run_is_refused(running: tuple[Run, ...], plan: list[
         ((), []),
         ((), [PAIR, Run((2,), 0, 1)]),
         ((), [Run((3,), 0, 2), Run((0,), 1, 1)]),
-        ((Run((0, 2), 0, 1),), [Run((2, 0), 0, 1)]),  # they share already
+        ((Run((0, 2), 0, 1),), [Run((2, 0), 0, 1)]),  # they already share
         ((ALONE,), [Run((0,), 1, 1), Run((3,), 0, 2)]),  # moved to another type
     ],
 )
@@ -177,11 +177,11 @@ def test_a_simulation_ends_with_the_sentence(write: Write, body: str, sentence: 
         load(write(body)).decide(round_input())
 
 
-def test_a_forgiving_one_keeps_what_runs_and_says_why(write: Write) -> None:
+def test_a_forgiving_mechanism_keeps_what_runs_and_says_why(write: Write) -> None:
     theirs = load(write("return Plan.of(given, [] if len(given.waiting) == 4 else [Run((1,), 0, 7)])"), forgiving=True)
     given = round_input((ALONE,))
     assert theirs.decide(given).runs(given) == [ALONE]
-    assert "it wants 1" in trouble_of(theirs)
+    assert "it needs 1" in trouble_of(theirs)
     assert not theirs.decide(round_input()).started
     assert not trouble_of(theirs)
     assert not trouble_of(Credits())
@@ -204,7 +204,7 @@ def test_what_is_no_mechanism_is_refused_with_a_sentence(write: Write, name: str
         check_mechanism(name)
 
 
-def test_its_state_is_written_down_under_its_name(write: Write) -> None:
+def test_the_state_of_a_mechanism_is_dumped_under_its_name(write: Write) -> None:
     theirs, again = load(write(KEPT)), load(write(KEPT))
     document = theirs.dump(RunNumbers())
     assert document["kind"] == "theirs.Theirs"
@@ -223,7 +223,7 @@ def test_a_state_that_json_cannot_hold_is_refused(write: Write) -> None:
         theirs.dump(RunNumbers())
 
 
-def test_a_mechanism_that_was_changed_makes_another_point(write: Write) -> None:
+def test_a_changed_mechanism_makes_another_point_of_a_sweep(write: Write) -> None:
     theirs = Experiment(cluster="v100=1", jobs=1, mechanism=write(KEPT))
     assert settings_of(theirs)["mechanism_sha256"]
     assert not settings_of(replace(theirs, mechanism="plain"))["mechanism_sha256"]
@@ -233,7 +233,7 @@ def test_a_mechanism_that_was_changed_makes_another_point(write: Write) -> None:
     assert point_of(settings_of(theirs)) != before
 
 
-# ---- ours, by name ----
+# ---- built-in mechanisms, by name ----
 
 
 def test_every_name_has_its_mechanism() -> None:
@@ -254,7 +254,7 @@ def test_every_name_has_its_mechanism() -> None:
 
 
 @pytest.mark.parametrize(("mechanism", "at_once"), [("credits", True), ("priorities", True), ("plain", False)])
-def test_in_plain_alone_a_job_waits_for_the_next_round(mechanism: str, at_once: bool) -> None:
+def test_only_under_plain_a_job_waits_for_the_next_round(mechanism: str, at_once: bool) -> None:
     settings: dict[str, Any] = {"cluster": "v100=4", "jobs": 6, "arrivals_per_hour": 3.0, "seed": 2}
     report = run(Experiment(mechanism=mechanism, **settings))
     waits = [job.first_start - job.arrival for job in report.outcome.jobs.values()]
@@ -263,7 +263,7 @@ def test_in_plain_alone_a_job_waits_for_the_next_round(mechanism: str, at_once: 
 
 
 def test_a_job_that_pauses_after_a_failure_is_in_no_plan_of_priorities() -> None:
-    """The allocation may be from before it failed."""
+    """The allocation may be older than the failure."""
     mechanism = Priorities()
     mechanism._combos, mechanism._target = [(0,), (4,)], np.array([[1.0, 0.0], [1.0, 0.0]])
     mechanism._seconds = np.zeros((2, 2))

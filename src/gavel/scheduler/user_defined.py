@@ -32,7 +32,7 @@ def load(name: str, *, forgiving: bool = False) -> CheckedMechanism:
     try:
         made = make()
     except Exception as error:
-        raise InputError(f"mechanism {name} cannot be made without arguments: {told(error, name)}") from error
+        raise InputError(f"mechanism {name}: cannot be made without arguments: {told(error, name)}") from error
     if missing := [method for method in NEEDED if not _has(made, method)]:
         raise InputError(f"mechanism {name}: a {type(made).__name__} has no method {missing[0]!r}; see gavel.Mechanism")
     return CheckedMechanism(name, made, forgiving=forgiving)
