@@ -93,7 +93,7 @@ def test_greedy_matching_takes_each_pair_whose_jobs_are_free(pairs: list[tuple[i
 
 def test_allox_refuses_jobs_of_many_workers_and_says_what_to_do() -> None:
     jobs = [Job("fine", {"v100": 1.0}, steps=1.0), Job("wide", {"v100": 1.0}, steps=1.0, workers=2)]
-    with pytest.raises(InputError, match=r"job 'wide' wants 2 workers; use another policy"):
+    with pytest.raises(InputError, match=r"job 'wide' has 2 workers; use another policy"):
         allocate(Problem.of([AcceleratorType("v100", 2)], jobs), "allox")
 
 

@@ -208,14 +208,14 @@ def test_the_same_question_has_the_same_answer(policy: str, case: Case) -> None:
 @pytest.mark.parametrize("policy", [name for name, p in POLICIES.items() if "steps" in p.needs])
 def test_a_policy_about_completion_refuses_jobs_whose_steps_nobody_said(policy: str) -> None:
     case = Case((V100,), (Job("a", {"v100": 1.0}),))
-    with pytest.raises(InputError, match=r"steps left of every job, and job 'a' has none"):
+    with pytest.raises(InputError, match=r"steps left of every job, but job 'a' has none"):
         allocate(case.problem(), policy)
 
 
 @pytest.mark.parametrize("policy", ["min_cost", "min_cost_slo"])
 def test_a_policy_about_cost_refuses_types_without_a_price(policy: str) -> None:
     case = Case((replace(V100, price=None),), (Job("a", {"v100": 1.0}, steps=1.0),))
-    with pytest.raises(InputError, match=r"positive price for every type, and 'v100' has none"):
+    with pytest.raises(InputError, match=r"positive price for every type, but 'v100' has none"):
         allocate(case.problem(), policy)
 
 

@@ -78,8 +78,8 @@ def test_an_error_in_a_policy_names_its_line(write: Write) -> None:
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ("return {}", "gave a dict and not an Allocation"),
-        ("a = max_min_fairness(problem); return replace(a, instances=-a.instances)", "negative or no number"),
+        ("return {}", "returned a dict instead of an Allocation"),
+        ("a = max_min_fairness(problem); return replace(a, instances=-a.instances)", "negative or not a number"),
         ("a = max_min_fairness(problem); return replace(a, instances=2 * a.instances)", "2 of 1 v100 would be in use"),
         ("a = max_min_fairness(problem); return replace(a, instances=9 * a.instances)", "times all of its time"),
     ],

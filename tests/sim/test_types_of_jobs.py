@@ -91,7 +91,7 @@ def test_a_list_of_nodes_is_a_cluster_whose_servers_fail_by_name(tmp_path: Path)
     jobs = [TraceJob("j", "A3C", 1, 3600.0 * rate("A3C", "v100"), 0.0)]
     report = ran(tmp_path, jobs, cluster=nodes(tmp_path), failures=str(failures))
     assert received(report, "j")["k80"] > 3600.0
-    assert report.notes[0].startswith("left out 1 node with 8 GPUs of models that the throughput table does not have")
+    assert report.notes[0].startswith("left out 1 node with 8 GPUs of models that are not in the throughput table")
 
 
 def test_the_content_of_a_list_of_nodes_is_part_of_the_experiment(tmp_path: Path) -> None:
