@@ -191,14 +191,14 @@ def test_a_forgiving_mechanism_keeps_what_runs_and_says_why(write: Write) -> Non
     ("name", "sentence"),
     [
         ("nowhere.Mechanism", "there is no module 'nowhere'; install it, or put its directory on PYTHONPATH"),
-        ("theirs.Nothing", "'Nothing' of 'theirs' is not there; it must be a class or function"),
+        ("theirs.Nothing", "'Nothing' of 'theirs' does not exist; it must be a class or function"),
         ("theirs.thing", "'thing' of 'theirs' is a int; it must be a class or function"),
         ("theirs.with_arguments", "cannot be made without arguments: TypeError"),
         ("theirs.WithoutDecide", "a WithoutDecide has no method 'decide'; see gavel.Mechanism"),
         (".Mechanism", "write module.NAME"),
     ],
 )
-def test_what_is_no_mechanism_is_refused_with_a_sentence(write: Write, name: str, sentence: str) -> None:
+def test_a_name_that_is_not_a_mechanism_is_refused_with_a_sentence(write: Write, name: str, sentence: str) -> None:
     write(KEPT)
     with pytest.raises(InputError, match=f"^mechanism {name}: {sentence}"):
         check_mechanism(name)
