@@ -1,4 +1,4 @@
-"""What a simulation keeps in memory does not grow with its length, besides the figures of finished jobs."""
+"""What a simulation keeps in memory does not grow with its length, except for the figures of finished jobs."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ def _take(members: Members, type_index: int, victims: Iterable[Run] | None, draf
 
 
 def serve(draft: Draft, rules: Rules) -> int:
-    """Start runs of entries that are owed them, most urgent first; return how many were started."""
+    """Start runs of entries that are owed them, largest credit first; return how many were started."""
     if draft.given.mid_round and not (any(draft.free) and draft.waiting):
         return 0
     began = len(draft.begun)
@@ -224,7 +224,7 @@ def serve(draft: Draft, rules: Rules) -> int:
 
 
 def challengers(draft: Draft, rules: Rules) -> list[int]:
-    """The entries that are owed a run and may find a job for it, and room or a run that yields; most urgent first."""
+    """Entries that are owed a run and may find a job for it, and room or a run that yields; largest credit first."""
     entries = draft.ledger.entries
     owed = entries.standing(np.array(draft.paid), draft.given.round_seconds)
     hopeful = (owed > 0) & (entries.target > 0)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a simulation measured. Averages are over finished jobs of the window; None if there are none."""
+    """What a simulation measured. Averages cover the finished jobs of the window; None if there are none."""
 
     jobs_completed: int
     average_jct_seconds: float | None
