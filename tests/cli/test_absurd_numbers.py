@@ -259,7 +259,7 @@ def test_arrivals_almost_at_once_have_no_infinite_rate(capsys: pytest.CaptureFix
         (["--window", f"0:{MORE_DIGITS}"], "write A:B with A < B"),
         (["--cluster", f"v100={MORE_DIGITS}"], "cluster"),
         (["--seed", MORE_DIGITS], "--seed"),
-        (["--throughputs-known", "1e-15"], "no template that is known has pairs to compare new ones with"),
+        (["--throughputs-known", "1e-15"], "no known template has pairs to compare new ones with"),
     ],
 )
 def test_an_absurd_option_of_a_simulation_is_refused(

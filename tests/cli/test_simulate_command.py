@@ -114,7 +114,7 @@ def test_prices_count_in_the_cost_and_a_type_without_one_is_noted(
     arguments += ["--throughputs", str(file)]
     unpriced = answer(capsys, *arguments)
     assert unpriced["cost_dollars"] == 0.0
-    assert "the cost leaves out a100, whose price is not known; give --prices a100=..." in unpriced["notes"]
+    assert "the cost leaves out a100, whose prices are unknown; give --prices a100=..." in unpriced["notes"]
     priced = answer(capsys, *arguments, "--prices", "a100=3.5")
     assert priced["cost_dollars"] == pytest.approx(7.0)
     assert priced["notes"] == []
@@ -149,7 +149,7 @@ def test_a_trace_may_come_from_standard_input(
         (["--trace", "trace.csv", "--high-priority", "0.5"], "--high-priority is for generated jobs"),
         (["--trace", "trace.csv", "--slo", "2"], "--slo is for generated jobs"),
         (["--trace", "trace.csv", "--arrivals-per-hour", "2"], "--arrivals-per-hour is for generated jobs"),
-        (["--trace", "trace.csv", "--entities", "a,b"], "the trace says whose its jobs are"),
+        (["--trace", "trace.csv", "--entities", "a,b"], "the trace names the owners of its jobs"),
         (["--static", "3", "--format", "slurm"], "--format says how to read a trace"),
         (["--static", "3", "--policy", "allox", "--multi-worker", "--seed", "4"], "allox matches single-worker jobs"),
         (["--static", "3", "--policy", "fifo", "--normalised"], "--normalised is for max_throughput, min_cost, min_c"),
@@ -276,7 +276,7 @@ def test_notes_say_which_jobs_were_not_done_and_why(capsys: pytest.CaptureFixtur
     assert document["jobs_completed"] == 1
     assert document["notes"] == [
         "arrivals were out of order; the jobs were sorted by arrival",
-        "no type of the cluster can run job0 (8 workers); nothing waits for them",
+        "no type of the cluster can run job0 (8 workers); the simulation does not wait for them",
         "2 jobs were not done after 2 days, of which 1 had not arrived; raise --limit-days or lower the load",
     ]
 

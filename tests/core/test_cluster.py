@@ -1,4 +1,4 @@
-"""Clusters as they are written on a command line and in problem files, and how many gangs their servers hold."""
+"""The notation of clusters on a command line and in problem files, and how many gangs their servers hold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_type_is_a_number_of_accelerators_or_servers_of_given_sizes(
     assert {kind.name: kind.count for kind in cluster.types()} == {name: sum(each) for name, each in sizes.items()}
 
 
-def test_servers_are_numbered_through_whatever_their_sizes() -> None:
+def test_servers_of_all_sizes_are_numbered_consecutively() -> None:
     names = [server.name for server in parse_cluster("v100=1x8+2x4,k80=1x1").servers]
     assert names == ["v100-0", "v100-1", "v100-2", "k80-0"]
 
@@ -60,7 +60,7 @@ def test_servers_are_numbered_through_whatever_their_sizes() -> None:
         (f"v100={'9' * 5000}x1", "is more than 1,000,000 accelerators; give fewer"),
     ],
 )
-def test_what_is_no_cluster_is_refused_with_the_part_that_is_wrong(text: str, problem: str) -> None:
+def test_a_malformed_cluster_is_refused_and_the_wrong_part_named(text: str, problem: str) -> None:
     with pytest.raises(InputError) as refused:
         parse_cluster(text)
     assert str(refused.value).startswith(f"cluster {text!r}: ")
@@ -99,7 +99,7 @@ def test_servers_of_a_problem_file_that_make_no_sense_are_refused(kind: dict[str
 
 
 def most_that_fit(left: tuple[int, ...], workers: int, few: int) -> int:
-    """The most gangs at once, each on this many servers that have so much room left; tries everything."""
+    """The most gangs that fit at once, each on this many servers with this room left, by trying everything."""
     best = 0
     for chosen in itertools.combinations(range(len(left)), few):
         for part in splits(tuple(left[at] for at in chosen), workers):
@@ -111,7 +111,7 @@ def most_that_fit(left: tuple[int, ...], workers: int, few: int) -> int:
 
 
 def splits(room: tuple[int, ...], workers: int) -> list[tuple[int, ...]]:
-    """The ways to take so many accelerators from servers that have this much room."""
+    """All ways to take a number of accelerators from servers with this much room."""
     if len(room) == 1:
         return [(workers,)] if 0 < workers <= room[0] else []
     return [
@@ -120,7 +120,7 @@ def splits(room: tuple[int, ...], workers: int) -> list[tuple[int, ...]]:
 
 
 @given(servers=st.lists(st.integers(1, 4), min_size=1, max_size=4).map(tuple), workers=st.integers(2, 9))
-def test_no_more_gangs_fit_together_than_the_limit_says(servers: tuple[int, ...], workers: int) -> None:
+def test_no_more_consolidated_gangs_fit_than_the_limit_says(servers: tuple[int, ...], workers: int) -> None:
     limit = AcceleratorType("t", sum(servers), servers=servers).gangs_on_one_server(workers)
     assert (limit is None) == (workers > max(servers))
     if limit is not None:
@@ -133,10 +133,12 @@ def test_no_more_gangs_fit_together_than_the_limit_says(servers: tuple[int, ...]
         ((8, 4, 4, 2), 8, 1),
         ((8, 4, 4, 2), 4, 4),
         ((8, 4, 4, 2), 2, 9),
-        ((4, 4, 4, 2, 2), 8, None),  # on whole servers
+        ((4, 4, 4, 2, 2), 8, None),  # a gang of whole servers
         ((4,), 1, None),
         ((), 4, None),
     ],
 )
-def test_gangs_that_sit_on_one_server_each(servers: tuple[int, ...], workers: int, gangs: int | None) -> None:
+def test_the_number_of_gangs_that_fit_on_one_server_each(
+    servers: tuple[int, ...], workers: int, gangs: int | None
+) -> None:
     assert AcceleratorType("t", sum(servers), servers=servers).gangs_on_one_server(workers) == gangs

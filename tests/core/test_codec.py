@@ -1,4 +1,4 @@
-"""Events, problems and allocations as plain data: strict JSON, exact to the last bit, and mistakes are named."""
+"""Events, problems and allocations as plain data: strict JSON, exact to the last bit; errors name the wrong part."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def through_json(document: Any) -> Any:
 
 
 def no_problem(number: int) -> Problem:
-    raise AssertionError(f"nobody needs problem {number}")
+    raise AssertionError(f"problem {number} should not be needed")
 
 
 def same(one: Any, other: Any) -> bool:
@@ -124,7 +124,7 @@ def test_problems_and_allocations_survive_strict_json_to_the_last_bit(case: Case
 
 
 @given(case=cases())
-def test_an_answer_is_written_without_its_problem_and_read_with_it(case: Case) -> None:
+def test_an_answer_is_stored_without_its_problem_and_read_with_it(case: Case) -> None:
     problem = case.problem()
     event = AllocationReady(3.5, 7, _allocated(problem, "max_min_fairness"))
     document = encode_event(event)
@@ -143,14 +143,14 @@ def _allocated(problem: Problem, policy: str) -> Allocation:
 
 
 @pytest.mark.parametrize("policy", ["isolated", "allox"])
-def test_an_answer_is_to_the_question_as_it_was_asked(policy: str) -> None:
+def test_an_answer_refers_to_the_problem_as_it_was_asked(policy: str) -> None:
     problem = TWO_JOBS.problem()
     assert allocate(problem, policy).problem is problem
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """For arrays of every shape."""
+    """A dataclass with arrays of any shape."""
 
     floats: Floats
     ints: Ints
@@ -172,13 +172,13 @@ def test_arrays_of_every_shape_and_content_survive(shape: tuple[int, ...], data:
     assert same(arrays, from_plain(Arrays, through_json(to_plain(arrays))))
 
 
-def test_long_arrays_that_say_little_are_short() -> None:
+def test_long_arrays_of_equal_or_few_values_are_short() -> None:
     document = plain_record(Arrays(np.full(1000, np.inf), np.eye(30, dtype=np.intp)))
     assert document["floats"] == {"shape": [1000], "all": "inf"}
     assert len(json.dumps(document["ints"])) < 400
 
 
-def test_what_has_its_default_is_left_out_and_what_is_missing_takes_it() -> None:
+def test_fields_with_defaults_are_left_out_and_missing_fields_get_defaults() -> None:
     assert encode_event(JobSubmitted(1.0, SPEC)) == {
         "kind": "job_submitted",
         "time": 1.0,
@@ -187,7 +187,7 @@ def test_what_has_its_default_is_left_out_and_what_is_missing_takes_it() -> None
     assert encode_event(JobFailed(2.0, "j", "crashed", retry=False))["retry"] is False
 
 
-def test_commands_say_everything_that_they_ask_for() -> None:
+def test_encoded_commands_have_all_fields() -> None:
     assert encode_command(Launch("j", "v100", {"a": 1}, 460.0)) == {
         "kind": "launch",
         "job": "j",
@@ -223,7 +223,7 @@ def test_commands_say_everything_that_they_ask_for() -> None:
         ({"kind": "allocation_ready", "time": 1.0, "number": 1}, r"lacks 'allocation'"),
     ],
 )
-def test_what_is_not_an_event_is_named(document: Any, said: str) -> None:
+def test_a_malformed_event_is_refused_and_the_wrong_part_named(document: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         decode_event(document, no_problem)
 

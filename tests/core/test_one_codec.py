@@ -1,4 +1,4 @@
-"""State that is written down and read again goes through `core.plain`: exact, checked, and alike everywhere."""
+"""Stored state goes through `core.serialization`: exact, checked, and the same everywhere."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ KEPT = (
         for name in ("simulate", "ideal", "world", "progress", "recorder", "rounds", "outcome")
     ),
 )
-"""Modules whose records are parts of journals, kept states or saved simulations."""
+"""Modules whose records are parts of journals, stored states or saved simulations."""
 
 
 @pytest.mark.parametrize("path", KEPT, ids=lambda path: f"{path.parent.name}/{path.name}")
-def test_no_record_that_is_kept_is_written_in_another_way(path: Path) -> None:
+def test_stored_records_use_no_other_encoding(path: Path) -> None:
     names = {node.id for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Name)}
     assert not names & {"asdict", "astuple", "pickle"}

@@ -48,7 +48,7 @@ def test_a_missing_or_zero_rate_means_that_it_cannot_run_there() -> None:
     assert (by_job > 0).tolist() == [[False, False], [False, True]]
 
 
-def test_placement_makes_a_column_of_its_own() -> None:
+def test_placement_adds_a_column() -> None:
     read = parse_problem(job(rates={"v100": {"consolidated": 4.0, "unconsolidated": 3.1}}, workers=2))
     assert [(c.type_index, c.locality.name) for c in read.columns] == [(0, "CLUSTER"), (0, "SERVER"), (1, "CLUSTER")]
     assert read.rates.tolist() == [[3.1, 4.0, 0.0]]
@@ -169,7 +169,7 @@ def test_the_order_of_jobs_does_not_change_the_classes() -> None:
                 jobs=[{"id": "a", "rates": {}, "workers": 2}, {"id": "b", "rates": {}}],
                 pairs=[{"jobs": ["a", "b"], "rates": {}}],
             ),
-            "pairs[0].jobs: jobs that share accelerators want equally many workers, not 2 and 1",
+            "pairs[0].jobs: jobs that share accelerators need the same number of workers, not 2 and 1",
         ),
         (problem(entities={"x": {"weight": 0}}), "entities.x.weight must be greater than 0, not 0"),
         (problem(entities={"x": {"policy": "sjf"}}), 'entities.x.policy must be "fairness" or "fifo", not "sjf"'),

@@ -18,7 +18,7 @@ TABLE = builtin_table()
 
 @st.composite
 def listed(draw: st.DrawFn) -> tuple[list[int], list[float]]:
-    """Ascending counts and a rate for each."""
+    """Worker counts in ascending order, and a rate for each."""
     counts = sorted(draw(st.sets(st.integers(1, 64), min_size=2, max_size=6)))
     return counts, [draw(st.floats(0.01, 1e4)) for _ in counts]
 
@@ -47,11 +47,11 @@ def test_rates_that_follow_a_power_law_continue_it(first: float, exponent: float
         assert scaled(counts, rates, workers) == pytest.approx(first * workers**exponent)
 
 
-def test_one_worker_does_not_say_how_gangs_grow() -> None:
+def test_one_worker_does_not_tell_how_gangs_scale() -> None:
     assert scaled((1, 2, 8), np.array([100.0, 10.0, 20.0]), 32) == pytest.approx(40.0)
 
 
-def test_what_cannot_run_with_the_listed_workers_cannot_run_with_more() -> None:
+def test_a_template_that_cannot_run_with_the_listed_workers_cannot_run_with_more() -> None:
     rates = np.array([[5.0, 5.0, 0.0], [0.0, 8.0, 0.0], [0.0, 12.0, 7.0]])
     assert scaled((1, 2, 4), rates, 8).tolist() == [0.0, pytest.approx(18.0), 0.0]
     assert scaled((1, 2, 4), rates, 3)[[0, 2]].tolist() == [0.0, 0.0]
@@ -61,7 +61,7 @@ def test_a_scaled_rate_is_at_most_the_limit() -> None:
     assert scaled((1, 2), np.array([1e8, 2e8]), 10**9) == FASTEST
 
 
-def test_a_table_takes_in_profiles_and_keeps_its_own_figures() -> None:
+def test_a_scaled_table_adds_profiles_and_keeps_its_own_figures() -> None:
     larger = TABLE.scaled([(LM, 16), (LM, 16), (LM, 8), ("A3C", 1)])
     assert larger.profiles == (*TABLE.profiles, (LM, 16))
     assert np.array_equal(larger.rates(TABLE.profiles, TABLE.types), TABLE.rates(TABLE.profiles, TABLE.types))
@@ -71,7 +71,7 @@ def test_a_table_takes_in_profiles_and_keeps_its_own_figures() -> None:
     assert TABLE.scaled([(LM, 8)]) is TABLE
 
 
-def test_scaled_profiles_share_with_no_other() -> None:
+def test_scaled_profiles_cannot_share() -> None:
     larger = TABLE.scaled([(LM, 16)])
     profiles = [(LM, 16), ("A3C", 1), (LM, 1)]
     first, second, rates = larger.pairs(profiles, TABLE.types)
@@ -88,7 +88,7 @@ def test_a_part_of_a_larger_table_is_a_table() -> None:
 
 
 @pytest.mark.parametrize(("template", "workers"), [("A3C", 2), ("GPT", 1)])
-def test_what_cannot_be_scaled_is_refused(template: str, workers: int) -> None:
+def test_profiles_that_cannot_be_scaled_are_refused(template: str, workers: int) -> None:
     assert not TABLE.can_scale(template, workers)
     with pytest.raises(InputError, match="has no throughputs"):
         TABLE.scaled([(template, workers)])

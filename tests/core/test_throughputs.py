@@ -1,4 +1,4 @@
-"""Throughput tables: what the files may say, what callers get, and how near the built-in models come."""
+"""Throughput tables: what files may contain, what callers get, and how close the built-in models are."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def assert_same(one: ThroughputTable, two: ThroughputTable) -> None:
 
 
 @pytest.mark.parametrize("content", [OWN, PUBLIC_SHAPE], ids=["own", "public"])
-def test_both_formats_are_recognised_and_say_the_same(tmp_path: Path, content: dict[str, Any]) -> None:
+def test_both_formats_are_recognised_and_give_the_same_table(tmp_path: Path, content: dict[str, Any]) -> None:
     table = read_table(saved(tmp_path, content))
     assert table.types == ("fast", "slow")
     assert table.templates == (A, B)
@@ -135,7 +135,7 @@ def test_results_are_copies_and_the_table_itself_cannot_be_changed() -> None:
         table.alone[0] = 1
 
 
-# ---- questions that have no answer
+# ---- unknown names
 
 
 @pytest.mark.parametrize(
@@ -179,7 +179,7 @@ NOT_A_RATE = "is not a rate; give finite steps per second, 0 if it cannot run"
         ({"fast": 1}, ": type 'fast': 1 is not an object"),
     ],
 )
-def test_a_file_that_is_no_table_is_refused(tmp_path: Path, content: Any, message: str) -> None:
+def test_a_file_that_is_not_a_table_is_refused(tmp_path: Path, content: Any, message: str) -> None:
     assert_refused(saved(tmp_path, content), message)
 
 
@@ -194,7 +194,7 @@ def test_a_file_that_is_not_text_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", [-1, "7", None, True, [1], float("nan"), float("inf"), 10**400])
-def test_a_rate_that_is_no_finite_number_from_0_is_refused_in_either_format(tmp_path: Path, bad: Any) -> None:
+def test_a_rate_that_is_not_finite_or_negative_is_refused_in_either_format(tmp_path: Path, bad: Any) -> None:
     own = changed(OWN, "templates", A, "1", "fast", to=bad)
     message = assert_refused(saved(tmp_path, own), f": {ONE}, type 'fast': ")
     assert NOT_A_RATE in message
@@ -273,7 +273,7 @@ KEY_A, KEY_B = f"('{A}', 1)", f"('{B}', 1)"
         (
             ["fast", "LM"],
             {},
-            ": type 'fast': key 'LM' is not of the form ('template', workers); mend it, or say",
+            ": type 'fast': key 'LM' is not of the form ('template', workers); fix it, or write",
         ),
         (["fast", "('LM', 0)"], {}, ": type 'fast': key \"('LM', 0)\" is not of the form"),
         (["fast", "('LM', True)"], {}, ": type 'fast': key \"('LM', True)\" is not of the form"),
@@ -287,7 +287,7 @@ KEY_A, KEY_B = f"('{A}', 1)", f"('{B}', 1)"
         (["fast", KEY_A, KEY_B], 3, f" next to template {B!r} with 1 worker: 3 is not a pair of rates"),
         (["fast", KEY_A, KEY_B], [1, 2], "the rate is both 1.0 and 6.0; keep one"),
         (["fast", KEY_A, "('C', 1)"], [1, 2], ": template 'C' with workers 1 has no rate alone; add it"),
-        (["fast", KEY_B, f"('{A}', 2)"], [1, 2], "only profiles with equally many workers can share"),
+        (["fast", KEY_B, f"('{A}', 2)"], [1, 2], "only profiles with the same number of workers can share"),
         (["new_unconsolidated"], {}, ": type 'new_unconsolidated': type 'new' is not among the file's types"),
         (["slow_unconsolidated"], {KEY_A: {"null": -1}}, f": type 'slow_unconsolidated', {ONE}: -1 is not"),
     ],
@@ -297,7 +297,7 @@ def test_a_malformed_public_file_is_refused(tmp_path: Path, keys: list[str | int
 
 
 def assert_refused(path: Path, message: str) -> str:
-    """Reading the file fails with one line that starts with its path and contains the message."""
+    """Assert that reading the file fails with one line that starts with its path and contains the message."""
     with pytest.raises(InputError) as error:
         read_table(path)
     text = str(error.value)
@@ -395,7 +395,7 @@ def test_the_order_of_profiles_does_not_change_what_pairs_get(data: st.DataObjec
 def rates_by_pair(
     table: ThroughputTable, profiles: list[Profile], types: list[str]
 ) -> dict[tuple[Profile, Profile], list[float]]:
-    """Rates of the first of every ordered pair, having checked that the indices are ordered."""
+    """By ordered pair: the rates of the first; asserts that the indices are ordered."""
     first, second, rates = table.pairs(profiles, types)
     assert (first <= second).all()
     found = {}

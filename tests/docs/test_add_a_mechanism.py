@@ -150,8 +150,8 @@ def test_with_two_more_methods_it_can_be_interrupted(after: int) -> None:
 def test_without_them_it_is_refused_where_its_state_is_needed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(InputError, match="--resume writes its state down; give it the methods dump and restore"):
+    with pytest.raises(InputError, match="--resume stores its state; give it the methods dump and restore"):
         ResumeFile(tmp_path / "kept", experiment(SHORT))
     assert ResumeFile(tmp_path / "kept", experiment(LASTING)).found() is None
     assert run(["serve", "--mechanism", SHORT, "--folder", str(tmp_path)]) == 2
-    assert f"mechanism {SHORT}: a scheduler writes its state down" in capsys.readouterr().err
+    assert f"mechanism {SHORT}: a scheduler stores its state" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def test_isolation_gives_each_of_n_jobs_one_nth_of_every_type() -> None:
         assert row.shares == pytest.approx({"v100": 0.25, "k80": 0.25})
 
 
-def test_isolation_gives_nobody_more_than_all_of_its_time() -> None:
+def test_isolation_gives_no_job_more_than_all_of_its_time() -> None:
     types = [AcceleratorType("v100", 6), AcceleratorType("k80", 2)]
     jobs = [Job("one", {"v100": 4.0, "k80": 1.0}), Job("two", {"v100": 4.0, "k80": 1.0}, workers=2)]
     rows = {row.jobs[0]: row.shares for row in allocate(Problem.of(types, jobs), "isolated").rows()}
@@ -58,14 +58,14 @@ def test_gandiva_keeps_only_pairs_that_help() -> None:
         assert allocate(problem, "gandiva").throughput == pytest.approx(expected)
 
 
-def test_gandiva_packs_nobody_where_everybody_has_room() -> None:
+def test_gandiva_packs_no_jobs_if_there_is_room_for_all() -> None:
     jobs = [Job(name, {"v100": 1.0}) for name in "ab"]
     problem = Problem.of([AcceleratorType("v100", 2)], jobs, [Pair(("a", "b"), {"v100": (0.9, 0.9)})])
     assert allocate(problem, "gandiva").throughput == pytest.approx({"a": 1.0, "b": 1.0})
 
 
 def packed_pairs(count: int) -> set[frozenset[str]]:
-    """Whom Gandiva packs of the first jobs of a queue in which all pairs help."""
+    """The pairs that Gandiva packs among the first jobs of a queue in which all pairs help."""
     jobs = [Job(f"job-{number}", {"v100": 1.0}) for number in range(count)]
     pairs = [Pair((one.id, other.id), {"v100": (0.9, 0.9)}) for one, other in combinations(jobs, 2)]
     problem = Problem.of([V100], jobs, pairs)
@@ -93,7 +93,7 @@ def test_greedy_matching_takes_each_pair_whose_jobs_are_free(pairs: list[tuple[i
 
 def test_allox_refuses_jobs_of_many_workers_and_says_what_to_do() -> None:
     jobs = [Job("fine", {"v100": 1.0}, steps=1.0), Job("wide", {"v100": 1.0}, steps=1.0, workers=2)]
-    with pytest.raises(InputError, match=r"job 'wide' wants 2 workers; use another policy"):
+    with pytest.raises(InputError, match=r"job 'wide' has 2 workers; use another policy"):
         allocate(Problem.of([AcceleratorType("v100", 2)], jobs), "allox")
 
 
@@ -120,7 +120,7 @@ def options(job: Job, case: Case) -> list[tuple[str, int, float]]:
 
 
 def best_average(jobs: list[Job], case: Case) -> float:
-    """Try every way to hand out jobs to accelerators; on each, the shortest goes first."""
+    """Try every assignment of jobs to accelerators; on each, the shortest job goes first."""
     best = float("inf")
     for choice in product(*(options(job, case) for job in jobs)):
         queues: dict[tuple[str, int], list[float]] = {}
@@ -137,7 +137,7 @@ def best_average(jobs: list[Job], case: Case) -> float:
 
 
 @given(case=cases(max_workers=1, placed=False))
-def test_allox_runs_no_job_on_two_accelerators_at_once_and_leaves_none_idle_that_it_uses(case: Case) -> None:
+def test_allox_runs_no_job_on_two_accelerators_and_leaves_none_idle_that_has_a_queue(case: Case) -> None:
     allocation = allocate(case.problem(), "allox")
     for row in allocation.rows():
         assert sorted(row.shares.values(), reverse=True)[:1] in ([0.0], [1.0])
@@ -151,7 +151,7 @@ def test_a_matching_without_enough_places_is_an_error_and_not_an_answer() -> Non
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_allox_finds_lines_that_are_longer_than_it_thought(seed: int) -> None:
+def test_allox_lengthens_queues_that_were_estimated_too_short(seed: int) -> None:
     problem = generated_problem(60, seed=seed)
     found = allocate(problem, "allox").certificate.objective
     with patch.object(baselines, "_in_turn", _all_on_the_first_type):

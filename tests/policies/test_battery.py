@@ -1,4 +1,4 @@
-"""One battery over every policy, aware of types and agnostic: what must hold whatever the policy wants."""
+"""One battery of properties that every policy must have, aware of types or agnostic."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ aware_and_agnostic = pytest.mark.parametrize("agnostic", [False, True], ids=["aw
 
 
 def suited(case: Case, policy: str) -> Case:
-    """The case as the policy can take it: allox wants jobs of one worker."""
+    """The case in a form that the policy accepts: allox needs jobs of one worker."""
     return case.with_jobs(tuple(replace(j, workers=1) for j in case.jobs)) if policy == "allox" else case
 
 
@@ -46,7 +46,7 @@ def test_any_allocation_is_feasible_and_says_how_good_it_is(policy: str, agnosti
 
 @every_optimising_policy
 @given(case=cases())
-def test_what_is_called_optimal_has_next_to_no_gap(policy: str, case: Case) -> None:
+def test_answers_called_optimal_have_almost_no_gap(policy: str, case: Case) -> None:
     assert allocate(case.problem(), policy).certificate.gap <= TINY_GAP
 
 
@@ -65,7 +65,7 @@ def test_the_order_of_jobs_does_not_matter(policy: str, agnostic: bool, case: Ca
 
 @every_policy
 @given(case=cases(max_types=1, placed=False))
-def test_on_one_type_being_aware_changes_nothing(policy: str, case: Case) -> None:
+def test_on_one_type_aware_and_agnostic_answers_are_equal(policy: str, case: Case) -> None:
     case = suited(case, policy)
     aware, agnostic = (allocate(case.problem(), policy, heterogeneity_agnostic=flag) for flag in (False, True))
     assert aware.certificate.objective == pytest.approx(agnostic.certificate.objective, rel=1e-6)
@@ -73,8 +73,10 @@ def test_on_one_type_being_aware_changes_nothing(policy: str, case: Case) -> Non
 
 @every_optimising_policy
 @given(case=cases())
-def test_by_its_own_measure_no_policy_does_worse_than_isolation_packing_or_ignorance(policy: str, case: Case) -> None:
-    if policy == "min_cost_slo":  # whose deadlines the others do not know
+def test_no_policy_is_worse_by_its_own_objective_than_a_baseline_or_its_agnostic_version(
+    policy: str, case: Case
+) -> None:
+    if policy == "min_cost_slo":  # the others ignore its deadlines
         case = case.with_jobs(tuple(replace(j, deadline_seconds=None) for j in case.jobs))
     problem = case.problem()
     own = allocate(problem, policy)
@@ -129,7 +131,7 @@ def test_the_unit_in_which_a_job_counts_its_steps_does_not_matter(
 
 @every_optimising_policy
 @given(case=cases(), data=st.data())
-def test_identical_jobs_get_what_jobs_that_differ_by_nothing_that_matters_get(
+def test_identical_jobs_get_the_same_as_jobs_that_differ_only_in_irrelevant_ways(
     policy: str, case: Case, data: st.DataObject
 ) -> None:
     chosen = data.draw(st.sampled_from(case.jobs))
@@ -140,7 +142,7 @@ def test_identical_jobs_get_what_jobs_that_differ_by_nothing_that_matters_get(
         for n, job in enumerate(alike.jobs)
     )
     one, other = (allocate(c.problem(), policy).certificate for c in (alike, alike.with_jobs(apart)))
-    if one.unmet == other.unmet:  # which of several equal deadlines is given up may depend on anything
+    if one.unmet == other.unmet:  # which of several equal deadlines is given up is arbitrary
         assert one.objective == pytest.approx(other.objective, rel=3e-6)
 
 
@@ -182,7 +184,7 @@ def test_degenerate_problems_have_sound_answers(policy: str, agnostic: bool, nam
 
 @every_policy
 @aware_and_agnostic
-def test_a_job_that_fits_nowhere_gets_nothing_and_a_reason_and_the_others_get_what_they_get_without_it(
+def test_a_job_that_fits_nowhere_gets_a_reason_and_does_not_change_the_shares_of_others(
     policy: str, agnostic: bool
 ) -> None:
     case = Case((V100, K80), (job("a", 4.0, 1.0), job("b", 3.0, 1.0)))
@@ -206,16 +208,16 @@ def test_the_same_question_has_the_same_answer(policy: str, case: Case) -> None:
 
 
 @pytest.mark.parametrize("policy", [name for name, p in POLICIES.items() if "steps" in p.needs])
-def test_a_policy_about_completion_refuses_jobs_whose_steps_nobody_said(policy: str) -> None:
+def test_a_policy_about_completion_refuses_jobs_with_unknown_steps(policy: str) -> None:
     case = Case((V100,), (Job("a", {"v100": 1.0}),))
-    with pytest.raises(InputError, match=r"steps left of every job, and job 'a' has none"):
+    with pytest.raises(InputError, match=r"steps left of every job, but job 'a' has none"):
         allocate(case.problem(), policy)
 
 
 @pytest.mark.parametrize("policy", ["min_cost", "min_cost_slo"])
 def test_a_policy_about_cost_refuses_types_without_a_price(policy: str) -> None:
     case = Case((replace(V100, price=None),), (Job("a", {"v100": 1.0}, steps=1.0),))
-    with pytest.raises(InputError, match=r"positive price for every type, and 'v100' has none"):
+    with pytest.raises(InputError, match=r"positive price for every type, but 'v100' has none"):
         allocate(case.problem(), policy)
 
 
@@ -225,8 +227,8 @@ def test_an_unknown_policy_is_refused_with_the_nearest_name() -> None:
 
 
 @given(case=cases(max_workers=1))
-def test_prices_foretell_what_another_accelerator_would_bring(case: Case) -> None:
-    """For max_throughput, whose objective is concave in the counts: one more brings at most its price."""
+def test_one_more_accelerator_improves_the_objective_by_at_most_its_price(case: Case) -> None:
+    """For max_throughput, whose objective is concave in the counts."""
     before = allocate(case.problem(), "max_throughput").certificate
     for index, kind in enumerate(case.types):
         if kind.count:
@@ -239,7 +241,7 @@ def test_prices_foretell_what_another_accelerator_would_bring(case: Case) -> Non
 
 
 @every_policy
-def test_an_agnostic_policy_keeps_jobs_together_that_run_in_no_other_way(policy: str) -> None:
+def test_an_agnostic_policy_consolidates_jobs_that_cannot_run_otherwise(policy: str) -> None:
     types = (AcceleratorType.uniform("t", count=5, per_server=2, price=1.0), AcceleratorType("u", 3, 1.0))
     rates = {"t": PlacedRate(consolidated=3.0, unconsolidated=0.0)}
     jobs = tuple(Job(f"job{n}", rates, workers=2, steps=10.0) for n in range(4))

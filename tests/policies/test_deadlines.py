@@ -1,4 +1,4 @@
-"""min_cost_slo: meets every deadline that it does not name, and names none that could have been met as well."""
+"""min_cost_slo meets every deadline except those it names, and names none that could also have been met."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_job_with_a_deadline_that_can_run_nowhere_is_named() -> None:
 
 
 def test_a_deadline_costs_money() -> None:
-    """The cheap type is too slow, so the dear one is used just as much as it takes."""
+    """The cheap type is too slow, so the expensive one is used just as much as necessary."""
     types = [AcceleratorType("dear", 1, 10.0), AcceleratorType("cheap", 1, 1.0)]
     rates = {"dear": 4.0, "cheap": 1.0}
     relaxed = allocate(Problem.of(types, [Job("a", rates, steps=100.0, deadline_seconds=100.0)]), "min_cost_slo")

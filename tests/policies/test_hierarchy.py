@@ -1,4 +1,4 @@
-"""Weights flow down the tree of entities; queues are served in order of arrival."""
+"""Weights are passed down the tree of entities; queues are served in order of arrival."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_first_in_first_out_entity_serves_in_order_of_arrival() -> None:
     jobs = [gpu_job(f"q{n}", "queue", arrival=float(-n)) for n in range(3)]
     jobs += [gpu_job(f"f{n}", "fair") for n in range(3)]
     throughput = served(jobs, {"queue": Entity(3.0, "fifo"), "fair": Entity(1.0)})
-    # Weight 3 fills q2's GPU at once; what is left goes 3 : 1 to q1 and the fair three.
+    # Weight 3 fills q2's GPU first; the rest is divided 3 : 1 between q1 and the three fair jobs.
     assert throughput["q2"] == pytest.approx(1.0)
     assert throughput["q0"] == pytest.approx(0.0, abs=1e-7)
     fair = [throughput[f"f{n}"] for n in range(3)]
@@ -50,7 +50,7 @@ def test_weights_hold_at_every_depth() -> None:
     jobs = [gpu_job(f"{path}-{n}", path) for path in ("a/x/p", "a/x", "a/y", "b") for n in range(4)]
     throughput = served(jobs, entities)
     by_entity = {path: sum(throughput[f"{path}-{n}"] for n in range(4)) for path in ("a/x/p", "a/x", "a/y", "b")}
-    # a: 1, of which x has 2/3, shared among its own four jobs and p as equals (one weight each).
+    # a has 1, of which x has 2/3, divided equally among its own four jobs and p (one weight each).
     assert by_entity == pytest.approx({"a/x/p": 2 / 15, "a/x": 8 / 15, "a/y": 1 / 3, "b": 1.0})
 
 
@@ -74,7 +74,7 @@ def test_without_entities_it_is_plain_water_filling(case: Case) -> None:
 
 
 def test_sharing_accelerators_does_not_end_the_filling_early() -> None:
-    """Five jobs on two GPUs that pair up at 0.9 each have more than two GPUs could give them one by one."""
+    """Five jobs on two GPUs, paired at rates of 0.9 each, get more than two GPUs could give them alone."""
     jobs = [gpu_job(f"j{n}", f"e{n}") for n in range(5)]
     entities = {f"e{n}": Entity(float(n + 1)) for n in range(5)}
     pairs = [Pair((f"j{a}", f"j{b}"), {"gpu": (0.9, 0.9)}) for a in range(5) for b in range(a)]

@@ -1,4 +1,4 @@
-"""Water filling against a slow judge that goes job by job, and that judge against what can be worked out by hand."""
+"""Water filling against a slow judge that works job by job, and that judge against examples solved by hand."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAME = 1e-5
 ALMOST = 1e-7
 EXAMPLES = 2000 if settings.get_current_profile_name() == "broad" else 25
 WHOLE = [Phase.explicit, Phase.reuse, Phase.generate]
-"""A realistic problem that fails is shown as it is: shrinking it by a slow judge takes many minutes."""
+"""Failing realistic problems are not shrunk: with the slow judge, that takes many minutes."""
 
 
 @pytest.mark.parametrize("policy", JUDGES)
@@ -37,7 +37,7 @@ def test_every_job_of_an_odd_problem_gets_what_the_judge_gives_it(policy: str, c
     assert difference(case, policy) <= SAME
 
 
-# Problems on which freezing the job that gained least went wrong.
+# Problems on which freezing the job that gained least gives wrong answers.
 
 
 def entity_of_six() -> Case:
@@ -126,27 +126,27 @@ def test_a_job_of_small_weight_rises_with_its_equals(answer: Answer) -> None:
 
 @pytest.mark.parametrize("policy", JUDGES)
 @pytest.mark.parametrize("number", [6, 107, 213, 693, 809, 924, 1063])
-def test_problems_that_were_once_answered_wrongly(policy: str, number: int) -> None:
-    """Duals that are mere rounding, and prices so high that the slack of a floor is worth a lot."""
+def test_problems_that_were_once_answered_wrongly_are_answered_correctly(policy: str, number: int) -> None:
+    """Duals that are only rounding, and prices so high that the slack of a floor is worth a lot."""
     assert difference(numbered(7, number), policy) <= SAME
 
 
 def test_the_judge_counts_consolidated_gangs_by_server() -> None:
-    """Two of three gangs sit together at once: each does for 2/3 of its time, at 3 steps/s, and else makes 1 step/s."""
+    """Two of three gangs fit consolidated: each runs so for 2/3 of its time at 3 steps/s, and else at 1 step/s."""
     jobs = tuple(Job(name, {"v100": PlacedRate(3.0, 1.0)}, workers=2) for name in "abc")
     found = flat(Case((AcceleratorType("v100", 6, servers=(3, 3)),), jobs))
     assert found == pytest.approx(dict.fromkeys("abc", 2 * (7 / 3) / 3), rel=ALMOST)
 
 
-def test_the_judge_goes_on_after_a_job_has_all_of_its_time() -> None:
-    """On the K80 `slow` is stuck at 2; the other two share the V100s, 3 to 1 until `heavy` has all of its time."""
+def test_the_judge_continues_after_a_job_has_all_of_its_time() -> None:
+    """On the K80, `slow` is stuck at 2; the other two share the V100s 3 : 1 until `heavy` has all of its time."""
     jobs = (Job("slow", {"k80": 1.0}), Job("heavy", {"v100": 1.0}, weight=3.0), Job("light", {"v100": 5.0}))
     found = flat(Case((AcceleratorType("v100", 2), AcceleratorType("k80", 2)), jobs))
     assert found == pytest.approx({"slow": 2.0, "heavy": 2.0, "light": 2.0}, rel=ALMOST)
 
 
 def test_the_judge_serves_a_queue_in_order() -> None:
-    """q0 has its GPU at time 1/3, when f and g stand at 1/3; the last 1/3 of a GPU goes 3 : 1 : 1 to q1, f and g."""
+    """q0 has a whole GPU when f and g reach 1/3; the last 1/3 of a GPU is divided 3 : 1 : 1 among q1, f and g."""
     gpu = {"gpu": 1.0}
     queue = (Job("q1", gpu, arrival=1.0, entity="queue"), Job("q0", gpu, entity="queue"))
     case = Case(
@@ -187,7 +187,7 @@ def test_the_judge_deals_weight_down_the_tree() -> None:
 
 @given(case=cases(max_jobs=6))
 def test_no_job_of_the_judge_can_gain_at_the_cost_of_jobs_that_have_more(case: Case) -> None:
-    """What defines max-min fairness, without any stages: whoever gains takes from a job that has no more per weight."""
+    """The definition of max-min fairness: a job can gain only at the cost of one that has no more per weight."""
     polytope, found = Polytope.of(case), flat(case)
     position = np.array([found[job.id] for job in polytope.jobs])
     level = position / np.array([job.weight for job in polytope.jobs])

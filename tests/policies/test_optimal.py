@@ -1,4 +1,4 @@
-"""Optimal against an independent formulation, and efficient: nobody can gain without another losing."""
+"""Policies match an independent formulation, and are efficient: no job can gain without another losing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from strategies import Case, cases
 
 SAME = 3e-6
 UNIQUE = ["max_min_fairness_water_filling", "hierarchical"]
-"""Policies whose optimum is one vector of throughputs."""
+"""Policies whose optimal throughputs are unique."""
 EFFICIENT = ["max_min_fairness", *UNIQUE]
 
 
@@ -67,7 +67,7 @@ def gains(problem: Problem) -> Floats:
 
 
 def shares(problem: Problem, throughput: Floats) -> Floats:
-    """Throughput by job as a share of its fastest."""
+    """By job: throughput as a share of its fastest rate."""
     fastest = problem.fastest_rates[problem.jobs.profile]
     return np.divide(throughput, fastest, out=np.zeros(len(fastest)), where=fastest > 0)
 
@@ -79,7 +79,7 @@ def test_no_job_can_gain_without_another_losing(policy: str, case: Case) -> None
 
 
 def assert_efficient(allocation: Allocation) -> None:
-    """One program for each job: everyone keeps what they have, and it gets as much more as possible."""
+    """For each job, one program: all others keep what they have, and this job gets as much more as possible."""
     problem = allocation.problem
     program = Program(problem, rank=np.arange(len(problem.jobs)))
     floors = allocation.job_throughput[program.member]
@@ -93,8 +93,8 @@ def assert_efficient(allocation: Allocation) -> None:
 @pytest.mark.parametrize(
     "policy", ["max_min_fairness", "makespan", "finish_time_fairness", "max_throughput", "min_cost", "fifo"]
 )
-def test_many_jobs_with_rates_of_their_own_end_where_the_textbook_does(policy: str) -> None:
-    """Enough of them for the structured interior-point method."""
+def test_many_jobs_with_distinct_rates_match_the_textbook(policy: str) -> None:
+    """Enough jobs for the structured interior-point method."""
     problem = generated_problem(200, distinct=True, seed=5)
     ours, theirs = allocate(problem, policy), textbook(problem, policy, solver=EXACT)
     assert ours.certificate.gap <= 1e-6
@@ -102,15 +102,15 @@ def test_many_jobs_with_rates_of_their_own_end_where_the_textbook_does(policy: s
 
 
 @pytest.mark.parametrize("policy", ["max_min_fairness", "makespan", "max_throughput", "min_cost", "fifo"])
-def test_templates_that_share_accelerators_end_where_the_textbook_does(policy: str) -> None:
-    """Classes of identical jobs, paired among themselves too, against every pair of jobs written out."""
+def test_templates_that_share_accelerators_match_the_textbook(policy: str) -> None:
+    """Classes of identical jobs, also paired within a class, against a program with every pair of jobs."""
     problem = generated_problem(24, space_sharing=True, seed=2)
     ours, theirs = allocate(problem, policy), textbook(problem, policy, solver=EXACT)
     assert ours.certificate.objective == pytest.approx(theirs.objective, rel=SAME)
 
 
 @pytest.mark.parametrize("policy", UNIQUE)
-def test_filling_many_jobs_with_rates_of_their_own_is_efficient(policy: str) -> None:
+def test_filling_many_jobs_with_distinct_rates_is_efficient(policy: str) -> None:
     problem = generated_problem(160, distinct=True, seed=1)
     weight = np.random.default_rng(1).choice([1.0, 2.0, 3.0], size=160)
     problem = replace(problem, jobs=replace(problem.jobs, weight=weight))
@@ -124,7 +124,7 @@ def test_filling_many_jobs_with_rates_of_their_own_is_efficient(policy: str) -> 
 @pytest.mark.parametrize("policy", ["max_min_fairness", "makespan", "finish_time_fairness", "hierarchical"])
 @given(case=cases())
 def test_solving_by_class_is_solving_by_job(policy: str, case: Case) -> None:
-    """Every job with a profile of its own, the pairs with them: nothing is left to merge."""
+    """Every job has its own profile and pairs, so that nothing can be merged."""
     problem = case.problem()
     n = len(problem.jobs)
     own = replace(
@@ -143,7 +143,7 @@ def test_solving_by_class_is_solving_by_job(policy: str, case: Case) -> None:
 
 
 def _by_job(problem: Problem) -> Pairs:
-    """Pairs that name jobs instead of profiles; a job in a pair is the only one of its profile."""
+    """Pairs by job instead of by profile; a job in a pair is the only one of its profile."""
     job_of = np.full(len(problem.profiles.workers), -1)
     job_of[problem.jobs.profile] = np.arange(len(problem.jobs))
     return replace(problem.pairs, first=job_of[problem.pairs.first], second=job_of[problem.pairs.second])

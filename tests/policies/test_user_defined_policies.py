@@ -1,4 +1,4 @@
-"""Policies of users: how they are found, what is checked of their answers, and how their mistakes are told."""
+"""User-defined policies: how they are found, how their answers are checked, and how their errors are reported."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Write = Callable[[str], str]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Write a module whose policy does this, and return the policy's name."""
+    """Write a module whose policy runs this code, and return the policy's name."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.delitem(sys.modules, "theirs", raising=False)
@@ -43,7 +43,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
     return write
 
 
-def test_a_policy_of_another_module_answers_under_its_whole_name(write: Write) -> None:
+def test_a_policy_of_another_module_answers_under_its_full_name(write: Write) -> None:
     answer = allocate(PROBLEM, write("return max_min_fairness(problem)"))
     assert answer.policy == "theirs.policy"
     assert find_policy(answer.policy).objective == "an objective"
@@ -54,12 +54,12 @@ def test_a_policy_of_another_module_answers_under_its_whole_name(write: Write) -
     ("name", "sentence"),
     [
         ("nowhere.policy", "there is no module 'nowhere'; install it, or put its directory on PYTHONPATH"),
-        ("gavel.nothing", "'nothing' of 'gavel' is not there; it must be a gavel.Policy"),
+        ("gavel.nothing", "'nothing' of 'gavel' does not exist; it must be a gavel.Policy"),
         ("gavel.allocate", "'allocate' of 'gavel' is a function; it must be a gavel.Policy"),
         (".policy", "write module.NAME"),
     ],
 )
-def test_what_is_no_policy_is_refused_with_a_sentence(name: str, sentence: str) -> None:
+def test_a_name_that_is_not_a_policy_is_refused_with_a_sentence(name: str, sentence: str) -> None:
     with pytest.raises(InputError, match=f"^policy {name}: {sentence}"):
         find_policy(name)
 
@@ -78,18 +78,18 @@ def test_an_error_in_a_policy_names_its_line(write: Write) -> None:
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ("return {}", "gave a dict and not an Allocation"),
-        ("a = max_min_fairness(problem); return replace(a, instances=-a.instances)", "negative or no number"),
+        ("return {}", "returned a dict instead of an Allocation"),
+        ("a = max_min_fairness(problem); return replace(a, instances=-a.instances)", "negative or not a number"),
         ("a = max_min_fairness(problem); return replace(a, instances=2 * a.instances)", "2 of 1 v100 would be in use"),
         ("a = max_min_fairness(problem); return replace(a, instances=9 * a.instances)", "times all of its time"),
     ],
 )
-def test_an_answer_that_nobody_can_grant_is_refused(write: Write, body: str, sentence: str) -> None:
+def test_an_infeasible_answer_is_refused(write: Write, body: str, sentence: str) -> None:
     with pytest.raises(GavelError, match=sentence):
         allocate(PROBLEM, write(body))
 
 
-def test_a_policy_that_was_changed_makes_another_point(write: Write) -> None:
+def test_a_changed_policy_makes_another_point_of_a_sweep(write: Write) -> None:
     theirs = Experiment(cluster="v100=1", jobs=1, policy=write("return max_min_fairness(problem)"))
     assert settings_of(theirs)["policy_sha256"]
     assert not settings_of(replace(theirs, policy="fifo"))["policy_sha256"]

@@ -1,4 +1,4 @@
-"""`gavel verify` accepts every answer of every policy and rejects what was tampered with, without a solver."""
+"""`gavel verify` accepts every answer of every policy and rejects manipulated ones, without a solver."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LEXICOGRAPHIC = ["max_min_fairness_water_filling", "hierarchical"]
 
 
 def suited(case: Case, policy: str) -> Case:
-    """The case as the policy can take it: allox wants jobs of one worker."""
+    """The case in a form that the policy accepts: allox needs jobs of one worker."""
     return case.with_jobs(tuple(replace(j, workers=1) for j in case.jobs)) if policy == "allox" else case
 
 
@@ -66,15 +66,15 @@ def test_every_bound_of_an_optimum_is_proven(policy: str, case: Case) -> None:
 @pytest.mark.parametrize("policy", PROVEN)
 @pytest.mark.parametrize("kind", ["templates", "distinct", "sharing"])
 def test_answers_to_large_problems_hold(policy: str, kind: str) -> None:
-    """Those that interior-point steps, sifting and pools answer."""
+    """Problems large enough for the interior-point method, sifting and pools."""
     problem = generated_problem(320, distinct=kind != "templates", space_sharing=kind == "sharing", accelerators=40)
     assert verified(problem, answered(problem, policy)).wrong == []
 
 
-def test_no_solver_is_asked() -> None:
+def test_no_solver_is_used() -> None:
     problem = mixed()
     answers = [answered(problem, policy) for policy in PROVEN]
-    asked = AssertionError("a solver was asked")
+    asked = AssertionError("a solver was used")
     with (
         patch.object(highs, "solve", side_effect=asked),
         patch.object(highs, "sift", side_effect=asked),
@@ -105,7 +105,7 @@ def mixed() -> Problem:
 
 
 def paths(value: Any, trail: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where the numbers of a document are that are not 0."""
+    """The paths to all non-zero numbers of a document."""
     if isinstance(value, dict):
         return [path for key, item in value.items() for path in paths(item, (*trail, key))]
     if isinstance(value, list):
@@ -189,7 +189,7 @@ def test_a_stage_that_is_left_out_is_noticed(policy: str) -> None:
     assert not verified(problem, answer).ok
 
 
-def test_what_is_not_checked_is_said() -> None:
+def test_the_report_names_what_was_not_checked() -> None:
     problem = Problem.of([AcceleratorType("v100", 1)], [Job("a", {"v100": 1.0}, steps=5.0)])
     report = verified(problem, answered(problem, "allox"))
     assert report.ok
@@ -205,6 +205,6 @@ def test_what_is_not_checked_is_said() -> None:
         ('{"asked": {}, "policy": 3}', "policy is 3, not a text"),
     ],
 )
-def test_what_is_no_answer_is_refused(text: str, sentence: str) -> None:
+def test_a_text_that_is_not_an_answer_is_refused(text: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         parse_answer(text)

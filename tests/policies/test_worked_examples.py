@@ -1,4 +1,4 @@
-"""The examples that the paper works out, and a few whose answer anyone can see."""
+"""The worked examples of the paper, and a few whose answer is obvious."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ WEIGHTS = [3.0, 1.0, 1.0, 1.0]
 
 @pytest.mark.parametrize("policy", ["max_min_fairness_water_filling", "hierarchical"])
 def test_weights_three_one_one_one_on_four_gpus_fill_in_two_stages(policy: str) -> None:
-    """Section 4.3: the first level is 1/3, where job 1 has its GPU; then all have theirs."""
+    """Section 4.3: at the first level, 1/3, job 1 has a whole GPU; at the end all jobs have one."""
     jobs = [Job(f"job{n}", {"gpu": 7.0}, weight=weight) for n, weight in enumerate(WEIGHTS)]
     allocation = allocate(Problem.of([AcceleratorType("gpu", 4)], jobs), policy)
     assert allocation.certificate.objective == pytest.approx(1 / 3)
     assert list(allocation.throughput.values()) == pytest.approx([7.0] * 4)
 
 
-def test_entities_with_those_weights_and_one_job_each_come_to_the_same() -> None:
+def test_entities_with_those_weights_and_one_job_each_get_the_same() -> None:
     jobs = [Job(f"job{n}", {"gpu": 7.0}, entity=f"e{n}") for n in range(4)]
     entities = {f"e{n}": Entity(weight) for n, weight in enumerate(WEIGHTS)}
     allocation = allocate(Problem.of([AcceleratorType("gpu", 4)], jobs, (), entities), "hierarchical")
@@ -55,7 +55,7 @@ def test_with_half_the_gpus_the_weights_decide() -> None:
 
 
 def test_a_job_of_many_workers_gets_the_same_share_of_the_cluster_not_of_time() -> None:
-    """The scale factor in the objective: two workers at half the time weigh as much as one at all of it."""
+    """The scale factor in the objective: two workers for half of the time count as much as one for all of it."""
     jobs = [Job("wide", {"gpu": 2.0}, workers=2), Job("narrow", {"gpu": 1.0})]
     allocation = allocate(Problem.of([AcceleratorType("gpu", 2)], jobs), "max_min_fairness")
     assert allocation.throughput == pytest.approx({"wide": 1.0, "narrow": 1.0})
@@ -74,7 +74,7 @@ def test_finish_time_fairness_of_equals_is_one() -> None:
     assert allocation.certificate.objective == pytest.approx(1.0)
 
 
-def test_finish_time_fairness_favours_whoever_has_waited() -> None:
+def test_finish_time_fairness_favours_jobs_that_have_waited() -> None:
     jobs = [
         Job("waited", {"gpu": 1.0}, steps=1000.0, age_seconds=2000.0, isolated_age_seconds=500.0),
         Job("new", {"gpu": 1.0}, steps=1000.0),
@@ -90,7 +90,7 @@ def test_fifo_serves_in_order_of_arrival_each_on_the_fastest_type_left() -> None
 
 
 def test_fifo_serves_a_large_job_before_small_ones_that_came_later() -> None:
-    """For the same four accelerators; by throughput alone the small ones would count 4 + 3 + 2 + 1 against 5."""
+    """They compete for four accelerators; by throughput alone, the small ones would count 4 + 3 + 2 + 1 against 5."""
     small = [Job(f"small{n}", {"gpu": 1.0}, arrival=float(n)) for n in range(1, 5)]
     jobs = [Job("large", {"gpu": 4.0}, workers=4, arrival=0.0), *small]
     allocation = allocate(Problem.of([AcceleratorType("gpu", 4)], jobs), "fifo")
@@ -106,7 +106,7 @@ def test_shortest_job_first_runs_the_shortest_all_of_the_time() -> None:
 
 
 def test_the_cheapest_steps_are_bought_and_only_those() -> None:
-    """4 steps for $2.48 are fewer per dollar than 1 for $0.45."""
+    """4 steps for $2.48 is fewer steps per dollar than 1 step for $0.45."""
     jobs = [Job("a", {"v100": 4.0, "k80": 1.0}), Job("b", {"v100": 4.0, "k80": 0.5})]
     allocation = allocate(Problem.of(ONE_OF_EACH, jobs), "min_cost")
     assert allocation.certificate.objective == pytest.approx(1 / 0.45)

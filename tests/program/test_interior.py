@@ -1,4 +1,4 @@
-"""The structured interior-point method agrees with HiGHS or says that it failed: never a silent wrong answer."""
+"""The structured interior-point method agrees with HiGHS or reports failure: it never returns a wrong answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gavel.program.solve import solve
 
 
 def random_program(seed: int, decades: float) -> tuple[Program, np.random.Generator]:
-    """Distinct jobs whose rates spread over so many decades between types and between jobs."""
+    """Distinct jobs whose rates span this many decades between types and between jobs."""
     rng = np.random.default_rng(seed)
     types = [AcceleratorType(f"t{n}", int(rng.integers(1, 30))) for n in range(int(rng.integers(1, 5)))]
     jobs = [
@@ -33,7 +33,7 @@ def random_program(seed: int, decades: float) -> tuple[Program, np.random.Genera
 
 
 def gain_lp(program: Program, rng: np.random.Generator) -> Lp:
-    """Maximise a weighted sum, some classes having floors that half of an equal split meets."""
+    """Maximise a weighted sum; some classes have floors that half of an equal split meets."""
     share = 1.0 / (2.0 * len(program) * program.workers)
     floors = np.where(rng.random(len(program)) > 0.5, program.fastest * share, 0.0)
     cost = rng.random(len(program.polytope.combos))
@@ -48,7 +48,7 @@ def level_lp(program: Program, rng: np.random.Generator, decades: float) -> Lp:
 
 
 def assert_agrees(lp: Lp) -> bool:
-    """Whether it solved at all; if so, the answer is feasible, and as good as an exact one."""
+    """Return whether the program was solved; if so, assert that the answer is feasible and as good as an exact one."""
     exact = highs.solve(lp, "dual simplex")
     value = float(lp.cost @ exact.x)
     try:
@@ -81,7 +81,7 @@ def test_badly_scaled_programs_are_solved_to_the_same_objective_or_given_up(seed
 
 @settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), decades=st.sampled_from([2.0, 4.0, 6.0]))
-def test_whatever_the_scale_some_solver_is_certified(seed: int, decades: float) -> None:
+def test_at_any_scale_some_solver_has_a_certified_answer(seed: int, decades: float) -> None:
     program, rng = random_program(seed, decades / 2)
     if len(program):
         for lp in (gain_lp(program, rng), level_lp(program, rng, decades)):

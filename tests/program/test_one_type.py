@@ -1,4 +1,4 @@
-"""On a cluster of one type programs are solved by sorting, and the answer is what a solver would have said."""
+"""On a cluster of one type, programs are solved by sorting, with the same answer as a solver's."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SPEEDS_ONLY = [name for name in LINEAR if not POLICIES[name].price_aware]
 
 
 def speed(job: Job) -> float:
-    """Somewhere, in a number."""
+    """A number for the job's speed: its rate on some type."""
     return next((rate for rate in job.rates.values() if isinstance(rate, float)), 1.5)
 
 
 def on_one_type(case: Case) -> Problem:
-    """The same jobs where there is nothing but the first type."""
+    """The same jobs on a cluster with only the first type."""
     kind = case.types[0]
     alone = replace(case, types=(replace(kind, count=max(kind.count, 2), servers=()),), pairs=())
     jobs = tuple(replace(job, rates=dict.fromkeys([kind.name][: len(job.rates)], speed(job))) for job in alone.jobs)
@@ -58,8 +58,8 @@ def crowded(jobs: int = 9) -> Problem:
 
 
 @pytest.mark.parametrize("policy", LINEAR)
-def test_no_other_solver_is_asked(policy: str) -> None:
-    asked = AssertionError("a solver was asked")
+def test_no_other_solver_is_used(policy: str) -> None:
+    asked = AssertionError("a solver was used")
     with patch.object(highs, "solve", side_effect=asked), patch.object(interior, "solve", side_effect=asked):
         allocation = allocate(crowded(), policy)
     assert allocation.busy == pytest.approx([4.0]) or POLICIES[policy].price_aware
@@ -72,11 +72,11 @@ def test_equals_share_what_is_left() -> None:
     assert [given[job.id] for job in jobs] == pytest.approx([0.0, 1.5, 1.5, 1.5, 1.5])
 
 
-def test_a_program_that_asks_for_too_much_is_left_to_others() -> None:
+def test_a_program_that_asks_for_too_much_is_left_to_other_solvers() -> None:
     program = Program(crowded())
     lp, _ = program.polytope.lp(np.zeros(len(program)), program.fastest, None)
     assert one_type.fits(lp)
-    with pytest.raises(SolverFailed, match="more than there is"):
+    with pytest.raises(SolverFailed, match="more than the capacity"):
         one_type.solve(lp)
 
 
@@ -103,8 +103,8 @@ def as_seen(problem: Problem, policy: str) -> Allocation:
 
 
 @pytest.mark.parametrize("policy", SPEEDS_ONLY)
-def test_types_that_are_alike_are_decided_as_one(policy: str) -> None:
-    with patch.object(highs, "solve", side_effect=AssertionError("a solver was asked")):
+def test_equally_fast_types_are_decided_as_one(policy: str) -> None:
+    with patch.object(highs, "solve", side_effect=AssertionError("a solver was used")):
         ours = as_seen(mixed(), policy)
     with patch.object(agnostic, "as_one_type", return_value=None):
         by_type = as_seen(mixed(), policy)
@@ -118,14 +118,14 @@ def test_types_that_are_alike_are_decided_as_one(policy: str) -> None:
     [Job("picky", {"a": 1.0, "c": 1.0}), Job("wide", {"a": 1.0, "b": 1.0, "c": 1.0}, workers=4)],
     ids=["cannot run on one", "too wide for one"],
 )
-def test_types_that_somebody_cannot_use_are_kept_apart(odd: Job) -> None:
+def test_types_that_some_job_cannot_use_are_not_merged(odd: Job) -> None:
     problem = mixed(odd)
     assert agnostic.as_one_type(agnostic.alike(problem)) is None
     allocation = as_seen(problem, "max_min_fairness")
     assert "b" not in [kind for row in allocation.rows() if odd.id in row.jobs for kind, x in row.shares.items() if x]
 
 
-def test_a_job_that_is_too_wide_for_every_type_is_too_wide_for_all_as_one() -> None:
+def test_a_job_too_wide_for_every_type_does_not_fit_the_merged_type() -> None:
     problem = mixed(Job("wide", {"a": 1.0, "b": 1.0, "c": 1.0}, workers=8))
     assert agnostic.as_one_type(agnostic.alike(problem)) is not None
     allocation = as_seen(problem, "max_min_fairness")

@@ -1,4 +1,4 @@
-"""Jobs that run alike share accelerators in pools and are solved in groups: the answer is that of a program by job."""
+"""Jobs with equal rates share accelerators in pools and are solved in groups: the answer matches a program by job."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gavel.program.program import Program
 
 SAME = 3e-6
 TOLD_APART = ["makespan", "finish_time_fairness", "fifo", "shortest_job_first", "min_cost_slo"]
-"""Policies to which jobs differ by steps, age, place in a queue or deadline."""
+"""Policies that tell jobs apart by steps, age, place in a queue or deadline."""
 UNIQUE = ["max_min_fairness_water_filling", "hierarchical"]
 TABLE = builtin_table()
 
 
 def crowd(seed: int, jobs: int, templates: int, accelerators: int) -> Problem:
-    """Jobs of few templates that all differ, on a cluster that they share."""
+    """Jobs of few templates that all differ otherwise, on a cluster with space sharing."""
     rng = np.random.default_rng(seed)
-    known = [profile for profile in TABLE.profiles if profile[1] == 1]  # those that share accelerators
+    known = [profile for profile in TABLE.profiles if profile[1] == 1]  # profiles that can share accelerators
     profiles = [known[n] for n in rng.choice(len(known), size=templates, replace=False)]
     profiles[-1] = (profiles[-1][0], 2) if templates > 2 and (profiles[-1][0], 2) in TABLE.profiles else profiles[-1]
     types = [AcceleratorType(name, accelerators, price=1.0 + n) for n, name in enumerate(TABLE.types)]
@@ -50,7 +50,7 @@ def crowd(seed: int, jobs: int, templates: int, accelerators: int) -> Problem:
 
 
 def by_job(problem: Problem) -> Problem:
-    """The same problem with a profile for each job, and every pair of jobs written out."""
+    """The same problem with a profile for each job, and every pair of jobs listed."""
     profile = problem.jobs.profile
     row = np.full((len(problem.profiles.workers),) * 2, -1)
     row[problem.pairs.first, problem.pairs.second] = np.arange(len(problem.pairs))
@@ -72,7 +72,7 @@ crowds = st.builds(crowd, st.integers(0, 10**6), st.integers(2, 24), st.integers
 def test_the_objective_is_that_of_a_program_by_job(policy: str, problem: Problem) -> None:
     ours, theirs = allocate(problem, policy), allocate(by_job(problem), policy)
     assert ours.certificate.gap <= SAME
-    if ours.certificate.unmet == theirs.certificate.unmet:  # jobs that run alike are given up together
+    if ours.certificate.unmet == theirs.certificate.unmet:  # jobs with equal rates are given up together
         assert ours.certificate.objective == pytest.approx(theirs.certificate.objective, rel=SAME)
 
 
@@ -88,7 +88,7 @@ def test_filling_gives_every_job_what_a_program_by_job_gives_it(policy: str, pro
 
 @pytest.mark.parametrize("policy", TOLD_APART)
 @pytest.mark.parametrize("accelerators", [3, 8])
-def test_sixty_jobs_end_where_a_program_by_job_does(policy: str, accelerators: int) -> None:
+def test_sixty_jobs_match_a_program_by_job(policy: str, accelerators: int) -> None:
     problem = crowd(accelerators, 60, 5, accelerators)
     if policy == "min_cost_slo":
         problem = replace(problem, jobs=replace(problem.jobs, deadline=problem.jobs.deadline * 1000))
@@ -98,7 +98,7 @@ def test_sixty_jobs_end_where_a_program_by_job_does(policy: str, accelerators: i
 
 
 def assert_valid(allocation: Allocation) -> None:
-    """By job: time, accelerators and pairs of two, and throughputs that are those of the rows."""
+    """Assert by job: limits of time and accelerators, pairs of two jobs, and throughputs that match the rows."""
     problem = allocation.problem
     combos, shares = allocation.job_combos()
     time, throughput = np.zeros(len(problem.jobs)), np.zeros(len(problem.jobs))
@@ -127,14 +127,14 @@ def rates_of(problem: Problem, jobs: tuple[int, ...]) -> list[Floats]:
 @pytest.mark.parametrize("policy", [*TOLD_APART, *UNIQUE])
 @settings(max_examples=15)
 @given(problem=crowds)
-def test_what_is_spelled_out_by_job_is_valid(policy: str, problem: Problem) -> None:
+def test_the_allocation_by_job_is_valid(policy: str, problem: Problem) -> None:
     assert_valid(allocate(problem, policy))
 
 
 @pytest.mark.parametrize("policy", [*TOLD_APART, *UNIQUE])
 @settings(max_examples=10)
 @given(problem=crowds)
-def test_sharing_is_never_worse_than_none(policy: str, problem: Problem) -> None:
+def test_sharing_is_never_worse_than_not_sharing(policy: str, problem: Problem) -> None:
     shared, alone = (allocate(p, policy).certificate for p in (problem, problem.without_pairs()))
     if shared.unmet == alone.unmet:
         sign = -1.0 if shared.minimised else 1.0
@@ -154,7 +154,7 @@ def test_hundreds_of_jobs_that_all_differ_are_certified(policy: str, accelerator
 
 
 def test_pairs_are_few() -> None:
-    """A transport problem between two sides has fewer pairs than jobs, so an answer has few for each pool."""
+    """A transportation problem between two sides has fewer pairs than jobs, so each pool has few pairs."""
     problem = generated_problem(400, distinct=True, space_sharing=True, accelerators=20, seed=1)
     combos, shares = allocate(problem, "makespan").job_combos()
     pairs = [jobs for jobs, share in zip(combos, shares, strict=True) if len(jobs) == 2 and share.any()]
@@ -172,7 +172,7 @@ parts = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=12).map(np.array)
 
 
 @given(one=parts, other=parts)
-def test_two_divisions_side_by_side_keep_what_everyone_has(one: Floats, other: Floats) -> None:
+def test_overlaps_of_two_partitions_keep_the_length_of_every_part(one: Floats, other: Floats) -> None:
     one, other = one / one.sum(), other / other.sum()
     who, beside, much = _overlaps(one, other)
     assert np.bincount(who, weights=much, minlength=len(one)) == pytest.approx(one, abs=1e-9)
@@ -181,7 +181,7 @@ def test_two_divisions_side_by_side_keep_what_everyone_has(one: Floats, other: F
 
 
 @given(time=parts.filter(lambda time: len(time) >= 2))
-def test_nobody_sits_opposite_itself_in_a_ring_unless_it_has_more_than_half(time: Floats) -> None:
+def test_no_class_is_paired_with_itself_in_a_ring_unless_it_has_more_than_half(time: Floats) -> None:
     single: Bools = time <= time.sum() / 2
     who, beside, much = _ring(np.arange(len(time)), time, single)
     assert not ((who == beside) & single[who]).any()

@@ -1,4 +1,4 @@
-"""Raising and filling takes one program where one is enough, and the answer is that of two."""
+"""Raising and filling takes one program where one is enough, with the same answer as two programs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def jobs(count: int) -> list[Job]:
 @pytest.mark.parametrize(
     ("count", "programs"), [(4, 0), (6, 1), (20, 1)], ids=["all on the fastest", "at the ceiling", "all are bound"]
 )
-def test_how_many_programs_are_solved(count: int, programs: int) -> None:
+def test_at_most_one_program_is_solved(count: int, programs: int) -> None:
     flat = Job("flat", {"fast": 1.0, "slow": 1.0}, steps=10.0)
     problem = Problem.of(TYPES, [flat, *jobs(count - 1)])
     with patch.object(module, "solve", side_effect=solve) as asked:
@@ -62,7 +62,7 @@ def test_how_many_programs_are_solved(count: int, programs: int) -> None:
 
 
 def test_a_ceiling_that_is_not_reached_costs_a_second_program_and_nothing_else() -> None:
-    """There is a place for everyone, but all would have to be on the fast type."""
+    """There is an accelerator for every job, but all jobs would have to be on the fast type."""
     problem = Problem.of(TYPES, [Job(f"job{n}", {"fast": 4.0, "slow": 0.1 * (n + 1)}) for n in range(8)])
     with patch.object(module, "solve", side_effect=solve) as asked:
         allocation = allocate(problem)

@@ -1,4 +1,4 @@
-"""Where most classes get nothing, solving for a few of them gives what solving for all of them would."""
+"""If most classes get nothing, solving for a shortlist gives the same answer as solving for all classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gavel.program.program import Program
 
 
 def queue(seed: int, jobs: int) -> Problem:
-    """Single workers and gangs, some of which care where they sit, on three types; not everyone runs everywhere."""
+    """Single workers and gangs, some sensitive to placement, on three types; some jobs cannot run on some types."""
     rng = np.random.default_rng(seed)
     types = [AcceleratorType.uniform(f"t{n}", count=int(rng.integers(2, 9)), per_server=4) for n in range(3)]
     sizes = rng.choice([1, 1, 1, 2, 4], size=jobs).tolist()
@@ -36,7 +36,7 @@ def _job(rng: np.random.Generator, number: int, workers: int, types: list[Accele
 
 
 def linear(seed: int, jobs: int) -> Lp:
-    """Maximise a sum in which everyone counts differently, for better or worse."""
+    """Maximise a sum in which every class has another weight, some of them negative."""
     program = Program(queue(seed, jobs), rank=np.arange(jobs))
     rng = np.random.default_rng(seed)
     worth = (
@@ -61,9 +61,9 @@ def test_the_answer_and_its_bound_are_those_of_the_whole_program(seed: int, fill
     assert lp.bound(found.duals).value == pytest.approx(value, rel=1e-7)
 
 
-def test_a_long_queue_is_served_in_order_without_asking_for_all_of_it() -> None:
+def test_a_long_queue_is_served_in_order_by_solving_for_a_part_of_it() -> None:
     problem = queue(3, 400)
-    with patch.object(interior, "solve", side_effect=AssertionError("all of them were asked for")):
+    with patch.object(interior, "solve", side_effect=AssertionError("all classes were solved")):
         allocation = allocate(problem, "fifo")
     assert allocation.certificate.gap <= 1e-9
     with patch.object(shortlist, "fits", return_value=False):
@@ -71,7 +71,7 @@ def test_a_long_queue_is_served_in_order_without_asking_for_all_of_it() -> None:
     assert allocation.certificate.objective == pytest.approx(everyone.certificate.objective, rel=1e-6)
 
 
-def test_a_list_that_does_not_end_is_given_up_and_all_are_asked_for() -> None:
+def test_a_shortlist_that_keeps_growing_is_given_up_and_all_classes_are_solved() -> None:
     problem = queue(4, 400)
     with patch.multiple(shortlist, FILLING=0.01, ROUNDS=1):
         program = Program(problem, rank=np.arange(400))
@@ -84,7 +84,7 @@ def test_a_list_that_does_not_end_is_given_up_and_all_are_asked_for() -> None:
     assert allocation.certificate.gap <= 1e-6
 
 
-def test_programs_with_floors_or_a_level_or_few_classes_are_not_of_this_kind() -> None:
+def test_programs_with_floors_a_level_or_few_classes_do_not_fit_a_shortlist() -> None:
     program = Program(queue(5, 200), rank=np.arange(200))
     cost, nothing = program.polytope.combos.rate, np.zeros(len(program))
     assert shortlist.fits(program.polytope.lp(cost, nothing, None)[0])
@@ -93,6 +93,6 @@ def test_programs_with_floors_or_a_level_or_few_classes_are_not_of_this_kind() -
     assert not shortlist.fits(linear(5, 60))
 
 
-def test_where_there_is_room_for_most_no_list_is_made() -> None:
+def test_no_shortlist_is_made_if_there_is_room_for_most() -> None:
     program = Program(generated_problem(400, distinct=True), rank=np.arange(400))
     assert not shortlist.fits(program.polytope.lp(program.polytope.combos.rate, np.zeros(len(program)), None)[0])

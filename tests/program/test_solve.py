@@ -1,4 +1,4 @@
-"""No solver is believed: an answer counts when its own duals prove it, and otherwise the next one is asked."""
+"""No solver is trusted: an answer counts if its own duals prove it; otherwise the next solver is tried."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LIES: dict[str, Callable[[], LpSolution]] = {
 }
 
 
-def test_an_honest_answer_is_taken() -> None:
+def test_an_honest_answer_is_accepted() -> None:
     checked = solve(LP, attempts=iter([honest]))
     assert checked.solution is TRUTH
     assert checked.bound.value == pytest.approx(float(LP.cost @ TRUTH.x))
@@ -59,23 +59,23 @@ def test_an_honest_answer_is_taken() -> None:
 
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-def test_a_lie_is_noticed_and_the_next_solver_is_asked(lie: str) -> None:
+def test_a_wrong_answer_is_noticed_and_the_next_solver_is_tried(lie: str) -> None:
     assert solve(LP, attempts=iter([LIES[lie], honest])).solution is TRUTH
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
-def test_if_every_solver_lies_or_fails_it_is_an_error_that_lists_what_they_said() -> None:
+def test_if_every_solver_is_wrong_or_fails_the_error_lists_their_answers() -> None:
     attempts: list[SolverCall] = list(LIES.values())
     with pytest.raises(SolverError, match=r"no solver reached a certified optimum .*time limit"):
         solve(LP, attempts=iter(attempts))
 
 
 @pytest.mark.parametrize("method", ["primal simplex", "dual simplex", "interior point"])
-def test_every_way_to_solve_says_the_same(method: highs.Method) -> None:
+def test_all_methods_give_the_same_answer(method: highs.Method) -> None:
     assert highs.solve(LP, method).x @ LP.cost == pytest.approx(TRUTH.x @ LP.cost, rel=1e-8)
 
 
-def test_a_model_that_has_no_answer_is_a_failure_not_an_answer() -> None:
+def test_an_infeasible_model_is_a_failure_and_not_an_answer() -> None:
     impossible = replace(LP, rhs=np.where(np.arange(len(LP.rhs)) == LP.classes, -1e6, LP.rhs))
     for method in ("primal simplex", "dual simplex", "interior point"):
         with pytest.raises(SolverFailed, match="nfeasible"):
@@ -86,7 +86,7 @@ def test_a_model_that_has_no_answer_is_a_failure_not_an_answer() -> None:
         solve(impossible)
 
 
-def test_sifting_ends_where_simplex_on_all_columns_does() -> None:
+def test_sifting_gives_the_answer_of_simplex_on_all_columns() -> None:
     program = Program(generated_problem(300, space_sharing=True, seed=3))
     lp, _ = program.polytope.lp(np.zeros(len(program.polytope.combos)), np.zeros(len(program)), program.fastest)
     sifted, whole = highs.sift(lp), highs.solve(lp, "primal simplex")
@@ -94,8 +94,8 @@ def test_sifting_ends_where_simplex_on_all_columns_does() -> None:
     assert lp.violation(sifted.x) <= 1e-9
 
 
-def test_the_time_limit_is_of_one_solve_and_not_of_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scheduler runs for months, and a simulation for hours."""
+def test_the_time_limit_applies_to_each_solve_and_not_to_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a scheduler that runs for months, or a simulation of hours, would reach it."""
     monkeypatch.setattr(highs, "SECONDS", 0.1)
     monkeypatch.setattr(highs, "SECONDS_EACH", 0.0)
     monkeypatch.setattr(highs, "_reused", highs._Reused())
@@ -104,7 +104,7 @@ def test_the_time_limit_is_of_one_solve_and_not_of_all_together(monkeypatch: pyt
         highs.solve(LP, "primal simplex")
 
 
-def test_a_method_that_does_not_come_to_an_end_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_that_does_not_terminate_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     program = Program(generated_problem(60, seed=3))
     lp, _ = program.polytope.lp(np.zeros(len(program.polytope.combos)), np.zeros(len(program)), program.fastest)
     monkeypatch.setattr(highs, "_reused", highs._Reused())
@@ -126,17 +126,17 @@ def test_a_solve_ends_when_time_is_up(kind: str) -> None:
 
 
 def test_a_program_that_would_take_too_long_is_not_begun() -> None:
-    """A queue of 400 jobs that share has some ten million entries, seen as a full matrix."""
+    """A queue of 400 jobs with space sharing has some ten million elements as a dense matrix."""
     problem = generated_problem(400, distinct=True, space_sharing=True, accelerators=20)
     with (
         patch.object(deadline, "SECONDS_EACH", 1e-3),
-        patch.object(highs, "sift", side_effect=AssertionError("it was begun")),
+        patch.object(highs, "sift", side_effect=AssertionError("it was started")),
         pytest.raises(TimeLimitError, match=r"would take about .* s, longer than the time limit of 60 s"),
     ):
         allocate(problem, "fifo", limit_seconds=60.0)
 
 
-def test_without_time_to_spare_nothing_is_left_behind_for_the_next_solve() -> None:
+def test_a_timed_out_solve_leaves_no_state_for_the_next_one() -> None:
     problem = generated_problem(100, seed=3)
     with pytest.raises(TimeLimitError):
         allocate(problem, limit_seconds=0.0)

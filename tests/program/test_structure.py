@@ -1,4 +1,4 @@
-"""What is worked out once for many problems: nobody can tell from the answers."""
+"""Structures that are computed once for many problems do not change the answers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def content(allocation: Allocation) -> tuple[object, ...]:
 @pytest.mark.parametrize("space_sharing", [False, True])
 @given(crowds=st.lists(st.lists(st.integers(0, len(PROFILES) - 1), min_size=1, max_size=8), min_size=2, max_size=6))
 @settings(max_examples=25)
-def test_a_problem_with_other_jobs_is_answered_as_if_it_had_been_made_for_them(
+def test_a_problem_with_other_jobs_gives_the_answer_of_one_built_for_them(
     space_sharing: bool, crowds: list[list[int]]
 ) -> None:
     first = base(space_sharing=space_sharing)
@@ -48,7 +48,7 @@ def test_a_problem_with_other_jobs_is_answered_as_if_it_had_been_made_for_them(
         assert content(allocate(first.with_jobs(jobs))) == content(allocate(replace(first, jobs=jobs)))
 
 
-def test_frames_serve_again_and_are_not_kept_without_end() -> None:
+def test_structures_are_reused_and_their_cache_is_bounded() -> None:
     first = base(space_sharing=False)
     one, few = np.ones(1, dtype=bool), np.array([0])
     structure = LpStructure.of(first.with_jobs(jobs_of([0])), few, one)
@@ -59,7 +59,7 @@ def test_frames_serve_again_and_are_not_kept_without_end() -> None:
 
 
 @given(codes=st.lists(st.integers(0, 30) | st.integers(0, 2**62)))
-def test_groups_are_those_of_equal_numbers(codes: list[int]) -> None:
+def test_equal_numbers_form_groups(codes: list[int]) -> None:
     code = np.array(codes, dtype=np.intp)
     _, first, group, count = np.unique(code, return_index=True, return_inverse=True, return_counts=True)
     assert [part.tolist() for part in grouped(code)] == [first.tolist(), group.tolist(), count.tolist()]

@@ -1,4 +1,4 @@
-"""Where there is room for everyone nothing has to be solved, and the answer is what a solver would have said."""
+"""If there is room for all jobs, nothing has to be solved, and the answer is the same as a solver's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ EGALITARIAN = ["max_min_fairness", "max_min_fairness_water_filling", "finish_tim
 
 
 def roomy(case: Case) -> Problem:
-    """The same jobs on a cluster that is larger by far."""
+    """The same jobs on a much larger cluster."""
     types = tuple(AcceleratorType(kind.name, 50 * max(kind.count, 1), kind.price) for kind in case.types)
     return replace(case, types=types).problem()
 
@@ -42,16 +42,16 @@ def test_the_answer_is_that_of_a_solver(policy: str, case: Case) -> None:
 def test_nothing_is_solved(policy: str) -> None:
     types = [AcceleratorType("fast", 4), AcceleratorType("slow", 4)]
     jobs = [Job(f"job{n}", {"fast": 4.0, "slow": 1.0}, workers=2, steps=100.0 + n, age_seconds=5.0) for n in range(2)]
-    with patch.object(module, "solve", side_effect=AssertionError("a solver was asked")):
+    with patch.object(module, "solve", side_effect=AssertionError("a solver was used")):
         allocation = allocate(Problem.of(types, jobs), policy)
         assert allocation.job_throughput == pytest.approx(np.full(2, 4.0))
-        with pytest.raises(AssertionError, match="a solver was asked"):
+        with pytest.raises(AssertionError, match="a solver was used"):
             allocate(Problem.of(types, [*jobs, replace(jobs[0], id="one too many")]), policy)
 
 
-def test_equally_fast_types_are_filled_alike() -> None:
+def test_equally_fast_types_are_filled_in_proportion() -> None:
     types = [AcceleratorType("left", 3), AcceleratorType("right", 6)]
     jobs = [Job(f"job{n}", {"left": 2.0, "right": 2.0}) for n in range(9)]
-    with patch.object(module, "solve", side_effect=AssertionError("a solver was asked")):
+    with patch.object(module, "solve", side_effect=AssertionError("a solver was used")):
         allocation = allocate(Problem.of(types, jobs))
     assert allocation.busy == pytest.approx([3.0, 6.0])

@@ -103,5 +103,5 @@ def test_a_folder_can_be_taken_up_with_another_mechanism(fleet: Build) -> None:
 
 
 def test_a_mechanism_whose_state_cannot_be_stored_is_refused(fleet: Build) -> None:
-    with pytest.raises(InputError, match=r"mechanism theirs\.Forgetful: a scheduler writes its state down"):
+    with pytest.raises(InputError, match=r"mechanism theirs\.Forgetful: a scheduler stores its state"):
         fleet("theirs.Forgetful")

@@ -1,4 +1,4 @@
-"""Plays one allocation through a mechanism, round after round, without a scheduler; jobs never end."""
+"""Play one allocation through a mechanism, round after round, without a scheduler; jobs never end."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gavel.scheduler.rounds import NO_TEAM, Elapsed, Mechanism, RoundInput, Run
 ROUND_SECONDS = 360.0
 RESTART_SECONDS = 10.0
 Look = Callable[[RoundInput, list[Run]], None]
-"""Is shown the input and the plan of every round."""
+"""A callback that receives the input and the plan of every round."""
 
 
 def round_input(rates: Any, **given: Any) -> RoundInput:
-    """The input of a round with one worker a job and nothing known of their lengths, unless said otherwise."""
+    """The input of a round; by default every job has one worker and an unknown length."""
     rates = np.asarray(rates, dtype=float)
     jobs = len(rates)
     usual: dict[str, Any] = {
@@ -44,7 +44,7 @@ def round_input(rates: Any, **given: Any) -> RoundInput:
 
 
 def _consistent(given: RoundInput) -> RoundInput:
-    """The same, with what follows from its runs."""
+    """The same input, with the fields that follow from its runs filled in."""
     free, rate_here = list(given.capacity), np.zeros(len(given.rates))
     for run in given.running:
         free[run.type_index] -= run.workers
@@ -53,21 +53,21 @@ def _consistent(given: RoundInput) -> RoundInput:
 
 
 def decided(mechanism: Mechanism, given: RoundInput) -> list[Run]:
-    """Everything that runs after a mechanism, which knows what ran before, has decided."""
+    """Everything that runs after a mechanism, which was told what ran before, has decided."""
     account(mechanism, given.running, 0.0)
     given = _consistent(given)
     return mechanism.decide(given).runs(given)
 
 
 def account(mechanism: Mechanism, runs: Collection[Run], seconds: float) -> None:
-    """Let these runs, and no others, have their accelerators for a while."""
+    """Tell a mechanism that exactly these runs had accelerators for a while."""
     known = mechanism.ledger.entry_of if isinstance(mechanism, Credits) else {}
     begun = [run for run in runs if run not in known]
     mechanism.account(Elapsed(seconds, runs, begun, [run for run in known if run not in runs]))
 
 
 def next_input(given: RoundInput, plan: list[Run], seconds: float | None = None) -> RoundInput:
-    """The input after a plan has run for a while, by default for a round."""
+    """The input of the next round, after a plan has run for a while (by default for a round)."""
     seconds = given.round_seconds if seconds is None else seconds
     before = set(given.running)
     started, launched, received = given.started.copy(), given.launched.copy(), given.received.copy()
@@ -97,7 +97,7 @@ class Played:
     """What a mechanism did with one allocation over many rounds."""
 
     received: Floats
-    """Rounds by job and type."""
+    """By job and type: the number of rounds."""
     launches: int
     seconds: float
 
@@ -110,7 +110,7 @@ def play(
     look: Look | None = None,
     round_seconds: float = ROUND_SECONDS,
 ) -> Played:
-    """Let every round run to its end."""
+    """Play rounds to their end."""
     problem = allocation.problem
     capacity = [kind.count for kind in problem.types]
     given = round_input(
@@ -133,7 +133,7 @@ def play(
 
 
 def assert_fits(plan: list[Run], capacity: list[int], workers: Ints) -> None:
-    """No job twice, gangs whole, and no more accelerators than there are."""
+    """Assert that no job runs twice, gangs are complete, and no more accelerators are used than exist."""
     used = [0] * len(capacity)
     seen: set[int] = set()
     for run in plan:
@@ -145,7 +145,7 @@ def assert_fits(plan: list[Run], capacity: list[int], workers: Ints) -> None:
 
 
 def shares(allocation: Allocation) -> Floats:
-    """Target share of time by job and type, pairs included."""
+    """By job and type: the target share of time, including pairs."""
     names = {name: index for index, name in enumerate(allocation.problem.jobs.ids)}
     target = np.zeros((len(names), len(allocation.problem.types)))
     for row in allocation.rows():

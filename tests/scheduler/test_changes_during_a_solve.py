@@ -1,4 +1,4 @@
-"""Servers that come and go while the policy is being asked: the answer does not know them."""
+"""Servers that join or leave while the policy is solving, so that its answer does not include them."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_job_starts_on_a_server_that_joined_while_the_policy_was_asked(mechani
     scheduler.handle(ServerJoined(0.5, Server("fast", "v100", 2)))
     commands, now = scheduler.handle(AllocationReady(0.5, solve.number, allocate(solve.problem))), 0.5
     while not (launched := [command for command in commands if isinstance(command, Launch)]):
-        assert scheduler.wake is not None, "it sleeps although the job could run"
+        assert scheduler.wake is not None, "the scheduler sleeps although the job could run"
         now = max(scheduler.wake, now)
         assert now <= 20.5
         commands = scheduler.handle(RoundDue(now))
@@ -88,17 +88,17 @@ def test_an_answer_that_comes_too_late_for_its_round_wakes_a_scheduler_that_slee
     scheduler.handle(JobFinished(1.0, "first"))
     scheduler.handle(ServerJoined(1.0, Server("fast", "v100", 2)))
     (solve, *_) = [command for command in scheduler.handle(RoundDue(2.0)) if isinstance(command, Solve)]
-    commands = scheduler.handle(RoundDue(3.0))  # patience has ended; nothing can run by the old answer
+    commands = scheduler.handle(RoundDue(3.0))  # the wait has ended; by the old answer nothing can run
     answer = AllocationReady(4.0, solve.number, allocate(solve.problem))
     commands += scheduler.handle(SolveFailed(4.0, solve.number, "no time") if fails else answer)
     while not any(isinstance(command, Launch) for command in commands):
-        assert scheduler.wake is not None, "it sleeps although the job could run"
+        assert scheduler.wake is not None, "the scheduler sleeps although the job could run"
         assert scheduler.wake <= 20.0
         commands = play(scheduler, max(scheduler.wake, 4.0))
 
 
 def play(scheduler: Scheduler, now: float) -> list[Command]:
-    """A round with the policy's answer at once."""
+    """Run a round in which the policy answers at once."""
     commands = scheduler.handle(RoundDue(now))
     for solve in [command for command in commands if isinstance(command, Solve)]:
         commands += scheduler.handle(AllocationReady(now, solve.number, allocate(solve.problem)))

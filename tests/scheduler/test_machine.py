@@ -1,4 +1,4 @@
-"""The scheduler's state machine: whatever happens in whatever order, nothing is given twice and nothing is lost."""
+"""The scheduler's state machine: for any order of events, nothing is given out twice and nothing is lost."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def answer(command: Solve, time: float) -> AllocationReady:
 
 
 def settle(machine: Scheduler, event: Event) -> list[Command]:
-    """Handle an event and, as a world would, answer the solves that it causes and the rounds that it asks for now."""
+    """Handle an event and, like a world, answer the solves and the rounds that it asks for at once."""
     done: list[Command] = []
     events = [event]
     while events:
@@ -85,14 +85,14 @@ def test_rounds_do_not_wait_for_a_policy_that_answers_too_late() -> None:
     machine.handle(answer(first, 0.5))
     machine.handle(JobSubmitted(10.0, job("two")))
     (second, wake) = machine.handle(RoundDue(360.5))
-    assert wake == WakeAt(361.5)  # the last answer came soon enough
+    assert wake == WakeAt(361.5)  # the last answer came in time
     machine.handle(RoundDue(361.5))
     assert isinstance(second, Solve)
     machine.handle(answer(second, 400.0))
     machine.handle(JobSubmitted(500.0, job("three")))
     commands = machine.handle(RoundDue(721.5))
     assert isinstance(commands[0], Solve)
-    assert Renew(721.5 + 360.0) in commands  # it begins at once, with the allocation in force
+    assert Renew(721.5 + 360.0) in commands  # it begins at once, with the current allocation
 
 
 def test_a_job_on_an_idle_cluster_starts_at_once() -> None:
@@ -103,7 +103,7 @@ def test_a_job_on_an_idle_cluster_starts_at_once() -> None:
     assert commands[-2:] == [Renew(460.0), WakeAt(460.0)]
 
 
-def test_a_job_that_goes_on_is_renewed_and_not_restarted() -> None:
+def test_a_job_that_continues_is_renewed_and_not_restarted() -> None:
     machine = scheduler()
     machine.handle(ServerJoined(0.0, Server("a", "v100", 4)))
     settle(machine, JobSubmitted(0.0, job("j")))
@@ -119,11 +119,11 @@ def test_a_round_does_not_wait_for_a_slow_solver() -> None:
     assert isinstance(asked[0], Solve)
     late = machine.handle(RoundDue(361.0))
     assert late == [Renew(721.0), WakeAt(721.0)]
-    assert machine.handle(answer(asked[0], 400.0)) == []  # taken up by the next round
+    assert machine.handle(answer(asked[0], 400.0)) == []  # used from the next round on
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_an_answer_that_speaks_of_a_job_that_has_left_serves_the_others(mechanism: type[Mechanism]) -> None:
+def test_an_answer_with_a_job_that_has_left_still_serves_the_others(mechanism: type[Mechanism]) -> None:
     machine = scheduler(mechanism())
     machine.handle(ServerJoined(0.0, Server("a", "v100", 2)))
     for name in ("one", "two"):
@@ -159,7 +159,7 @@ def test_a_lost_server_stops_its_jobs_and_they_run_elsewhere() -> None:
     assert next(c for c in commands if isinstance(c, Launch)).accelerators == {({"a", "b"} - {lost}).pop(): 1}
 
 
-def test_a_job_larger_than_every_type_waits_and_disturbs_nobody() -> None:
+def test_a_job_larger_than_every_type_waits_without_disturbing_the_others() -> None:
     machine = scheduler()
     machine.handle(ServerJoined(0.0, Server("a", "v100", 4)))
     machine.handle(JobSubmitted(0.0, job("huge", "LM (batch size 5)", workers=8)))
@@ -169,7 +169,7 @@ def test_a_job_larger_than_every_type_waits_and_disturbs_nobody() -> None:
 
 
 def with_singles_on(servers: str) -> Scheduler:
-    """Servers of four, and a single worker on each that is named, as if others had left."""
+    """Servers of four accelerators; each of the named ones runs a single worker."""
     machine = scheduler()
     for name in sorted(set(servers)):
         machine.handle(ServerJoined(0.0, Server(name, "v100", 4)))
@@ -207,11 +207,11 @@ def test_room_is_made_with_the_fewest_moves_and_only_if_there_is_somewhere_to_go
         pool.join(Server(name, "v100", 4))
     pool.take_exactly({"a": 1, "b": 3, "c": 2})
     singles = {"a": [1], "b": [1, 1, 1], "c": [1, 1]}
-    assert pool.cheapest_clearing(3, singles) == {}  # there is room as it is
+    assert pool.cheapest_clearing(3, singles) == {}  # there is room already
     assert pool.cheapest_clearing(4, singles) == {"a": [0]}
     assert pool.cheapest_clearing(4, {"b": [1, 1, 1], "c": [1, 1]}) == {"c": [0, 1]}
     assert pool.cheapest_clearing(6, singles) == {"a": [0], "c": []}  # four beside two
-    assert pool.cheapest_clearing(8, singles) == {}  # those of a and c would not fit on b
+    assert pool.cheapest_clearing(8, singles) == {}  # the workers of a and c would not fit on b
     assert pool.cheapest_clearing(4, {}) == {}
 
 
@@ -220,10 +220,10 @@ def test_gangs_make_room_only_where_each_fits_on_one_server() -> None:
     for name, size in {"large": 8, "middle": 4, "small": 2, "other": 2}.items():
         pool.join(Server(name, "v100", size))
     pool.take_exactly({"large": 7, "middle": 2})
-    assert pool.cheapest_clearing(8, {"large": [1, 4, 2]}) == {}  # the gang of four would be torn apart
+    assert pool.cheapest_clearing(8, {"large": [1, 4, 2]}) == {}  # the gang of four would be split
     pool.give_back({"middle": 2})
     assert pool.cheapest_clearing(8, {"large": [1, 4, 2]}) == {"large": [0, 2, 1]}
-    assert pool.cheapest_clearing(5, {"large": [1, 4, 2]}) == {"large": [1]}  # without the others it is enough
+    assert pool.cheapest_clearing(5, {"large": [1, 4, 2]}) == {"large": [1]}  # moving the gang of four is enough
     assert pool.take_elsewhere(2, {"large", "small"}) == {"other": 2}
     assert pool.take_elsewhere(2, {"large", "small"}) == {"middle": 2}
 
@@ -249,7 +249,7 @@ def sizes(problem: Problem) -> dict[str, tuple[int, ...]]:
     return {kind.name: kind.servers for kind in problem.types if kind.count}
 
 
-def test_the_problem_knows_the_servers_as_they_join_and_leave() -> None:
+def test_the_problem_follows_servers_that_join_and_leave() -> None:
     machine = scheduler()
     machine.handle(JobSubmitted(0.0, job("gang", "LM (batch size 5)", workers=4)))
     for name, kind, size in (("a", "v100", 2), ("b", "v100", 8), ("c", "k80", 4), ("d", "v100", 4)):
@@ -265,7 +265,7 @@ def test_the_problem_knows_the_servers_as_they_join_and_leave() -> None:
     again = machine.problem(3.0)
     assert sizes(again) == {"v100": (4, 2, 1)}
     assert again.types[0].count == 7
-    assert machine.problem(4.0).types is again.types  # worked out only when servers change
+    assert machine.problem(4.0).types is again.types  # computed again only when servers change
 
 
 def test_gangs_are_not_granted_more_time_together_than_servers_have_room_for() -> None:
@@ -318,7 +318,7 @@ def ignored(machine: Scheduler) -> list[str]:
     return list(machine.table.document()["ignored"])
 
 
-def test_a_measurement_beside_a_job_that_is_gone_is_ignored_with_a_reason() -> None:
+def test_a_measurement_beside_a_job_that_has_left_is_ignored_with_a_reason() -> None:
     machine = learning()
     settle(machine, JobSubmitted(0.0, job("j")))
     before = machine.rates_of("j")
@@ -333,7 +333,7 @@ def test_a_measurement_beside_a_job_that_is_gone_is_ignored_with_a_reason() -> N
     ]
 
 
-def test_what_was_profiled_changes_rates_and_the_next_allocation() -> None:
+def test_profiled_rates_change_the_next_allocation() -> None:
     machine = learning()
     settle(machine, JobSubmitted(0.0, job("j")))
     machine.handle(RatesProfiled(10.0, "A3C", "v100", 7.0))
@@ -369,23 +369,23 @@ def test_jobs_that_crash_beside_each_other_are_not_packed_again() -> None:
     assert "out of memory" in ignored(machine)[-1]
 
 
-def test_jobs_that_failed_through_no_fault_of_theirs_may_be_packed_again() -> None:
+def test_jobs_that_lost_their_agent_may_be_packed_again() -> None:
     machine = packed()
     machine.handle(JobFailed(10.0, "i", "its agent is lost"))
     assert machine.table.document()["failures"] == []
-    assert len(machine.problem(360.0).pairs.first) == 3  # each beside itself, and the two
+    assert len(machine.problem(360.0).pairs.first) == 3  # each template with itself, and the two together
 
 
 # ---- during a round ----
 
 
 def started(commands: list[Command]) -> dict[str, float]:
-    """By job that is launched: when its lease ends."""
+    """By launched job: when its lease ends."""
     return {command.job: command.until for command in commands if isinstance(command, Launch)}
 
 
 def busy(jobs: int, waiting: int) -> Scheduler:
-    """A round from 0 to 360 s in which as many jobs run as there are accelerators, and others wait."""
+    """A round from 0 to 360 s in which all accelerators are busy and the other jobs wait."""
     machine = scheduler()
     machine.handle(ServerJoined(0.0, Server("a", "v100", jobs)))
     for number in range(jobs + waiting):
@@ -416,7 +416,7 @@ def test_places_of_jobs_that_finish_at_one_moment_are_filled_by_one_plan_without
     assert not any(isinstance(command, Solve) for command in commands)
 
 
-def test_a_wake_that_is_asked_for_is_not_put_off_by_what_comes_meanwhile() -> None:
+def test_later_events_do_not_postpone_a_wake() -> None:
     machine = busy(3, 2)
     assert machine.handle(JobCancelled(100.0, "j0")) == [WakeAt(100.0)]
     assert machine.handle(JobSubmitted(100.1, job("new"))) == []
@@ -425,7 +425,7 @@ def test_a_wake_that_is_asked_for_is_not_put_off_by_what_comes_meanwhile() -> No
     assert machine.handle(JobCancelled(100.4, "j2")) == [WakeAt(100.4)]
 
 
-def test_a_wake_that_comes_only_after_the_round_begins_the_next_one() -> None:
+def test_a_wake_after_the_end_of_the_round_begins_the_next_one() -> None:
     machine = busy(1, 1)
     machine.handle(JobSubmitted(1.0, job("other")))
     machine.handle(ServerJoined(359.0, Server("b", "v100", 1)))
@@ -471,11 +471,11 @@ def cost_of(machine: Scheduler, name: str) -> float:
     return float(machine.round_input(0.0).restart[machine.roster.slot_of[name]])
 
 
-def test_restarts_cost_what_was_measured_of_their_template_and_else_what_is_configured() -> None:
+def test_restarts_cost_what_was_measured_for_their_template_or_what_is_configured() -> None:
     machine = busy(2, 0)
     machine.handle(JobSubmitted(1.0, job("other", "CycleGAN")))
     machine.handle(RestartMeasured(10.0, "j0", 40.0))
-    assert cost_of(machine, "j0") == 10.0  # taken up with the next allocation
+    assert cost_of(machine, "j0") == 10.0  # updated with the next allocation
     settle(machine, RoundDue(360.0))
     assert [cost_of(machine, name) for name in ("j0", "j1", "other")] == [40.0, 40.0, 10.0]
 
@@ -495,7 +495,7 @@ def test_a_cost_that_differs_by_much_makes_the_next_round_ask_for_an_allocation(
     assert isinstance(machine.handle(RoundDue(360.0))[0], Solve) is asks
 
 
-def test_a_mechanism_that_does_not_weigh_restarts_keeps_its_accounts_when_they_cost_other_than_believed() -> None:
+def test_measured_restarts_do_not_reset_a_mechanism_that_does_not_weigh_them() -> None:
     machine = Scheduler(builtin_table(), Priorities(), Settings(weigh_restarts=False))
     machine.handle(ServerJoined(0.0, Server("a", "v100", 1)))
     machine.handle(JobSubmitted(0.0, job("j0")))
@@ -504,7 +504,7 @@ def test_a_mechanism_that_does_not_weigh_restarts_keeps_its_accounts_when_they_c
     assert machine.handle(RoundDue(360.0)) == [Renew(720.0), WakeAt(720.0)]
 
 
-def test_a_restart_that_cannot_be_or_of_a_job_that_is_gone_is_ignored() -> None:
+def test_impossible_restart_costs_and_those_of_unknown_jobs_are_ignored() -> None:
     machine = busy(1, 0)
     for name, seconds in (("nobody", 40.0), ("j0", -1.0), ("j0", float("nan")), ("j0", float("inf"))):
         assert machine.handle(RestartMeasured(10.0, name, seconds)) == []
@@ -520,8 +520,8 @@ def test_a_restored_scheduler_knows_what_restarts_cost() -> None:
     assert cost_of(again, "j0") == cost_of(machine, "j0") == 40.0
 
 
-def test_a_mechanism_is_told_of_every_second_that_passes_also_of_those_between_rounds() -> None:
-    """Two jobs on one accelerator: the one that waits falls behind by as long as it waits."""
+def test_a_mechanism_is_told_of_every_second_also_between_rounds() -> None:
+    """Two jobs on one accelerator: the waiting job falls behind by as long as it waits."""
     mechanism = Credits()
     machine = scheduler(mechanism)
     machine.handle(ServerJoined(0.0, Server("a", "v100", 1)))
@@ -536,7 +536,7 @@ def test_a_mechanism_is_told_of_every_second_that_passes_also_of_those_between_r
     assert mechanism.ledger.lag[waiting] == pytest.approx(300.0)
 
 
-def test_templates_without_jobs_are_forgotten_and_those_with_jobs_go_on() -> None:
+def test_templates_without_jobs_are_forgotten_and_those_with_jobs_stay() -> None:
     """A sweep of thousands of templates must not make every later round slower."""
     machine = Scheduler(LearnedTable(builtin_table()), Credits(), Settings())
     machine.handle(ServerJoined(0.0, Server("a", "v100", 2)))
@@ -572,8 +572,8 @@ def test_pairs_are_looked_at_only_where_jobs_may_share() -> None:
             assert isinstance(machine.handle(RoundDue(0.0))[0], Solve)
 
 
-def test_a_job_that_fits_nowhere_wakes_nobody() -> None:
-    """Idle accelerators that a newcomer cannot use are no reason to look at all jobs for each of 10,000 arrivals."""
+def test_a_job_that_fits_nowhere_does_not_wake_the_scheduler() -> None:
+    """With 10,000 arrivals, the scheduler must not plan for each one that cannot use the idle accelerators."""
     machine = scheduler()
     machine.handle(ServerJoined(0.0, Server("a", "v100", 2)))
     settle(machine, JobSubmitted(0.0, job("one")))

@@ -1,4 +1,4 @@
-"""From shares to rounds: what is received stays close to the target, every rule keeps its promise, restarts are few."""
+"""From shares to rounds: jobs receive close to their targets, every rule keeps its promise, restarts are few."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROUNDS = (10.0, 360.0, 1800.0)
 
 
 def test_patience_is_41_minutes_where_a_restart_costs_10_seconds() -> None:
-    """And grows with the square root of the cost; a turn grows with the cost."""
+    """Patience grows with the square root of the cost, a turn in proportion to it."""
     slow = round_input(np.ones((2, 1)), capacity=[1], restart=np.array([40.0, 0.0]))
     assert pytest.approx(41.0, abs=0.1) == PATIENCE / 60
     assert Patience().of(slow).tolist() == pytest.approx([2 * PATIENCE, PATIENCE])
@@ -67,7 +67,7 @@ def test_every_job_with_a_share_runs(mechanism: type[Mechanism], problem: Proble
 @given(problem=problems(sizes=(1,)))
 @settings(max_examples=12)
 def test_no_job_with_one_worker_is_far_behind_its_share_of_time(round_seconds: float, problem: Problem) -> None:
-    """The stated bound: twice its patience and four rounds, whatever the length of a round."""
+    """The stated bound: twice its patience plus four rounds, for any length of a round."""
     allocation = allocate(problem)
     rounds = min(int(20 * PATIENCE / round_seconds), 1500)
     played = play(Credits(), allocation, rounds, round_seconds=round_seconds)
@@ -94,7 +94,7 @@ def test_gangs_of_one_size_keep_the_bound_of_single_workers(problem: Problem) ->
 def test_equal_jobs_share_time_within_a_bound(
     round_seconds: float, counts: list[int], rates: list[float], jobs: int
 ) -> None:
-    """The stated bound: what they have done differs by twice their patience and four rounds on the fastest type."""
+    """The stated bound: their progress differs by at most twice their patience plus four rounds on the fastest type."""
     types = [AcceleratorType(f"t{number}", count) for number, count in enumerate(counts)]
     speeds = {kind.name: rate for kind, rate in zip(types, rates, strict=False)}
     allocation = allocate(Problem.of(types, [Job(f"j{n}", speeds) for n in range(jobs)]))
@@ -111,7 +111,7 @@ def test_equal_jobs_share_time_within_a_bound(
 
 @st.composite
 def mixed_problems(draw: st.DrawFn) -> Problem:
-    """Gangs of several sizes beside single workers, and pairs of those: fractions that no timetable may realise."""
+    """Gangs of several sizes, single workers, and pairs of these: shares that no timetable may be able to realise."""
     types = [AcceleratorType(f"t{i}", 4 * draw(st.integers(1, 3))) for i in range(draw(st.integers(1, 3)))]
     speeds = st.fixed_dictionaries({t.name: st.sampled_from([0.5, 1.0, 2.0, 4.0]) for t in types})
     rates = draw(st.lists(speeds, min_size=1, max_size=10))
@@ -125,9 +125,9 @@ def mixed_problems(draw: st.DrawFn) -> Problem:
 
 
 def envy(mechanism: Credits, given: RoundInput, runs: list[Run]) -> float:
-    """By how many seconds more a waiting job is owed than a run in whose place it could run.
+    """The most seconds by which a waiting job is owed more than a run whose place it could take.
 
-    A run that occupies several times the accelerators that are needed may stay longer, by the root of that factor.
+    A run that occupies several times the accelerators needed may stay longer, by the square root of that factor.
     """
     ledger, widest = mechanism.ledger, 0.0
     paid = np.bincount([e for e in map(ledger.entry, runs) if e >= 0], minlength=len(ledger.entries.keys))
@@ -149,7 +149,7 @@ def envy(mechanism: Credits, given: RoundInput, runs: list[Run]) -> float:
 @given(problem=mixed_problems())
 @settings(max_examples=25)
 def test_no_job_waits_for_runs_that_are_owed_much_less(problem: Problem) -> None:
-    """The stated bound for gangs of several sizes and for pairs: patience and three rounds."""
+    """The stated bound for gangs of several sizes and for pairs: patience plus three rounds."""
     mechanism, widest = Credits(), 0.0
 
     def look(given: RoundInput, runs: list[Run]) -> None:
@@ -232,7 +232,7 @@ def equals(jobs: int, accelerators: int = 1) -> Problem:
 
 
 def test_a_job_that_just_started_is_not_displaced_by_an_identical_one() -> None:
-    """It keeps its place for a turn; the other one gets its first turn at the end of the first round after that."""
+    """It keeps its place for a turn; the other job gets its first turn at the next end of a round."""
     mechanism = adopted(equals(2))
     given = round_input(np.ones((2, 1)), capacity=[1], round_seconds=30.0)
     starts = []
@@ -293,7 +293,7 @@ def test_first_turns_displace_the_runs_that_will_take_longest_and_none_about_to_
 
 @pytest.mark.parametrize(("alone", "rounds"), [(300.0, 1), (1000.0, 3), (1e9, 7)])
 def test_a_first_turn_displaces_once_a_job_has_waited_as_long_as_it_takes_alone(alone: float, rounds: int) -> None:
-    """The wait is the job's patience at most: 2,459 s, which is less than seven rounds."""
+    """The wait is at most the job's patience: 2,459 s, which is less than seven rounds."""
     mechanism = adopted(equals(2))
     mechanism.ledger.entries.credit[:] = -1e6
     given = round_input(np.ones((2, 1)), capacity=[1], waiting=np.array([0]), steps_heard=np.array([1e9, alone]))
@@ -330,7 +330,7 @@ def test_accelerators_are_held_for_a_gang_that_waits_for_its_first_turn() -> Non
 @pytest.mark.parametrize(("left", "stays"), [(4 * PATIENCE, True), (4 * PATIENCE + 60, False), (np.nan, False)])
 @pytest.mark.parametrize("rates", [(1.0, 1.0), (1.0, 2.0)], ids=["equal jobs", "other jobs"])
 def test_a_run_that_is_about_to_end_is_not_displaced(left: float, stays: bool, rates: tuple[float, float]) -> None:
-    """Its length has to be known: jobs of unknown length are treated like new ones."""
+    """This needs a known length: jobs of unknown length are treated like new ones."""
     speed = np.array(rates)
     jobs = [Job(f"j{number}", {"v100": rate}) for number, rate in enumerate(rates)]
     mechanism = adopted(Problem.of([AcceleratorType("v100", 1)], jobs))
@@ -372,12 +372,12 @@ def test_a_run_moves_at_once_to_an_idle_type_where_it_ends_much_sooner() -> None
     assert not moves_to_idle(1e5, rate=1.4)
 
 
-def test_a_run_of_unknown_length_moves_as_if_it_had_as_long_again_to_go() -> None:
+def test_a_run_of_unknown_length_is_assumed_to_be_half_done_when_it_may_move() -> None:
     assert moves_to_idle(np.nan)
     assert not moves_to_idle(np.nan, restart=np.array([60.0]), received=np.zeros((1, 2)), rate=1.2)
 
 
-def test_runs_of_policies_that_do_not_look_at_speeds_or_look_at_prices_do_not_move() -> None:
+def test_runs_do_not_move_if_the_policy_ignores_speeds_or_if_a_step_would_cost_more() -> None:
     assert not moves_to_idle(3600.0, mechanism=Credits(knows_speeds=False))
     assert not moves_to_idle(3600.0, mechanism=Credits(price_aware=True))  # 4 times as fast for 6 times the price
     assert moves_to_idle(3600.0, rate=7.0, mechanism=Credits(price_aware=True))
@@ -470,7 +470,7 @@ def in_order(jobs: int, accelerators: int, **changed: Any) -> RoundInput:
 )
 @settings(max_examples=60)
 @example(sizes=[1, 1, 1, 1], teams=[0, 0, 0, 0, 0, 0, 0, 0], slow=[False] * 8)
-def test_in_a_team_with_an_order_no_later_job_starts_where_an_earlier_one_could_run_or_displaces_it(
+def test_no_later_job_of_an_ordered_team_starts_in_place_of_an_earlier_one_or_displaces_it(
     sizes: list[int], teams: list[int], slow: list[bool]
 ) -> None:
     types = [AcceleratorType("v100", 3), AcceleratorType("k80", 2)]
@@ -506,7 +506,7 @@ def _assert_in_order(given: RoundInput, runs: list[Run]) -> None:
 
 
 def test_a_team_in_order_is_served_in_order_as_accelerators_become_free() -> None:
-    """Six jobs, two accelerators, short rounds: the finding that the third job started before the second."""
+    """Six jobs, two accelerators, short rounds: the third job must not start before the second."""
     mechanism = adopted(equals(6, accelerators=2))
     given = in_order(6, 2, round_seconds=4.0)
     order: list[int] = []
@@ -569,7 +569,7 @@ def test_deciding_changes_nothing(problem: Problem) -> None:
 @given(problem=mixed_problems())
 @settings(max_examples=25)
 def test_a_settled_plan_is_what_the_rules_give_in_every_round(problem: Problem) -> None:
-    """The cache beside the rules, on jobs that run for ever: both decide from the same ledger."""
+    """Compare the cache with the rules, on jobs that never end: both decide from the same ledger."""
     mechanism, held = Credits(), 0
 
     def look(given: RoundInput, runs: list[Run]) -> None:
@@ -581,8 +581,8 @@ def test_a_settled_plan_is_what_the_rules_give_in_every_round(problem: Problem) 
     play(mechanism, allocate(problem), 120, look=look)
 
 
-def test_where_all_jobs_run_where_they_should_the_plan_is_settled() -> None:
-    """So the comparison above is one of two different ways."""
+def test_the_plan_is_settled_when_all_jobs_run_where_they_should() -> None:
+    """Otherwise the test above would compare the rules with themselves."""
     mechanism, held = adopted(equals(3, accelerators=3)), []
     play(mechanism, allocate(equals(3, accelerators=3)), 20, look=lambda given, _: held.append(given))
     assert isinstance(mechanism._settled, Settled)
@@ -590,7 +590,7 @@ def test_where_all_jobs_run_where_they_should_the_plan_is_settled() -> None:
 
 
 def test_a_new_class_starts_with_the_usual_credit() -> None:
-    """A job that should run all the time beside a gang of two that should run half of it: both are owed ever more."""
+    """A job that should always run beside a gang of two that should run half of the time: credit keeps growing."""
     types = [AcceleratorType("v100", 2)]
     old = [Job("single", {"v100": 1.0}), Job("gang", {"v100": 2.0}, workers=2)]
     mechanism = Credits()
@@ -617,7 +617,7 @@ def test_as_few_runs_as_possible_yield_to_a_gang() -> None:
 
 
 def test_under_priorities_no_job_always_comes_first_among_equals() -> None:
-    """Also where a new allocation follows every round, which makes all jobs equal again."""
+    """This holds even if every round has a new allocation, which makes all jobs equal again."""
     allocation = allocate(equals(4))
     mechanism, times = Priorities(), np.zeros(4)
     for number in range(200):
@@ -647,7 +647,7 @@ def test_priorities_keep_the_queue_of_fifo_but_let_new_jobs_use_what_is_idle() -
 
 
 @pytest.mark.parametrize("mechanism", [Credits, Priorities])
-def test_a_price_aware_policy_has_idle_accelerators_used_where_a_step_is_cheapest(
+def test_a_price_aware_policy_uses_idle_accelerators_only_where_a_step_is_cheapest(
     mechanism: Callable[..., Mechanism],
 ) -> None:
     types = [AcceleratorType("v100", 2, 2.5), AcceleratorType("k80", 2, 0.5)]
@@ -659,7 +659,7 @@ def test_a_price_aware_policy_has_idle_accelerators_used_where_a_step_is_cheapes
 
 
 class Forgetful(Priorities):
-    """Looks at every round as if it were the first."""
+    """Priorities without the cache of steady plans."""
 
     def decide(self, given: RoundInput) -> Plan:
         self._steady = None
@@ -667,7 +667,7 @@ class Forgetful(Priorities):
 
 
 @given(problems())
-def test_a_steady_plan_of_priorities_is_what_looking_at_every_round_gives(problem: Problem) -> None:
+def test_priorities_plan_the_same_with_and_without_their_cache_of_steady_plans(problem: Problem) -> None:
     allocation = allocate(problem, "max_min_fairness")
     quick, slow = (play(kind(), allocation, 12).received for kind in (Priorities, Forgetful))
     np.testing.assert_array_equal(quick, slow)

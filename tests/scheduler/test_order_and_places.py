@@ -1,4 +1,4 @@
-"""Where runs sit and in which order things are taken up: small cases that a careless change would turn around."""
+"""Placement and order of service: small cases that a careless change would break."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def answered(machine: Scheduler, time: float, solve: Solve) -> list[Launch]:
     return [command for command in commands if isinstance(command, Launch)]
 
 
-def test_of_the_servers_that_hold_a_gang_the_fullest_is_taken() -> None:
+def test_a_gang_gets_the_fullest_server_that_holds_it() -> None:
     pool = ServerPool()
     for name, size in (("large", 8), ("small", 2), ("middle", 4)):
         pool.join(Server(name, "v100", size))
@@ -65,7 +65,7 @@ def test_after_a_job_left_during_a_solve_the_next_round_asks_again() -> None:
     assert asked(machine, 360.5).number == solve.number + 1
 
 
-def test_an_answer_to_an_earlier_question_is_left_aside() -> None:
+def test_an_answer_to_an_earlier_question_is_ignored() -> None:
     machine = scheduler(Server("a", "v100", 2))
     machine.handle(JobSubmitted(0.0, JobSpec("one", "A3C", 1, 1e6)))
     first = asked(machine, 0.0)
@@ -91,7 +91,7 @@ def test_a_job_runs_again_at_the_very_moment_at_which_its_pause_ends() -> None:
     assert [launch.attempt for launch in answered(machine, 50.0, asked(machine, 50.0))] == [2]
 
 
-def test_runs_change_places_because_all_leave_before_any_sits_down() -> None:
+def test_runs_can_swap_places_because_all_leave_before_any_is_placed() -> None:
     machine = scheduler(Server("a", "v100", 1), Server("b", "v100", 1))
     for name in ("one", "two"):
         machine.handle(JobSubmitted(0.0, JobSpec(name, "A3C", 1, 1e6)))
@@ -114,7 +114,7 @@ def pool_with(*servers: tuple[str, int]) -> ServerPool:
     return pool
 
 
-def test_a_gang_that_cannot_be_gathered_keeps_its_places() -> None:
+def test_a_gang_that_cannot_be_consolidated_keeps_its_placement() -> None:
     pool = pool_with(("a", 2), ("b", 2))
     gang, blocker = Run((0,), 0, 2), Run((1,), 0, 2)
     placed = {run: pool.take_exactly({"a": 1, "b": 1}) for run in (gang, blocker)}
@@ -141,7 +141,7 @@ def test_runs_that_stop_are_not_moved_to_make_room() -> None:
     assert leaving not in seating.moves()
 
 
-def test_jobs_that_take_turns_leave_their_accelerators_and_every_launch_has_a_number_of_its_own() -> None:
+def test_jobs_that_take_turns_leave_their_accelerators_and_every_launch_has_its_own_number() -> None:
     machine = Scheduler(builtin_table(), Priorities(), Settings())
     machine.handle(ServerJoined(0.0, Server("a", "v100", 1)))
     for name in ("one", "two"):
@@ -166,7 +166,7 @@ def test_the_end_of_a_job_makes_the_next_round_ask_again() -> None:
 
 
 def pausing() -> Scheduler:
-    """Two accelerators: one job runs, the other pauses after a failure until long after the round."""
+    """Two accelerators: one job runs; the other failed and pauses until long after the round."""
     machine = scheduler(Server("a", "v100", 2))
     for name in ("one", "two"):
         machine.handle(JobSubmitted(0.0, JobSpec(name, "A3C", 1, 1e6)))
@@ -175,7 +175,7 @@ def pausing() -> Scheduler:
     return machine
 
 
-def test_a_job_that_pauses_is_neither_planned_nor_in_the_question_also_after_a_restart() -> None:
+def test_a_pausing_job_is_in_no_plan_and_in_no_problem_also_after_a_restart() -> None:
     machine = pausing()
     again = restore(dump(machine), builtin_table(), Credits(), Settings())
     for each in (machine, again):
@@ -185,7 +185,7 @@ def test_a_job_that_pauses_is_neither_planned_nor_in_the_question_also_after_a_r
         assert answered(each, 360.0, solve) == []
 
 
-def test_a_closed_server_takes_nothing_and_what_it_gives_back_is_no_capacity() -> None:
+def test_a_closed_server_accepts_no_runs_and_what_they_free_is_no_capacity() -> None:
     pool = pool_with(("a", 2), ("b", 2))
     taken = pool.take_exactly({"a": 1})
     pool.close("a")
@@ -198,7 +198,7 @@ def test_a_closed_server_takes_nothing_and_what_it_gives_back_is_no_capacity() -
     assert pool.take(2) == {"a": 2}
 
 
-def test_a_floor_that_was_written_down_has_what_is_free_and_what_is_closed() -> None:
+def test_a_restored_pool_has_the_same_free_and_closed_servers() -> None:
     pool = pool_with(("a", 4), ("b", 2), ("c", 2))
     pool.take_exactly({"a": 1, "c": 1})
     pool.close("c")
@@ -209,7 +209,7 @@ def test_a_floor_that_was_written_down_has_what_is_free_and_what_is_closed() -> 
     assert again.dump() == pool.dump()
 
 
-def test_room_is_made_by_moving_a_single_worker_which_leaves_its_place() -> None:
+def test_room_is_made_by_moving_a_single_worker_from_its_place() -> None:
     pool = pool_with(("a", 2), ("b", 2))
     one, two = Run((0,), 0, 1), Run((1,), 0, 1)
     placed = {one: pool.take_exactly({"a": 1}), two: pool.take_exactly({"b": 1})}

@@ -1,4 +1,4 @@
-"""The cache of settled plans beside the rules alone: the same commands, whatever happens."""
+"""The cache of settled plans and the rules alone give the same commands for any sequence of events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENT, IMPATIENT = Rules(), Rules(patience=Patience(horizon_seconds=36_000.0, 
 
 
 class Uncached(Credits):
-    """The reference: looks at the rules in every round."""
+    """The reference: applies the rules in every round."""
 
     def decide(self, given: RoundInput) -> Plan:
         self._settled = None

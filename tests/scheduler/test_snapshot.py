@@ -1,4 +1,4 @@
-"""What is read of a scheduler for people: it adds up, and looking changes nothing."""
+"""Snapshots of a scheduler for people: the figures add up, and taking a snapshot changes nothing."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_time_given_is_brought_up_to_date(story: Story) -> None:
     assert given_seconds == pytest.approx(scheduler.accelerator_seconds.tolist())
 
 
-def test_what_is_meant_for_a_job_is_known_once_an_allocation_speaks_of_it() -> None:
+def test_the_shares_of_a_job_are_known_once_an_allocation_includes_it() -> None:
     scheduler = machine(Credits())
     story: Story = []
     told(scheduler, story)  # one server of two V100

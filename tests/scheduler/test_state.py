@@ -1,4 +1,4 @@
-"""A scheduler written down and restored: the same commands from there on, whatever happened and happens."""
+"""A scheduler that is dumped and restored gives the same commands from then on, for any sequence of events."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_restored_scheduler_gives_exactly_the_same_commands(
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=["credits", "impatient credits", "priorities"])
 @given(story=stories(at_most=60), cut=st.integers(0, 80))
 @settings(max_examples=25)
-def test_so_does_one_that_learns_rates_types_and_entities(
+def test_a_restored_scheduler_that_learns_rates_types_and_entities_gives_the_same_commands(
     mechanism: Callable[[], Mechanism], story: Story, cut: int
 ) -> None:
     how = Settings(space_sharing=True, open_entities=True)
@@ -86,7 +86,7 @@ def test_so_does_one_that_learns_rates_types_and_entities(
 
 
 class _Deciding(Exception):  # noqa: N818 - it is not an error of ours
-    """Raised by a mechanism that is asked to decide while facts are replayed."""
+    """Raised by a mechanism when it has to decide while facts are replayed."""
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=["credits", "impatient credits", "priorities"])
@@ -124,7 +124,7 @@ def _problem_of(scheduler: Scheduler) -> Callable[[int], Problem]:
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=["credits", "impatient credits", "priorities"])
 @given(story=stories())
 @settings(max_examples=10)
-def test_writing_down_changes_no_command(mechanism: Callable[[], Mechanism], story: Story) -> None:
+def test_dumping_changes_no_command(mechanism: Callable[[], Mechanism], story: Story) -> None:
     often, never = (Scheduler(TABLE, mechanism(), Settings(space_sharing=True)) for _ in range(2))
     teller = Teller(story)
     for event in teller.events(often):
@@ -134,13 +134,13 @@ def test_writing_down_changes_no_command(mechanism: Callable[[], Mechanism], sto
         teller.hear(commands)
 
 
-def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
-    """Whoever adds state to the scheduler has to say here what becomes of it in a dump."""
+def test_every_attribute_is_dumped_or_follows_from_the_rest() -> None:
+    """A new attribute of the scheduler must be listed here, with what becomes of it in a dump."""
     scheduler = Scheduler(TABLE, Credits(), Settings())
     brought = {"table", "mechanism", "settings", "prices", "_tree"}
     own = {"roster", "beliefs", "occupancy", "allocation", "unanswered", "accelerator_seconds"}
     own |= {"_problem_base", "_held"}
-    between_events = {"_facts", "_begun", "_ended"}  # without meaning then
+    between_events = {"_facts", "_begun", "_ended"}  # empty between events
     runs = {"_roster", "server_pools", "placed", "run_of"}
     assert vars(scheduler).keys() | vars(scheduler.occupancy).keys() == (
         brought | own | COUNTERS.keys() | runs | between_events
@@ -164,7 +164,7 @@ def test_every_attribute_is_written_down_or_follows_from_the_rest() -> None:
 
 
 def asked() -> tuple[Scheduler, Solve]:
-    """A scheduler that waits for an answer."""
+    """A scheduler that waits for the policy's answer."""
     scheduler = Scheduler(TABLE, Credits(), Settings(), entities={"lab": Entity()})
     scheduler.handle(ServerJoined(0.0, Server("a", "v100", 2)))
     scheduler.handle(JobSubmitted(0.0, JobSpec("j", "A3C", 1, 1e6, entity="lab")))
@@ -173,7 +173,7 @@ def asked() -> tuple[Scheduler, Solve]:
     return scheduler, solve
 
 
-def test_a_question_that_nobody_has_answered_is_asked_again_by_whoever_takes_over() -> None:
+def test_a_restored_scheduler_asks_an_unanswered_question_again() -> None:
     scheduler, solve = asked()
     assert scheduler.unanswered is solve
     again = restore(through_json(dump(scheduler)), TABLE, Credits(), Settings(), entities={"lab": Entity()})
@@ -190,17 +190,17 @@ def test_a_solve_that_fails_late_is_asked_again_by_the_next_round() -> None:
     assert isinstance(scheduler.handle(RoundDue(361.0))[0], Solve)
 
 
-def test_entities_that_were_described_since_do_not_confuse_jobs() -> None:
+def test_jobs_keep_their_entities_when_others_are_described_later() -> None:
     scheduler, _ = asked()
     written = through_json(dump(scheduler))
     more = restore(written, TABLE, Credits(), Settings(), entities={"club": Entity(), "lab": Entity()})
     assert more.entities[more.roster.entity[more.roster.slot_of["j"]]] == "lab"
-    with pytest.raises(InputError, match="jobs belong to lab, and no such entity is described any more"):
+    with pytest.raises(InputError, match="jobs belong to lab, but no such entity is described any more"):
         restore(written, TABLE, Credits(), Settings(), entities={"club": Entity()})
 
 
-def test_a_state_that_does_not_know_the_servers_is_read_and_the_next_question_knows_them() -> None:
-    """As earlier versions wrote it, in the base problem, in a question and in an allocation."""
+def test_a_state_without_servers_is_read_and_the_next_problem_has_them() -> None:
+    """As dumped by earlier versions: without servers in the base problem, the question and the allocation."""
     scheduler, solve = asked()
     scheduler.handle(AllocationReady(0.5, solve.number, allocate(solve.problem)))
     scheduler.handle(JobSubmitted(1.0, JobSpec("k", "A3C", 1, 1e6)))
@@ -220,7 +220,7 @@ def test_a_state_that_does_not_know_the_servers_is_read_and_the_next_question_kn
 
 @pytest.mark.parametrize("mechanism", [Credits, Priorities])
 def test_a_state_that_counted_rounds_is_read_and_every_job_continues_where_it_runs(mechanism: type[Mechanism]) -> None:
-    """Written by the version before: credits in rounds, no times of launches, no plans during a round."""
+    """As dumped by format 1: credits in rounds, no launch times, no plans during a round."""
     kept = json.loads((Path(__file__).parent / "state_format_1.json").read_text(encoding="utf-8"))
     written = kept["credits" if mechanism is Credits else "priorities"]
     scheduler = restore(written["dump"], TABLE, mechanism(), Settings())
@@ -262,5 +262,5 @@ def test_what_cannot_be_restored_is_refused_with_a_reason() -> None:
     with pytest.raises(InputError, match="lacks '_scattered' of a scheduler"):
         restore(written | {"counters": counters}, TABLE, Credits(), Settings())
     other = ThroughputTable(("h100",), TABLE.profiles, TABLE.alone[:, :1].copy(), TABLE.shared[..., :1].copy())
-    with pytest.raises(InputError, match="is of the types v100, p100, k80, and the throughput table has h100"):
+    with pytest.raises(InputError, match="has the types v100, p100, k80, but the throughput table has h100"):
         restore(written, other, Credits(), Settings())

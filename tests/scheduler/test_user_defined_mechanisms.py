@@ -1,4 +1,4 @@
-"""Mechanisms of users: how they are found, what is checked of their plans, and how their mistakes are told."""
+"""User-defined mechanisms: how they are found, how their plans are checked, and how their errors are reported."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Write = Callable[[str], str]
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
-    """Write a module whose mechanism decides by this, and return the mechanism's name."""
+    """Write a module whose mechanism decides with this code, and return the mechanism's name."""
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     monkeypatch.delitem(sys.modules, "theirs", raising=False)
@@ -66,7 +66,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
 
 
 def round_input(running: tuple[Run, ...] = (), *, mid_round: bool = False) -> RoundInput:
-    """Two accelerators of type 0 and one of type 1; jobs 0 to 3 are here and 4 is not, 3 is a gang of two.
+    """Two accelerators of type 0 and one of type 1. Slots 0 to 3 have jobs, slot 4 has none. Job 3 is a gang of two.
 
     Job 2 cannot run on type 1.
     """
@@ -104,20 +104,20 @@ PAIR = Run((0, 1), 0, 1)
         ((), [Run((0,), 0, 1), Run((0,), 1, 1)], "the job in slot 0 would run twice"),
         ((), [Run((0,), 0, 1), Run((0,), 0, 1)], "the job in slot 0 would run twice"),
         ((), [Run((0,), 0, 1), Run((3,), 0, 2)], "3 of 2 accelerators of type 0 would be in use"),
-        ((), [Run((3,), 0, 1)], "the job in slot 3 would have 1 workers, and it wants 2"),
+        ((), [Run((3,), 0, 1)], "the job in slot 3 would get 1 workers, but it needs 2"),
         ((), [Run((4,), 0, 1)], "the job in slot 4 neither runs nor waits"),
         ((), [Run((-1,), 0, 1)], "the job in slot -1 neither runs nor waits"),
         ((), [Run((99,), 0, 1)], "the job in slot 99 neither runs nor waits"),
         ((), [Run((2,), 1, 1)], "the job in slot 2 cannot run on type 1"),
         ((), [Run((0,), 2, 1)], "there is no type 2; the types are 0 to 1"),
         ((), [Run((0,), -1, 1)], "there is no type -1"),
-        ((), [Run((), 0, 1)], "a tuple of one or two slots, and not"),
-        ((), [Run((0, 0), 0, 1)], "a tuple of one or two slots, and not"),
-        ((), [Run([0], 0, 1)], "a tuple of one or two slots, and not"),  # type: ignore[arg-type]
-        ((), [Run((0.0,), 0, 1)], "a tuple of one or two slots, and not"),  # type: ignore[arg-type]
+        ((), [Run((), 0, 1)], "a tuple of one or two slots, not"),
+        ((), [Run((0, 0), 0, 1)], "a tuple of one or two slots, not"),
+        ((), [Run([0], 0, 1)], "a tuple of one or two slots, not"),  # type: ignore[arg-type]
+        ((), [Run((0.0,), 0, 1)], "a tuple of one or two slots, not"),  # type: ignore[arg-type]
         ((), [Run((0, 2), 0, 1)], "the jobs in slots 0 and 2 would share accelerators of type 0"),
         ((), [Run((0, 1), 1, 1)], "the jobs in slots 0 and 1 would share accelerators of type 1"),
-        ((), [(0, 0)], "it holds a tuple and not a gavel.Run"),
+        ((), [(0, 0)], "it contains a tuple instead of a gavel.Run"),
         ((ALONE,), [Run((1,), 0, 1)], "the job in slot 0 would be stopped during a round"),
     ],
 )
@@ -133,7 +133,7 @@ def test_a_plan_that_cannot_run_is_refused(running: tuple[Run, ...], plan: list[
         ((), []),
         ((), [PAIR, Run((2,), 0, 1)]),
         ((), [Run((3,), 0, 2), Run((0,), 1, 1)]),
-        ((Run((0, 2), 0, 1),), [Run((2, 0), 0, 1)]),  # they share already
+        ((Run((0, 2), 0, 1),), [Run((2, 0), 0, 1)]),  # they already share
         ((ALONE,), [Run((0,), 1, 1), Run((3,), 0, 2)]),  # moved to another type
     ],
 )
@@ -161,12 +161,12 @@ def test_an_error_names_the_mechanism_and_its_line(write: Write) -> None:
 @pytest.mark.parametrize(
     ("body", "sentence"),
     [
-        ("return None", "mechanism theirs.Theirs gave a NoneType and not a Plan"),
+        ("return None", "mechanism theirs.Theirs returned a NoneType instead of a Plan"),
         (
             "return Plan.of(given, [Run((0,), 0, 2)])",
-            "mechanism theirs.Theirs gave a plan that cannot run: the job in slot 0",
+            "mechanism theirs.Theirs returned a plan that cannot run: the job in slot 0",
         ),
-        ("return Plan.of(given, [(0,)])", "mechanism theirs.Theirs failed: .*a tuple and not a gavel.Run"),
+        ("return Plan.of(given, [(0,)])", "mechanism theirs.Theirs failed: .*a tuple instead of a gavel.Run"),
         ("given.received[0] = 1.0", "mechanism theirs.Theirs failed: ValueError: .*read-only"),
         ("given.capacity[0] += 1", "mechanism theirs.Theirs failed: TypeError"),
         ("given.time = 1.0", "mechanism theirs.Theirs failed: FrozenInstanceError"),
@@ -177,11 +177,11 @@ def test_a_simulation_ends_with_the_sentence(write: Write, body: str, sentence: 
         load(write(body)).decide(round_input())
 
 
-def test_a_forgiving_one_keeps_what_runs_and_says_why(write: Write) -> None:
+def test_a_forgiving_mechanism_keeps_what_runs_and_says_why(write: Write) -> None:
     theirs = load(write("return Plan.of(given, [] if len(given.waiting) == 4 else [Run((1,), 0, 7)])"), forgiving=True)
     given = round_input((ALONE,))
     assert theirs.decide(given).runs(given) == [ALONE]
-    assert "it wants 1" in trouble_of(theirs)
+    assert "it needs 1" in trouble_of(theirs)
     assert not theirs.decide(round_input()).started
     assert not trouble_of(theirs)
     assert not trouble_of(Credits())
@@ -191,26 +191,26 @@ def test_a_forgiving_one_keeps_what_runs_and_says_why(write: Write) -> None:
     ("name", "sentence"),
     [
         ("nowhere.Mechanism", "there is no module 'nowhere'; install it, or put its directory on PYTHONPATH"),
-        ("theirs.Nothing", "'Nothing' of 'theirs' is not there; it must be a class or function"),
+        ("theirs.Nothing", "'Nothing' of 'theirs' does not exist; it must be a class or function"),
         ("theirs.thing", "'thing' of 'theirs' is a int; it must be a class or function"),
-        ("theirs.with_arguments", "it cannot be made without arguments: TypeError"),
+        ("theirs.with_arguments", "cannot be made without arguments: TypeError"),
         ("theirs.WithoutDecide", "a WithoutDecide has no method 'decide'; see gavel.Mechanism"),
         (".Mechanism", "write module.NAME"),
     ],
 )
-def test_what_is_no_mechanism_is_refused_with_a_sentence(write: Write, name: str, sentence: str) -> None:
+def test_a_name_that_is_not_a_mechanism_is_refused_with_a_sentence(write: Write, name: str, sentence: str) -> None:
     write(KEPT)
     with pytest.raises(InputError, match=f"^mechanism {name}: {sentence}"):
         check_mechanism(name)
 
 
-def test_its_state_is_written_down_under_its_name(write: Write) -> None:
+def test_the_state_of_a_mechanism_is_dumped_under_its_name(write: Write) -> None:
     theirs, again = load(write(KEPT)), load(write(KEPT))
     document = theirs.dump(RunNumbers())
     assert document["kind"] == "theirs.Theirs"
     again.restore(document, [])
     assert again.dump(RunNumbers()) == document
-    with pytest.raises(InputError, match=r"that of mechanism other\.Name, and not of theirs\.Theirs"):
+    with pytest.raises(InputError, match=r"belongs to mechanism other\.Name, not to theirs\.Theirs"):
         again.restore(document | {"kind": "other.Name"}, [])
     with pytest.raises(InputError, match=r"KeyError: 'calls'.*while it restored its state"):
         again.restore(document | {"own": {}}, [])
@@ -219,11 +219,11 @@ def test_its_state_is_written_down_under_its_name(write: Write) -> None:
 def test_a_state_that_json_cannot_hold_is_refused(write: Write) -> None:
     theirs = load(write(KEPT))
     theirs._mechanism.calls = {(1, 2): 3}  # type: ignore[attr-defined]
-    with pytest.raises(GavelError, match=r"mechanism theirs\.Theirs gave a state that JSON cannot hold"):
+    with pytest.raises(GavelError, match=r"mechanism theirs\.Theirs returned a state that JSON cannot hold"):
         theirs.dump(RunNumbers())
 
 
-def test_a_mechanism_that_was_changed_makes_another_point(write: Write) -> None:
+def test_a_changed_mechanism_makes_another_point_of_a_sweep(write: Write) -> None:
     theirs = Experiment(cluster="v100=1", jobs=1, mechanism=write(KEPT))
     assert settings_of(theirs)["mechanism_sha256"]
     assert not settings_of(replace(theirs, mechanism="plain"))["mechanism_sha256"]
@@ -233,7 +233,7 @@ def test_a_mechanism_that_was_changed_makes_another_point(write: Write) -> None:
     assert point_of(settings_of(theirs)) != before
 
 
-# ---- ours, by name ----
+# ---- built-in mechanisms, by name ----
 
 
 def test_every_name_has_its_mechanism() -> None:
@@ -254,7 +254,7 @@ def test_every_name_has_its_mechanism() -> None:
 
 
 @pytest.mark.parametrize(("mechanism", "at_once"), [("credits", True), ("priorities", True), ("plain", False)])
-def test_in_plain_alone_a_job_waits_for_the_next_round(mechanism: str, at_once: bool) -> None:
+def test_only_under_plain_a_job_waits_for_the_next_round(mechanism: str, at_once: bool) -> None:
     settings: dict[str, Any] = {"cluster": "v100=4", "jobs": 6, "arrivals_per_hour": 3.0, "seed": 2}
     report = run(Experiment(mechanism=mechanism, **settings))
     waits = [job.first_start - job.arrival for job in report.outcome.jobs.values()]
@@ -263,7 +263,7 @@ def test_in_plain_alone_a_job_waits_for_the_next_round(mechanism: str, at_once: 
 
 
 def test_a_job_that_pauses_after_a_failure_is_in_no_plan_of_priorities() -> None:
-    """The allocation may be from before it failed."""
+    """The allocation may be older than the failure."""
     mechanism = Priorities()
     mechanism._combos, mechanism._target = [(0,), (4,)], np.array([[1.0, 0.0], [1.0, 0.0]])
     mechanism._seconds = np.zeros((2, 2))

@@ -1,4 +1,4 @@
-"""Nothing is lost or made up: steps, accelerator time and restarts, counted anew from what the scheduler commanded."""
+"""Conservation: steps, accelerator time and restarts equal an independent count from the scheduler's commands."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ MECHANISMS = {"credits": Credits, "plain": Priorities}
 
 @dataclass
 class Seat:
-    """A job on its accelerators, as the commands have it."""
+    """A job on its accelerators, according to the commands."""
 
     launch: Launch
     workers: int
@@ -53,7 +53,7 @@ class Seat:
 
 @dataclass
 class Ledger:
-    """Counts, from events and commands alone, second by second as it were."""
+    """An independent count, from events and commands alone."""
 
     restart_seconds: float
     now: float = 0.0
@@ -63,10 +63,10 @@ class Ledger:
     ran: set[str] = field(default_factory=set)
     steps: dict[str, float] = field(default_factory=dict)
     kept: dict[str, float] = field(default_factory=dict)
-    """Steps when its lease last ended or it was stopped in good order: what a job has left when its server is lost."""
+    """Steps at the last end of the lease or orderly stop: what a job keeps when its server is lost."""
     leased_until: float = 0.0
     finished: dict[str, float] = field(default_factory=dict)
-    """Steps that a job had made when it was done."""
+    """Steps that a job had made when it finished."""
     offered: float = 0.0
     given: float = 0.0
     restarting: float = 0.0
@@ -162,7 +162,7 @@ class Story:
         )
 
     def ledger(self) -> Ledger:
-        """The same simulation, with everything that it did counted by another."""
+        """The same simulation, counted independently."""
         scheduler = Scheduler(TABLE, MECHANISMS[self.mechanism](), self.settings)
         world, ledger = SimulatedWorld(TABLE, allocate, self.restart_seconds), Ledger(self.restart_seconds)
         joining = [ServerJoined(0.0, server) for server in self.cluster.servers]
@@ -206,7 +206,7 @@ def stories(draw: st.DrawFn, *, sharing: bool = True, failing: bool = True) -> S
 
 @given(story=stories())
 @settings(max_examples=60)
-def test_every_job_that_is_done_has_made_the_steps_that_it_was_asked_for(story: Story) -> None:
+def test_every_finished_job_has_made_all_its_steps(story: Story) -> None:
     ledger = story.ledger()
     assert ledger.finished == pytest.approx({job.id: job.steps for job in story.trace.jobs}, rel=1e-7)
 
@@ -228,7 +228,7 @@ def test_busy_restarting_and_idle_time_add_up_to_what_the_servers_offered(story:
 @given(story=stories(failing=False, sharing=False))
 @settings(max_examples=30)
 def test_where_nothing_fails_no_busy_second_is_wasted(story: Story) -> None:
-    """What jobs received on each type, at the rates that they have there, are their steps."""
+    """Time received on each type, times the rate there, equals the job's steps."""
     outcome = story.outcome()
     assert outcome.drained
     received = sum(job.workers * float(job.received.sum()) for job in outcome.jobs.values())

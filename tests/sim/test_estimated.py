@@ -29,7 +29,7 @@ BUSY = Experiment(
 
 
 class Watcher:
-    """Writes down what happens, and what the scheduler believes in the end."""
+    """Records what happens, and what the scheduler believes in the end."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -65,7 +65,7 @@ def test_the_share_says_how_many_templates_are_known(share: float, count: int) -
     assert len(known_part(TABLE, share, 3).templates) == count
 
 
-def test_everything_is_done_and_what_is_believed_of_what_ran_is_true() -> None:
+def test_all_jobs_finish_and_beliefs_about_what_ran_are_true() -> None:
     report, watcher, table = watched(BUSY)
     assert report.outcome.drained
     measured = [event for event in watcher.events if isinstance(event, RateMeasured)]
@@ -80,7 +80,7 @@ def test_everything_is_done_and_what_is_believed_of_what_ran_is_true() -> None:
     assert not any(condition.template not in TABLE.templates for condition in table.measured())
 
 
-def test_a_job_says_how_fast_it_is_once_for_each_launch_or_change() -> None:
+def test_a_job_reports_its_rate_once_for_each_launch_or_change() -> None:
     _, watcher, _ = watched(BUSY)
     reports = Counter(event.job for event in watcher.events if isinstance(event, RateMeasured))
     assert max(reports.values()) < 60
@@ -110,7 +110,7 @@ def test_space_sharing_by_estimates_is_nearly_as_good_as_by_the_truth_and_better
     assert estimated < 1.05 * known
 
 
-def test_by_throughputs_with_noise_too(tmp_path: Path) -> None:
+def test_space_sharing_by_estimates_also_works_with_noisy_throughputs(tmp_path: Path) -> None:
     file = str(write_artefact_table(tmp_path / "t.json", noise=0.03))
     test = replace(BUSY, jobs=160, window=(40, 120), arrivals_per_hour=0.65, seed=2, throughputs=file)
     known = replace(test, throughputs_known=1.0)
@@ -118,7 +118,7 @@ def test_by_throughputs_with_noise_too(tmp_path: Path) -> None:
     assert seconds(test) < 0.97 * seconds(replace(known, space_sharing=False))
 
 
-def test_without_profiling_nobody_is_packed_who_is_not_known() -> None:
+def test_without_profiling_unknown_templates_are_not_packed() -> None:
     _, watcher, table = watched(replace(BUSY, profiling_share=0.0))
     assert not any(isinstance(event, RatesProfiled | ServerLost) for event in watcher.events)
     known = set(table.base.templates)
@@ -156,7 +156,7 @@ def test_templates_that_come_together_are_profiled_one_after_the_other() -> None
     assert sum(isinstance(event, ServerLost) for event in found.events) == 1
 
 
-def test_what_is_profiled_is_believed_at_once() -> None:
+def test_profiled_rates_are_believed_at_once() -> None:
     _, watcher, table = watched(replace(BUSY, jobs=12))
     for event in watcher.events:
         if isinstance(event, RatesProfiled) and event.beside is None:

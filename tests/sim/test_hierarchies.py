@@ -40,11 +40,11 @@ def weights(tmp_path: Path) -> str:
 
 
 class Received:
-    """Keeps an eye on what each entity has received so far."""
+    """Tracks what each entity has received so far."""
 
     def __init__(self) -> None:
         self.accelerator_seconds: Floats = np.zeros(0)
-        """By entity, in the order of their names."""
+        """By entity, in alphabetical order."""
         self.normalised: Floats = np.zeros(0)
 
     def after(self, event: Event, view: View) -> None:
@@ -129,12 +129,12 @@ def test_a_trace_may_name_only_entities_that_the_file_describes(tmp_path: Path, 
     ("content", "said"),
     [
         ("{", "teams.json: not valid JSON"),
-        ("{}", "describes nobody"),
+        ("{}", "describes no entity"),
         ("[]", "entities must be an object"),
         ('{"a": {"wieght": 2}}', "entities.a: unknown field 'wieght'; did you mean 'weight'"),
         ('{"a": {"weight": 0}}', "entities.a.weight must be greater than 0"),
         ('{"a": {"policy": "sjf"}}', 'must be "fairness" or "fifo", not "sjf"'),
-        ('{"a/b": {}, "a": {}, "b": {"parent": "a"}}', "'a/b' is declared already"),
+        ('{"a/b": {}, "a": {}, "b": {"parent": "a"}}', "'a/b' is already declared"),
         ('{"a": {}, "a": {}}', "'a' is given twice"),
         (None, "cannot read .*teams.json: no such file"),
     ],
@@ -150,7 +150,7 @@ def test_a_file_that_does_not_describe_entities_is_refused(content: str | None, 
 def test_names_alone_are_for_generated_jobs(tmp_path: Path) -> None:
     trace = tmp_path / "trace.csv"
     write_trace(Trace((TraceJob("j", "A3C", 1, 1.0, 0.0),)), trace)
-    with pytest.raises(InputError, match="the trace says whose its jobs are"):
+    with pytest.raises(InputError, match="the trace names the owners of its jobs"):
         prepare(Experiment(cluster="v100=1", trace=str(trace), entities="a,b"))
     with pytest.raises(InputError, match="no entity is named"):
         prepare(replace(BACKLOG, entities=" , "))

@@ -1,4 +1,4 @@
-"""The ideal baseline, and clusters whose servers come and go."""
+"""The ideal baseline, and clusters whose servers fail and return."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_random_failures_alternate_and_repeat_by_seed() -> None:
     assert [kind for _, kind in drawn(1)][:4] == ["ServerLost", "ServerJoined"] * 2
 
 
-def test_a_server_that_is_kept_away_for_two_reasons_comes_back_when_both_are_over(tmp_path: Path) -> None:
+def test_a_server_with_two_causes_of_failure_returns_when_both_have_ended(tmp_path: Path) -> None:
     [one, other] = parse_cluster("v100=8").servers
     listed: list[Event] = [ServerLost(10.0, one.name), ServerJoined(30.0, one)]
     drawn: list[Event] = [ServerLost(20.0, one.name), ServerLost(25.0, other.name), ServerJoined(40.0, one)]
@@ -66,8 +66,8 @@ def test_a_failure_file_is_read_and_its_mistakes_are_named(tmp_path: Path) -> No
         ("x,lost,v100-0", "line 2, column 'seconds': 'x' is not a time"),
         ("-1,lost,v100-0", "'-1' is not a time"),
         ("1,lost", "line 2: 2 columns, but the first line has 3"),
-        ("1,joined,v100-0", "line 2: server 'v100-0' cannot be joined at 1 s; it is there already"),
-        ("2,lost,v100-0\n1,lost,v100-0", "line 2: server 'v100-0' cannot be lost at 2 s; it is gone already"),
+        ("1,joined,v100-0", "line 2: server 'v100-0' cannot be joined at 1 s; it is already up"),
+        ("2,lost,v100-0\n1,lost,v100-0", "line 2: server 'v100-0' cannot be lost at 2 s; it is already lost"),
         ("1,gone,v100-0", "line 2: event must be lost or joined, not 'gone'"),
         ("1,lost,t4-0", "line 2: there is no server 't4-0'"),
     ):

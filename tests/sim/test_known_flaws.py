@@ -35,7 +35,7 @@ def ran(tmp_path: Path, jobs: list[TraceJob], **settings: object) -> Report:
 def test_on_an_idle_cluster_ten_minutes_of_work_take_ten_minutes(
     policy: str, mechanism: MechanismName, tmp_path: Path
 ) -> None:
-    """Whenever it arrives: in the middle of nothing, and long after the last one."""
+    """This holds for any arrival: on an empty cluster, and long after the last job."""
     jobs = [TraceJob(f"j{n}", "A3C", 1, 600.0 * rate("A3C"), 50_000.0 * n + 123.0) for n in range(3)]
     report = ran(tmp_path, jobs, cluster="v100=4", policy=policy, mechanism=mechanism)
     assert report.completion_seconds() == pytest.approx([600.0] * 3, rel=0.01)
@@ -43,17 +43,21 @@ def test_on_an_idle_cluster_ten_minutes_of_work_take_ten_minutes(
 
 @pytest.mark.parametrize("ideal", [False, True])
 @pytest.mark.parametrize("policy", [name for name in POLICIES if name != "allox"])
-def test_a_job_larger_than_every_type_is_reported_and_ends_nothing(policy: str, ideal: bool, tmp_path: Path) -> None:
+def test_a_job_larger_than_every_type_is_reported_and_does_not_end_the_run(
+    policy: str, ideal: bool, tmp_path: Path
+) -> None:
     jobs = [TraceJob("huge", GANGS, 8, 1e4, 0.0), TraceJob("small", "A3C", 1, 1e4, 0.0)]
     report = ran(tmp_path, jobs, policy=policy, ideal=ideal)
     assert set(report.outcome.jobs) == {"small"}
     assert not report.outcome.drained
     assert report.outcome.stopped < 86_400.0  # it does not wait for the limit
-    assert report.notes == ("no type of the cluster can run huge (8 workers); nothing waits for them",)
+    assert report.notes == ("no type of the cluster can run huge (8 workers); the simulation does not wait for them",)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_fewer_steps_than_workers_are_done_and_not_dropped(mechanism: MechanismName, tmp_path: Path) -> None:
+def test_jobs_with_fewer_steps_than_workers_finish_and_are_not_dropped(
+    mechanism: MechanismName, tmp_path: Path
+) -> None:
     jobs = [TraceJob(f"j{steps}", GANGS, 4, steps, 0.0) for steps in (0.5, 1.0, 3.0)]
     report = ran(tmp_path, jobs, mechanism=mechanism)
     assert set(report.outcome.jobs) == {job.id for job in jobs}
@@ -72,7 +76,7 @@ def test_allox_refuses_jobs_of_several_workers_instead_of_crashing(tmp_path: Pat
         ran(tmp_path, [TraceJob("gang", GANGS, 4, 1e4, 0.0)], policy="allox")
 
 
-def test_agnostic_fifo_uses_every_type_and_not_the_first_alone(tmp_path: Path) -> None:
+def test_agnostic_fifo_uses_every_type_and_not_only_the_first(tmp_path: Path) -> None:
     jobs = [TraceJob(f"j{n}", "A3C", 1, 36_000.0 * rate("A3C"), 0.0) for n in range(8)]
     report = ran(tmp_path, jobs, policy="fifo", agnostic=True)
     given = report.outcome.given_by_type

@@ -1,4 +1,4 @@
-"""What a simulation keeps in memory does not grow with its length, besides the figures of finished jobs."""
+"""What a simulation keeps in memory does not grow with its length, except for the figures of finished jobs."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ TABLE = builtin_table()
 TEMPLATES = [template for template, workers in TABLE.profiles if workers == 1][:8]
 SHORT, LONG = 75, 300
 LEAK = 100 * (LONG - SHORT)
-"""Bytes: far less than one small object for each job would take."""
+"""Bytes: far less than one small object per job."""
 SOME, LOTS = 30, 2**60
-"""What is kept for a while comes and goes, so the least of so many moments counts."""
+"""Temporary objects come and go, so memory is the minimum over this many samples."""
 
 
 def expected(world: SimulatedWorld) -> None:
-    """One job every ten minutes, each with about nineteen minutes of work: the cluster is always about as busy."""
+    """One job every ten minutes, each with about nineteen minutes of work: a steady load."""
     for server in parse_cluster("v100=2,k80=2").servers:
         world.expect(ServerJoined(0.0, server))
     for number in range(LONG + 10):
@@ -40,7 +40,7 @@ def expected(world: SimulatedWorld) -> None:
 
 
 def finished(world: SimulatedWorld, scheduler: Scheduler, meter: UsageMeter) -> Iterator[int]:
-    """Drive a simulation and count the jobs that are done, as they are done."""
+    """Drive a simulation and yield the number of finished jobs as they finish."""
     done = 0
     for event in world:
         meter.hear(event)

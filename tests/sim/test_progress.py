@@ -1,4 +1,4 @@
-"""Steps in arrays: told once, never more than were left, and the ends are when the steps run out."""
+"""Steps in arrays: reported once, never more than were left, and jobs end when their steps run out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gavel.sim.progress import RunningJobs
     ),
     times=st.lists(st.floats(0.0, 300.0), min_size=1, max_size=5),
 )
-def test_every_step_is_told_once(jobs: list[tuple[float, float, float]], times: list[float]) -> None:
+def test_every_step_is_reported_once(jobs: list[tuple[float, float, float]], times: list[float]) -> None:
     progress = RunningJobs()
     for number, (since, rate, left) in enumerate(jobs):
         progress.begin(f"j{number}", since, rate, left)
@@ -29,7 +29,7 @@ def test_every_step_is_told_once(jobs: list[tuple[float, float, float]], times: 
         assert progress.end(f"j{number}") == pytest.approx(left - made, abs=1e-9)
 
 
-def test_whoever_is_done_by_then_comes_in_the_order_of_launch() -> None:
+def test_jobs_that_finish_by_then_are_listed_in_order_of_launch() -> None:
     progress = RunningJobs()
     for job, left in (("late", 50.0), ("first", 10.0), ("second", 10.0)):
         progress.begin(job, 0.0, 1.0, left)
@@ -39,7 +39,7 @@ def test_whoever_is_done_by_then_comes_in_the_order_of_launch() -> None:
     assert progress.ends(20.0) == [(10.0, "second"), (10.0, "first")]
 
 
-def test_steps_made_at_the_old_rate_are_told_after_the_rate_has_changed() -> None:
+def test_steps_made_at_the_old_rate_are_reported_after_the_rate_has_changed() -> None:
     progress = RunningJobs()
     progress.begin("j", 0.0, 2.0, 100.0)
     assert progress.change_rate("j", 10.0, 4.0) == 30.0

@@ -142,7 +142,7 @@ def test_data_frames_hold_what_the_records_hold(report: gavel.Report) -> None:
     assert rounds.to_dict("records") == [record.row() for record in report.rounds()]
     assert jobs["jct_seconds"].mean() == pytest.approx(report.figures.average_jct_seconds)
     assert [str(jobs[name].dtype) for name in ("workers", "jct_seconds", "restarts")] == ["int64", "float64", "int64"]
-    with pytest.raises(gavel.InputError, match="there are no 'servers'; give 'jobs' or 'rounds'"):
+    with pytest.raises(gavel.InputError, match="there are no records of 'servers'; give 'jobs' or 'rounds'"):
         report.to_frame("servers")  # type: ignore[arg-type]
 
 

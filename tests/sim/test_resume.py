@@ -1,4 +1,4 @@
-"""Simulations that are interrupted and go on: the same events and the same figures as in one piece."""
+"""Interrupted and resumed simulations have the same events and figures as uninterrupted ones."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class CutError(Exception):
 
 
 class Cutter:
-    """Writes a simulation down after so many events, and ends it."""
+    """Saves a simulation after a number of events, and ends it."""
 
     def __init__(self, after: int | None) -> None:
         self.after = after
@@ -74,7 +74,7 @@ class Cutter:
 
 
 class Listener:
-    """Writes down what happens."""
+    """Records all events."""
 
     def __init__(self) -> None:
         self.stream: list[dict[str, Any]] = []
@@ -84,7 +84,7 @@ class Listener:
 
 
 def figures(report: Report) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Everything that was measured but how long it took here."""
+    """Everything that was measured, except wall-clock times."""
     own = {"wall_seconds", "solver_seconds"}
     document = {name: value for name, value in report.document().items() if name not in own}
     outcome = {name: value for name, value in report.outcome.dump().items() if name not in own}
@@ -92,14 +92,14 @@ def figures(report: Report) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
 
 
 class Records(TypedDict, total=False):
-    """What `run` keeps records in."""
+    """The arguments of `run` that keep records."""
 
     rounds: RoundLog
     recorder: Recorder
 
 
 def empty_records(variant: str) -> Records:
-    """Small enough that bins are merged, stretches replaced and finished jobs chosen by lot; none for the ideal."""
+    """Small enough that bins are merged, stretches replaced and finished jobs sampled; none for the ideal."""
     if VARIANTS[variant].get("ideal"):
         return {}
     recorder = Recorder(bins=16, stretch_rounds=10, stretch_jobs=5, jobs=4)
@@ -107,7 +107,7 @@ def empty_records(variant: str) -> Records:
 
 
 def recorded(report: Report) -> list[dict[str, Any]]:
-    """All of the records, as they would be written down."""
+    """All records, as they would be dumped."""
     return [one.dump() for one in (report.round_log, report.recorder) if one is not None]
 
 
@@ -122,7 +122,7 @@ def in_one_piece(variant: str) -> tuple[Report, int, list[dict[str, Any]]]:
 @pytest.mark.parametrize("variant", VARIANTS)
 @given(data=st.data())
 @settings(max_examples=4)
-def test_an_interrupted_simulation_goes_on_as_if_nothing_had_happened(variant: str, data: st.DataObject) -> None:
+def test_a_resumed_simulation_gives_the_same_results_as_an_uninterrupted_one(variant: str, data: st.DataObject) -> None:
     whole, events, stream = in_one_piece(variant)
     experiment, listener, start = Experiment(**LOAD | VARIANTS[variant]), Listener(), None
     cuts = data.draw(st.lists(st.integers(1, events), min_size=1, max_size=3, unique=True).map(sorted))
@@ -138,7 +138,7 @@ def test_an_interrupted_simulation_goes_on_as_if_nothing_had_happened(variant: s
     assert listener.stream == stream
 
 
-def test_every_attribute_of_a_recorder_is_written_down_or_given_to_its_constructor() -> None:
+def test_every_attribute_of_a_recorder_is_dumped_or_given_to_its_constructor() -> None:
     given = {"_bins", "_stretch_rounds", "_stretch_jobs", "_jobs"}
     assert vars(Recorder()).keys() == KEPT.keys() | given | {"_random"}
 
@@ -149,7 +149,7 @@ def test_records_cannot_begin_in_the_middle_of_a_run(asked: str, said: str) -> N
     with pytest.raises(CutError):
         run(Experiment(**LOAD), attendants=[cutter])
     wanted: Any = {asked: empty_records("credits")[asked]}  # type: ignore[literal-required]
-    with pytest.raises(InputError, match=f"cannot go on with {said}: the run was begun without"):
+    with pytest.raises(InputError, match=f"cannot resume with {said}: the run was started without it"):
         run(Experiment(**LOAD), start=cutter.written, **wanted)
 
 
@@ -171,8 +171,8 @@ def test_time_spent_before_the_interruption_counts() -> None:
     assert 500.0 < outcome.solver_seconds < outcome.wall_seconds
 
 
-def test_every_attribute_of_a_world_is_written_down_or_known_from_outside() -> None:
-    """Whoever adds state to the world has to say here what becomes of it in a dump."""
+def test_every_attribute_of_a_world_is_dumped_or_known_from_outside() -> None:
+    """A new attribute of the world must be listed here, with what becomes of it in a dump."""
     written = {"now", "left", "running", "progress", "_come", "_ahead", "_serial", "_wake", "_ran", "_unmeasured"}
     written.add("_leased_until")
     brought = {"table", "solver", "restart_seconds", "starts", "measures", "_outside"}
@@ -180,7 +180,7 @@ def test_every_attribute_of_a_world_is_written_down_or_known_from_outside() -> N
 
 
 class Clock:
-    """Goes on by so many seconds whenever somebody looks."""
+    """A clock that advances by a number of seconds with each call."""
 
     def __init__(self, step: float) -> None:
         self.step = step
@@ -191,7 +191,7 @@ class Clock:
         return self.now
 
 
-def test_the_state_is_written_every_minute_and_can_be_gone_on_with(tmp_path: Path) -> None:
+def test_the_state_is_saved_every_minute_and_can_be_resumed(tmp_path: Path) -> None:
     experiment, file = Experiment(**LOAD), tmp_path / "state"
     resume_file = ResumeFile(file, experiment, clock=Clock(EVERY_SECONDS / 50))
     assert resume_file.found() is None
@@ -205,7 +205,7 @@ def test_the_state_is_written_every_minute_and_can_be_gone_on_with(tmp_path: Pat
     assert not file.exists()
 
 
-def test_a_state_that_takes_long_to_write_is_written_less_often(tmp_path: Path) -> None:
+def test_a_state_that_takes_long_to_write_is_saved_less_often(tmp_path: Path) -> None:
     class Nothing:
         jobs_done = (0, 1)
         dumps = 0
@@ -221,7 +221,7 @@ def test_a_state_that_takes_long_to_write_is_written_less_often(tmp_path: Path) 
     assert simulation.dumps == 3  # writing takes 10 s of each 200 s, not of each minute
 
 
-def test_whoever_asks_twice_does_not_wait_for_the_next_event(tmp_path: Path) -> None:
+def test_a_second_interrupt_does_not_wait_for_the_next_event(tmp_path: Path) -> None:
     resume_file = ResumeFile(tmp_path / "state", Experiment(**LOAD))
     resume_file.interrupt(signal.SIGINT, None)
     with pytest.raises(KeyboardInterrupt):
@@ -238,25 +238,25 @@ def kept(file: Path, experiment: Experiment) -> Path:
     return file
 
 
-def test_the_state_of_another_run_is_refused_with_what_differs(tmp_path: Path) -> None:
+def test_the_state_of_another_run_is_refused_and_the_difference_named(tmp_path: Path) -> None:
     file = kept(tmp_path / "state", Experiment(**LOAD))
     for changed, said in (
-        ({"policy": "fifo"}, "its run has policy = max_min_fairness, and this one fifo; give what it was begun with"),
-        ({"seed": 3}, "its run has seed = 0, and this one 3"),
-        ({"window": (2, 4)}, "its run has window = nothing, and this one 2:4"),
+        ({"policy": "fifo"}, "its run has policy = max_min_fairness, this one has fifo; give what it was started with"),
+        ({"seed": 3}, "its run has seed = 0, this one has 3"),
+        ({"window": (2, 4)}, "its run has window = nothing, this one has 2:4"),
     ):
         with pytest.raises(InputError, match=said):
             ResumeFile(file, Experiment(**LOAD | changed)).found()
     document = json.loads(file.read_text())
     file.write_text(json.dumps(document | {"identity": document["identity"] | {"gavel_version": "0.0.1"}}))
-    with pytest.raises(InputError, match=r"it was written by Gavel 0\.0\.1, and this is"):
+    with pytest.raises(InputError, match=r"it was written by Gavel 0\.0\.1, but this is"):
         ResumeFile(file, Experiment(**LOAD)).found()
     file.write_text(json.dumps(document | {"format": 0}))
-    with pytest.raises(InputError, match="has format 0; this version of Gavel goes on with format 3"):
+    with pytest.raises(InputError, match="has format 0; this version of Gavel resumes format 3"):
         ResumeFile(file, Experiment(**LOAD)).found()
 
 
-def test_files_that_a_run_reads_must_not_change_meanwhile(tmp_path: Path) -> None:
+def test_files_that_a_run_reads_must_not_change_before_it_is_resumed(tmp_path: Path) -> None:
     def write(seed: int) -> Path:
         trace = generate(jobs=12, arrivals_per_hour=1.5, multi_worker=False, table=builtin_table(), seed=seed)
         write_trace(trace, tmp_path / f"trace{seed}.csv")
@@ -269,7 +269,7 @@ def test_files_that_a_run_reads_must_not_change_meanwhile(tmp_path: Path) -> Non
     changed = ResumeFile(tmp_path / "else", Experiment(cluster="v100=4", trace=str(other)))._identity
     document["identity"]["trace_sha256"] = changed["trace_sha256"]
     file.write_text(json.dumps(document))
-    with pytest.raises(InputError, match="the file of --trace has other content now"):
+    with pytest.raises(InputError, match="the content of the file of --trace has changed"):
         ResumeFile(file, experiment).found()
 
 
@@ -279,7 +279,7 @@ def test_a_trace_that_cannot_be_read_again_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"format": 1}'])
-def test_a_file_that_is_something_else_is_refused_and_left_alone(tmp_path: Path, text: str) -> None:
+def test_a_file_that_resume_did_not_write_is_refused_and_left_unchanged(tmp_path: Path, text: str) -> None:
     file = tmp_path / "diary"
     file.write_text(text)
     with pytest.raises(InputError, match="is not a file that --resume has written"):
@@ -300,7 +300,7 @@ def page(directory: Path) -> str:
     return re.sub(r"<tr><td>(wall|solver) seconds</td><td>[^<]*</td></tr>", "", text)
 
 
-def test_plots_and_jobs_of_an_interrupted_run_are_those_of_one_piece(
+def test_plots_and_jobs_of_an_interrupted_run_equal_those_of_an_uninterrupted_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def command(name: str) -> list[str]:
@@ -331,8 +331,8 @@ GAVEL = [sys.executable, "-c", f"{AT_ONCE}; from gavel.cli.app import main; main
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_real_process_that_is_interrupted_goes_on_when_run_again(tmp_path: Path, number: signal.Signals) -> None:
-    """The progress bar on a terminal tells when the simulation is under way."""
+def test_a_real_process_that_is_interrupted_resumes_when_run_again(tmp_path: Path, number: signal.Signals) -> None:
+    """The progress bar on a terminal shows when the simulation has started."""
     load = {"cluster": "v100=6,p100=6,k80=6", "jobs": 120, "arrivals_per_hour": 1.0}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in load.items()]
     file = tmp_path / "state"

@@ -1,4 +1,4 @@
-"""Servers of different sizes: no more is allocated than can be placed, and what is received comes near to it."""
+"""Servers of different sizes: no more is allocated than can be placed, and jobs receive close to that."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def tool() -> ModuleType:
 
 
 def lab(folder: Path, jobs: dict[int, int], mechanism: MechanismName = "credits") -> Experiment:
-    """Jobs of ten hours on V100s, all there at the start: how many there are by their workers."""
+    """Jobs of ten hours on V100s that all arrive at the start; `jobs` has their number by workers."""
     hours = {workers: 36_000.0 * builtin_table().rates([(MODEL, workers)], ["v100"])[0, 0, 0] for workers in jobs}
     lines = [f"{MODEL},{workers},{hours[workers]},0" for workers, number in jobs.items() for _ in range(number)]
     file = folder / "lab.csv"
@@ -46,7 +46,7 @@ def lab(folder: Path, jobs: dict[int, int], mechanism: MechanismName = "credits"
 
 
 def together(allocation: Allocation, workers: int) -> float:
-    """Gangs of at least this size that count on sitting on one server."""
+    """The number of gangs of at least this size that are allocated consolidated time."""
     problem = allocation.problem
     size = dict(zip(problem.jobs.ids, problem.profiles.workers[problem.jobs.profile].tolist(), strict=True))
     return sum(row.consolidated.get("v100", 0.0) for row in allocation.rows() if size[row.jobs[0]] >= workers)
@@ -54,7 +54,9 @@ def together(allocation: Allocation, workers: int) -> float:
 
 @pytest.mark.parametrize("agnostic", [False, True])
 @pytest.mark.parametrize("ideal", [False, True])
-def test_no_more_gangs_are_allocated_together_than_servers_hold(ideal: bool, agnostic: bool, tmp_path: Path) -> None:
+def test_no_more_consolidated_gangs_are_allocated_than_servers_hold(
+    ideal: bool, agnostic: bool, tmp_path: Path
+) -> None:
     experiment = lab(tmp_path, {8: 3, 4: 6, 2: 3, 1: 8})
     scene, fullest = prepare(experiment), dict.fromkeys((2, 4, 8), 0.0)
 
@@ -77,7 +79,7 @@ def test_no_more_gangs_are_allocated_together_than_servers_hold(ideal: bool, agn
 
 @pytest.mark.parametrize("mechanism", ["credits", "plain"])
 @pytest.mark.parametrize("jobs", [{8: 3, 4: 4, 1: 8}, {8: 2, 4: 2, 1: 6}], ids=["crowded", "less crowded"])
-def test_large_gangs_receive_about_what_is_allocated_if_allocations_know_the_servers(
+def test_large_gangs_receive_about_their_allocation_if_it_accounts_for_servers(
     mechanism: MechanismName, jobs: dict[int, int], tmp_path: Path
 ) -> None:
     experiment, figures = lab(tmp_path, jobs, mechanism), tool().figures

@@ -1,4 +1,4 @@
-"""Simulations: the same seed gives the same stream, everything adds up, and known flaws of prototypes are not ours."""
+"""Simulations: the same seed gives the same events, figures add up, and flaws known from prototypes do not occur."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SMALL = Experiment(cluster="v100=4,p100=4,k80=4", jobs=40, arrivals_per_hour=0.6
 
 
 class Watcher:
-    """Checks the invariants after every event, and writes the stream down."""
+    """Checks the invariants after every event, and records the events."""
 
     def __init__(self) -> None:
         self.stream: list[tuple[float, str]] = []
@@ -82,7 +82,7 @@ def test_accelerator_time_adds_up() -> None:
     assert outcome.given_seconds <= 12 * outcome.end * (1 + 1e-9)
     restarts = sum(job.restarts * job.workers for job in outcome.jobs.values())
     assert outcome.restart_seconds == pytest.approx(restarts * SMALL.restart_seconds)
-    assert watcher.steps  # and nobody made more steps than asked: the last ones are counted by JobFinished
+    assert watcher.steps  # no job made more steps than it has: the last ones are counted by JobFinished
 
 
 def test_a_job_alone_takes_its_steps_over_its_rate() -> None:
@@ -99,7 +99,7 @@ def test_restarts_cost_time_and_credits_avoid_them() -> None:
     assert credit["average_jct_seconds"] < plain["average_jct_seconds"]
 
 
-def test_a_window_counts_its_jobs_only_and_stops_when_they_are_done() -> None:
+def test_a_window_counts_only_its_jobs_and_stops_when_they_have_finished() -> None:
     whole = run(SMALL)
     part = run(Experiment(cluster=SMALL.cluster, jobs=40, arrivals_per_hour=0.6, restart_seconds=30.0, window=(5, 15)))
     assert part.document()["jobs_completed"] == 10

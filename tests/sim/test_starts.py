@@ -37,7 +37,7 @@ def taking(seconds: float, *templates: str) -> Trace:
 
 
 class Listener:
-    """Writes down what the scheduler hears of restarts, and what it makes of it."""
+    """Records the restart costs that the scheduler is told, and what it then assumes."""
 
     def __init__(self) -> None:
         self.heard: set[tuple[str, float]] = set()
@@ -50,7 +50,7 @@ class Listener:
 
 
 class Snapshots:
-    """Writes a simulation down after every event."""
+    """Saves a simulation after every event."""
 
     def __init__(self) -> None:
         self.documents: list[dict[str, Any]] = []
@@ -65,13 +65,13 @@ def simulated(trace: Trace, **options: Any) -> Outcome:
 
 
 @pytest.mark.parametrize(("template", "cost"), [("A3C", 50.0), ("CycleGAN", 20.0)])
-def test_a_first_start_takes_what_it_costs_its_template(template: str, cost: float) -> None:
+def test_a_first_start_takes_as_long_as_measured_for_its_template(template: str, cost: float) -> None:
     outcome = simulated(taking(1000.0, template))
     assert outcome.jobs[template].seconds == pytest.approx(1000.0 + cost)
     assert outcome.restart_seconds == pytest.approx(cost)
 
 
-def test_restarts_take_what_they_cost_their_template_and_the_scheduler_hears_of_it() -> None:
+def test_restarts_take_as_long_as_measured_and_the_scheduler_is_told() -> None:
     listener = Listener()
     outcome = simulated(taking(1000.0, *TEMPLATES), observers=[listener])
     assert listener.heard == {("A3C", 30.0), ("CycleGAN", 70.0)}
@@ -83,7 +83,7 @@ def test_restarts_take_what_they_cost_their_template_and_the_scheduler_hears_of_
     assert max(job.seconds for job in outcome.jobs.values()) == pytest.approx(2000.0 + cost)
 
 
-def test_a_simulation_that_was_written_down_continues_with_restarts_under_way() -> None:
+def test_a_resumed_simulation_continues_with_restarts_in_progress() -> None:
     snapshots, trace = Snapshots(), taking(1000.0, *TEMPLATES)
     whole = simulated(trace, attendants=[snapshots])
     for start in snapshots.documents:
@@ -97,7 +97,7 @@ def queued(job: str, template: str) -> JobQueued:
     return JobQueued(0.0, JobSpec(job, template, 1, 1000.0 * rate(template)))
 
 
-def test_a_first_start_is_what_a_job_held_its_accelerator_beyond_its_steps() -> None:
+def test_the_cost_of_a_first_start_is_the_time_held_beyond_the_steps() -> None:
     facts = [
         queued("1", "A3C"),
         queued("2", "A3C"),
@@ -111,7 +111,7 @@ def test_a_first_start_is_what_a_job_held_its_accelerator_beyond_its_steps() -> 
     assert costs.first_seconds == pytest.approx(5.0)
 
 
-def test_jobs_that_restarted_shared_moved_or_failed_say_nothing_of_first_starts() -> None:
+def test_jobs_that_restarted_shared_moved_or_failed_do_not_count_for_first_starts() -> None:
     pair = Started(("1", "2"), (1, 1), "v100", {"a": 1}, Locality.SERVER, Cause("first", ""))
     facts = [
         *(queued(job, "A3C") for job in "12345"),

@@ -37,7 +37,7 @@ def sweep_into(directory: Path, sweep: Sweep = SWEEP, *, workers: int = 1, stop_
 
 
 def lines(directory: Path, name: str = RESULTS) -> list[dict[str, str]]:
-    """What a results file says, in an order of its own and without how long it took."""
+    """The lines of a results file, sorted and without wall-clock times."""
     with (directory / name).open(newline="") as file:
         rows = [{k: v for k, v in row.items() if k not in TIMINGS} for row in csv.DictReader(file)]
     return sorted(rows, key=lambda row: row["point"])
@@ -45,7 +45,7 @@ def lines(directory: Path, name: str = RESULTS) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sweep that nobody interrupted."""
+    """The results of an uninterrupted sweep."""
     directory = tmp_path_factory.mktemp("whole")
     assert sorted(sweep_into(directory, workers=2)) == sorted(point.id for point in SWEEP.points)
     return directory
@@ -61,14 +61,14 @@ def test_a_point_measures_the_same_alone_and_beside_others_in_a_sweep(whole: Pat
             assert known.completion_seconds == pytest.approx(report.completion_seconds(), abs=1e-3)
 
 
-def test_an_interrupted_sweep_goes_on_and_ends_like_one_with_more_processes_that_was_not(
+def test_an_interrupted_sweep_resumes_and_ends_like_an_uninterrupted_one_with_more_processes(
     whole: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         sweep_into(tmp_path, stop_after=3)
     before = {row["point"] for row in lines(tmp_path)}
     assert len(before) == 3
-    for name in (RESULTS, COMPLETIONS):  # as if killed in the middle of a line
+    for name in (RESULTS, COMPLETIONS):  # as left by a process that was killed in the middle of a line
         with (tmp_path / name).open("a") as file:
             file.write(next(point.id for point in SWEEP.points if point.id not in before) + ",0.1")
     ran = sweep_into(tmp_path)
@@ -79,7 +79,7 @@ def test_an_interrupted_sweep_goes_on_and_ends_like_one_with_more_processes_that
     assert sweep_into(tmp_path) == []
 
 
-def test_points_are_known_by_all_of_their_settings(whole: Path) -> None:
+def test_points_are_identified_by_all_of_their_settings(whole: Path) -> None:
     def unknown(sweep: Sweep) -> int:
         return sum(point.id not in known for point in sweep.points)
 
@@ -102,7 +102,7 @@ def test_a_changed_file_makes_other_points(setting: str, tmp_path: Path) -> None
     assert identity("{}", "a.json") != identity("{ }", "c.json")
 
 
-def test_what_is_written_is_read_again(tmp_path: Path) -> None:
+def test_results_are_read_back_as_they_were_written(tmp_path: Path) -> None:
     experiment = Experiment(cluster="v100=1,k80=2", window=(1, 3), recompute_every_seconds=1e-3, throughputs="builtin")
     names = run(BASE).figures.document()
     figures: dict[str, Any] = dict.fromkeys(names, 1 / 3) | {"notes": ['a "note", with\na break'], "drained": False}
@@ -117,7 +117,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert (row["window"], row["arrivals_per_hour"], row["agnostic"]) == ("1:3", "", "false")
 
 
-def test_a_process_that_dies_is_a_failure_and_the_rest_goes_on() -> None:
+def test_a_process_that_dies_is_a_failure_and_the_others_continue() -> None:
     crew = WorkerPool([point.experiment for point in SWEEP.points[:2]])
     crew.hire()
     next(iter(crew._at))._process.kill()
@@ -137,7 +137,7 @@ def test_closing_ends_the_processes() -> None:
     assert not any(worker.alive for worker in workers)
 
 
-def test_whatever_goes_wrong_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_error_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_: Experiment) -> None:
         raise ZeroDivisionError("of all things")
 
@@ -167,7 +167,7 @@ def test_two_sweeps_cannot_write_to_one_directory(tmp_path: Path) -> None:
     ("content", "said"),
     [
         ("point,policy\nx,fifo\n", "lacks the columns gavel_version, cluster"),
-        (None, "line 2: not a line that a sweep wrote"),
+        (None, "line 2: this line was not written by a sweep"),
     ],
 )
 def test_a_results_file_of_another_kind_is_refused(content: str | None, said: str, whole: Path, tmp_path: Path) -> None:
@@ -190,6 +190,6 @@ def test_a_results_file_of_another_kind_is_refused(content: str | None, said: st
         (Sweep(Experiment(cluster="v100=4", jobs=5, window=(3, 9)), SWEEP.contenders, (1.0,)), "the window 3:9"),
     ],
 )
-def test_what_no_point_could_run_is_refused_before_any_runs(sweep: Sweep, said: str) -> None:
+def test_settings_that_no_point_could_run_are_refused_before_any_runs(sweep: Sweep, said: str) -> None:
     with pytest.raises(InputError, match=said):
         sweep.check()

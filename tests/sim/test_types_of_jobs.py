@@ -48,14 +48,14 @@ def test_a_job_runs_on_its_types_only(policy: str, settings: dict[str, object], 
 
 
 @pytest.mark.parametrize("ideal", [False, True])
-def test_a_job_whose_types_the_cluster_does_not_have_is_reported_and_ends_nothing(ideal: bool, tmp_path: Path) -> None:
+def test_a_job_whose_types_the_cluster_lacks_is_reported_and_does_not_end_the_run(ideal: bool, tmp_path: Path) -> None:
     jobs = [TraceJob("bound", "A3C", 1, 1e4, 0.0, types=("p100",)), TraceJob("free", "A3C", 1, 1e4, 0.0)]
     report = ran(tmp_path, jobs, ideal=ideal)
     assert set(report.outcome.jobs) == {"free"}
-    assert report.notes == ("no type of the cluster can run bound (1 worker); nothing waits for them",)
+    assert report.notes == ("no type of the cluster can run bound (1 worker); the simulation does not wait for them",)
 
 
-def test_types_of_a_submission_are_those_that_both_name() -> None:
+def test_the_types_of_a_submission_are_those_that_both_sides_name() -> None:
     job = TraceJob("j", "A3C", 1, 1.0, 0.0, types=("v100", "k80"))
     assert job.spec().types == ("v100", "k80")
     assert job.spec(("k80", "p100")).types == ("k80",)

@@ -18,12 +18,12 @@ from stories import Story, Teller, stories
 SIM = Path(__file__).parents[2] / "src" / "gavel" / "sim"
 MODULES = sorted(SIM.glob("*.py"))
 DRIVERS = {"simulate.py", "ideal.py"}
-"""They make a scheduler, tell it of events and write it down."""
+"""The modules that create a scheduler, send it events and dump it."""
 ASKED_BY_DRIVERS = {"handle", "problem", "table", "unanswered"}
 
 
 @pytest.mark.parametrize("path", [path for path in MODULES if path.name not in {*DRIVERS, "view.py"}], ids=str)
-def test_only_what_drives_a_scheduler_and_the_view_know_one(path: Path) -> None:
+def test_only_the_drivers_and_the_view_know_the_scheduler(path: Path) -> None:
     imported = {
         alias.name
         for node in ast.walk(ast.parse(path.read_text()))
@@ -34,7 +34,7 @@ def test_only_what_drives_a_scheduler_and_the_view_know_one(path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(DRIVERS))
-def test_a_simulation_tells_a_scheduler_of_events_and_reads_the_rest_through_its_view(name: str) -> None:
+def test_a_simulation_sends_events_to_the_scheduler_and_reads_it_only_through_its_view(name: str) -> None:
     used = {
         node.attr
         for node in ast.walk(ast.parse((SIM / name).read_text()))
@@ -45,8 +45,8 @@ def test_a_simulation_tells_a_scheduler_of_events_and_reads_the_rest_through_its
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.name)
-def test_no_part_of_a_simulation_is_allowed_to_read_what_another_keeps_to_itself(path: Path) -> None:
-    assert "SLF001" not in path.read_text(), "lint would no longer see it"
+def test_no_part_of_a_simulation_reads_private_attributes_of_another(path: Path) -> None:
+    assert "SLF001" not in path.read_text(), "the lint rule for private access is switched off here"
 
 
 @given(story=stories())
@@ -72,7 +72,7 @@ def look(view: View, later: float) -> None:
 
 @given(story=stories())
 @settings(max_examples=15)
-def test_what_was_received_is_told_as_of_any_time_as_the_scheduler_counts_it_then(story: Story) -> None:
+def test_time_received_at_any_time_equals_what_the_scheduler_accounts_for_then(story: Story) -> None:
     scheduler = told(story)
     view, later = View(scheduler), 1e6
     figures = {job: view.figures(job, later).received.tolist() for job in view.jobs}
@@ -83,7 +83,7 @@ def test_what_was_received_is_told_as_of_any_time_as_the_scheduler_counts_it_the
 
 
 @pytest.mark.parametrize("name", ["received", "slots"])
-def test_what_a_view_shows_cannot_be_written_to(name: str) -> None:
+def test_arrays_of_a_view_are_read_only(name: str) -> None:
     shown = getattr(View(told([])), name)
     with pytest.raises(ValueError, match="read-only"):
         shown[...] = 1
@@ -94,7 +94,7 @@ def machine() -> Scheduler:
 
 
 def told(story: Story) -> Scheduler:
-    """A scheduler that has heard a story."""
+    """A scheduler that has handled the events of a story."""
     scheduler, teller = machine(), Teller(story)
     for event in teller.events(scheduler):
         teller.hear(scheduler.handle(event))

@@ -56,23 +56,23 @@ StageKind = Literal["level", "total", "ratio", "charge"]
 class Stage:
     """One optimum on the way to an allocation, and the duals that prove it by weak duality.
 
-    For every job of w workers that runs on a type alone: worth x rate <= time + w x price of the type (plus that of any
-    limit that it counts towards), with equality where it has a share. Hence no valid allocation has throughputs that,
-    each at its worth, come to more than all resources do at their prices.
+    For every job of w workers alone on a type: worth x rate <= time + w x price of the type (plus that of any
+    limit that it counts towards), with equality where it has a share. Hence, in every valid allocation, throughputs,
+    each times its worth, add up to at most all resources at their prices.
     """
 
     kind: StageKind
-    """What was optimised: a level that all stand at, a total, a ratio of total to charge, or the least charge."""
+    """What was optimised: a level that all classes reach, a total, a ratio of total to charge, or the least charge."""
     value: float
     bound: float
     prices: Mapping[str, float]
-    """Of one more of each coupling row: accelerators of a type, or gangs that sit on one server each."""
+    """By coupling row: the price of one more accelerator of a type, or of room for one more consolidated gang."""
     worth: Floats
-    """By class: of one step per second of one member."""
+    """By class: the worth of one step per second of a member."""
     time: Floats
-    """By class: of all the time of one member."""
+    """By class: the price of all the time of a member."""
     stopped: Ints
-    """The classes that gain nothing more after this stage."""
+    """The classes that stop in this stage: they gain nothing more after it."""
 
     @property
     def gap(self) -> float:
@@ -88,7 +88,7 @@ class Stage:
 
 
 class Stages(Sequence[Stage]):
-    """Stages that are worked out when they are first looked at: most allocations are never explained."""
+    """Stages that are computed on first access: most allocations are never explained."""
 
     def __init__(self, work_out: Callable[[], tuple[Stage, ...]]) -> None:
         self._work_out = work_out
@@ -118,18 +118,18 @@ class Stages(Sequence[Stage]):
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """How good an allocation is, by weak duality: nobody can do better than `bound`."""
+    """How good an allocation is: by weak duality, no allocation is better than `bound`."""
 
     objective: float
     bound: float
     prices: Mapping[str, float]
-    """By how much the objective would improve with one more accelerator of each type."""
+    """By type: how much the objective would improve with one more accelerator."""
     minimised: bool = False
     unmet: tuple[str, ...] = ()
     """Jobs whose deadline cannot be met."""
     notes: tuple[str, ...] = field(default=())
     stages: Sequence[Stage] = field(default=())
-    """One for each optimum that was taken in turn; together they prove the bound."""
+    """One stage for each successive optimum; together they prove the bound."""
 
     @property
     def gap(self) -> float:
@@ -147,18 +147,18 @@ class AllocationRow:
     jobs: tuple[str, ...]
     shares: Mapping[str, float]
     consolidated: Mapping[str, float]
-    """The part of each share that counts on all workers sitting together; empty where placement does not matter."""
+    """By type: the part of the share that assumes a consolidated placement; empty if placement does not matter."""
 
 
 @dataclass(frozen=True, eq=False)
 class Allocation:
-    """Shares by combo and type, kept by class; `rows`, `throughput` and `limits` spell them out by job."""
+    """Shares by combo and type, stored by class; `rows`, `throughput` and `limits` give them by job."""
 
     problem: Problem
     policy: str
     classes: Classes
     combos: Ints
-    """Shape (combos, 2): the class, or the two classes, that run; -1 where there is no second."""
+    """Shape (combos, 2): the one or two classes that run; -1 if there is no second."""
     instances: Floats
     """Shape (combos, columns): how many jobs or pairs of this combo run there at once, on average."""
     rates: Floats
@@ -166,20 +166,20 @@ class Allocation:
     certificate: Certificate
 
     def __post_init__(self) -> None:
-        # Sums depend in the last bit on how arrays are laid out. With one layout, an allocation that was written down
-        # and read again adds up to the same numbers.
+        # The last bit of a sum depends on the memory layout of arrays. With a fixed layout, an allocation that is
+        # stored and read again gives exactly the same sums.
         for name in ("combos", "instances", "rates"):
             object.__setattr__(self, name, np.ascontiguousarray(getattr(self, name)))
 
     def with_certificate(self, certificate: Certificate) -> Allocation:
-        """The same allocation, certified otherwise; the throughputs are those that are known already."""
+        """The same allocation with another certificate; cached throughputs are kept."""
         other = replace(self, certificate=certificate)
         vars(other)["class_throughput"] = self.class_throughput
         return other
 
     @cached_property
     def class_throughput(self) -> Floats:
-        """Steps per second of each member of each class."""
+        """By class: steps per second of a member."""
         done = (self.instances * self.rates[:, 0]).sum(axis=1)
         total = np.bincount(self.combos[:, 0], weights=done, minlength=len(self.classes))
         paired = self.combos[:, 1] >= 0
@@ -190,7 +190,7 @@ class Allocation:
 
     @cached_property
     def class_time(self) -> Floats:
-        """The share of its time that each member of each class runs, anywhere."""
+        """By class: the share of its time that a member runs, on any type."""
         total = np.zeros(len(self.classes))
         for member in (0, 1):
             present = self.combos[:, member] >= 0
@@ -199,7 +199,7 @@ class Allocation:
 
     @cached_property
     def class_shares(self) -> Floats:
-        """By class and type: the share of its time that each member runs there, alone or beside another."""
+        """By class and type: the share of its time that a member runs there, alone or in a pair."""
         total = np.zeros((len(self.classes), len(self.problem.types)))
         for member in (0, 1):
             present = self.combos[:, member] >= 0
@@ -209,7 +209,7 @@ class Allocation:
 
     @cached_property
     def busy(self) -> Floats:
-        """Accelerators in use by type, on average."""
+        """By type: accelerators in use, on average."""
         workers = self.problem.profiles.workers[self._class_profile[self.combos[:, 0]]]
         by_column = (self.instances * workers[:, None]).sum(axis=0)
         busy = np.zeros(len(self.problem.types))
@@ -223,7 +223,7 @@ class Allocation:
 
     @property
     def job_shares(self) -> Floats:
-        """By job and type, in the problem's order: the share of its time there, alone or beside another."""
+        """By job and type, in the problem's order: the share of its time there, alone or in a pair."""
         return self.class_shares[self.classes.of_job]
 
     @property
@@ -233,7 +233,7 @@ class Allocation:
 
     @cached_property
     def stage_of(self) -> Ints:
-        """By class: the stage after which it gains nothing more, counted from 0; -1 for classes that stop in none."""
+        """By class: the stage in which it stops, counted from 0; -1 for classes that stop in none."""
         found = np.full(len(self.classes), -1, dtype=np.intp)
         for number, stage in enumerate(self.certificate.stages):
             found[stage.stopped] = number
@@ -266,7 +266,7 @@ class Allocation:
         return Limit("declined")
 
     def _crowded(self, index: int) -> str | None:
-        """The type on which a class pays more for sitting on one server than for its accelerators, if there is one."""
+        """The type on which a class pays more for being consolidated than for its accelerators, if there is one."""
         workers = int(self.problem.profiles.workers[self._class_profile[index]])
         stage = int(self.stage_of[index])
         if workers == 1 or stage < 0:
@@ -287,16 +287,16 @@ class Allocation:
         return self.problem.jobs.profile[self.classes.first]
 
     def rows(self) -> Iterator[AllocationRow]:
-        """Every combo of jobs with its shares; a job alone is always listed, a pair only if it has a share."""
+        """Every combo of jobs with its shares; single jobs are always listed, pairs only if they have a share."""
         combos, shares = self.job_combos()
         for jobs, each in zip(combos, shares, strict=True):
             yield self._row(jobs, each)
 
     def job_combos(self) -> tuple[list[tuple[int, ...]], Floats]:
-        """The same by number: jobs in the problem's order, all of them alone and then pairs, and shares by column.
+        """The combos as job numbers in the problem's order, first all single jobs and then pairs, and shares by column.
 
-        The members of a class are equals. Where two classes share accelerators, members are paired off in order, so
-        that each gets its due with as few pairs as possible.
+        The members of a class are equal. Where two classes share accelerators, members are paired in order, so
+        that each gets its share with as few pairs as possible.
         """
         alone = np.zeros((len(self.classes), len(self.problem.columns)))
         single = self.combos[:, 1] < 0
@@ -325,7 +325,7 @@ class Allocation:
 
 
 def pair_off(first: Ints, second: Ints) -> Iterator[tuple[int, int, float]]:
-    """Split one unit of shared time into pairs of members so that each member of a side gets the same.
+    """Split one unit of shared time into pairs of members so that all members of a side get the same time.
 
     >>> list(pair_off(np.array([1]), np.array([2, 3])))
     [(1, 2, 0.5), (1, 3, 0.5)]

@@ -18,7 +18,7 @@ from gavel.core.strict_json import read_json
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How the problem was put to the policy."""
+    """The options with which the policy was asked."""
 
     space_sharing: bool = False
     agnostic: bool = False
@@ -42,7 +42,7 @@ class AnswerRow:
 
 @dataclass(frozen=True, slots=True)
 class AnswerStage:
-    """A stage by job; what is not listed is 0."""
+    """A stage by job; values that are not listed are 0."""
 
     kind: StageKind
     value: float
@@ -56,16 +56,16 @@ class AnswerStage:
 
 @dataclass(frozen=True, slots=True)
 class AnswerJob:
-    """What became of one job."""
+    """The result of one job."""
 
     stage: int | None
-    """The stage in which it stopped, counted from 0; None if it cannot run."""
+    """The stage in which the job stopped, counted from 0; None if it cannot run."""
     limit: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An allocation with its certificate, as it is written down."""
+    """An allocation with its certificate, as in the JSON."""
 
     policy: str
     asked: Asked
@@ -141,7 +141,7 @@ def _stage(answer: Allocation, stage: Stage) -> dict[str, Any]:
 
 
 def parse_answer(text: str) -> Answer:
-    """Read an answer; raises InputError where it is not one."""
+    """Read an answer; raise InputError if the text is not one."""
     try:
         found = read_json(text)
     except ValueError as error:

@@ -20,21 +20,21 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Parameters:
-    """What the data file holds. N templates, T types, W worker counts; NaN means that there is no figure."""
+    """The content of the data file, for N templates, T types and W worker counts; NaN: no figure."""
 
     types: tuple[str, ...]
     workers: tuple[int, ...]
     templates: tuple[str, ...]
     base: Array
-    """(T, 2, W): step time over that of one worker, for the template that communicates least."""
+    """(T, 2, W): step time relative to that of one worker, for the template that communicates least."""
     growth: Array
-    """(T, 2, W): what a unit of communication adds to it; 1 at the smallest count above one."""
+    """(T, 2, W): what a unit of communication adds to the step time; 1 at the smallest count above one."""
     communication: Array
     """(N, T, 2): the template's share of communication; NaN: no rates with several workers."""
     rate: Array
     """(N, T): steps per second of one worker alone."""
     headroom: Array
-    """(N, T): over 1 if a light neighbour costs nothing, because the accelerator idles between steps."""
+    """(N, T): above 1 if a light neighbour costs nothing, because the accelerator idles between steps."""
     sensitivity: Array
     """(N, T): how much a template suffers from its neighbour's pressure."""
     pressure: Array
@@ -71,7 +71,7 @@ def parse_parameters(text: str) -> Parameters:
 
 
 def _communication(entry: dict[str, Any], types: int) -> Array:
-    """One template's (T, 2); a template that the file gives none for runs on one worker only."""
+    """The (T, 2) of one template; a template without figures runs on one worker only."""
     if "communication" not in entry:
         return np.full((types, len(Locality)), np.nan)
     return np.array([entry["communication"][placement] for placement in FILE_NAMES.values()], dtype=np.float64).T
@@ -86,7 +86,7 @@ def scaled_rates(parameters: Parameters) -> Array:
     stretch = parameters.base + parameters.communication[..., None] * parameters.growth
     rates = np.ascontiguousarray(np.moveaxis(parameters.rate[:, :, None, None] * workers / stretch, 3, 1))
     rates[:, workers == 1] = parameters.rate[:, None, :, None]
-    # Without a figure for spread workers, placement is taken not to matter; with none at all it cannot run.
+    # Without a figure for spread-out workers, placement is assumed not to matter; without any figure it cannot run.
     for closer in list(Locality)[:-1]:
         spread = rates[..., closer.wider]
         rates[..., closer.wider] = np.where(np.isnan(spread), rates[..., closer], spread)

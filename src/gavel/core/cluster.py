@@ -1,4 +1,4 @@
-"""The machines: accelerator types, servers, and how a cluster is written on a command line."""
+"""The machines: accelerator types and servers, and the notation for clusters on a command line."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from gavel.core.errors import InputError
 from gavel.core.locality import Locality
 
 LIST_PRICES = {"v100": 2.48, "p100": 1.46, "k80": 0.45}
-"""Dollars an hour on demand in a public cloud when the paper was written; used where a price is not given."""
+"""On-demand prices in dollars per hour in a public cloud when the paper was written; used if no price is given."""
 
 MOST = 1_000_000
-"""The most accelerators of one type that a cluster may have: each server is kept by itself."""
+"""The most accelerators of one type in a cluster; limited because every server is an object."""
 
 
 @dataclass(frozen=True, slots=True)
 class AcceleratorType:
-    """One kind of accelerator: how many there are, what one costs an hour, and how they sit in servers.
+    """One kind of accelerator: how many there are, the hourly price of one, and how servers hold them.
 
-    `servers` lists the number of accelerators in each server; empty means that nobody said, and then placement does
+    `servers` lists the number of accelerators in each server. Empty means unknown; then placement does
     not limit consolidated jobs.
 
     >>> AcceleratorType.uniform("v100", count=10, per_server=4).servers
@@ -33,14 +33,14 @@ class AcceleratorType:
     price: float | None = None
     servers: tuple[int, ...] = ()
     _of_size: Mapping[int, int] = field(init=False, repr=False, compare=False)
-    """Servers by size: clusters have thousands of servers of very few sizes."""
+    """By size: the number of servers; clusters have thousands of servers of very few sizes."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_of_size", Counter(self.servers))
 
     @classmethod
     def uniform(cls, name: str, *, count: int, per_server: int, price: float | None = None) -> AcceleratorType:
-        """Servers of one size, the last one holding the rest."""
+        """Servers of one size; the last one holds the rest."""
         return cls(name, count, price, _even_sizes(count, per_server))
 
     def gangs_at_once(self, workers: int, locality: Locality) -> int | None:
@@ -48,9 +48,9 @@ class AcceleratorType:
         return self.gangs_on_one_server(workers) if locality is Locality.SERVER else None
 
     def gangs_on_one_server(self, workers: int) -> int | None:
-        """How many gangs of this size fit at once with each on one server; None if placement does not limit them.
+        """The most gangs of this size that fit at once, each on one server; None if placement does not limit them.
 
-        A gang larger than every server sits on whole servers, and no row limits those.
+        A gang larger than every server uses whole servers, which no row limits.
 
         >>> AcceleratorType("v100", 8, servers=(4, 4)).gangs_on_one_server(3)
         2
@@ -84,7 +84,7 @@ class Cluster:
         return tuple(AcceleratorType(name, sum(sizes[name]), LIST_PRICES.get(name), sizes[name]) for name in names)
 
     def text(self) -> str:
-        """The cluster as a command line names it; the names of its servers are not part of that.
+        """The cluster in the notation of the command line, which does not include the names of servers.
 
         >>> parse_cluster("v100=10,k80=2x8").text()
         'v100=2x4+1x2,k80=2x8'
@@ -97,7 +97,7 @@ class Cluster:
 def parse_cluster(text: str, *, per_server: int = 4) -> Cluster:
     """Read a cluster from "type=accelerators" or "type=servers x size + ...", one for each type.
 
-    A number of accelerators sits in servers of `per_server`.
+    A plain number of accelerators is divided into servers of `per_server`.
 
     >>> [(each.name, each.count, each.servers) for each in parse_cluster("v100=2x8+1x4,k80=6").types()]
     [('v100', 20, (8, 8, 4)), ('k80', 6, (4, 2))]
@@ -122,7 +122,7 @@ def parse_cluster(text: str, *, per_server: int = 4) -> Cluster:
 
 
 def parse_servers(text: str, where: str = "servers") -> tuple[int, ...]:
-    """Read the size of each server from "servers x size + servers x size"; `where` begins an error's sentence.
+    """Read the size of each server from "servers x size + servers x size"; `where` is the prefix of error messages.
 
     >>> parse_servers("2x8+3x4")
     (8, 8, 4, 4, 4)
@@ -133,12 +133,12 @@ def parse_servers(text: str, where: str = "servers") -> tuple[int, ...]:
 
 
 def _groups(sizes: Iterable[int]) -> str:
-    """Sizes of servers as "servers x size + ...", the largest first."""
+    """Sizes of servers as "servers x size + ...", largest first."""
     return "+".join(f"{number}x{size}" for size, number in sorted(Counter(sizes).items(), reverse=True))
 
 
 def _group(text: str, where: str) -> tuple[int, int]:
-    """One term: how many servers of which size."""
+    """Read one term: (number of servers, size)."""
     number, size = (_number(piece.strip()) for piece in text.partition("x")[::2])
     if number is None or size is None:
         raise InputError(f"{where}: {text.strip()!r} is not of the form servers x size, for example 4x8")
@@ -153,7 +153,7 @@ def _even_sizes(count: int, per_server: int) -> tuple[int, ...]:
 
 
 def _number(text: str) -> int | None:
-    """A whole number that is written in plain digits; None if it is anything else. Beyond MOST all are alike."""
+    """A whole number in plain digits; None for anything else. Numbers above MOST are all treated alike."""
     if not (text.isascii() and text.isdigit()):
         return None
     return int(text) if len(text) <= len(str(MOST)) else MOST + 1
@@ -165,7 +165,7 @@ def _check_total(accelerators: int, where: str) -> None:
 
 
 def parse_prices(text: str) -> dict[str, float]:
-    """Read dollars an hour from "type=price,type=price"; an empty text has none.
+    """Read dollars per hour from "type=price,type=price"; an empty text gives no prices.
 
     >>> parse_prices("a100=3.67, h100=12")
     {'a100': 3.67, 'h100': 12.0}

@@ -1,7 +1,7 @@
 """Events, facts, commands, problems and allocations as plain data for journals and dumps, and back, exactly.
 
 An event or fact is an object with its `kind` (job_submitted, round_planned …) and its fields. An allocation that
-answers a Solve is written without its problem, which the reader has: the same facts lead to the same question.
+answers a Solve is stored without its problem, which the reader has: the same facts lead to the same problem.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ProblemOf = Callable[[int], Problem]
 
 
 def kind_of(thing: type) -> str:
-    """What an event or command is called in plain data.
+    """The `kind` of an event or command in plain data.
 
     >>> kind_of(AllocationReady)
     'allocation_ready'
@@ -43,13 +43,13 @@ def encode_event(event: Event | Fact) -> dict[str, Any]:
 
 
 def decode_event(document: Any, problem_of: ProblemOf) -> Event:
-    """Read an event; `problem_of` is asked for the problem that an allocation answers."""
+    """Read an event; `problem_of` provides the problem that an allocation answers."""
     event: Event = _decode("event", EVENTS, document, problem_of)
     return event
 
 
 def decode_fact(document: Any, problem_of: ProblemOf) -> Fact:
-    """Read a fact; `problem_of` is asked for the problem that an allocation answers."""
+    """Read a fact; `problem_of` provides the problem that an allocation answers."""
     fact: Fact = _decode("fact", FACTS, document, problem_of)
     return fact
 
@@ -70,7 +70,7 @@ def _decode(what: str, kinds: Mapping[str, type[Any]], document: Any, problem_of
 
 
 def encode_command(command: Command) -> dict[str, Any]:
-    """A command as plain data: for logs, and to compare what two schedulers say."""
+    """A command as plain data, for logs and to compare the commands of two schedulers."""
     return {"kind": kind_of(type(command)), **plain_record(command)}
 
 
@@ -85,7 +85,7 @@ def decode_problem(document: Any) -> Problem:
 
 
 def encode_allocation(allocation: Allocation) -> dict[str, Any]:
-    """An allocation as plain data, its problem included."""
+    """An allocation as plain data, including its problem."""
     return plain_record(allocation)
 
 

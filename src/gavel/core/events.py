@@ -1,6 +1,6 @@
 """What a world tells the scheduler (events) and what the scheduler tells a world (commands).
 
-Every event carries its time; the scheduler reads no clock. The stream of events is the journal: the same events give
+Every event carries its time; the scheduler reads no clock. The scheduler is deterministic: the same events give
 the same commands.
 """
 
@@ -22,19 +22,19 @@ LOST = Cause("lost", "its server is lost")
 
 @dataclass(frozen=True, slots=True)
 class JobSubmitted:
-    """A job wants to run."""
+    """A job was submitted."""
 
     time: float
     job: JobSpec
     request: Submission | None = None
     """What the user asked for; None in simulations."""
     key: str = ""
-    """Of the call that submits it: a repeated call submits nothing."""
+    """The key of the submitting call: repeating the call with the same key submits nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobCancelled:
-    """Its owner no longer wants a job."""
+    """The owner of a job cancelled it."""
 
     time: float
     job: str
@@ -42,7 +42,7 @@ class JobCancelled:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JobsProgressed:
-    """Steps that running jobs have done since they last said so."""
+    """The steps that running jobs have made since their last report."""
 
     time: float
     jobs: Sequence[str]
@@ -51,7 +51,7 @@ class JobsProgressed:
 
 @dataclass(frozen=True, slots=True)
 class JobFinished:
-    """A job has done all of its steps."""
+    """A job has made all of its steps."""
 
     time: float
     job: str
@@ -67,16 +67,16 @@ class JobFailed:
     reason: str
     retry: bool = True
     not_before: float | None = None
-    """It does not run again before this time."""
+    """The job does not run again before this time."""
     crashed: bool = False
-    """Whether its own process ended with an error: then whom it shared accelerators with may be the reason."""
+    """Whether the job's own process ended with an error; a job that shared its accelerators may be the reason."""
     counts: bool = True
-    """Whether it is a failure of the job itself."""
+    """Whether this counts as a failure of the job itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class RateMeasured:
-    """How fast a job really is where it runs: steps per second."""
+    """The measured rate of a job on its accelerators, in steps per second."""
 
     time: float
     job: str
@@ -84,12 +84,12 @@ class RateMeasured:
     rate: float
     locality: Locality = field(default=Locality.SERVER, metadata=stored_as("consolidated"))
     beside: str | None = None
-    """The job that it shares its accelerators with."""
+    """The job that shares its accelerators."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestartMeasured:
-    """What a restart has cost a job: seconds for saving and leaving, and from its next start to its first step."""
+    """The cost of a restart, in seconds: saving and leaving, and from the next start to the first step."""
 
     time: float
     job: str
@@ -98,16 +98,16 @@ class RestartMeasured:
 
 @dataclass(frozen=True, slots=True)
 class RatesProfiled:
-    """How fast a template with one worker is, alone or beside another, on accelerators set aside to find that out."""
+    """The rate of a template with one worker, alone or beside another, measured on profiling accelerators."""
 
     time: float
     template: str
     type: str
     rate: float
     beside: str | None = None
-    """The other template."""
+    """The other template; None if alone."""
     rate_beside: float | None = None
-    """How fast that one is meanwhile; if both are 0 they do not fit together."""
+    """The rate of the other template; if both are 0, the two do not fit together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class ServerJoined:
 
 @dataclass(frozen=True, slots=True)
 class ServerLost:
-    """A server is gone, and with it whatever ran there since the last checkpoint."""
+    """A server is lost, and with it everything that ran there since the last checkpoint."""
 
     time: float
     server: str
@@ -129,7 +129,7 @@ class ServerLost:
 
 @dataclass(frozen=True, slots=True)
 class ServerLeaving:
-    """A server is to start nothing new, and to be empty when the round ends."""
+    """A server accepts no new runs, and must be empty when the round ends."""
 
     time: float
     server: str
@@ -137,7 +137,7 @@ class ServerLeaving:
 
 @dataclass(frozen=True, slots=True)
 class ServerStays:
-    """A server that was leaving takes work again."""
+    """A server that was leaving accepts runs again."""
 
     time: float
     server: str
@@ -154,7 +154,7 @@ class AllocationReady:
 
 @dataclass(frozen=True, slots=True)
 class SolveFailed:
-    """The Solve of that number has no answer; the old allocation goes on."""
+    """The Solve of that number has no answer; the old allocation stays in force."""
 
     time: float
     number: int
@@ -163,7 +163,7 @@ class SolveFailed:
 
 @dataclass(frozen=True, slots=True)
 class RoundDue:
-    """The time that a WakeAt asked for has come."""
+    """The time of the last WakeAt has come."""
 
     time: float
 
@@ -202,7 +202,7 @@ class Launch:
     job: str
     type: str
     accelerators: Mapping[str, int]
-    """How many on which server."""
+    """By server: the number of accelerators."""
     until: float
     locality: Locality = field(default=Locality.SERVER, metadata=stored_as("consolidated"))
     """How close together they sit."""
@@ -212,7 +212,7 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Renew:
-    """Everyone who runs and is not stopped goes on until this time."""
+    """All runs that are not stopped continue until this time."""
 
     until: float
 

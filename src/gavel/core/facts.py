@@ -1,6 +1,6 @@
 """Facts: what the scheduler decided or accepted. They are enough to rebuild its state without deciding anything again.
 
-Some events are facts as they are: what jobs did and what was measured is accepted as told.
+Some events are facts as they are: what jobs did and what was measured is accepted as reported.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class JobQueued:
     request: Submission | None = None
     """What the user asked for; None in simulations."""
     key: str = ""
-    """Of the call that submitted it: a repeated call submits nothing."""
+    """The key of the submitting call: repeating the call with the same key submits nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,26 +52,26 @@ class JobEnded:
     outcome: Outcome
     reason: str
     received: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by type."""
+    """By type: seconds received."""
     restarts: int = 0
     crashed: bool = False
-    """Its own process ended with an error."""
+    """Whether the job's own process ended with an error."""
     counts: bool = True
-    """Whether it is a failure of the job, if it failed."""
+    """Whether a failure counts as one of the job itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobRequeued:
-    """A run ended without finishing its job, which waits for another."""
+    """A run ended without finishing its job, which waits for another run."""
 
     time: float
     job: str
     reason: str
     not_before: float | None = None
-    """It does not run again before this time."""
+    """The job does not run again before this time."""
     crashed: bool = False
     counts: bool = True
-    """Whether it is a failure of the job: one that uses up a retry."""
+    """Whether this counts as a failure of the job itself, which uses up a retry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,7 @@ class ServerAdded:
 
 @dataclass(frozen=True, slots=True)
 class ServerClosed:
-    """A server starts nothing new; what runs there may continue until the round ends."""
+    """A server accepts no new runs; what runs there may continue until the round ends."""
 
     time: float
     server: str
@@ -92,7 +92,7 @@ class ServerClosed:
 
 @dataclass(frozen=True, slots=True)
 class ServerReopened:
-    """A server that was closed takes work again."""
+    """A server that was closed accepts runs again."""
 
     time: float
     server: str
@@ -100,18 +100,18 @@ class ServerReopened:
 
 @dataclass(frozen=True, slots=True)
 class ServerRemoved:
-    """A server no longer counts; the runs that it had a part of were stopped."""
+    """A server was removed, and all runs that used it were stopped."""
 
     time: float
     server: str
     cause: Cause
     stopped: tuple[str, ...] = ()
-    """Jobs."""
+    """The jobs that were stopped."""
 
 
 @dataclass(frozen=True, slots=True)
 class WakeSet:
-    """The scheduler wants to be called at a time: for idle accelerators, for the first job, or when a pause ends."""
+    """The scheduler wants to be woken at a time: for idle accelerators, for the first job, or when a pause ends."""
 
     time: float
     at: float
@@ -120,14 +120,14 @@ class WakeSet:
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """The scheduler was called: everything that runs has received its time, and pauses that are due have ended."""
+    """The scheduler was woken: running jobs have received their time, and pauses that are due have ended."""
 
     time: float
 
 
 @dataclass(frozen=True, slots=True)
 class SolveAsked:
-    """The policy was asked about the jobs and servers of this moment; the round waits for the answer for a while."""
+    """The policy was asked about the current jobs and servers; the round waits for the answer up to a time."""
 
     time: float
     number: int
@@ -136,7 +136,7 @@ class SolveAsked:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllocationAdopted:
-    """The policy's answer is in force."""
+    """The policy's answer was adopted."""
 
     time: float
     number: int
@@ -145,7 +145,7 @@ class AllocationAdopted:
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """A run that was taken off its accelerators, and why."""
+    """A run that was stopped, and why."""
 
     jobs: tuple[str, ...]
     cause: Cause
@@ -153,20 +153,20 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A run on its accelerators; of a run that moved within its type, the new ones."""
+    """A run and its accelerators; for a run that moved within its type, the new ones."""
 
     jobs: tuple[str, ...]
-    """One, or two that share the accelerators."""
+    """One job, or two that share the accelerators."""
     attempts: tuple[int, ...]
-    """The attempt number of each."""
+    """The attempt number of each job."""
     type: str
     accelerators: Mapping[str, int]
-    """How many on which server."""
+    """By server: the number of accelerators."""
     locality: Locality = field(metadata=stored_as("consolidated"))
     cause: Cause
 
     def launches(self, until: float) -> list[Launch]:
-        """What an executor has to start."""
+        """The launch commands for an executor."""
         beside = self.jobs[::-1] if len(self.jobs) == 2 else (None,)
         return [
             Launch(job, self.type, self.accelerators, until, self.locality, other, attempt)
@@ -176,33 +176,33 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class RoundPlanned:
-    """What runs until a time: everything that ran before, less what stopped, plus what started."""
+    """A plan of what runs until a time: everything that ran before, minus what stopped, plus what started."""
 
     time: float
     number: int
-    """Counts the plans."""
+    """The number of the plan."""
     until: float
     wake: float
-    """When the scheduler wants to be called next."""
+    """When the scheduler wants to be woken next."""
     stopped: tuple[Stopped, ...] = ()
     moved: tuple[Started, ...] = ()
-    """Runs that continue elsewhere on servers of the same type."""
+    """Runs that move to other servers of the same type."""
     started: tuple[Started, ...] = ()
     mid_round: bool = False
-    """Whether it changes a round under way."""
+    """Whether it changes a round in progress."""
     scattered: bool = False
-    """Whether some gang may not sit together."""
+    """Whether some gang may be spread out."""
 
     @property
     def jobs(self) -> tuple[str, ...]:
-        """All jobs whose place changed, each once."""
+        """All jobs whose placement changed, each once."""
         changed: list[Stopped | Started] = [*self.stopped, *self.moved, *self.started]
         return tuple(dict.fromkeys(job for run in changed for job in run.jobs))
 
 
 @dataclass(frozen=True, slots=True)
 class Slept:
-    """Nothing can run: the scheduler waits for a change, or for the end of a pause."""
+    """Nothing can run; the scheduler waits for a change or for the end of a pause."""
 
     time: float
     until: float | None
@@ -231,7 +231,7 @@ Fact = (
 
 
 def commands_of(fact: Fact) -> Iterable[Command]:
-    """What a fact asks of the world. The question of a SolveAsked is the scheduler's to add."""
+    """The commands that follow from a fact. For SolveAsked, the scheduler adds the Solve command itself."""
     match fact:
         case RoundPlanned():
             return _round_commands(fact)
@@ -248,7 +248,7 @@ def commands_of(fact: Fact) -> Iterable[Command]:
 
 
 def _round_commands(fact: RoundPlanned) -> list[Command]:
-    """Stop everything that ran elsewhere or no longer runs, then launch what begins."""
+    """Stop all runs that move or end, then launch all that move or start."""
     leaving: list[Stopped | Started] = [*fact.stopped, *fact.moved]
     commands: list[Command] = [Stop(job, run.cause) for run in leaving for job in run.jobs]
     for run in (*fact.moved, *fact.started):

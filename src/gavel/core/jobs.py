@@ -13,7 +13,7 @@ from gavel.core.locality import FILE_NAMES, Locality
 
 @dataclass(frozen=True, slots=True)
 class PlacedRate:
-    """Steps per second of a multi-worker job on one type, by where its workers sit."""
+    """Steps per second of a multi-worker job on one type, by placement."""
 
     consolidated: float
     """All workers on as few servers as possible."""
@@ -34,7 +34,7 @@ class Job:
     """One training job as a policy sees it.
 
     `rates` are steps per second of the whole job (all of its workers together) by accelerator type; a type that is
-    missing or 0 cannot run it. `steps` are those still to do. `deadline_seconds` counts from now.
+    missing or 0 cannot run it. `steps` are the steps left. `deadline_seconds` counts from now.
     """
 
     id: str
@@ -48,12 +48,12 @@ class Job:
     deadline_seconds: float | None = None
     entity: str | None = None
     template: str | None = None
-    """What the job runs, as throughput tables name it; with a table, its pairs come from there."""
+    """The template in throughput tables; with a table, the job's pairs come from there."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two jobs that may share accelerators, with the rate of each while they do, by type."""
+    """Two jobs that may share accelerators, with the rates of both while they do, by type."""
 
     jobs: tuple[str, str]
     rates: Mapping[str, tuple[float, float]]
@@ -61,23 +61,23 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """A job as it is submitted: what it runs and how much of it. Its speed is looked up by template."""
+    """A job as it is submitted: its template, workers and steps. Its rates are looked up by template."""
 
     id: str
     template: str
     workers: int
     steps: float
-    """NaN if nobody knows."""
+    """NaN if unknown."""
     weight: float = 1.0
     entity: str | None = None
     deadline_seconds: float | None = None
-    """Seconds after it was submitted."""
+    """Seconds after submission."""
     types: tuple[str, ...] | None = None
-    """Where it may run; None: on every type."""
+    """The types that the job may run on; None: all."""
 
     @classmethod
     def of(cls, job: str, submission: Submission) -> JobSpec:
-        """What the scheduler has to know of a job that was submitted."""
+        """Extract what the scheduler needs to know from a submission."""
         return cls(
             job,
             submission.template,
@@ -92,14 +92,14 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a decision was taken: recorded with it, so that an explanation never has to guess."""
+    """Why a decision was made; recorded with it, so that explanations never have to guess."""
 
     code: str
     """A short word for programs: yielded, moved, lost, drained, owed …"""
     text: str = ""
-    """A sentence for people, as a clause."""
+    """A clause for people."""
     jobs: tuple[str, ...] = ()
-    """The other jobs that it was about."""
+    """The other jobs that were involved."""
 
 
 EntityPolicy = Literal["fairness", "fifo"]

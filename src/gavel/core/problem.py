@@ -1,7 +1,7 @@
-"""A Problem: one immutable question to a policy, kept as arrays so that a million jobs cost no more than their numbers.
+"""A Problem: one immutable question to a policy, stored as arrays so that a million jobs take little memory.
 
-Jobs that run alike share a *profile* (workers and rates); jobs that a policy cannot tell apart form a *class*.
-Space sharing is more combos (pairs of profiles), placement sensitivity more columns; policies see neither.
+Jobs with the same workers and rates share a *profile*; jobs that a policy cannot tell apart form a *class*.
+Space sharing adds combos (pairs of profiles) and placement sensitivity adds columns; policies need not know of either.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ JobField = Literal["weight", "steps", "arrival", "age", "isolated_age", "deadlin
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One way to be on a type: anywhere on it, or with all workers closer together."""
+    """One way to run on a type: with any placement, or with all workers closer together."""
 
     type_index: int
     locality: Locality = field(metadata=stored_as("consolidated"))
@@ -52,11 +52,11 @@ class CloserColumn:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Profiles:
-    """The distinct ways in which jobs run: workers wanted and steps per second in every column (0 = cannot run)."""
+    """The distinct profiles of jobs: workers, and steps per second in every column (0: cannot run)."""
 
     workers: Ints
     rates: Floats
-    """Shape (profiles, columns), as given: also where too few accelerators exist."""
+    """Shape (profiles, columns), as given, even where there are too few accelerators."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,14 +67,14 @@ class ProblemJobs:
     profile: Ints
     weight: Floats
     steps: Floats
-    """Steps still to do; NaN where nobody said."""
+    """Steps left; NaN if unknown."""
     arrival: Floats
     age: Floats
     isolated_age: Floats
     deadline: Floats
-    """Seconds from now; infinite where there is none."""
+    """Seconds from now; infinite without a deadline."""
     entity: Ints
-    """Index into the problem's entities; -1 for a job that belongs to none."""
+    """The index of the job's entity; -1 if it has none."""
 
     def __len__(self) -> int:
         return len(self.profile)
@@ -93,7 +93,7 @@ class Pairs:
         return len(self.first)
 
     def between(self, first: Ints, second: Ints) -> Floats:
-        """By two profiles, which must be a pair: (2, columns), the rate of either, in the order asked for."""
+        """The rates (2, columns) of two profiles, which must be a pair, in the order of the arguments."""
         size = int(max(self.first.max(initial=0), self.second.max(initial=0))) + 1
         row_of = np.zeros((size, size), dtype=np.intp)
         row_of[self.first, self.second] = row_of[self.second, self.first] = np.arange(len(self))
@@ -109,7 +109,7 @@ class Classes:
     of_job: Ints
     count: Ints
     first: Ints
-    """One member of each class, as an index into the jobs."""
+    """By class: the index of one member."""
 
     def __len__(self) -> int:
         return len(self.count)
@@ -117,7 +117,7 @@ class Classes:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """Jobs, accelerator types, and how fast every combo runs where.
+    """Jobs, accelerator types, and the rates of all combos.
 
     >>> v100, k80 = AcceleratorType("v100", 1), AcceleratorType("k80", 1)
     >>> problem = Problem.of([v100, k80], [Job("a", {"v100": 4.0, "k80": 1.0}), Job("b", {"v100": 4.0, "k80": 1.0})])
@@ -142,7 +142,7 @@ class Problem:
         *,
         table: ThroughputTable | None = None,
     ) -> Problem:
-        """Build a problem from plain descriptions. They are taken to be valid; files are checked when they are read.
+        """Build a problem from plain descriptions. They are assumed to be valid; files are checked when they are read.
 
         With a table, jobs that name a template may share accelerators as the table says.
         """
@@ -182,8 +182,8 @@ class Problem:
     ) -> Problem:
         """Build a problem whose rates come from a table: `jobs.profile` indexes `profiles`, (template, workers).
 
-        `allowed` says by profile and type where jobs may run; None: wherever they can. Without `sharing` no two jobs
-        may share accelerators, and no pair of profiles is looked at.
+        `allowed` says by profile and type where jobs may run; None: wherever they can. Without `sharing`, no two jobs
+        may share accelerators, and pairs are not looked up.
         """
         types = tuple(types)
         names = [t.name for t in types]
@@ -204,28 +204,28 @@ class Problem:
         return cls(types, columns, Profiles(workers, rates), jobs, pairs, tree)
 
     def without_pairs(self) -> Problem:
-        """The same question with space sharing left out."""
+        """The same problem without space sharing."""
         return replace(self, pairs=no_pairs(len(self.columns)))
 
     def with_jobs(self, jobs: ProblemJobs) -> Problem:
-        """The same question about other jobs; what follows from types and profiles alone is worked out once for all."""
+        """The same problem with other jobs; what depends only on types and profiles is computed once and shared."""
         other = Problem(self.types, self.columns, self.profiles, jobs, self.pairs, self.entities)
         vars(other).update((name, getattr(self, name)) for name in _KNOWN_BEFORE_JOBS)
         return other
 
     @cached_property
     def kept(self) -> dict[Hashable, object]:
-        """Room for whatever else is worked out from types and profiles alone; shared with every `with_jobs`."""
+        """A cache for values that depend only on types and profiles; shared with every `with_jobs`."""
         return {}
 
     @cached_property
     def counts(self) -> Floats:
-        """Accelerators by type."""
+        """By type: the number of accelerators."""
         return np.array([t.count for t in self.types], dtype=float)
 
     @cached_property
     def column_type(self) -> Ints:
-        """The type of each column, as an index."""
+        """By column: the index of its type."""
         return np.array([c.type_index for c in self.columns], dtype=np.intp)
 
     @cached_property
@@ -240,7 +240,7 @@ class Problem:
 
     @cached_property
     def rates(self) -> Floats:
-        """Rates by profile and column, 0 where the type has fewer accelerators than the job wants workers."""
+        """Rates by profile and column; 0 where the type has fewer accelerators than the job has workers."""
         fits = self.profiles.workers[:, None] <= self.counts[self.column_type][None, :]
         return np.where(fits, self.profiles.rates, 0.0)
 
@@ -260,7 +260,7 @@ class Problem:
 
     @cached_property
     def normalised_gains(self) -> Floats:
-        """By profile: what turns steps per second into normalised throughput; 0 for jobs that cannot run."""
+        """By profile: the factor from steps per second to normalised throughput; 0 for jobs that cannot run."""
         equal = self.equal_share_rates
         return np.divide(self.profiles.workers, equal, out=np.zeros(len(equal)), where=equal > 0)
 
@@ -271,22 +271,22 @@ class Problem:
 
     @cached_property
     def runnable(self) -> Bools:
-        """By profile: whether it runs anywhere at all."""
+        """By profile: whether it can run on any type."""
         return self.fastest_rates > 0
 
     @cached_property
     def room(self) -> Floats:
-        """By profile and type: how many such jobs have room there at once."""
+        """By profile and type: how many such jobs fit at once."""
         return np.asarray(self.counts[None, :] / self.profiles.workers[:, None] * (self.type_rates > 0))
 
     @cached_property
     def whole_cluster(self) -> tuple[Floats, Floats]:
-        """By profile: how many such jobs have room at once, and the steps per second that they make together."""
+        """By profile: how many such jobs fit at once, and the steps per second that they make together."""
         return self.room.sum(axis=1), (self.room * self.type_rates).sum(axis=1)
 
     @cached_property
     def isolated_shares(self) -> Floats:
-        """By profile and type: 1/n of the room there, n being the jobs that can run; at most all of a job's time."""
+        """By profile and type: 1/n of the room there, for n jobs that can run; at most all of a job's time."""
         jobs, _ = self.whole_cluster
         return np.asarray(self.room / np.maximum(jobs, self._runnable_jobs)[:, None])
 
@@ -305,7 +305,7 @@ class Problem:
         """Pairs and columns in which sharing beats taking turns.
 
         If the two normalised rates add up to at most 1, running one after the other gives both as much in no more
-        time: where such pairs are left out, the optimum stays.
+        time, so leaving out such pairs does not change the optimum.
         """
         pairs, alone = self.pairs, self.rates
         ratio = np.zeros((len(pairs), len(self.columns)))
@@ -318,7 +318,7 @@ class Problem:
         return pair, column
 
     def classes(self, *fields: JobField, rank: Ints | None = None) -> Classes:
-        """Group the jobs that share a profile and the given attributes, and a rank where one is given."""
+        """Group the jobs with the same profile, the same given attributes and, if given, the same rank."""
         code = self.jobs.profile
         if rank is not None:
             code = _combined(code, rank, int(rank.max(initial=0)) + 1)
@@ -331,10 +331,10 @@ class Problem:
         return Classes(of_job, count, first)
 
     def why_not_runnable(self, profile: int) -> str:
-        """One clause for a profile that gets no share."""
+        """Why a profile cannot run, as a clause."""
         if not (self.profiles.rates[profile] > 0).any():
             return "it has no rate on any type"
-        return f"it wants {self.profiles.workers[profile]} workers and no type that runs it has that many accelerators"
+        return f"it needs {self.profiles.workers[profile]} workers, and no type that runs it has that many accelerators"
 
 
 _KNOWN_BEFORE_JOBS = (
@@ -355,7 +355,7 @@ _KNOWN_BEFORE_JOBS = (
 
 
 def grouped(code: Ints) -> tuple[Ints, Ints, Ints]:
-    """Equal numbers, none negative, in groups by size: where each group begins, the group of each, and how many it has.
+    """Group equal non-negative numbers, in ascending order: the first position, the group of each, and the sizes.
 
     >>> [part.tolist() for part in grouped(np.array([7, 3, 7]))]
     [[1, 0], [1, 0, 1], [1, 2]]
@@ -366,7 +366,7 @@ def grouped(code: Ints) -> tuple[Ints, Ints, Ints]:
     # Small numbers are counted instead of sorted.
     count = np.bincount(code)
     first = np.empty(len(count), dtype=np.intp)
-    first[code[::-1]] = np.arange(len(code) - 1, -1, -1)  # of several the last one stays
+    first[code[::-1]] = np.arange(len(code) - 1, -1, -1)  # reversed, because the last assignment wins
     present = count.nonzero()[0]
     number = np.empty(len(count), dtype=np.intp)
     number[present] = np.arange(len(present))
@@ -374,7 +374,7 @@ def grouped(code: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _combined(code: Ints, other: Ints, others: int) -> Ints:
-    """One number for two, the second being less than `others`; numbered anew where the product would not fit."""
+    """Combine two numbers into one, the second being less than `others`; renumbered if the product would overflow."""
     if int(code.max(initial=0)) >= 2**62 // others:
         code = np.unique(code, return_inverse=True)[1].astype(np.intp)
     return np.asarray(code * others + other)
@@ -397,7 +397,7 @@ def job_arrays(
     deadline: Floats | float = np.inf,
     entity: Ints | int = -1,
 ) -> ProblemJobs:
-    """Jobs from arrays; a single number stands for every job."""
+    """Build jobs from arrays; a single number applies to all jobs."""
     n = len(ids)
 
     def spread(values: Floats | Ints | float, dtype: type) -> NDArray[Any]:
@@ -438,11 +438,11 @@ def _all_columns(sensitive: set[int], types: int) -> tuple[Column, ...]:
 
 
 ProfileKey = tuple[int, tuple[float, ...], str, str]
-"""Workers, rates by column, template, and the job's own name if it is like no other."""
+"""Workers, rates by column, template, and the job's own name if it has a profile to itself."""
 
 
 def _profile_key(job: Job, types: Sequence[AcceleratorType], columns: Sequence[Column], own: str) -> ProfileKey:
-    """What makes two jobs run alike; a job named in a pair is like no other, hence its own name in the key."""
+    """The key by which jobs share a profile; it has the name of a job in a pair, which has a profile to itself."""
     rates = [job.rates.get(types[c.type_index].name, 0.0) for c in columns]
     return (
         job.workers,
@@ -472,7 +472,7 @@ def _all_pairs(
     keys: Iterable[ProfileKey],
     table: ThroughputTable | None,
 ) -> Pairs:
-    """Pairs by profile: those given job by job, and for all others that name a template those of the table."""
+    """Pairs by profile: those given for jobs and, for all other jobs with a template, those of the table."""
     names = [t.name for t in types]
     known = [name for name in names if table is not None and name in table.types]
     found: dict[tuple[int, int], Floats] = {}
@@ -495,7 +495,7 @@ def _all_pairs(
 
 
 def _by_column(rates: Floats, columns: Sequence[Column]) -> Floats:
-    """Rates of pairs by column; the last axis is the type. Jobs that share do so anywhere on a type."""
+    """Rates of pairs by column; the last axis is the type. Pairs run with any placement on a type."""
     by_column = np.zeros((*rates.shape[:-1], len(columns)))
     for index, column in enumerate(columns):
         if column.locality is Locality.CLUSTER:
@@ -504,7 +504,7 @@ def _by_column(rates: Floats, columns: Sequence[Column]) -> Floats:
 
 
 def with_ancestors(entities: Mapping[str, Entity], used: Iterable[str] = ()) -> dict[str, Entity]:
-    """Every entity on the way to the root, parents first; those nobody described get the defaults."""
+    """The entities with all their ancestors, parents first; those that are not described get the defaults."""
     paths = set(entities) | set(used)
     for path in tuple(paths):
         parts = path.split("/")

@@ -1,4 +1,4 @@
-"""Problems as JSON: reading with every value checked, so that a mistake is one sentence that names field and value."""
+"""Read problems from JSON with every value checked; a mistake gives one sentence that names field and value."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _ENTITY = {"weight", "policy", "parent"}
 
 
 def parse_problem(text: str, *, table: ThroughputTable | None = None) -> Problem:
-    """Read a problem; jobs that name a template instead of rates take them, and those of pairs, from the table.
+    """Read a problem; jobs with a template instead of rates get their rates, and those of pairs, from the table.
 
     >>> text = '{"types": {"v100": {"count": 1}}, "jobs": [{"id": "a", "rates": {"v100": 4.0}}]}'
     >>> parse_problem(text).jobs.ids
@@ -58,15 +58,15 @@ def parse_problem(text: str, *, table: ThroughputTable | None = None) -> Problem
 
 @dataclass(frozen=True, slots=True)
 class Entities:
-    """Entities as somebody declared them."""
+    """Entities as declared."""
 
     described: Mapping[str, Entity]
     """By full path."""
     paths: Mapping[str, str]
-    """The full path of each by the name it is declared under; nested entities may name their parent instead."""
+    """By declared name: the full path; nested entities may name their parent instead of a path."""
 
     def path_of(self, name: str, where: str) -> str:
-        """The full path of the entity that a job names; `where` it does so, for messages.
+        """The full path of the entity that a job names; `where` is the place, for messages.
 
         >>> parse_entities('{"lab": {"weight": 2}, "nlp": {"parent": "lab"}}').path_of("nlp", "job 'a'.entity")
         'lab/nlp'
@@ -83,7 +83,7 @@ class Entities:
 
 
 def parse_entities(text: str) -> Entities:
-    """Read entities by themselves, in the form that they have in a problem."""
+    """Read entities alone, in the form that they have in a problem."""
     return _entities(_FileValue("entities", _parsed(text)))
 
 
@@ -98,7 +98,7 @@ def _parsed(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _FileValue:
-    """A JSON value and how to name it to the user."""
+    """A JSON value and its place in the file, for messages."""
 
     where: str
     raw: Any
@@ -201,7 +201,7 @@ def _type(name: str, value: _FileValue) -> AcceleratorType:
 
 
 def _sizes(servers: _FileValue) -> tuple[int, ...] | None:
-    """The size of each server, from a list or as in "4x8+2x4"; None if that is not how they are given."""
+    """The size of each server, from a list or a text like "4x8+2x4"; None if given in another way."""
     if isinstance(servers.raw, str):
         return parse_servers(servers.raw, servers.where)
     if not isinstance(servers.raw, list):
@@ -284,7 +284,7 @@ def _pair(value: _FileValue, jobs: Mapping[str, Job], types: list[str]) -> Pair:
             raise InputError(f"{members.where}: there is no job {name!r}")
     if jobs[names[0]].workers != jobs[names[1]].workers:
         wanted = " and ".join(str(jobs[name].workers) for name in names)
-        raise InputError(f"{members.where}: jobs that share accelerators want equally many workers, not {wanted}")
+        raise InputError(f"{members.where}: jobs that share accelerators need the same number of workers, not {wanted}")
     rates: dict[str, tuple[float, float]] = {}
     for type_name, both in value.get("rates", required=True).items():
         _check_type(type_name, f"{value.where}.rates", types)
@@ -321,7 +321,7 @@ def _entities(value: _FileValue) -> Entities:
     for name, entity in found.items():
         path = _path(name, parents)
         if path in described:
-            raise InputError(f"entities.{name}: {path!r} is declared already; keep one")
+            raise InputError(f"entities.{name}: {path!r} is already declared; keep one")
         described[path], paths[name] = entity, path
     return Entities(described, paths)
 
@@ -347,7 +347,7 @@ def _parent(value: _FileValue, name: str, entities: Mapping[str, Entity]) -> str
     if parent.text() not in entities:
         raise InputError(f"{parent.where}: there is no entity {parent.raw!r}")
     if "/" in name:
-        raise InputError(f'{parent.where}: {name!r} names its parent in its path already; leave out "parent"')
+        raise InputError(f'{parent.where}: {name!r} already names its parent in its path; leave out "parent"')
     return parent.text()
 
 

@@ -1,4 +1,4 @@
-"""Rates with numbers of workers that a throughput table does not list, from the numbers that it does list.
+"""Rates for numbers of workers that a throughput table does not list, derived from those that it lists.
 
 Between two listed numbers a rate follows the power law through both. Beyond the largest it follows the power law from
 the smallest listed number above one to the largest, at most in proportion to the workers: docs/throughputs.md.
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 
 
 def can_scale(counts: Sequence[int], workers: int) -> bool:
-    """Whether listed counts, in ascending order, say anything about another one: two of them, and one below it.
+    """Whether a rate can be derived from the listed counts (ascending): there are two, and one is below `workers`.
 
     >>> can_scale((1, 2, 4, 8), 16), can_scale((1,), 2), can_scale((4, 8), 2)
     (True, False, False)
@@ -26,7 +26,7 @@ def can_scale(counts: Sequence[int], workers: int) -> bool:
 
 
 def scaled(counts: Sequence[int], rates: Floats, workers: int) -> Floats:
-    """The rates with `workers`, given those of the listed counts along the first axis of `rates`.
+    """The rates for `workers`, given those of the listed counts along the first axis of `rates`.
 
     A rate is 0 where the listed ones next to it are 0, and where a single listed one is not.
 
@@ -48,7 +48,7 @@ def _between(known: Floats, rates: Floats, workers: int, upper: int) -> Floats:
 
 
 def _beyond(known: Floats, rates: Floats, workers: int) -> Floats:
-    several = known > 1  # one worker does not communicate, so it says little about how gangs grow
+    several = known > 1  # one worker does not communicate, so it says little about how gangs scale
     if several.sum() > 1:
         known, rates = known[several], rates[several]
     first = np.argmax(rates > 0, axis=0)

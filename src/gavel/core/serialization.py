@@ -1,7 +1,7 @@
-"""Dataclasses and arrays as plain data that JSON can hold, and back, exactly.
+"""Convert dataclasses and arrays to plain data that JSON can hold, and back, exactly.
 
-A dataclass is an object of its fields; those that have their default are left out. An array is a list, or says that
-all of it is one value, or where it is not zero. Strict JSON has no infinity: "inf", "-inf" and "nan" stand for it.
+A dataclass becomes an object of its fields without those that have their default. An array becomes a list, a single
+value for all elements, or its non-zero elements. Strict JSON has no infinity or NaN: they become "inf" and "nan".
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 Reader = Callable[[Any], Any]
 
 SHORT = 8
-"""An array of so few elements is always a list: shorter and easier to read."""
+"""An array of at most this many elements is always a list: shorter and easier to read."""
 _PLAIN = frozenset({types.NoneType, bool, int, str})
 _STORED_AS = "stored as"
 NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -40,12 +40,12 @@ class MisfitError(InputError):
         self.path = path
 
     def within(self, name: str) -> MisfitError:
-        """The same, seen from one level further out."""
+        """The same error with the path extended by one level outwards."""
         return MisfitError(self.what, (name, *self.path))
 
 
 def stored_as(name: str) -> Mapping[str, str]:
-    """Metadata of a field that plain data calls otherwise than code does: what was written before stays readable.
+    """Metadata of a field whose stored name differs from its name in code, so that older data stays readable.
 
     >>> @dataclasses.dataclass
     ... class Example:
@@ -67,7 +67,7 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911 - one answer for each kind of 
     >>> to_plain({"left": math.inf, "of": (1, 2.5, None)})
     {'left': 'inf', 'of': [1, 2.5, None]}
     """
-    if type(value) in _PLAIN:  # most of what there is
+    if type(value) in _PLAIN:  # most values
         return value
     match value:
         case np.ndarray():
@@ -90,7 +90,7 @@ def to_plain(value: Any) -> Any:  # noqa: PLR0911 - one answer for each kind of 
 
 
 def plain_record(value: Any, *, without: Collection[str] = ()) -> dict[str, Any]:
-    """The fields of a dataclass that make it and differ from their defaults."""
+    """The init fields of a dataclass that differ from their defaults, as plain data."""
     return {
         _stored_name(field): to_plain(content)
         for field in dataclasses.fields(value)
@@ -103,7 +103,7 @@ def _is_default(field: dataclasses.Field[Any], content: Any) -> bool:
         return bool(content == field.default_factory())
     if field.default is dataclasses.MISSING:
         return False
-    # As text, so that 0.0 and -0.0, or 1 and True, are not taken for each other.
+    # Compared as text, because 0.0 equals -0.0 and 1 equals True.
     return content is field.default or repr(content) == repr(field.default)
 
 
@@ -115,7 +115,7 @@ def _plain_array(array: NDArray[Any]) -> list[Any] | dict[str, Any]:
     if array.size <= SHORT and array.size > 0:
         return _listed(array)
     flat = np.ascontiguousarray(array).reshape(-1)
-    bits = flat.view(f"i{flat.itemsize}")  # tells 0.0 from -0.0, and one NaN is as good as itself
+    bits = flat.view(f"i{flat.itemsize}")  # distinguishes 0.0 from -0.0, and makes NaN equal to itself
     if not array.size or (bits == bits[0]).all():
         return [] if array.shape == (0,) else {"shape": [*array.shape], "all": to_plain(flat[0]) if array.size else 0}
     at = np.flatnonzero(bits)
@@ -134,7 +134,7 @@ def _spelled(values: list[Any]) -> list[Any]:
 
 
 def from_plain(kind: type[Value], document: Any, **known: Any) -> Value:
-    """Read plain data as a value of this type; fields that are `known` already need not be in it.
+    """Read plain data as a value of this type; fields that are `known` need not be in it.
 
     >>> from gavel.core.cluster import Server
     >>> from_plain(Server, {"name": "a", "type": "v100", "accelerators": 4})
@@ -160,7 +160,7 @@ def _reader(hint: Any) -> Reader:  # noqa: C901, PLR0911 - one answer for each k
     if origin in {Union, types.UnionType} and len(parts) == 2 and parts[1] is types.NoneType:
         present = _reader(parts[0])
         return lambda document: None if document is None else present(document)
-    if origin in {np.ndarray, NDArray}:  # the second where numpy has it as an alias of its own, from Python 3.12 on
+    if origin in {np.ndarray, NDArray}:  # the second from Python 3.12 on, where it is a separate alias
         return _array_reader(np.dtype(parts[0] if origin is NDArray else get_args(parts[1])[0]))
     if origin is Literal:
         return lambda document: _one_of(parts, document)
@@ -173,12 +173,12 @@ def _reader(hint: Any) -> Reader:  # noqa: C901, PLR0911 - one answer for each k
     if origin in {list, set}:
         members = _sequence_reader(_reader(parts[0]))
         return lambda document: origin(members(document))
-    raise TypeError(f"no way is known to read {hint} from plain data")
+    raise TypeError(f"{hint} cannot be read from plain data")
 
 
 @cache
 def _fields(kind: type) -> tuple[dict[str, Any], frozenset[str], dict[str, str]]:
-    """By stored name: the type of each field, those that must be there, and the names in code where they differ."""
+    """By stored name: the type of each field; the required fields; and the names in code that differ."""
     hints = get_type_hints(kind)
     fields = [field for field in dataclasses.fields(kind) if field.init]
     required = {_stored_name(f) for f in fields if f.default is f.default_factory is dataclasses.MISSING}
@@ -196,7 +196,7 @@ def _record(kind: type, document: Any, known: Mapping[str, Any]) -> Any:
 
 
 def read_items(hints: Mapping[str, Any], document: Any, whose: str) -> dict[str, Any]:
-    """Read an object that has exactly these items, of these types."""
+    """Read an object that has exactly these items, with these types."""
     return _contents(document, hints, frozenset(hints), whose)
 
 
@@ -307,12 +307,12 @@ def _array_reader(dtype: np.dtype[Any]) -> Reader:
 
 
 def _elements(listed: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """An array from a list of lists; numpy reads "inf" and "nan" as we write them."""
+    """Build an array from a list of lists; numpy reads "inf" and "nan" as we write them."""
     if not isinstance(listed, list):
         raise TypeError
     found = np.array(listed)
     if found.dtype.kind == "U" and dtype.kind == "f":
         return np.array(listed, dtype=dtype)
     if found.size and found.dtype.kind not in {"i", dtype.kind}:
-        raise ValueError  # numpy would cut fractions off, and take null for NaN
+        raise ValueError  # numpy would truncate fractions, and read null as NaN
     return found.astype(dtype)

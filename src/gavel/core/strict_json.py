@@ -1,4 +1,4 @@
-"""JSON in which nothing is lost without a word: neither a repeated key nor what a number was."""
+"""Strict JSON reading: repeated keys are errors, and numbers too large for a float keep their text for messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any, Self
 from gavel.core.errors import InputError
 
 _DIGITS = 300
-"""Whole numbers that are longer are beyond every float, and Python refuses to read those of more than 4300 digits."""
+"""Longer whole numbers exceed every float, and Python refuses to read more than 4300 digits."""
 
 
 class Beyond(float):
-    """A number that no float can hold: it is infinite, and messages quote it as it was written.
+    """A number that no float can hold: its value is infinite, and messages quote it as it was written.
 
     >>> Beyond("-1e999") < 0, Beyond("1e999")
     (True, 1e999)
@@ -31,7 +31,7 @@ class Beyond(float):
 
 
 def read_json(text: str, *, repeated_keys: bool = False) -> Any:
-    """Read JSON; raises as `json.loads` does, and InputError for an object with a key that is given twice."""
+    """Read JSON; raise what `json.loads` raises, and InputError for a key that is given twice in one object."""
     hook = None if repeated_keys else _without_repeated_keys
     return json.loads(text, object_pairs_hook=hook, parse_int=_whole, parse_float=_float, parse_constant=_constant)
 

@@ -1,6 +1,6 @@
 """Steps per second of every template, worker count and accelerator type, alone and shared, and their files.
 
-How the built-in rates come about is `builtin`; which rates a policy uses is not decided here.
+`builtin` computes the built-in rates; which rates a policy uses is not decided here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Profile = tuple[str, int]
-"""What the rates are of: a template, and the number of workers that run it."""
+"""The key of rates: a template, and the number of workers that run it."""
 
 FORMAT = "gavel-throughputs/1"
 
@@ -37,11 +37,11 @@ _UNCONSOLIDATED = "_unconsolidated"
 
 
 class Throughputs(Protocol):
-    """Steps per second by template, worker count and type, wherever they come from."""
+    """A source of rates: steps per second by template, worker count and type."""
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The types that it knows."""
+        """The known types."""
 
     def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> NDArray[np.float64]:
         """Rates alone, shape (profiles, types, localities)."""
@@ -52,20 +52,20 @@ class Throughputs(Protocol):
         """The pairs that can share some type: (first, second, rates by pair, member and type)."""
 
     def admit(self, type_name: str) -> None:
-        """Make a type known, or raise InputError."""
+        """Add a type, or raise InputError."""
 
     def learn(self, condition: Condition, rate: float) -> bool:
-        """Take in a measurement; True if it changes a rate enough to matter."""
+        """Learn from a measurement; return whether it changes a rate enough to matter."""
 
     def fail(self, condition: Condition, reason: str) -> bool:
-        """Hear that a job failed under a condition; True if that changes which pairs there are."""
+        """Learn that a job failed under a condition; return whether that changes the set of pairs."""
 
     def ignore(self, sentence: str) -> None:
-        """Remember that something was reported and is not believed, and why."""
+        """Remember a report that was ignored, with the reason."""
 
     @property
     def ignored(self) -> Sequence[str]:
-        """What was not believed lately, and why."""
+        """The latest ignored reports, with reasons."""
 
     def document(self) -> dict[str, Any]:
         """Everything that was learned, as plain data."""
@@ -73,19 +73,19 @@ class Throughputs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Under which a rate was measured."""
+    """The condition under which a rate was measured."""
 
     template: str
     workers: int
     type: str
     locality: Locality = Locality.SERVER
     beside: str | None = None
-    """The template of the job that shares the accelerators."""
+    """The template of the job that shares the accelerators; None if alone."""
 
 
 @dataclass(frozen=True, eq=False)
 class ThroughputTable:
-    """Measured or modelled rates; 0 means that it cannot run.
+    """Measured or modelled rates; 0: cannot run.
 
     >>> table = builtin_table()
     >>> table.rates([("A3C", 1)], ["k80", "v100"])[:, :, Locality.SERVER].tolist()
@@ -99,12 +99,12 @@ class ThroughputTable:
     shared: NDArray[np.float64]
     """(profiles, profiles, types): steps per second of the first while it shares with the second.
 
-    0 wherever the two have different numbers of workers. Dense, because tables have dozens of templates. It may cover
-    fewer profiles than there are, the first ones; the others cannot share.
+    0 if the two have different numbers of workers. Dense, because tables have only dozens of templates. It may cover
+    only the first profiles; the others cannot share.
     """
 
     def __post_init__(self) -> None:
-        # Tables are cached and passed around; nobody may change one in place.
+        # Tables are cached and shared, so they must not be modified.
         self.alone.setflags(write=False)
         self.shared.setflags(write=False)
 
@@ -114,11 +114,11 @@ class ThroughputTable:
         return tuple(dict.fromkeys(template for template, _ in self.profiles))
 
     def workers(self, template: str) -> tuple[int, ...]:
-        """The worker counts that the table knows of a template; empty if it does not know the template."""
+        """The listed worker counts of a template; empty if the template is unknown."""
         return self._counts.get(template, ())
 
     def only(self, templates: Container[str]) -> ThroughputTable:
-        """The same table without all other templates."""
+        """The table reduced to these templates."""
         rows = [row for row, (template, _) in enumerate(self.profiles) if template in templates]
         sharing = [row for row in rows if row < len(self.shared)]
         return ThroughputTable(
@@ -129,7 +129,7 @@ class ThroughputTable:
         )
 
     def faster(self, factor: float) -> ThroughputTable:
-        """The table of a cluster on which every job is this many times as fast: one whose time is compressed.
+        """The table with all rates multiplied by a factor, for simulations in compressed time.
 
         >>> builtin_table().faster(60.0).rates([("A3C", 1)], ["v100"])[0, 0, 0].round(2).item()
         430.56
@@ -137,7 +137,7 @@ class ThroughputTable:
         return ThroughputTable(self.types, self.profiles, self.alone * factor, self.shared * factor)
 
     def with_template(self, template: str, rate: float) -> ThroughputTable:
-        """A table that has one more template, of one worker, equally fast on every type; it shares with no other.
+        """A table with one more template, of one worker, equally fast on every type, that cannot share.
 
         >>> builtin_table().with_template("mine", 2.0).rates([("mine", 1)], ["k80", "v100"])[:, :, 0].tolist()
         [[2.0, 2.0]]
@@ -148,11 +148,11 @@ class ThroughputTable:
         )
 
     def can_scale(self, template: str, workers: int) -> bool:
-        """Whether rates with a number of workers that the table does not list follow from those that it lists."""
+        """Whether rates for a number of workers that is not listed can be derived from the listed ones."""
         return scaling.can_scale(self._counts.get(template, ()), workers)
 
     def scaled(self, profiles: Iterable[Profile]) -> ThroughputTable:
-        """A table that has these profiles too, with scaled rates where this one lists none; they share with no other.
+        """A table that also has these profiles, with derived rates if they are not listed; these cannot share.
 
         >>> table = builtin_table().scaled([("LM (batch size 5)", 16)])
         >>> table.workers("LM (batch size 5)")
@@ -165,7 +165,7 @@ class ThroughputTable:
         return ThroughputTable(self.types, (*self.profiles, *new), np.concatenate([self.alone, alone]), self.shared)
 
     def scaled_rates(self, template: str, workers: int) -> NDArray[np.float64]:
-        """Rates (types, localities) with a number of workers that the table does not list, from those that it lists."""
+        """Rates (types, localities) for a number of workers that is not listed, derived from the listed ones."""
         if not self.can_scale(template, workers):
             self._reject_profile(template, workers)
         counts = self._counts[template]
@@ -174,7 +174,7 @@ class ThroughputTable:
     def rates(self, profiles: Sequence[Profile], types: Sequence[str]) -> NDArray[np.float64]:
         """Rates alone, shape (profiles, types, localities).
 
-        They do not depend on locality with one worker, nor where the table has no unconsolidated figure.
+        They do not depend on locality for one worker, nor if the table has no unconsolidated figure.
         """
         return self.alone[np.ix_(self._rows(profiles), self._columns(types))]
 
@@ -202,35 +202,35 @@ class ThroughputTable:
         return sharing[first[runs]], sharing[second[runs]], rates[runs]
 
     def together(self, first: Profile, second: Profile, type_name: str) -> tuple[float, float]:
-        """The rates of two on one type while they share; both are 0 if they cannot."""
+        """The rates of two profiles on one type while they share; both are 0 if they cannot."""
         (one, other), (column,) = self._rows([first, second]), self._columns([type_name])
         if max(one, other) >= len(self.shared):
             return 0.0, 0.0
         return float(self.shared[one, other, column]), float(self.shared[other, one, column])
 
     def admit(self, type_name: str) -> None:
-        """A table of figures knows its types and no others."""
+        """Raise InputError for an unknown type: this table cannot learn types."""
         if type_name not in self.types:
             raise InputError(f"no throughput is known for type {type_name!r}; known types: {', '.join(self.types)}")
 
     def learn(self, condition: Condition, rate: float) -> bool:  # noqa: ARG002 - the signature of all tables
-        """A table of figures does not change."""
+        """Ignore the report: this table does not learn."""
         return False
 
     def fail(self, condition: Condition, reason: str) -> bool:  # noqa: ARG002 - the signature of all tables
-        """A table of figures does not change."""
+        """Ignore the report: this table does not learn."""
         return False
 
     def ignore(self, sentence: str) -> None:
-        """It believes nothing that is reported anyway."""
+        """Do nothing: this table ignores all reports."""
 
     @property
     def ignored(self) -> Sequence[str]:
-        """Nothing is reported to it."""
+        """Empty: this table keeps no reports."""
         return ()
 
     def document(self) -> dict[str, Any]:
-        """Nothing was learned."""
+        """Empty: this table does not learn."""
         return {}
 
     @cached_property
@@ -269,7 +269,7 @@ class ThroughputTable:
 def builtin_table() -> ThroughputTable:
     """The table that ships with Gavel: 26 templates on v100, p100 and k80, with 1, 2, 4 or 8 workers.
 
-    Seven templates have no figures for several workers to fit to, and are known with one worker only.
+    Seven templates have no measurements with several workers, and are listed with one worker only.
     """
     parameters = builtin.load_parameters()
     scaled, shared = builtin.scaled_rates(parameters), builtin.shared_rates(parameters)
@@ -305,7 +305,7 @@ def read_table(path: Path) -> ThroughputTable:
 
 
 def table_of(document: Mapping[str, Any]) -> ThroughputTable:
-    """A table from what a file in our own format would hold.
+    """Build a table from the content of a file in our own format.
 
     >>> table = table_of({"types": ["v100", "k80"], "templates": {"cnn": {1: {"v100": 4.0, "k80": 1.0}}}})
     >>> table.rates([("cnn", 1)], ["v100"])[0, 0, 0].item()
@@ -478,7 +478,7 @@ def _public_profile(where: str, key: str) -> Profile:
     profile = _literal_profile(key)
     if profile is None:
         raise InputError(
-            f"{where}: key {_short(key)} is not of the form ('template', workers); mend it, or say"
+            f"{where}: key {_short(key)} is not of the form ('template', workers); fix it, or write"
             f' "format": "{FORMAT}" if the file is in our own format'
         )
     return profile
@@ -498,10 +498,10 @@ def _literal_profile(key: str) -> Profile | None:
 def _add_public_profile(
     entries: _Entries, name: str, profile: Profile, entry: _PublicEntry | None, spread: _PublicEntry | None
 ) -> None:
-    """Note a profile on one type, given what the file has of it there consolidated and unconsolidated.
+    """Add a profile on one type, from its consolidated and unconsolidated parts in the file.
 
-    Pairs are taken from the consolidated half: the artefact only measured pairs of single workers, where both
-    halves say the same.
+    Pairs are taken from the consolidated part: the artefact measured only pairs of single workers, for which both
+    parts are equal.
     """
     consolidated = entry.alone if entry else 0.0
     one_worker = profile[1] == 1
@@ -511,18 +511,20 @@ def _add_public_profile(
     for other, rates in (entry.beside if entry else {}).items():
         entries.check_profile(other, where)
         if other[1] != profile[1]:
-            raise InputError(f"{where} next to {_named(other)}: only profiles with equally many workers can share")
+            raise InputError(
+                f"{where} next to {_named(other)}: only profiles with the same number of workers can share"
+            )
         entries.add_pair(profile, other, name, rates)
 
 
 @dataclass(frozen=True)
 class _Entries:
-    """What a file says, every rate checked; a reader fills it and `_table` turns it into arrays."""
+    """The content of a file, with every rate checked; a reader fills it and `_table` converts it to arrays."""
 
     source: str
     types: tuple[str, ...]
     profiles: dict[Profile, int] = field(default_factory=dict)
-    """Each with its row."""
+    """By profile: its row."""
     alone: dict[tuple[Profile, str], tuple[float, ...]] = field(default_factory=dict)
     """By locality."""
     shared: dict[tuple[Profile, Profile, str], float] = field(default_factory=dict)
@@ -542,7 +544,7 @@ class _Entries:
             raise InputError(f"{where}: template {template!r} with workers {_short(workers)} has no rate alone; add it")
 
     def add_pair(self, first: Profile, second: Profile, name: str, rates: tuple[float, float]) -> None:
-        """Note both directions of a pair; files may state a pair twice, but not with different rates."""
+        """Add both directions of a pair; files may state a pair twice, but not with different rates."""
         for key, rate in zip(((first, second, name), (second, first, name)), rates, strict=True):
             if self.shared.setdefault(key, rate) != rate:
                 raise InputError(
@@ -570,7 +572,7 @@ def _parse(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise InputError(f"{path} cannot be read ({error.strerror}); check the path") from error
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON ({error}); mend it or write it anew") from error
+        raise InputError(f"{path} is not JSON ({error}); fix it or write it again") from error
     return _object(data, str(path))
 
 

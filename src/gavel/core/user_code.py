@@ -1,6 +1,6 @@
-"""Code of users: `module.NAME` is something in a module that Python can import. Owns how it is found and quoted.
+"""User code: `module.NAME` is an object in a module that Python can import. Owns how it is found and named in errors.
 
-What it is for, and what it must be, is known to `policies.user_defined` and `scheduler.user_defined`.
+What the object must be is up to `policies.user_defined` and `scheduler.user_defined`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from gavel.core.errors import InputError
 
 
 def is_user_defined(name: str) -> bool:
-    """Whether a name is that of a user's policy or mechanism: none of ours has a dot."""
+    """Whether a name is that of a user-defined policy or mechanism: built-in names have no dot."""
     return "." in name
 
 
 def find(what: str, name: str, wanted: str) -> Any:
-    """What stands at `module.NAME`, or None; errors call it a `what` ("policy"), and NAME `wanted` ("a Policy")."""
+    """The object at `module.NAME`, or None. `what` ("policy") and `wanted` ("a Policy") describe it in errors."""
     module, _, attribute = name.rpartition(".")
     if not all(part.isidentifier() for part in name.split(".")):
         raise InputError(f"{what} {name}: write module.NAME, where NAME is {wanted} in a module of your own")
@@ -36,14 +36,14 @@ def find(what: str, name: str, wanted: str) -> Any:
 
 
 def misfit(what: str, name: str, found: Any, wanted: str) -> InputError:
-    """The error for a NAME that is missing or something else than is wanted."""
+    """The error for a NAME that is missing or not what is wanted."""
     module, _, attribute = name.rpartition(".")
-    is_what = "is not there" if found is None else f"is a {type(found).__name__}"
+    is_what = "does not exist" if found is None else f"is a {type(found).__name__}"
     return InputError(f"{what} {name}: {attribute!r} of {module!r} {is_what}; it must be {wanted}")
 
 
 def file_of(name: str) -> Path | None:
-    """The file in which `module.NAME` stands."""
+    """The file that defines `module.NAME`."""
     module = name.rpartition(".")[0]
     loaded = sys.modules.get(module)
     if loaded is not None:
@@ -54,7 +54,7 @@ def file_of(name: str) -> Path | None:
 
 
 def told(error: Exception, name: str) -> str:
-    """An error of the user's code, with the line of their file."""
+    """An error in user code, with the line of its file."""
     file = file_of(name)
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if file and frame.filename == str(file)

@@ -1,4 +1,4 @@
-"""The heterogeneity-agnostic version of any policy: it decides as if all types were alike."""
+"""The heterogeneity-agnostic version of any policy, which decides as if all types were equally fast."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SCALINGS = 100
 
 
 def alike(problem: Problem) -> Problem:
-    """The problem as an agnostic policy sees it: every rate replaced by its mean over the accelerators that run it.
+    """The problem as an agnostic policy sees it: every rate is replaced by its mean over the accelerators that run it.
 
-    It does not choose between placements either: one column stands for each type.
+    Such a policy does not choose between placements either, so each type has one column.
     """
     seen = problem.kept.get(alike)
     if not isinstance(seen, Problem):
@@ -30,10 +30,10 @@ def alike(problem: Problem) -> Problem:
 
 
 def as_one_type(seen: Problem) -> Problem | None:
-    """The problem of types that are alike with all of them as one, which is much quicker to solve; None if some differ.
+    """The problem with all types merged into one, which is much faster to solve; None if types differ.
 
-    Every job must run on all of them, alone, and wherever there is room. Then what is decided for all together can be
-    dealt out in proportion to what there is of each.
+    Every job must be able to run alone on every type, wherever there is room. Then the decision for the merged type can
+    be divided among the types in proportion to their accelerators.
     """
     if len(seen.pairs) or len(seen.types) < 2:
         return None
@@ -56,7 +56,7 @@ def _merged(seen: Problem) -> Problem | None:
 
 
 def dealt_out(decided: Allocation, seen: Problem) -> Allocation:
-    """What was decided for all types as one, in proportion to what there is of each."""
+    """Divide the decision for the merged type among the types, in proportion to their accelerators."""
     profile = seen.jobs.profile[decided.classes.first[decided.combos[:, 0]]]
     rates = np.zeros((len(decided.combos), 2, len(seen.columns)))
     rates[:, 0] = seen.rates[profile]
@@ -68,9 +68,9 @@ def dealt_out(decided: Allocation, seen: Problem) -> Allocation:
 
 
 def _in_one_column(problem: Problem) -> Floats:
-    """Rates by profile and column with one column for each type: any placement there, at the rate of the best one.
+    """Rates by profile with one column for each type: any placement there, at the rate of the best one.
 
-    Only a job that does not run apart keeps the column of gangs that sit together.
+    Only a job that cannot run spread out keeps its consolidated column.
     """
     rates = problem.rates.copy()
     for column in problem.closer_columns:
@@ -91,11 +91,11 @@ def _averaged(problem: Problem, rates: Floats) -> Floats:
 
 
 def at_true_rates(seen: Allocation, problem: Problem, *, spread: bool) -> Allocation:
-    """What an agnostic decision really gives; with `spread`, every combo's time is spread over all types.
+    """An agnostic decision at the true rates; with `spread`, every combo's time is spread over all types.
 
-    To a policy to which types are equally fast, all ways to place its shares are equally good. Its solver's arbitrary
-    choice would give one job only fast accelerators and another only slow ones; in a cluster that takes whatever is
-    free each gets a mix. Only a policy that looks at prices has a reason to prefer one type.
+    To a policy that considers types equally fast, all ways to place its shares are equally good. Its solver's arbitrary
+    choice would give one job only fast accelerators and another only slow ones; in a cluster that uses whatever is
+    free, each gets a mix. Only a policy that considers prices has a reason to prefer one type.
     """
     profile = problem.jobs.profile[seen.classes.first]
     ends = np.where(seen.combos >= 0, profile[seen.combos], -1)
@@ -109,11 +109,11 @@ def at_true_rates(seen: Allocation, problem: Problem, *, spread: bool) -> Alloca
 
 
 def _evenly(seen: Allocation, problem: Problem, workers: Floats) -> Floats:
-    """Spread each combo's time over the types that run it: evenly, but leaning away from types that would overflow.
+    """Spread each combo's time evenly over the types that run it, with less on types that would overflow.
 
-    The leaning is found by scaling: a type that is asked for more than it has loses weight with everyone, until it
-    fits. Where even that does not suffice, the mix is blended with the solver's own placement just enough to fit; both
-    keep every combo's total, so any blend does.
+    Weights are found by scaling: a type that is asked for more than it has loses weight with all combos until it
+    fits. If that is not enough, the mix is blended with the solver's own placement just enough to fit; both
+    keep every combo's total, so any blend does, too.
     """
     runs = (seen.rates > 0).any(axis=1) * 1.0
     total = seen.instances.sum(axis=1, keepdims=True)
@@ -129,7 +129,7 @@ def _evenly(seen: Allocation, problem: Problem, workers: Floats) -> Floats:
 
 
 def _leaning(workers: Floats, ways: Floats, counts: Floats) -> Floats:
-    """By type: the weight with which so many workers of each combo fit there, by the ways that it has to run there."""
+    """By type: the weight with which the workers of all combos fit; `ways` tells which types each combo can use."""
     lean = np.ones(len(counts))
     for _ in range(SCALINGS):
         asked = (workers / np.maximum(ways @ lean, 1e-300)) @ ways * lean
@@ -141,7 +141,7 @@ def _leaning(workers: Floats, ways: Floats, counts: Floats) -> Floats:
 
 
 def _limits(problem: Problem, workers: Floats) -> Iterator[tuple[Floats, float]]:
-    """What an instance of each combo uses in each column, and of how much: accelerators, and room for gangs."""
+    """Each limit as (use by combo and column, capacity): accelerators, and room for consolidated gangs."""
     for index, count in enumerate(problem.counts.tolist()):
         yield workers[:, None] * (problem.column_type == index), count
     for column in problem.closer_columns:

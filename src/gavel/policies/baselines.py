@@ -1,7 +1,7 @@
-"""What to compare with: static isolation, Gandiva's random packing, and AlloX's matching.
+"""Baselines: static isolation, Gandiva's random packing, and AlloX's matching.
 
-The first two optimise nothing; their objective is that of max-min fairness, with its bound, so that the gap shows
-what they leave on the table.
+The first two optimise nothing. Their objective and bound are those of max-min fairness, so that the gap shows what
+they lose.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ def isolated(problem: Problem, *, bounded: bool = True) -> Allocation:
 
 
 def _no_bound(problem: Problem) -> Certificate:
-    """Of a baseline that is as fair as it happens to be."""
+    """The certificate of a baseline for which no bound was requested."""
     return Certificate(
         -np.inf,
         -np.inf,
         {accelerator_type.name: 0.0 for accelerator_type in problem.types},
-        notes=("nobody asked for a bound",),
+        notes=("no bound was requested",),
     )
 
 
 def _certificate(program: Program) -> Certificate:
-    """How fair one could be, for a baseline that does not try."""
+    """The certificate of a baseline: how fair the fairest allocation is."""
     types = [accelerator_type.name for accelerator_type in program.problem.types]
     level = program.max_level(equal_levels(program).demand)
     prices = dict(zip(types, level.prices.tolist(), strict=True))
@@ -55,7 +55,7 @@ def _certificate(program: Program) -> Certificate:
 
 
 def _best_placement(problem: Problem) -> Floats:
-    """1 for the faster of a profile's columns on each type, 0 for the other."""
+    """By profile and column: 1 for the faster placement on each type, 0 for the other."""
     chosen = np.zeros(problem.rates.shape)
     for index in range(len(problem.types)):
         here = np.flatnonzero(problem.column_type == index)
@@ -64,11 +64,11 @@ def _best_placement(problem: Problem) -> Floats:
 
 
 def gandiva(problem: Problem, *, seed: int = 0, bounded: bool = True) -> Allocation:
-    """Pack random pairs while there are too many jobs, keep those that help, and give every packed unit an equal share.
+    """Pack random pairs while there are too many jobs, keep pairs that help, and give every unit an equal share.
 
-    Knows nothing of how jobs differ: a unit gets its part of each type, the generally fastest first where its parts add
-    up to more than all of its time. Where a pair cannot run together on a type, its jobs take turns there. Jobs that
-    run alike and have partners that run alike are one class.
+    It ignores how jobs differ. A unit (a job or pair) gets its part of each type, those fastest on average first if the
+    parts exceed all of its time. Where a pair cannot run together on a type, its jobs take turns. Jobs of the same
+    profile whose partners also have the same profile form one class.
     """
     partner = _random_packing(problem, seed)
     alike = problem.classes("weight")
@@ -82,16 +82,16 @@ def gandiva(problem: Problem, *, seed: int = 0, bounded: bool = True) -> Allocat
 
 
 def _by(classes: Classes, stage: Stage, coarser: Classes) -> Stage:
-    """A stage by classes that divide those it was made for."""
+    """Convert a stage to finer classes than those it was made for."""
     part_of = coarser.of_job[classes.first]
     stopped = np.isin(part_of, stage.stopped).nonzero()[0]
     return replace(stage, worth=stage.worth[part_of], time=stage.time[part_of], stopped=stopped)
 
 
 def _random_packing(problem: Problem, seed: int) -> Ints:
-    """The partner of each job, or -1: random pairs with equal worker counts, kept if they help on average over types.
+    """The partner of each job, or -1: random pairs with equal worker counts that help on average over types.
 
-    Random, but stable: the order in which pairs are tried follows from the names of their jobs, so that a job that
+    Random, but stable: the order in which pairs are tried depends on the names of their jobs, so a job that
     arrives or finishes changes few of the other pairs.
     """
     workers = problem.profiles.workers[problem.jobs.profile]
@@ -108,7 +108,7 @@ def _random_packing(problem: Problem, seed: int) -> Ints:
 
 
 def _tried_pairs(problem: Problem, seed: int) -> tuple[Ints, Ints]:
-    """Pairs of jobs that help each other, in random order; each job meets the jobs of its group."""
+    """Pairs of jobs that benefit from sharing, in random order; a job is paired only within its group."""
     profile, helps = problem.jobs.profile, _helpful_pairs(problem)
     workers = problem.profiles.workers[profile]
     jobs = np.flatnonzero(problem.runnable[profile])
@@ -126,7 +126,7 @@ def _tried_pairs(problem: Problem, seed: int) -> tuple[Ints, Ints]:
 
 
 def _greedy_matching(first: Ints, second: Ints, jobs: int) -> Ints:
-    """The pairs that are taken if each is, in turn, unless one of its jobs already has a partner."""
+    """By job: its partner or -1, if pairs are accepted in order unless one of their jobs already has a partner."""
     left = np.arange(len(first))
     taken, free = [left[:0]], np.ones(jobs, dtype=bool)
     while len(left):
@@ -140,12 +140,12 @@ def _greedy_matching(first: Ints, second: Ints, jobs: int) -> Ints:
 
 
 def _random_bits(name: str) -> int:
-    """64 random bits that follow from a name."""
+    """64 random bits determined by a name."""
     return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")
 
 
 def _mixed(bits: UInts) -> UInts:
-    """Bits that look random also where the given ones are sums of a few random numbers (the end of splitmix64)."""
+    """Mix bits so that sums of a few random numbers look random, too (the last steps of splitmix64)."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
@@ -200,7 +200,7 @@ def _paired_rates(problem: Problem, first: Ints, second: Ints) -> Floats:
 
 
 def _best_first(parts: Floats, problem: Problem) -> Floats:
-    """Cut parts of the types down to all of a job's time, keeping those of the types that are fastest on average."""
+    """Limit the parts of a job to all of its time, keeping the types that are fastest on average."""
     speed = problem.type_rates / np.maximum(problem.fastest_rates[:, None], 1e-300)
     left, share = np.ones(len(parts)), np.zeros_like(parts)
     for type_index in np.argsort(-speed.mean(axis=0), kind="stable"):
@@ -210,7 +210,7 @@ def _best_first(parts: Floats, problem: Problem) -> Floats:
 
 
 def allox(problem: Problem) -> Allocation:
-    """Minimise the average completion time of single-worker jobs by matching jobs to places in the queue of a type."""
+    """Minimise the average completion time of single-worker jobs by matching them to places in the types' queues."""
     problem = problem.without_pairs()
     program = Program(problem, rank=scores.places(scores.arrival_order(problem)))
     matching = _match(program)
@@ -227,7 +227,7 @@ def allox(problem: Problem) -> Allocation:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Matching:
-    """Who stands where: class, type and place from the end of a line, one entry for each class."""
+    """The matching, by class: the type, and the place counted from the end of its queue."""
 
     job: Ints
     type_of: Ints
@@ -240,9 +240,9 @@ class _Matching:
 def _match(program: Program) -> _Matching:
     """Match jobs to (type, place from the end): a job with k - 1 jobs behind it delays k jobs by its duration.
 
-    The accelerators of a type are alike, so each place exists as often as the type does: a transportation problem,
-    whose vertices are whole. Where the last place of a line is not full, nobody wants to stand behind it, so lines
-    begin little longer than they need to be.
+    Each accelerator of a type has a queue, so each place exists once per accelerator: a transportation problem,
+    whose vertices are integers. If the last place of a queue is not full, no job would use a longer queue, so queues
+    start only slightly longer than necessary.
     """
     problem, n = program.problem, len(program)
     with np.errstate(divide="ignore"):
@@ -252,7 +252,7 @@ def _match(program: Program) -> _Matching:
     least = open_seconds.min(axis=1, initial=np.inf)
     if (guess[1] == 1).all() and (open_seconds[np.arange(n), guess[0]] <= least).all():
         average = (float(problem.jobs.age[program.member].sum()) + float(least.sum())) / n
-        return _Matching(np.arange(n), *guess, average, average, np.zeros(len(problem.counts)))  # nobody waits
+        return _Matching(np.arange(n), *guess, average, average, np.zeros(len(problem.counts)))  # no job waits
     longest = np.where(problem.counts > 0, -(-n // np.maximum(problem.counts, 1)), 0).astype(np.intp)
     depth = np.zeros(len(longest), dtype=np.intp)
     np.maximum.at(depth, guess[0], guess[1])
@@ -265,9 +265,9 @@ def _match(program: Program) -> _Matching:
 
 
 def _in_turn(seconds: Floats, counts: Floats) -> tuple[Ints, Ints]:
-    """By job, a type and a place from the end of a line there: whoever takes longest chooses first, what costs least.
+    """By job: a type and a place from the end of its queue. The longest job chooses first, the cheapest place.
 
-    Not the best matching, but not far from it.
+    This is not the best matching, but close to it.
     """
     longest_first = np.argsort(-seconds.min(axis=1, initial=np.inf), kind="stable")
     type_of, place = np.zeros((2, len(seconds)), dtype=np.intp)
@@ -287,7 +287,7 @@ def _in_turn(seconds: Floats, counts: Floats) -> tuple[Ints, Ints]:
 
 
 def _match_up_to(program: Program, seconds: Floats, depth: Ints, guess: tuple[Ints, Ints]) -> tuple[_Matching, Bools]:
-    """Match with lines of these lengths; and by type, whether the last place is full."""
+    """Match with queues of these lengths; also return, by type, whether the last place is full."""
     problem, n = program.problem, len(program)
     type_of = np.repeat(np.arange(len(depth)), depth)
     place = np.concatenate([np.arange(1, d + 1) for d in depth])
@@ -303,15 +303,15 @@ def _match_up_to(program: Program, seconds: Floats, depth: Ints, guess: tuple[In
     worth = np.bincount(type_of, weights=found.supply_prices, minlength=len(depth)) * size / n
     taken = np.bincount(slot[chosen], minlength=len(place))
     full = np.zeros(len(depth), dtype=bool)
-    full[type_of] = taken >= available  # of several places the last one stays
+    full[type_of] = taken >= available  # the last assignment of a type wins: its last place
     average, bound = (age + float(cost[chosen].sum())) / n, (age + least) / n
     return _Matching(job[chosen], type_of[slot[chosen]], place[slot[chosen]], average, bound, worth), full
 
 
 def _heads(matching: _Matching, program: Program) -> Floats:
-    """By class and type: 1 for everyone who is first in line.
+    """By class and type: 1 for every class that is first in its queue.
 
-    Of the jobs at place k from the end, as many lead their line as there are lines of length k.
+    Of the jobs at place k from the end, as many are first as there are queues of length k.
     """
     running = np.zeros((len(program), len(program.problem.types)))
     for index in range(len(program.problem.types)):

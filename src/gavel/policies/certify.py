@@ -1,4 +1,4 @@
-"""How policies end: they state what was achieved, and check that it is not more than can be."""
+"""The last step of every policy: score the allocation, and check that its objective does not exceed the bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gavel.program.program import Program
 from gavel.program.proof import FeasiblePoint
 
 WRONG_SIDE = 1e-5
-"""An objective that passes its bound by more than this, relatively, is not rounding but a mistake of ours."""
+"""An objective that exceeds its bound by more than this, relatively, is a bug and not rounding."""
 
 
 def certified(
@@ -28,7 +28,7 @@ def certified(
     unmet: tuple[str, ...] = (),
     stages: Sequence[Stage] = (),
 ) -> Allocation:
-    """The allocation at this point, with the score as its objective."""
+    """The allocation of a point, with the score as its objective."""
     by_type = {t.name: price for t, price in zip(program.problem.types, prices.tolist(), strict=True)}
     unscored = Certificate(bound, bound, by_type, minimised, unmet, stages=stages)
     return scored(program.allocation(policy, point, unscored), score)
@@ -44,6 +44,6 @@ def scored(allocation: Allocation, score: Score) -> Allocation:
             f"{allocation.policy}: the objective {objective:.9g} is better than its bound {certificate.bound:.9g} "
             "allows; please report the problem file"
         )
-    # A bound that rounding puts on the wrong side of what was achieved says: optimal.
+    # If rounding puts the bound on the wrong side of the objective, the allocation is optimal.
     bound = min(certificate.bound, objective) if certificate.minimised else max(certificate.bound, objective)
     return allocation.with_certificate(replace(certificate, objective=objective, bound=bound))

@@ -1,6 +1,6 @@
-"""What a policy claims of its answer, in terms that need no solver: its formula as demands, gains and floors.
+"""What a policy claims about its answer, in terms that need no solver: its formula as demands, gains and floors.
 
-A policy and `verify` share these, so that what is proven is what was asked.
+A policy and `verify` share these claims, so what is proven is what was asked.
 """
 
 from __future__ import annotations
@@ -15,40 +15,40 @@ from gavel.program.filling import Rise
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LevelClaim:
-    """No level is higher; then, with every class at that level, no total gain is larger."""
+    """No level is higher; and with every class at that level, no total gain is larger."""
 
     demand: Demand
     gain: Floats
     objective: Callable[[float], float]
-    """From the level to the objective."""
+    """Converts the level to the objective."""
     per_level: Callable[[float], float]
-    """By how much the objective improves with the level, there."""
+    """The derivative of the objective by the level, at a level."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FillingClaim:
-    """Classes rise together, and each stops only where it cannot rise unless another falls."""
+    """Classes rise together, and each stops only where it cannot rise unless another class falls."""
 
     rise: Rise
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TotalClaim:
-    """No total gain is larger, with every class at its floor at least."""
+    """No total gain is larger, with every class at least at its floor."""
 
     gain: Floats
     floors: Floats
     objective: float | None = None
-    """What the floors alone prove, where that is the objective; None: the total is."""
+    """The objective, if the floors alone prove it; None: the total is the objective."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RatioClaim:
-    """No ratio of total gain to charge is larger, with every class at its floor at least."""
+    """No ratio of total gain to charge is larger, with every class at least at its floor."""
 
     gain: Floats
     charge: Floats
-    """By column, for one accelerator."""
+    """By column: the charge for one accelerator."""
     floors: Floats
 
 

@@ -14,7 +14,7 @@ from gavel.program.program import Program
 
 
 def makespan(problem: Problem) -> Allocation:
-    """Minimise the time until the last job is done: max-min of throughput over steps, so no bisection."""
+    """Minimise the time until the last job finishes: max-min of throughput over steps, so no bisection is needed."""
     program = Program(problem, "steps")
     asked = ending_together(program)
     level, point = program.raise_and_fill(asked.demand, asked.gain)
@@ -31,7 +31,7 @@ def makespan(problem: Problem) -> Allocation:
 
 
 def ending_together(program: Program) -> LevelClaim:
-    """All done after the same time; the level is 1 over that time."""
+    """All jobs finish after the same time; the level is 1 / that time."""
     return LevelClaim(
         Proportional(program.steps), program.normalised_gain, lambda level: 1.0 / level, lambda level: 1.0 / level**2
     )
@@ -55,7 +55,7 @@ def finish_time_fairness(problem: Problem) -> Allocation:
 
 
 def equally_slowed(program: Program) -> LevelClaim:
-    """All slowed down by the same factor against 1/n of the cluster; the level is minus that factor."""
+    """All jobs are slower than with 1/n of the cluster by the same factor; the level is minus that factor."""
     jobs, rates = program.problem.jobs, program.problem.isolated_rates[program.profile]
     isolated_seconds = jobs.isolated_age[program.member] + program.steps / rates
     demand = FinishTime(program.steps, jobs.age[program.member], isolated_seconds)
@@ -63,19 +63,19 @@ def equally_slowed(program: Program) -> LevelClaim:
 
 
 def fifo(problem: Problem) -> Allocation:
-    """Maximise throughput relative to the fastest type times workers, the earlier a job arrived the more it counts."""
+    """Maximise throughput relative to the fastest type, times workers, weighted by arrival: earlier jobs count more."""
     program = Program(problem, rank=scores.places(scores.arrival_order(problem)))
     best = program.maximise(by_arrival(program).gain)
     return certified(program, best.point, "fifo", scores.fifo, bound=best.bound, prices=best.prices, stages=best.stages)
 
 
 def by_arrival(program: Program) -> TotalClaim:
-    """The most throughput, the earlier a job arrived the more it counts."""
+    """The largest total throughput, weighted by arrival: earlier jobs count more."""
     return TotalClaim(_in_order(program, scores.arrival_order(program.problem)), np.zeros(len(program)))
 
 
 def shortest_job_first(problem: Problem) -> Allocation:
-    """Minimise the time until the first job is done; then as fifo does, in order of duration."""
+    """Minimise the time until the first job finishes; then like fifo, in order of duration."""
     program = Program(problem, rank=scores.places(scores.duration_order(problem)))
     asked = by_duration(program)
     best = program.maximise(asked.gain, floors=asked.floors)
@@ -92,7 +92,7 @@ def shortest_job_first(problem: Problem) -> Allocation:
 
 
 def by_duration(program: Program) -> TotalClaim:
-    """The shortest job as fast as it can be; then the most throughput, the shorter a job the more it counts."""
+    """The shortest job as fast as possible; then the largest total throughput, in which shorter jobs count more."""
     order = scores.duration_order(program.problem)
     durations = program.steps / program.reach
     shortest = int(np.lexsort((scores.places(order)[program.member], durations))[0])
@@ -102,9 +102,9 @@ def by_duration(program: Program) -> TotalClaim:
 
 
 def _in_order(program: Program, order: Ints) -> Floats:
-    """What throughput is worth by place in the order.
+    """The worth of throughput by place in the order.
 
-    Times workers, so that an accelerator is worth most to whoever comes first; otherwise, for eight accelerators, eight
-    small jobs would be worth up to eight times as much as one large job before them, which would starve.
+    It is multiplied by workers, so that an accelerator is worth most to the first job. Otherwise, eight small jobs
+    would be worth up to eight times as much as one job of eight workers before them, which would starve.
     """
     return np.asarray(scores.order_weights(order)[program.member] * program.workers / program.fastest)

@@ -1,7 +1,7 @@
-"""Policies about throughput and money: most throughput, most throughput per dollar, and that within deadlines.
+"""Policies about throughput and money: most throughput, most throughput per dollar, and the same with deadlines.
 
-Throughputs of different models are added up here. As in the paper, what is added are steps per second, so a model
-with many small steps counts for more; with `normalised` each job's throughput is first divided by what an equal share
+These policies add up throughputs of different models. As in the paper, they add steps per second, so a model
+with many small steps counts for more. With `normalised`, each job's throughput is first divided by what an equal share
 of the cluster gives it, which makes models comparable.
 """
 
@@ -22,7 +22,7 @@ from gavel.program.demand import Proportional
 from gavel.program.program import Program, Ratio
 
 MET = 1.0 - 1e-6
-"""The part of a deadline's throughput that counts as meeting it: solvers round."""
+"""The fraction of a deadline's throughput that counts as meeting it, to allow for rounding in solvers."""
 
 
 def max_throughput(problem: Problem, *, normalised: bool = False) -> Allocation:
@@ -43,9 +43,9 @@ def min_cost(problem: Problem, *, normalised: bool = False) -> Allocation:
 
 
 def min_cost_slo(problem: Problem, *, normalised: bool = False) -> Allocation:
-    """`min_cost` among the allocations that finish every job by its deadline, as far as that is possible."""
+    """`min_cost` among the allocations that meet every deadline, as far as that is possible."""
     dated = np.isfinite(problem.jobs.deadline)
-    # Jobs with a deadline are never merged: where only some can make it, equals must be told apart.
+    # Jobs with a deadline are never merged: if only some can meet it, equal jobs must be told apart.
     program = Program(problem, rank=np.where(dated, scores.places(scores.arrival_order(problem)) + 1, 0))
     needed, missed = _deadline_floors(program)
     best = program.max_ratio(_gain(program, normalised), _charge(problem), floors=needed)
@@ -56,24 +56,24 @@ def min_cost_slo(problem: Problem, *, normalised: bool = False) -> Allocation:
 
 
 def largest_total(program: Program, normalised: bool) -> TotalClaim:
-    """The most throughput."""
+    """The largest total throughput."""
     return TotalClaim(_gain(program, normalised), np.zeros(len(program)))
 
 
 def cheapest_total(program: Program, normalised: bool) -> RatioClaim:
-    """The most throughput for its price."""
+    """The largest total throughput per dollar."""
     return RatioClaim(_gain(program, normalised), _charge(program.problem), np.zeros(len(program)))
 
 
 def cheapest_in_time(program: Program, normalised: bool, unmet: Collection[str]) -> RatioClaim:
-    """The same, with every deadline kept but for those that are given up."""
+    """The same, with every deadline met except those that are given up."""
     ids = program.problem.jobs.ids
     kept = np.array([ids[job] not in unmet for job in program.member.tolist()], dtype=bool)
     return replace(cheapest_total(program, normalised), floors=np.where(kept, _needed(program), 0.0))
 
 
 def missed_deadlines(allocation: Allocation) -> tuple[str, ...]:
-    """The jobs that will not be done by their deadline, by name."""
+    """The names of the jobs that will miss their deadline."""
     jobs = allocation.problem.jobs
     dated = np.flatnonzero(np.isfinite(jobs.deadline))
     late = dated[allocation.job_throughput[dated] * jobs.deadline[dated] < jobs.steps[dated] * MET]
@@ -90,12 +90,12 @@ def _per_dollar(
 
 
 def total(normalised: bool) -> Score:
-    """What max_throughput adds up."""
+    """The objective of max_throughput."""
     return scores.total_normalised_throughput if normalised else scores.total_throughput
 
 
 def total_per_dollar(normalised: bool) -> Score:
-    """What the cost policies maximise."""
+    """The objective of the cost policies."""
     return scores.per_dollar(total(normalised))
 
 
@@ -104,17 +104,17 @@ def _gain(program: Program, normalised: bool) -> Floats:
 
 
 def _charge(problem: Problem) -> Floats:
-    """Dollars an hour of one accelerator, by column."""
+    """By column: dollars per hour of one accelerator."""
     prices = np.array([t.price or 0.0 for t in problem.types])
     return prices[problem.column_type]
 
 
 def _deadline_floors(program: Program) -> tuple[Floats, Ints]:
-    """The throughput each class needs for its deadline (0 if it has none or it is given up), and who is given up.
+    """The throughput each class needs for its deadline (0 if none, or given up), and the classes given up.
 
-    Jobs are taken in order of the accelerator time they need, as many as fit (bisection). The first that does not fit
-    is given up, with all that run alike and need more; then the rest is tried. So no deadline that is given up could
-    be added to those that are met.
+    Jobs are accepted in order of the accelerator time they need, as many as fit (by bisection). The first that does
+    not fit is given up, with all jobs of its profile that need more; then the rest is tried. So no deadline that is
+    given up could be added to those that are met.
     """
     needed = _needed(program)
     impossible = needed > program.reach * (1 + 1e-9)
@@ -123,7 +123,7 @@ def _deadline_floors(program: Program) -> tuple[Floats, Ints]:
     accepted = np.zeros(len(program), dtype=bool)
 
     def part_served(chosen: Bools) -> float:
-        """How much of what the chosen need they can all have; 1 or more means that they fit."""
+        """The fraction of their needs that all chosen classes can get; 1 or more means that they fit."""
         if not chosen.any():
             return 1.0
         return program.max_level(Proportional(np.where(chosen, needed, 0.0))).value
@@ -145,7 +145,7 @@ def _deadline_floors(program: Program) -> tuple[Floats, Ints]:
 
 
 def _needed(program: Program) -> Floats:
-    """The throughput that each class needs for its deadline; 0 if it has none."""
+    """By class: the throughput that it needs for its deadline; 0 if it has none."""
     deadline = program.problem.jobs.deadline[program.member]
     needed = np.where(np.isfinite(deadline), program.steps / np.maximum(deadline, 1e-9), 0.0)
     return np.nan_to_num(needed, nan=0.0)

@@ -15,7 +15,7 @@ from gavel.program.program import Program
 
 
 def max_min_fairness(problem: Problem) -> Allocation:
-    """Maximise the smallest weighted normalised throughput; ties broken for total normalised throughput."""
+    """Maximise the smallest weighted normalised throughput; among ties, the total normalised throughput."""
     program = Program(problem, "weight")
     asked = equal_levels(program)
     level, point = program.raise_and_fill(asked.demand, asked.gain)
@@ -31,7 +31,7 @@ def max_min_fairness(problem: Problem) -> Allocation:
 
 
 def equal_levels(program: Program) -> LevelClaim:
-    """All at one level of weighted normalised throughput."""
+    """All jobs at the same level of weighted normalised throughput."""
     gain = program.normalised_gain
     return LevelClaim(Proportional(program.weight / gain), gain, lambda level: level, lambda _: 1.0)
 
@@ -53,7 +53,7 @@ def max_min_fairness_water_filling(problem: Problem) -> Allocation:
 
 
 def rising(program: Program) -> FillingClaim:
-    """All rise at the speed of their weight, each up to its reach."""
+    """All classes rise at a speed in proportion to their weight, each up to its reach."""
     speed = program.weight / program.normalised_gain
 
     def rise(position: Floats, active: Bools) -> Demand:

@@ -18,7 +18,7 @@ from gavel.program.program import Program
 
 
 def hierarchical(problem: Problem) -> Allocation:
-    """Water filling where each entity's weight goes to its jobs, dealt again whenever one of them stops."""
+    """Water filling in which each entity's weight is divided among its jobs, again whenever one of them stops."""
     program = _program(problem)
     tree = Tree.of(program)
     filled = water_fill(program, rising(program).rise)
@@ -31,7 +31,7 @@ def hierarchical(problem: Problem) -> Allocation:
 
 
 def rising(program: Program) -> FillingClaim:
-    """All rise, each at the weight that the tree passes down to it."""
+    """All classes rise at a speed in proportion to the weight that the tree passes down to them."""
     tree, gain = Tree.of(program), program.normalised_gain
     jobs_at_once = program.problem.counts.sum() * (2.0 if len(program.problem.pairs) else 1.0)
 
@@ -45,7 +45,7 @@ def rising(program: Program) -> FillingClaim:
 
 
 def score(allocation: Allocation) -> float:
-    """The smallest normalised throughput per weight, over the jobs that the first stage gives weight to."""
+    """The smallest normalised throughput per weight, over the jobs that have weight in the first stage."""
     program = _program(allocation.problem)
     by_class = np.zeros(len(program.classes))
     by_class[program.live] = Tree.of(program).deal(np.ones(len(program), dtype=bool))
@@ -60,7 +60,7 @@ def _program(problem: Problem) -> Program:
 
 
 def _queue_rank(problem: Problem) -> Ints:
-    """Jobs that stand in some first-in-first-out queue are told apart by their place; all others are rank 0."""
+    """By job: its place, if it is in a first-in-first-out queue; 0 for all others, which need not be told apart."""
     parents = list(problem.entities)
     queued = np.array(
         [any(problem.entities[ancestor].policy == "fifo" for ancestor in _lineage(path)) for path in parents]
@@ -78,15 +78,15 @@ def _lineage(path: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tree:
-    """How weight flows from the root to the classes."""
+    """The tree of entities, through which weight flows from the root to the classes."""
 
     program: Program
     arrival: Floats
     entities: tuple[Entity, ...]
     children: tuple[Ints, ...]
-    """Child entities of each entity; the root is last."""
+    """By entity: its child entities; the root is last."""
     classes: tuple[Ints, ...]
-    """Classes that belong directly to each entity."""
+    """By entity: the classes that belong to it directly."""
 
     @classmethod
     def of(cls, program: Program) -> Tree:
@@ -109,11 +109,11 @@ class Tree:
         )
 
     def deal(self, active: Bools) -> Floats:
-        """The weight of a member of each class, when only the active classes take part.
+        """By class: the weight of a member if only the active classes take part.
 
-        Whoever belongs to no entity, and every entity at the top, has its own weight.
+        Jobs without an entity, and entities at the top of the tree, keep their own weight.
         """
-        first = np.full(len(self.entities), np.inf)  # earliest active arrival below each entity; inf: none
+        first = np.full(len(self.entities), np.inf)  # the earliest active arrival below each entity; inf: none
         for entity in reversed(self._top_down()):
             below = self.classes[entity][active[self.classes[entity]]]
             first[entity] = min(
@@ -135,7 +135,7 @@ class Tree:
         return order
 
     def _share_out(self, entity: int, active: Bools, first: Floats, purse: Floats, weight: Floats) -> None:
-        """Pass an entity's weight on to its children, in place."""
+        """Divide an entity's weight among its children, in place."""
         jobs = self.classes[entity][active[self.classes[entity]]]
         teams = self.children[entity][np.isfinite(first[self.children[entity]])]
         if self.entities[entity].policy == "fifo":

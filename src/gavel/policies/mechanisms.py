@@ -1,4 +1,4 @@
-"""Every mechanism by name, and the settings that go with it: the one place where all worlds get theirs."""
+"""Every mechanism by name, and its settings: the one place where all worlds get their mechanism."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gavel.scheduler.rules import Rules
 from gavel.scheduler.user_defined import CheckedMechanism, load
 
 MechanismName = Literal["credits", "priorities", "plain"]
-"""Ours: the restart-aware one; the paper's priorities; and those to the letter, where jobs start with a round only."""
+"""Restart-aware credits; the paper's priorities; and plain priorities, where jobs start only with a round."""
 
 MECHANISMS: tuple[str, ...] = get_args(MechanismName)
 DEFAULT: MechanismName = "credits"
@@ -30,10 +30,10 @@ def mechanism_for(
     forgiving: bool = False,
     rules: Rules | None = None,
 ) -> Mechanism:
-    """A new mechanism of that name for a policy; `module.NAME` is one of the user's own.
+    """Create the mechanism of that name for a policy; `module.NAME` is a user-defined one.
 
-    Policies that keep deadlines are realised by priorities: credits would miss them. A `forgiving` mechanism of the
-    user's keeps what runs where its plan fails; `rules` are those of credits.
+    Policies with deadlines are realised by priorities, because credits would miss deadlines. A `forgiving` user-defined
+    mechanism keeps what runs if its plan fails; `rules` are for credits.
     """
     if is_user_defined(name):
         return load(name, forgiving=forgiving)
@@ -45,10 +45,10 @@ def mechanism_for(
 
 
 def suited(settings: Settings, policy: Policy, name: str = DEFAULT) -> Settings:
-    """Settings under which a scheduler works with the mechanism of that name for a policy.
+    """The settings of a scheduler that suit the mechanism of that name and a policy.
 
-    Jobs start during a round on idle accelerators, though in the paper they start with a round. What restarts cost
-    matters only to mechanisms that decide by it.
+    Jobs start during a round on idle accelerators, except under `plain`, as in the paper. The cost of restarts
+    matters only to mechanisms that take it into account.
     """
     return replace(settings, start_mid_round=name != "plain", weigh_restarts=_weighs_restarts(policy, name))
 
@@ -58,18 +58,17 @@ def _weighs_restarts(policy: Policy, name: str) -> bool:
 
 
 def check_mechanism(name: str, *, resumed_by: str | None = None) -> None:
-    """Refuse what is no mechanism, and for what `resumed_by` names, one whose state cannot be written down."""
+    """Raise InputError if there is no such mechanism, or if `resumed_by` needs its state and it cannot be dumped."""
     if not is_user_defined(name):
         _check_ours(name)
     elif not load(name).can_be_written_down and resumed_by is not None:
         raise InputError(
-            f"mechanism {name}: {resumed_by} writes its state down; give it the methods dump and restore of "
-            "gavel.Mechanism"
+            f"mechanism {name}: {resumed_by} stores its state; give it the methods dump and restore of gavel.Mechanism"
         )
 
 
 def trouble_of(mechanism: Mechanism) -> str:
-    """Why what runs could not be planned by a user's mechanism; empty if it was."""
+    """Why a user-defined mechanism failed last; empty if it did not."""
     return mechanism.trouble if isinstance(mechanism, CheckedMechanism) else ""
 
 

@@ -1,4 +1,4 @@
-"""What a policy is: a function from a Problem to an Allocation, and what others must know of it."""
+"""What a policy is: a function from a Problem to an Allocation, and its properties."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from gavel.policies.scores import Score
 from gavel.program.program import Program
 
 Need = Literal["steps", "steps_of_dated", "price", "single_worker"]
-"""What must be known of every job (or every job with a deadline) or type, or hold for every job."""
+"""What a policy requires of every job, of every job with a deadline, or of every type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What some policies let one choose."""
+    """Options of some policies."""
 
     normalised: bool = False
     """Add up normalised throughputs instead of steps per second (max_throughput, min_cost, min_cost_slo)."""
     seed: int = 0
-    """Of the random packing (gandiva)."""
+    """The seed of the random packing (gandiva)."""
     bounded: bool = True
-    """Whether baselines shall find out how much better one could do, which takes longer than they do."""
+    """Whether baselines also compute the bound, which takes longer than the baseline itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,22 @@ class Policy:
     minimised: bool = False
     needs: frozenset[Need] = frozenset()
     score: Callable[[Options], Score] | None = None
-    """How to judge any allocation by this policy's objective; None for a plan that an allocation does not show."""
+    """Evaluates this policy's objective for any allocation; None if the objective does not follow from one."""
     baseline: bool = False
     adds_up: bool = False
     """Whether it adds up throughputs of different jobs, which `normalised` makes comparable."""
     knows_speeds: bool = True
-    """Whether it looks at how fast a job runs on each type; if not, the mechanism should not prefer a type either."""
+    """Whether it considers a job's rate on each type; if not, the mechanism must not prefer a type either."""
     deadline_bound: bool = False
-    """Whether it keeps deadlines and gives no more than they ask for: patience would miss them, priorities do not."""
+    """Whether it gives jobs only what their deadlines need: credits with their patience would miss these deadlines."""
     claim: Callable[[Program, Options, Collection[str]], Claim] | None = None
-    """What its stages prove, by class of a program, given the jobs whose deadlines are given up; None: nothing."""
+    """The claim that its stages prove, given a program and the jobs whose deadlines are given up; None: nothing."""
     shares: bool = True
-    """Whether it looks at pairs of jobs that may share accelerators."""
+    """Whether it considers pairs of jobs that may share accelerators."""
     user_defined: bool = False
-    """Whether it is none of ours."""
+    """Whether it is user-defined and not built in."""
 
     @property
     def price_aware(self) -> bool:
-        """Whether it looks at prices; if so, the mechanism does not waste idle accelerators on dear steps."""
+        """Whether it considers prices; if so, the mechanism does not use idle accelerators for expensive steps."""
         return "price" in self.needs

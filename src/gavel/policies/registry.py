@@ -1,4 +1,4 @@
-"""Every policy by name, with what it needs to know, and the one way to ask for an allocation."""
+"""Every policy by name, with its requirements, and `allocate`, the one way to ask for an allocation."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ POLICIES: dict[str, Policy] = {
 
 
 def find_policy(name: str) -> Policy:
-    """The policy of that name, or a sentence with the nearest ones; `module.NAME` is one of the user's own."""
+    """The policy of that name; `module.NAME` is a user-defined one. The error names similar policies."""
     if name in POLICIES:
         return POLICIES[name]
     if is_user_defined(name):
@@ -166,10 +166,10 @@ def allocate(
     compare: bool = True,
     limit_seconds: float | None = None,
 ) -> Allocation:
-    """Solve a problem by the policy of that name; raises TimeLimitError if that takes longer than the limit.
+    """Solve a problem with the policy of that name; raise TimeLimitError if that takes longer than the limit.
 
-    With `compare`, the bound of an agnostic answer is what the aware policy reaches, and that of a baseline what
-    max-min fairness reaches: one more solve.
+    With `compare`, the bound of an agnostic answer is the optimum of the aware policy, and that of a baseline is
+    the optimum of max-min fairness; this takes one more solve.
 
     >>> from gavel.core.cluster import AcceleratorType
     >>> from gavel.core.jobs import Job
@@ -194,12 +194,12 @@ def allocate(
             if heterogeneity_agnostic
             else chosen.solve(problem, options)
         )
-    # Some policies leave pairs out of the question; the answer is to the question as it was asked.
+    # Some policies ignore pairs; the answer still refers to the problem as it was asked.
     return answer if answer.problem is problem else replace(answer, problem=problem)
 
 
 def check_adds_up(policy: Policy) -> None:
-    """Refuse to normalise what a policy does not add up."""
+    """Raise InputError if a policy does not add up throughputs, so that there is nothing to normalise."""
     if not policy.adds_up:
         which = ", ".join(other.name for other in POLICIES.values() if other.adds_up)
         raise InputError(
@@ -208,39 +208,39 @@ def check_adds_up(policy: Policy) -> None:
 
 
 def check_needs(policy: Policy, problem: Problem) -> None:
-    """Refuse a problem that the policy cannot solve, or that does not say what it needs to know."""
+    """Raise InputError if the policy cannot solve the problem, or the problem lacks what the policy requires."""
     if "single_worker" in policy.needs:
         workers = problem.profiles.workers[problem.jobs.profile]
         wide = np.flatnonzero(workers > 1)
         if len(wide):
             raise InputError(
-                f"{policy.name} matches single-worker jobs only, and job {problem.jobs.ids[int(wide[0])]!r} wants "
+                f"{policy.name} matches single-worker jobs only, but job {problem.jobs.ids[int(wide[0])]!r} has "
                 f"{workers[wide[0]]} workers; use another policy, for example shortest_job_first"
             )
     if "steps" in policy.needs:
         bad = np.flatnonzero(~(problem.jobs.steps > 0))
         if len(bad):
             raise InputError(
-                f"{policy.name} needs the steps left of every job, and job {problem.jobs.ids[int(bad[0])]!r} has none; "
+                f"{policy.name} needs the steps left of every job, but job {problem.jobs.ids[int(bad[0])]!r} has none; "
                 "give each job a positive 'steps'"
             )
     if "steps_of_dated" in policy.needs:
         bad = np.flatnonzero(np.isfinite(problem.jobs.deadline) & ~(problem.jobs.steps > 0))
         if len(bad):
             raise InputError(
-                f"{policy.name} needs the steps left of every job with a deadline, and job "
+                f"{policy.name} needs the steps left of every job with a deadline, but job "
                 f"{problem.jobs.ids[int(bad[0])]!r} has none; give it a positive 'steps'"
             )
     if "price" in policy.needs:
         for name in (each.name for each in problem.types if each.count and not each.price):
             raise InputError(
-                f"{policy.name} needs a positive price for every type, and {name!r} has none; give dollars an "
+                f"{policy.name} needs a positive price for every type, but {name!r} has none; give dollars per "
                 f'hour as "price" of types.{name} in a problem, or as --prices {name}=... in a simulation'
             )
 
 
 def _agnostic(policy: Policy, problem: Problem, options: Options, *, compare: bool) -> Allocation:
-    """Decide as if all types were alike; objective and bound are those of the true rates."""
+    """Decide as if all types were equally fast; objective and bound are at the true rates."""
     seen = _decided_alike(policy, agnostic.alike(problem), options)
     placed = agnostic.at_true_rates(seen, problem, spread=not policy.price_aware)
     if policy.score is None or not compare:
@@ -248,7 +248,7 @@ def _agnostic(policy: Policy, problem: Problem, options: Options, *, compare: bo
         return replace(placed, certificate=replace(seen.certificate, notes=(*seen.certificate.notes, note)))
     aware = policy.solve(problem, options).certificate
     objective = policy.score(options)(placed)
-    # Deadlines that hold at the mean rate may be missed at the true one; then the objective can pass the aware bound.
+    # Deadlines met at the mean rate may be missed at the true one; then the objective can exceed the aware bound.
     bound = min(aware.bound, objective) if policy.minimised else max(aware.bound, objective)
     unmet = cost.missed_deadlines(placed) if policy.deadline_bound else ()
     note = "decided as if all types were equally fast; the gap is what that loses"
@@ -256,13 +256,13 @@ def _agnostic(policy: Policy, problem: Problem, options: Options, *, compare: bo
 
 
 def _decided_alike(policy: Policy, seen: Problem, options: Options) -> Allocation:
-    """The policy's answer where types are alike; a policy of the user's own, or of prices, is shown them one by one."""
+    """The answer for equal types: merged into one, except for user-defined policies and those that consider prices."""
     one = None if policy.price_aware or policy.user_defined else agnostic.as_one_type(seen)
     return policy.solve(seen, options) if one is None else agnostic.dealt_out(policy.solve(one, options), seen)
 
 
 def _nothing_to_run(policy: Policy, problem: Problem) -> Allocation:
-    """No job, or none that can run: nothing is allocated, and each limit says why."""
+    """An empty allocation, for problems in which no job can run; each limit says why."""
     classes = problem.classes()
     columns = len(problem.columns)
     prices = {t.name: 0.0 for t in problem.types}

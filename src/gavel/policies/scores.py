@@ -1,6 +1,6 @@
 """The formula that the paper prints for each policy, evaluated for an allocation; jobs that cannot run do not count.
 
-A score knows nothing of solvers: it is how an allocation is judged, whoever made it.
+A score does not depend on solvers: it can judge any allocation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def runnable_jobs(problem: Problem) -> Bools:
 
 
 def normalised(problem: Problem, throughput: Floats) -> Floats:
-    """Throughput over that of an equal share of the cluster, times workers; 0 for jobs that cannot run."""
+    """Throughput divided by that of an equal share of the cluster, times workers; 0 for jobs that cannot run."""
     return throughput * problem.normalised_gains[problem.jobs.profile]
 
 
@@ -33,13 +33,13 @@ def fairness(allocation: Allocation) -> float:
 
 
 def makespan(allocation: Allocation) -> float:
-    """Seconds until the last job is done."""
+    """Seconds until the last job finishes."""
     problem = allocation.problem
     return float(np.max(_durations(problem, allocation.job_throughput)[runnable_jobs(problem)], initial=0.0))
 
 
 def shortest_duration(allocation: Allocation) -> float:
-    """Seconds until the first job is done."""
+    """Seconds until the first job finishes."""
     problem = allocation.problem
     return float(np.min(_durations(problem, allocation.job_throughput)[runnable_jobs(problem)], initial=np.inf))
 
@@ -53,7 +53,7 @@ def finish_time_fairness(allocation: Allocation) -> float:
 
 
 def order_weights(order: Ints) -> Floats:
-    """M for the job that comes first, 1 for the last."""
+    """M for the first job, down to 1 for the last."""
     weights = np.empty(len(order))
     weights[order] = np.arange(len(order), 0, -1)
     return weights
@@ -69,19 +69,19 @@ def fifo(allocation: Allocation) -> float:
 
 
 def places(order: Ints) -> Ints:
-    """The place of each job in an order: 0 for the one that comes first."""
+    """By job: its place in an order; 0 for the first."""
     places = np.empty(len(order), dtype=np.intp)
     places[order] = np.arange(len(order))
     return places
 
 
 def arrival_order(problem: Problem) -> Ints:
-    """Jobs by arrival, those of one instant by id."""
+    """Jobs by arrival; ties by id."""
     return np.lexsort((np.asarray(problem.jobs.ids, dtype=str), problem.jobs.arrival))
 
 
 def duration_order(problem: Problem) -> Ints:
-    """Jobs by their duration on the fastest type, equals by id."""
+    """Jobs by their duration on the fastest type; ties by id."""
     seconds = _durations(problem, problem.fastest_rates[problem.jobs.profile])
     return np.lexsort((np.asarray(problem.jobs.ids, dtype=str), seconds))
 
@@ -97,7 +97,7 @@ def total_normalised_throughput(allocation: Allocation) -> float:
 
 
 def per_dollar(total: Score) -> Score:
-    """A total, divided by what the busy accelerators cost an hour; 0 if none is busy."""
+    """A total divided by the hourly cost of the busy accelerators; 0 if none is busy."""
 
     def score(allocation: Allocation) -> float:
         prices = np.array([t.price or 0.0 for t in allocation.problem.types])
@@ -108,6 +108,6 @@ def per_dollar(total: Score) -> Score:
 
 
 def _durations(problem: Problem, throughput: Floats) -> Floats:
-    """Seconds to the end at these rates; infinite at rate 0."""
+    """Seconds until jobs finish at these rates; infinite at rate 0."""
     endless = np.full(len(throughput), np.inf)
     return np.asarray(np.divide(problem.jobs.steps, throughput, out=endless, where=throughput > 0))

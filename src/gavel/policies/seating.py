@@ -1,4 +1,4 @@
-"""Which gangs sit together, where a policy has only decided how much time jobs get on each type."""
+"""Which gangs are consolidated, for policies that decide only how much time jobs get on each type."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from gavel.core.problem import Floats, Ints, Problem
 
 
 def seated(problem: Problem, workers: Ints, rates: Floats, instances: Floats) -> Floats:
-    """The same time on every type, with as many gangs together as servers have room for and the others apart.
+    """The same time on every type, with as many gangs consolidated as servers have room for.
 
-    By combo: `workers`, and `rates` and `instances` by column; pairs have no rate together. Gangs that only run
-    together come first, and lose the time for which there is no room; then come the largest. Gangs of one size sit
-    together for the same part of their time.
+    `workers` is by combo, `rates` and `instances` by combo and column; pairs have no consolidated rate. Gangs that run
+    only consolidated come first, and lose the time for which there is no room; then come the largest. Gangs of one size
+    are consolidated for the same part of their time.
     """
     placed = instances.copy()
     for column in problem.closer_columns:
@@ -30,7 +30,7 @@ def seated(problem: Problem, workers: Ints, rates: Floats, instances: Floats) ->
 
 
 def _part_with_room(left: dict[int, float], size: int, gangs: float) -> float:
-    """The part of these gangs that can sit together; takes it from `left`, the room for gangs of a size or larger."""
+    """The part of these gangs that can be consolidated; subtract it from `left`, the room for gangs by minimum size."""
     rows = [least for least in left if least <= size]
     seats = min(min((left[least] for least in rows), default=gangs), gangs)
     for least in rows:

@@ -1,8 +1,8 @@
-"""Check an answer without a solver: feasibility, every bound and every "cannot rise", by weak duality alone.
+"""Check an answer without a solver: feasibility, every bound and every claim that a job cannot rise, by weak duality.
 
-The duals of a stage are prices. If no job, and no pair of jobs, gains more anywhere than it pays for its time and its
-accelerators, then no valid allocation has throughputs that, each at its worth, come to more than everything there is at
-its price. All that an answer claims follows from such inequalities.
+The duals of a stage are prices. If no job or pair gains more anywhere than it pays for its time and its
+accelerators, then in no valid allocation are the throughputs, each at its worth, worth more in total than all resources
+at their prices. Everything that an answer claims follows from such inequalities.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from gavel.program.program import Program
 from gavel.program.proof import DUAL_ROUNDING
 
 SAME = 1e-6
-"""Numbers that should be equal may differ relatively by this."""
+"""The relative tolerance of numbers that should be equal."""
 TINY = 1e-10
-"""What a job or a pair may gain beyond what it pays, in parts of all there is: rounding, which bounds allow for."""
+"""What a job or pair may gain beyond what it pays, relative to all resources: rounding, which bounds allow for."""
 STUCK = 1e-5
-"""A job that is proven unable to rise by more than this part of its reach cannot rise."""
+"""A job cannot rise if it provably cannot gain more than this fraction of its reach."""
 ROUNDING = 1e-9
-"""What a share, a job's time or a type may have too much of."""
+"""The tolerance for the limits of a share, a job's time or a type."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class VerificationReport:
         return not self.wrong
 
     def check(self, what: str, faults: Iterable[str]) -> None:
-        """Note that something was checked, and its faults."""
+        """Record that something was checked, and the faults found."""
         self.checked.append(what)
         self.wrong += faults
 
@@ -65,7 +65,7 @@ def verify(problem: Problem, answer: Answer) -> VerificationReport:
     options = Options(answer.asked.normalised, answer.asked.seed)
     if policy.score is None:
         report.checked.append(
-            f"not checked: objective and bound of {policy.name}, whose plan an allocation does not show"
+            f"not checked: objective and bound of {policy.name}, which do not follow from an allocation"
         )
         return report
     runs = question.runnable[question.jobs.profile]
@@ -80,7 +80,7 @@ def _check_proof(
     policy: Policy, question: Problem, answer: Answer, allocation: Allocation, report: VerificationReport
 ) -> None:
     if policy.claim is None or not answer.stages or (policy.deadline_bound and answer.asked.agnostic):
-        # An agnostic policy keeps other deadlines than the one that its bound is from.
+        # An agnostic policy meets other deadlines than the aware one, which its bound comes from.
         report.checked.append("not checked: the bound, for which this answer has no proof")
         return
     options = Options(answer.asked.normalised, answer.asked.seed)
@@ -95,7 +95,7 @@ def _misnamed(problem: Problem, answer: Answer) -> Iterator[str]:
     seen: set[frozenset[str]] = set()
     for row in answer.allocation:
         if not 1 <= len(row.jobs) == len(set(row.jobs)) <= 2 or frozenset(row.jobs) in seen:
-            yield f"a row is of {' and '.join(row.jobs) or 'no job'}, and not of one or two jobs that no other row has"
+            yield f"a row has {' and '.join(row.jobs) or 'no job'}, instead of one or two jobs that no other row has"
         seen.add(frozenset(row.jobs))
         yield from (f"there is no job {name!r}" for name in row.jobs if name not in jobs)
         yield from (f"there is no type {name!r}" for name in (*row.shares, *row.consolidated) if name not in types)
@@ -109,7 +109,7 @@ def _misnamed(problem: Problem, answer: Answer) -> Iterator[str]:
 
 
 def spelled_out(problem: Problem, answer: Answer) -> Allocation:
-    """The rows as an allocation in which every job is a class by itself."""
+    """Convert the rows to an allocation in which every job is a class by itself."""
     number = {name: index for index, name in enumerate(problem.jobs.ids)}
     columns = len(problem.columns)
     pair_of = {
@@ -144,7 +144,7 @@ def _infeasible(allocation: Allocation) -> Iterator[str]:
 
     finite = np.isfinite(allocation.instances)
     for index in np.unique((~finite | (allocation.instances < -ROUNDING)).nonzero()[0]).tolist():
-        yield f"{row(index)}: a share is negative, or none"
+        yield f"{row(index)}: a share is negative or not a number"
     if not finite.all():
         return
     pairs = allocation.combos[:, 1] >= 0
@@ -170,8 +170,8 @@ def _too_many_gangs(allocation: Allocation) -> Iterator[str]:
             most = column.most_gangs(size)
             gangs = float(allocation.instances[wanted >= size, column.index].sum())
             if most is not None and gangs > most * (1 + ROUNDING) + ROUNDING:
-                together = f"{gangs:.9g} gangs of {size} or more sit together on {column.type.name}"
-                yield f"{together}, and servers hold {most}"
+                together = f"{gangs:.9g} gangs of {size} or more are consolidated on {column.type.name}"
+                yield f"{together}, but servers hold {most}"
 
 
 def _misstated(allocation: Allocation, answer: Answer) -> Iterator[str]:
@@ -181,12 +181,12 @@ def _misstated(allocation: Allocation, answer: Answer) -> Iterator[str]:
         yield from _unequal(f"busy {accelerator_type.name}", answer.busy.get(accelerator_type.name, np.nan), busy)
     gap = abs(answer.bound - answer.objective) / max(abs(answer.objective), abs(answer.bound), 1e-300)
     if answer.objective != answer.bound and abs(gap - answer.gap) > SAME:
-        yield f"the gap is {gap:.3g} and not {answer.gap:.3g}"
+        yield f"the gap is {gap:.3g}, not {answer.gap:.3g}"
 
 
 def _unequal(what: str, claimed: float, found: float, tolerance: float = SAME) -> Iterator[str]:
     if not abs(claimed - found) <= tolerance * max(abs(claimed), abs(found), 1e-12) and claimed != found:
-        yield f"{what} is {found:.9g} and not {claimed:.9g}"
+        yield f"{what} is {found:.9g}, not {claimed:.9g}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,7 +198,7 @@ class _Duals:
     prices: Floats
     """By type."""
     gangs: Floats
-    """By class and column: what gangs that sit together pay for that."""
+    """By class and column: what consolidated gangs pay for the room."""
     affordable: float
 
 
@@ -211,7 +211,7 @@ class _Judge:
     allocation: Allocation
     report: VerificationReport
     optimal: bool
-    """Whether the answer claims to reach its bound."""
+    """Whether the answer claims to be optimal."""
 
     def judge(self, claim: Claim, *, minimised: bool) -> None:
         kinds = [stage.kind for stage in self.answer.stages]
@@ -237,11 +237,11 @@ class _Judge:
     def _final(self, bound: float, *, minimised: bool) -> Iterator[str]:
         answer = self.answer
         sign = -1.0 if minimised else 1.0
-        # Where deadlines are missed at true rates, or nothing is claimed, the objective may be on either side.
+        # If deadlines are missed at true rates, or nothing is claimed, the objective may be on either side.
         proven = sign * max(sign * bound, sign * answer.objective) if not self.optimal else bound
         yield from _unequal("the bound", answer.bound, proven)
         if sign * (answer.objective - answer.bound) > SAME * max(abs(answer.objective), abs(answer.bound)):
-            yield f"the objective {answer.objective:.9g} passes its bound {answer.bound:.9g}"
+            yield f"the objective {answer.objective:.9g} exceeds its bound {answer.bound:.9g}"
 
     def _of(self, values: dict[str, float]) -> Floats:
         ids = self.program.problem.jobs.ids
@@ -252,14 +252,14 @@ class _Judge:
         return self.allocation.job_throughput[self.program.member]
 
     def _duals(self, number: int, charge: Floats | None = None) -> _Duals:
-        """The duals of a stage, after checking that no combo gains more than it pays; `charge` is paid as well."""
+        """The duals of a stage, after checking that no combo gains more than it pays, including `charge`."""
         stage, problem, program = self.answer.stages[number], self.program.problem, self.program
         named = {name: stage.prices.get(name, np.nan) for name in program.polytope.structure.rows.names}
         prices = np.array([named[accelerator_type.name] for accelerator_type in problem.types])
         worth, time = self._of(dict(stage.worth)), self._of(dict(stage.time_worth))
         gangs, limits = self._gangs(stage)
         everything = np.concatenate([worth, time, list(named.values())])
-        faults = [] if (everything >= 0).all() else ["a dual is negative, missing or no number"]
+        faults = [] if (everything >= 0).all() else ["a dual is negative, missing or not a number"]
         faults += [f"there is no row {name!r}" for name in stage.prices if name not in named]
         fee = np.zeros(len(problem.columns)) if charge is None else charge
         rates = problem.rates[program.profile]
@@ -283,7 +283,7 @@ class _Judge:
         return _Duals(worth, time, prices, gangs, affordable)
 
     def _gangs(self, stage: AnswerStage) -> tuple[Floats, float]:
-        """By class and column: what sitting together costs; and what all of that room comes to."""
+        """By class and column: the price of being consolidated; and the total price of all that room."""
         problem, workers = self.program.problem, self.program.workers
         paid, total = np.zeros((len(self.program), len(problem.columns))), 0.0
         for column in problem.closer_columns:
@@ -296,7 +296,7 @@ class _Judge:
     def _pairs(
         self, worth: Floats, time: Floats, prices: Floats, fee: Floats, small: float
     ) -> tuple[Floats, list[str]]:
-        """By type: how much more it would have to cost so that no pair gains; and pairs where that is not rounding."""
+        """By type: the extra price at which no pair gains; and the pairs for which this is more than rounding."""
         problem, program = self.program.problem, self.program
         raised, faults = np.zeros(len(prices)), []
         members = [(program.profile == profile).nonzero()[0] for profile in range(len(problem.rates))]
@@ -348,7 +348,7 @@ class _Judge:
         return claim.objective(stage.bound)
 
     def _highest(self, stage: AnswerStage, duals: _Duals, claim: LevelClaim) -> Iterator[str]:
-        """The level takes all that there is, so a higher one would take more."""
+        """Check that the level uses everything that is affordable, so that no higher level is feasible."""
         yield from _unequal("stage 0: the bound of the level", stage.bound, stage.value)
         yield from self._loose(0, duals, claim.demand.at(stage.value))
         top = claim.demand.ceiling(self.program.reach)
@@ -356,10 +356,10 @@ class _Judge:
             yield "stage 0: no dual proves that the level cannot be higher"
 
     def _loose(self, number: int, duals: _Duals, throughput: Floats) -> Iterator[str]:
-        """The fault of a proof that leaves room: all resources at their prices afford more than these throughputs."""
+        """Check that the proof is tight: at these prices, all resources afford no more than these throughputs."""
         used = float(np.where(duals.worth > 0, duals.worth * throughput, 0.0).sum())
         if not abs(duals.affordable - used) <= SAME * max(duals.affordable, used):
-            yield f"stage {number}: its duals afford {duals.affordable:.9g}, and {used:.9g} is used: they prove nothing"
+            yield f"stage {number}: its duals afford {duals.affordable:.9g}, but {used:.9g} is used: they prove nothing"
 
     def _filling(self, claim: FillingClaim) -> float:
         program = self.program
@@ -372,7 +372,7 @@ class _Judge:
             position = np.maximum(demand.at(stage.value - level), position)
             stopped = np.array([ids[job] in set(stage.stopped) for job in program.member.tolist()], dtype=bool)
             self.report.check(
-                f"stage {number}: all {int(stopped.sum())} jobs that stop stand at its level, and cannot rise",
+                f"stage {number}: all {int(stopped.sum())} jobs that stop are at its level and cannot rise",
                 (f"stage {number}: {fault}" for fault in self._stuck(duals, position, stopped, active)),
             )
             faults = [*_unequal(f"the bound of stage {number}", stage.bound, stage.value)]
@@ -394,7 +394,7 @@ class _Judge:
         return min(first.bound, float(np.min(program.reach[served] / speed[served], initial=np.inf)))
 
     def _stuck(self, duals: _Duals, position: Floats, stopped: Bools, active: Bools) -> Iterator[str]:
-        """Of the jobs that stop in a stage, those that could rise, or are elsewhere."""
+        """Faults of the jobs that stop in a stage: they could rise, or have another throughput."""
         program, ids = self.program, self.program.problem.jobs.ids
         left = max(duals.affordable - float(duals.worth @ position), DUAL_ROUNDING * duals.affordable)
         headroom = np.divide(left, duals.worth, out=np.full(len(program), np.inf), where=duals.worth > 0)
@@ -407,17 +407,17 @@ class _Judge:
             off = np.abs(self._throughput - position) > STUCK * program.reach
             for index in (stopped & off).nonzero()[0].tolist():
                 yield (
-                    f"job {ids[program.member[index]]!r} gets {self._throughput[index]:.9g} and not the "
+                    f"job {ids[program.member[index]]!r} gets {self._throughput[index]:.9g} instead of the "
                     f"{position[index]:.9g} at which it stops"
                 )
 
     def _stopped(self, numbers: Iterable[int]) -> Iterator[str]:
-        """Whether jobs and stages agree on where each job stops."""
+        """Check that jobs and stages agree on where each job stops."""
         for number in numbers:
             for name in self.answer.stages[number].stopped:
                 found = self.answer.jobs.get(name)
                 if found is None or found.stage != number:
-                    yield f"job {name!r} stops in stage {number}, and is listed otherwise"
+                    yield f"job {name!r} stops in stage {number}, but is listed otherwise"
         listed = {name for stage in self.answer.stages for name in stage.stopped}
         for name, job in self.answer.jobs.items():
             if job.stage is not None and name not in listed:
@@ -426,7 +426,7 @@ class _Judge:
     def _total_stage(
         self, number: int, gain: Floats, floors: Floats, charge: Floats | None = None, *, least: bool = False
     ) -> float:
-        """Check that no total is larger, and give the bound that the duals prove."""
+        """Check that no total is larger, and return the bound that the duals prove."""
         stage = self.answer.stages[number]
         duals = self._duals(number, charge)
         held = duals.worth - gain
@@ -435,7 +435,7 @@ class _Judge:
         claimed = -stage.bound if least else stage.bound
         size = max(abs(claimed), duals.affordable, float(np.maximum(held, 0.0) @ floors))
         if not abs(proven - claimed) <= SAME * size:
-            faults.append(f"its duals prove {proven:.9g}, and not the bound {claimed:.9g}")
+            faults.append(f"its duals prove {proven:.9g}, not the bound {claimed:.9g}")
         if self.optimal and charge is None:
             faults += _unequal("the total", stage.value, float(gain @ self._throughput), 10 * SAME)
             if (self._throughput < floors * (1 - 2 * SAME)).any():
@@ -447,7 +447,7 @@ class _Judge:
         program, stages = self.program, self.answer.stages
         last, best_single = stages[-1], self._best_single(claim)
         if len(stages) == 1:
-            # Without floors the best ratio is that of some job alone, or pair.
+            # Without floors, the best ratio is that of a single job or pair.
             self.report.check("stage 0: no ratio is larger", _unequal("stage 0: the ratio", last.bound, best_single))
             self._duals(0, claim.charge * last.bound)
             return last.bound
@@ -458,14 +458,14 @@ class _Judge:
         proven = min(best_single, last.value + max(surplus, 0.0) / max(least, 1e-12))
         faults = [f"stage 1: {fault}" for fault in _misjudged(duals.worth, claim.gain, claim.floors)]
         if not proven <= last.bound * (1 + 2 * SAME) or abs(surplus) > 2 * SAME * size:
-            faults.append(f"stage 1: its duals prove the ratio {proven:.9g}, and not {last.bound:.9g}")
+            faults.append(f"stage 1: its duals prove the ratio {proven:.9g}, not {last.bound:.9g}")
         if self.optimal and (self._throughput < claim.floors * (1 - 2 * SAME)).any():
             faults.append("some job misses a deadline that is not given up")
         self.report.check("stage 1: no ratio is larger", faults)
         return last.bound
 
     def _best_single(self, claim: RatioClaim) -> float:
-        """The best ratio of gain to charge of a job alone or a pair: no allocation has a better one."""
+        """The best ratio of gain to charge of a single job or pair: no allocation has a better one."""
         problem, program = self.program.problem, self.program
         rates = problem.rates[program.profile]
         each = claim.gain[:, None] * rates / (program.workers[:, None] * claim.charge)
@@ -484,7 +484,7 @@ class _Judge:
 
 
 def _misjudged(worth: Floats, gain: Floats, floors: Floats) -> Iterator[str]:
-    """Jobs are worth what they gain, or more where a floor holds them up."""
+    """Check that jobs are worth what they gain, or more if they have a floor."""
     held = worth - gain
     wrong = (held < 0) | ((floors == 0) & (held > 0))
     if (wrong & (np.abs(held) > SAME * np.maximum(gain, worth))).any():

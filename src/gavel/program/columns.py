@@ -1,4 +1,4 @@
-"""A sparse matrix by columns with only what our programs need; for small ones it is many times quicker than scipy's."""
+"""A sparse matrix by columns with only what our programs need; for small ones, much faster than scipy's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gavel.core.problem import Floats, Ints
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """Where a matrix has entries: column j has them in the rows `indices[indptr[j]:indptr[j + 1]]`."""
+    """The sparsity pattern: column j has entries in the rows `indices[indptr[j]:indptr[j + 1]]`."""
 
     shape: tuple[int, int]
     indptr: Ints
@@ -21,13 +21,13 @@ class Places:
     column: Ints
     """The column of each entry."""
     order: Ints | None
-    """How values have to be ordered; None if they come as they are needed."""
+    """The order into which values must be brought; None if they are given in it."""
     begin: Ints | None
-    """Where, once ordered, the values of each place begin; None if each has one."""
+    """Where the ordered values of each place begin; None if each place has one value."""
 
     @classmethod
     def of(cls, rows: Ints, columns: Ints, shape: tuple[int, int]) -> Places:
-        """From entries in any order; some may be at one place."""
+        """Build the pattern from entries in any order; several may be at the same place."""
         place, order, begin = columns * shape[0] + rows, None, None
         if (place[1:] <= place[:-1]).any():
             order = np.argsort(place, kind="stable")
@@ -40,7 +40,7 @@ class Places:
         return cls(shape, _starts(columns, shape[1]), rows, columns, order, begin)
 
     def holding(self, values: Floats) -> Columns:
-        """The matrix with these values, given in the order of the entries; those at one place add up."""
+        """The matrix with these values, in the order of the entries; values at the same place add up."""
         if self.order is not None:
             values = values[self.order]
         if self.begin is not None:
@@ -49,20 +49,20 @@ class Places:
 
     @cached_property
     def narrow(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """`indptr` and `indices` as solvers in C want them."""
+        """`indptr` and `indices` as 32-bit integers, for solvers written in C."""
         return self.indptr.astype(np.int32), self.indices.astype(np.int32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """Places and the values there."""
+    """A sparse matrix: places and their values."""
 
     places: Places
     data: Floats
 
     @classmethod
     def of(cls, rows: Ints, columns: Ints, values: Floats, shape: tuple[int, int]) -> Columns:
-        """From entries in any order; entries at one place add up.
+        """Build a matrix from entries in any order; entries at the same place add up.
 
         >>> m = Columns.of(np.array([0, 1, 0]), np.array([1, 0, 1]), np.array([2.0, 5.0, 3.0]), (2, 2))
         >>> m.times(np.array([1.0, 10.0])).tolist(), m.transposed_times(np.array([1.0, 10.0])).tolist()

@@ -1,4 +1,4 @@
-"""How long the programs of one question may take together. Solvers look here between their steps."""
+"""The time limit for all programs of one problem together. Solvers check it between their steps."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from contextvars import ContextVar
 from gavel.core.errors import TimeLimitError
 
 SECONDS_EACH = 3e-9
-"""What sifting takes for each entry of a program with pairs, seen as a full matrix; measured on large ones."""
+"""Seconds of sifting per element of a program with pairs, as a dense matrix; measured on large programs."""
 
 _until: ContextVar[tuple[float, float]] = ContextVar("until", default=(math.inf, math.inf))
-"""When time is up by the monotonic clock, and the limit that was set."""
+"""The deadline on the monotonic clock, and the limit that was set, in seconds."""
 
 
 @contextmanager
 def at_most(seconds: float | None) -> Iterator[None]:
-    """Raise TimeLimitError in whatever is solved within, once this much time has passed; None: no limit."""
+    """Raise TimeLimitError in solves within this context once this much time has passed; None: no limit."""
     if seconds is None:
         yield
         return
@@ -31,19 +31,19 @@ def at_most(seconds: float | None) -> Iterator[None]:
 
 
 def seconds_left() -> float:
-    """What is left of the limit; infinite if there is none."""
+    """Seconds left until the limit; infinite if there is none."""
     until, _ = _until.get()
     return until if math.isinf(until) else until - time.monotonic()
 
 
 def check() -> None:
-    """Raise TimeLimitError if time is up."""
+    """Raise TimeLimitError if the limit has passed."""
     if seconds_left() <= 0:
         raise TimeLimitError(f"no answer within the time limit of {_until.get()[1]:g} s")
 
 
 def announce(rows: int, columns: int) -> None:
-    """Raise TimeLimitError before a program with pairs is begun that would take longer than there is time."""
+    """Raise TimeLimitError if a program with pairs of this size would take longer than the time left."""
     estimate, left = SECONDS_EACH * rows * columns, seconds_left()
     if estimate > left:
         raise TimeLimitError(

@@ -1,4 +1,4 @@
-"""What every class must receive for all to stand at a given level: the shape of an egalitarian objective.
+"""Demands: the throughput that every class must receive at a given level. They define an egalitarian objective.
 
 A demand rises with the level. Max-min fairness, makespan, finish-time fairness and water filling differ only here.
 """
@@ -17,19 +17,19 @@ from gavel.program.lp import Floats
 
 
 class Demand(Protocol):
-    """Throughput asked of each class as a function of the level; never falling."""
+    """The throughput that each class needs, as a non-decreasing function of the level."""
 
     def at(self, level: float) -> Floats:
         """The throughput that each class needs at this level."""
 
     def slope(self, level: float) -> Floats:
-        """How fast those throughputs rise with the level."""
+        """The derivative of those throughputs by the level."""
 
     def reached(self, throughput: Floats) -> float:
         """The highest level at which these throughputs are enough."""
 
     def ceiling(self, reach: Floats) -> float:
-        """The highest level at which no class needs more than it reaches with the cluster to itself."""
+        """The highest level at which no class needs more than its reach."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,7 +54,7 @@ class Proportional:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinishTime:
-    """Finish-time fairness: the level is minus rho, the worst (age + time left) / (the same if isolated)."""
+    """Finish-time fairness: the level is minus rho, the worst ratio of (age + time left) to the same if isolated."""
 
     steps: Floats
     age: Floats
@@ -79,7 +79,7 @@ class FinishTime:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Capped:
-    """Rises from `start` at a speed of its own for each class, and stays at `cap`: one stage of flat water filling."""
+    """Each class rises from `start` at its own speed until it reaches `cap`: one stage of flat water filling."""
 
     start: Floats
     speed: Floats
@@ -98,7 +98,7 @@ class Capped:
 
     @property
     def top(self) -> float:
-        """Where the last class meets its cap."""
+        """The level at which the last class reaches its cap."""
         rising = self.speed > 0
         return float(np.max((self.cap - self.start)[rising] / self.speed[rising], initial=0.0))
 
@@ -107,14 +107,14 @@ class Capped:
 
 
 Speeds = Callable[[NDArray[np.bool_]], Floats]
-"""From the classes that can still rise to how fast each of them does."""
+"""From the classes that can still rise to the speed of each class."""
 
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """Rises at speeds that are dealt anew whenever a class meets its cap: one stage of hierarchical water filling.
+    """Classes rise at speeds that are redealt whenever one reaches its cap: one stage of hierarchical water filling.
 
-    A line through piecewise-linear segments, followed until `affordable` says that no cluster could go further.
+    A piecewise-linear path, followed until `affordable` says that the cluster cannot go further.
     """
 
     start: Floats
@@ -153,7 +153,7 @@ class Path:
         return self.segments[max(index - 1, 0)]
 
     def reached(self, throughput: Floats) -> float:
-        have = np.maximum(throughput, self.start)  # nobody is asked for more than where it began
+        have = np.maximum(throughput, self.start)  # every class has at least where it began
         for begin, position, speed in reversed(self.segments):
             if (position <= have).all():
                 rising = speed > 0

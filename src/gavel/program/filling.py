@@ -1,7 +1,7 @@
 """Water filling: raise all classes together, stop those that cannot rise, and continue with the rest.
 
-What comes out is lexicographically optimal, because a class is stopped only where a proof says that it cannot have more
-unless another falls below where it stands.
+Each repetition is a *stage*. A class is *stuck*, and stops, only if a proof from duality shows that it cannot get more
+unless another class gets less. The result is therefore lexicographically optimal.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from gavel.program.program import Level, Program
 from gavel.program.proof import STUCK, FeasiblePoint, Proof, WarmStart
 
 SAME_LEVEL = 1e-9
-"""A stage that rises by less than this, relative to all stages so far, only finds more classes that are stuck."""
+"""A stage that rises by less than this, relative to all stages so far, is merged with the one before."""
 SETTLED = 1e-7
-"""How far from where it stopped a class may be, in parts of its reach."""
+"""How far a class may be from the throughput at which it stopped, as a fraction of its reach."""
 LOOSEST = 1e-3
-"""Beyond this tolerance something other than rounding is wrong."""
+"""A larger tolerance would hide errors other than rounding."""
 
 Rise = Callable[[Floats, Bools], Demand]
-"""From the throughput at which classes stand, and the classes that may rise, to how they do."""
+"""From the current throughput of all classes, and which of them may rise, to the demand along which they rise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Filled:
-    """Where water filling ended, and the stages on the way, lowest level first."""
+    """The result of water filling, and its stages, lowest level first."""
 
     point: FeasiblePoint
     stages: tuple[Stage, ...]
     prices: Floats
-    """By type, in terms of the first level."""
+    """By type, in units of the first level."""
 
 
 @dataclass(slots=True)
 class _Step:
-    """A stage in the making: positions that one inequality proves to be the limit of all that it stops."""
+    """A stage in the making, with the inequality that proves its stopped classes stuck."""
 
     level: float
     bound: float
@@ -50,7 +50,7 @@ class _Step:
 
 
 def water_fill(program: Program, rise: Rise) -> Filled:
-    """Raise the classes by stages until all are stopped."""
+    """Raise all classes, stage by stage, until every class has stopped."""
     position = np.zeros(len(program))
     active = np.ones(len(program), dtype=bool)
     steps: list[_Step] = []
@@ -78,10 +78,10 @@ def water_fill(program: Program, rise: Rise) -> Filled:
 
 
 def _settled(program: Program, position: Floats, point: FeasiblePoint) -> FeasiblePoint:
-    """A point at which every class stands where it stopped.
+    """A point at which every class has the throughput at which it stopped.
 
-    At the last level some classes may be above their place: what tiny slack of the floors sets free can be a lot where
-    prices are high. Going as far as possible in proportion to the places leaves nothing to give away.
+    At the last level, some classes may have more: the tiny slack of the floors can free a lot where prices are high.
+    Raising all classes in proportion to their positions, as far as possible, leaves nothing to give away.
     """
 
     def off(at: FeasiblePoint) -> float:
@@ -94,13 +94,13 @@ def _settled(program: Program, position: Floats, point: FeasiblePoint) -> Feasib
 
 
 def _per_level(proof: Proof, slope: Floats) -> Proof:
-    """The same inequality with worths and prices in levels."""
+    """The same inequality, with worths and prices in units of the level."""
     total = float(proof.worth @ slope)
     return proof.times(1.0 / total) if total > 0 else proof
 
 
 def _record(steps: list[_Step], level: Level, proof: Proof, stopped: Bools) -> None:
-    """Add a stage, or add to the last one where the level has not risen since."""
+    """Add a stage, or extend the last one if the level has not risen since."""
     reached = steps[-1].level if steps else 0.0
     total = reached + level.value
     if steps and level.value <= SAME_LEVEL * max(total, 1e-300):
@@ -113,11 +113,11 @@ def _record(steps: list[_Step], level: Level, proof: Proof, stopped: Bools) -> N
 def _search(
     program: Program, position: Floats, active: Bools, start: WarmStart | None
 ) -> tuple[Proof, Bools, WarmStart | None]:
-    """Find the classes that cannot rise although the duals of the level name none.
+    """Find classes that are stuck when the duals of the level prove none to be.
 
-    Maximise the sum of gains of the classes in question, all classes keeping where they stand. Those that gain are not
-    stuck, and the rest is asked again. When nothing more is to be gained, all of the rest are stuck at once, and the
-    last program proves it: classes that could each rise could all rise a little together.
+    Maximise the sum of gains of the classes in question while all classes keep their positions. Classes that gain are
+    not stuck; repeat with the rest. When nothing more can be gained, all of the rest are stuck, and the last program
+    proves it, because classes that could each rise could also all rise a little together.
     """
     gain = program.normalised_gain
     tolerance = STUCK
@@ -133,4 +133,4 @@ def _search(
             average = float(gained[asked].sum()) / float(asked.sum())
             asked &= ~(gained > max(average / 2, 0.0))
         tolerance *= 10
-    raise SolverError("the level stopped rising, and no class could be proven stuck; please report the problem file")
+    raise SolverError("the level stopped rising, but no class could be proven stuck; please report the problem file")

@@ -1,9 +1,9 @@
-"""Classes that run alike, solved as one group, and how a group's answer is dealt out to its classes.
+"""Groups: classes with the same profile, solved as one, and how a group's answer is divided among its classes.
 
-Jobs of one profile that differ only in what they are owed (their steps, their weight) can be merged: a group asks for
-what its members need together. That is a relaxation, so its bound holds for the members. Dealt out in proportion, all
-members run at the group's average rate, so each gets its due if it needs no more than that rate. Members that do need
-more are solved by themselves, and what comes out is exact.
+Classes of one profile differ only in what they are owed (their steps, their weight). Merged into a *group*, they ask
+for the sum of what they need. This is a relaxation, so its bound also holds for the classes. If a group's throughput is
+divided in proportion to need, all members run at the group's average rate, which is enough for every class that needs
+no more than that. Classes that need more are set apart and solved as groups by themselves, so the answer is exact.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from gavel.program.polytope import Polytope
 from gavel.program.structure import Combos, Cuts
 
 ROUNDING = 2e-10
-"""A member that needs so little more than its group's average rate, relatively, makes do with that rate."""
+"""A member that needs more than its group's average rate by less than this, relatively, is served at that rate."""
 
 
 NEARLY = 0.98
-"""Where some members need more than the average rate, those that need nearly as much are set apart with them: once the
-first have left, the average is lower."""
+"""If some members need more than the average rate, those that need at least this part of it leave the group, too:
+once the first have left, the average is lower."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ComboTimes:
-    """Time that classes spend in combos: `second` is -1 where a class is alone."""
+    """The time that classes spend in combos; `second` is -1 where a class runs alone."""
 
     first: Ints
     second: Ints
@@ -44,13 +44,13 @@ class Grouping:
     polytope: Polytope
     of_class: Ints
     count: Floats
-    """Members of each class."""
+    """By class: the number of its members (jobs)."""
     merged: bool
-    """Whether some group has several classes."""
+    """Whether any group has several classes."""
 
     @classmethod
     def of(cls, problem: Problem, profile: Ints, count: Floats, label: Ints, cuts: Cuts) -> Grouping:
-        """Merge the classes that have one label; labels are 0, 1, 2 … Cuts name classes."""
+        """Merge the classes with the same label; labels are 0, 1, 2 … Cuts refer to classes."""
         groups = int(label.max(initial=-1)) + 1
         if groups == len(label):
             return cls(Polytope(problem, profile, count, cuts), np.arange(len(label)), count, merged=False)
@@ -74,7 +74,7 @@ class Grouping:
         return values[self.of_class] if self.merged else values
 
     def parts(self, values: Floats) -> Floats:
-        """By class: its part of a value of its group, by members."""
+        """By class: its part of a value of its group, in proportion to its members."""
         return self.each(values / self._size) * self.count if self.merged else values
 
     @property
@@ -82,9 +82,9 @@ class Grouping:
         return self.polytope.count
 
     def dealt(self, amounts: Floats, least: Floats) -> Floats:
-        """By class: the steps per second of a member, each at least `least` where the group's average rate allows it.
+        """By class: the steps per second of a member, at least `least` where the group's average rate allows it.
 
-        What a group has beyond that brings its members towards the average rate, all by the same part of the way.
+        What is left moves all members towards the average rate, by the same fraction of their distance to it.
         """
         throughput = self.polytope.throughput(amounts)
         if not self.merged:
@@ -95,7 +95,7 @@ class Grouping:
         gone = np.divide(throughput - needed, way, out=np.zeros(len(way)), where=way > 0)
         dealt = least + self.each(np.clip(gone, 0.0, 1.0)) * (self.each(rate) - least)
         dealt = np.where(self._alone, self.each(throughput), np.minimum(dealt, self.each(rate)))
-        # Rounding: no group gives more than it has.
+        # Against rounding errors: no group gives out more than it has.
         given = self.mean(dealt)
         return np.asarray(dealt * self.each(np.divide(throughput, given, out=np.ones(len(given)), where=given > 0)))
 
@@ -109,7 +109,7 @@ class Grouping:
         return np.divide(throughput, time, out=np.zeros(len(time)), where=time > 0)
 
     def needing_more(self, amounts: Floats, least: Floats) -> Bools:
-        """By class: whether it needs more than its group's average rate, or would have to share with itself."""
+        """By class: whether it needs more than its group's average rate, or a single job would share with itself."""
         if not self.merged:
             return np.zeros(len(self.of_class), dtype=bool)
         throughput = self.polytope.throughput(amounts)
@@ -129,7 +129,7 @@ class Grouping:
         return np.asarray(late)
 
     def cuts(self, amounts: Floats) -> Cuts:
-        """Groups of one job that have more than half of the time of a pool of their own profile."""
+        """(Column, group) of groups of one job with more than half of the time in a pool of their own profile."""
         c, found = self.polytope.combos, set()
         inward = ((c.pool >= 0) & (c.side == 0)).nonzero()[0]
         if len(inward):
@@ -141,7 +141,7 @@ class Grouping:
         return frozenset(found)
 
     def spelled(self, amounts: Floats, throughput: Floats) -> ComboTimes:
-        """The answer by class, with few entries, every class getting this throughput."""
+        """The answer by class, with few entries, in which every class gets this throughput."""
         c, polytope = self.polytope.combos, self.polytope
         used = (amounts > 0).nonzero()[0]
         instances = (amounts * polytope.unit)[used]
@@ -154,14 +154,14 @@ class Grouping:
         return _paired_off(c, owner, combo[source], end[source], taken, self.count == 1)
 
     def _inward(self, combo: Ints) -> Bools:
-        """Which of these combos bring members of one group together."""
+        """Which of these combos pair members of the same group with each other."""
         c = self.polytope.combos
         return np.asarray((c.first[combo] == c.second[combo]) | ((c.pool[combo] >= 0) & (c.side[combo] == 0)))
 
     def _shared_out(
         self, group: Ints, rate: Floats, time: Floats, throughput: Floats, inward: Bools
     ) -> tuple[Ints, Ints, Floats]:
-        """Deal each group's time in each combo out to its classes: the class, the entry and the time."""
+        """Divide each group's time in each entry among its classes; return (class, entry, time) as columns."""
         if not self.merged:
             return group, np.arange(len(group)), time
         single = (np.bincount(self.of_class, minlength=len(self.polytope)) == 1)[group]
@@ -187,12 +187,12 @@ class Grouping:
 def _one_after_another(
     due: Floats, pace: Floats, rate: Floats, time: Floats, inward: Bools
 ) -> list[tuple[Ints, Ints, Floats]]:
-    """Who of a group gets what of its entries: (class, entry, time) in parts.
+    """Divide the entries of one group among its classes: (class, entry, time) in parts.
 
-    Classes take the entries one after another, those with the highest pace the fastest, so that each has few of them.
-    Classes that would run out of time take all entries in proportion instead, and if even that leaves others short, so
-    do all but those that the slowest entry serves in time. In entries that bring a group's own members together, where
-    no job may have too large a part, all take their proportion.
+    Classes take entries one after another, the highest pace taking the fastest entries, so that each class has few.
+    A class that would need more time than it has takes a proportional part of every entry instead. If other classes
+    are then still short, all classes do so except those that the slowest entry is fast enough for. Entries that pair
+    members of the group with each other are always divided in proportion: no job may have more than half of them.
     """
     total = float(due.sum())
     if total <= 0:
@@ -207,7 +207,7 @@ def _one_after_another(
     for _ in range(2):
         queue = _queued(everyone[~late], due, pace, rate, time, part, apart)
         spent = np.bincount(queue[0], weights=queue[2], minlength=len(due)) + part * float(time[inward].sum())
-        short = spent * pace > due * (1 + 1e-9)  # more time than all of its members have
+        short = spent * pace > due * (1 + 1e-9)  # it would need more time than all of its members have
         if not short.any():
             break
         late |= short
@@ -220,7 +220,7 @@ def _one_after_another(
 def _queued(
     who: Ints, due: Floats, pace: Floats, rate: Floats, time: Floats, part: Floats, apart: Ints
 ) -> tuple[Ints, Ints, Floats]:
-    """Some classes take their part of some entries one after another: the class, the entry and the time."""
+    """Let some classes take their part of some entries one after another; return (class, entry, time) as columns."""
     who = who[np.argsort(-pace[who], kind="stable")]
     entry = apart[np.argsort(-rate[apart], kind="stable")]
     work = time[entry] * rate[entry] * float(part[who].sum())
@@ -236,7 +236,7 @@ def _outer(who: Ints, part: Floats, what: Ints, time: Floats) -> tuple[Ints, Int
 
 
 def _overlaps(one: Floats, other: Floats) -> tuple[Ints, Ints, Floats]:
-    """Lay two divisions of the same length side by side: which parts overlap, and by how much.
+    """Lay two partitions of the same interval side by side: which parts overlap, and by how much.
 
     >>> [part.tolist() for part in _overlaps(np.array([0.5, 0.5]), np.array([0.25, 0.75]))]
     [[0, 0, 1], [0, 1, 1], [0.25, 0.25, 0.5]]
@@ -251,7 +251,7 @@ def _overlaps(one: Floats, other: Floats) -> tuple[Ints, Ints, Floats]:
 
 
 def _paired_off(c: Combos, owner: Ints, combo: Ints, end: Ints, time: Floats, single: Bools) -> ComboTimes:
-    """Classes and their time in combos, as entries of one class alone or of two that share accelerators.
+    """Turn the time of classes in combos into entries of one class alone or of two that share accelerators.
 
     `single` classes have one member.
     """
@@ -261,7 +261,7 @@ def _paired_off(c: Combos, owner: Ints, combo: Ints, end: Ints, time: Floats, si
     parts = [
         ComboTimes(owner[~shared], np.full(len(alone), -1), c.column[alone], time[~shared], c.rate[alone], nothing)
     ]
-    # Those meet who are the two ends of a pair, or in one pool.
+    # Classes can share if they are the two ends of a pair, or in the same pool.
     meeting = np.where(pooled, len(c) + c.pool[combo], combo)
     order = shared.nonzero()[0][np.argsort(meeting[shared], kind="stable")]
     for here in np.split(order, np.flatnonzero(np.diff(meeting[order])) + 1) if len(order) else ():
@@ -281,9 +281,9 @@ def _paired_off(c: Combos, owner: Ints, combo: Ints, end: Ints, time: Floats, si
 
 
 def _ring(owner: Ints, time: Floats, single: Bools) -> tuple[Ints, Ints, Floats]:
-    """Pair classes of one profile with each other: everyone sits in a ring and shares with the one opposite.
+    """Pair classes of one profile: lay their times out around a ring; opposite points share accelerators.
 
-    A class with more than half of the ring meets itself, which takes two of its members; what rounding gives a single
+    A class with more than half of the ring meets itself, which takes two of its members. What rounding gives a single
     job beyond half of the ring is dropped.
     """
     order = np.argsort(owner, kind="stable")

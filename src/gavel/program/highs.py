@@ -16,8 +16,8 @@ from gavel.program.rows import Rows
 Method = Literal["primal simplex", "dual simplex", "interior point"]
 
 _OPTIONS: dict[Method, dict[str, object]] = {
-    # Doing nothing is feasible in most of our programs, so primal simplex starts at once and is by far the fastest.
-    # They are scaled already.
+    # Zero is feasible in most of our programs, so primal simplex needs no first phase and is by far the fastest.
+    # The programs are already scaled.
     "primal simplex": {"solver": "simplex", "simplex_strategy": 4, "simplex_scale_strategy": 0, "presolve": "off"},
     "dual simplex": {"solver": "simplex", "simplex_strategy": 1, "presolve": "on"},
     "interior point": {"solver": "ipm", "run_crossover": "on", "presolve": "on"},
@@ -25,16 +25,16 @@ _OPTIONS: dict[Method, dict[str, object]] = {
 
 
 SECONDS, SECONDS_EACH = 30.0, 0.01
-"""What a solve may take: so much, and so much for each row and column. Most take a few milliseconds."""
+"""The time limit of a solve: a constant, plus a part for each row and column. Most take a few milliseconds."""
 ITERATIONS, ITERATIONS_EACH = 1000, 20
-"""The same for steps of a simplex method. Our programs take less than one for each row and column."""
+"""The same for simplex iterations. Our programs take less than one for each row and column."""
 SIFTING_BATCH, SIFTING_PART = 250, 16
-"""How many columns may join at once: so many, or this part of all."""
+"""The most columns to add at once: this number, or this fraction (1/16) of all."""
 SIFTING_ROUNDS = 200
 
 
 def solve(lp: Lp, method: Method, *, start: LpSolution | None = None) -> LpSolution:
-    """Solve by HiGHS; raises SolverFailed unless it reports optimality."""
+    """Solve with HiGHS; raise SolverFailed unless it reports optimality."""
     highs = reused(method, sum(lp.matrix.shape))
     _pass(highs, lp)
     if start is not None and start.basis is not None:
@@ -46,9 +46,9 @@ def solve(lp: Lp, method: Method, *, start: LpSolution | None = None) -> LpSolut
 
 
 def vertex(lp: Lp, near: LpSolution) -> LpSolution:
-    """The optimal vertex close to what an interior-point method found, whose duals are exact.
+    """The optimal vertex, with exact duals, near a solution of an interior-point method.
 
-    What is far from its bound there is basic at the vertex, with hardly ever an exception; simplex sees to those.
+    Variables far from their bounds there are almost always basic at the vertex; simplex corrects the exceptions.
     """
     bound = lp.bound(near.duals)
     size = float(lp.classes) if lp.has_level else 1.0 / max(float(np.abs(lp.cost).max(initial=0.0)), 1e-300)
@@ -63,7 +63,7 @@ def vertex(lp: Lp, near: LpSolution) -> LpSolution:
 
 
 def whole_time(rows: Rows, count: int, columns: Ints) -> LpSolution:
-    """Where a simplex method may begin: every class spends all of its time in one of these columns, fitting or not."""
+    """A start for simplex: every class spends all of its time in one of these columns, feasible or not."""
     basic, lower = highspy.HighsBasisStatus.kBasic, highspy.HighsBasisStatus.kLower
     x = np.zeros(count)
     x[columns] = 1.0
@@ -77,9 +77,9 @@ def whole_time(rows: Rows, count: int, columns: Ints) -> LpSolution:
 
 
 def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
-    """Primal simplex on a few columns, to which those that would improve the answer are added until none does.
+    """Primal simplex on a few columns; columns that would improve the answer are added until there are none.
 
-    With space sharing most columns are pairs that no optimum uses. Pricing all of them at once is one product.
+    With space sharing, most columns are pairs that no optimum uses. One matrix product prices all of them.
     """
     if lp.sharing is None:
         raise SolverFailed("sifting: no column shares accelerators")
@@ -122,10 +122,10 @@ def sift(lp: Lp, *, start: LpSolution | None = None) -> LpSolution:
 
 
 def _completed(lp: Lp, duals: Floats, active: Bools) -> Floats:
-    """The duals, with prices for the balance rows of pools that nobody has entered yet.
+    """The duals, with prices for the balance rows of pools that are still empty.
 
-    Any price is as good as another while a pool is empty. Half-way between what either side would pay, a column of some
-    pool looks worthwhile only if its side and the other together gain by entering.
+    While a pool is empty, any price is valid. With a price half-way between what the two sides would pay, a column of a
+    pool looks worthwhile only if both sides together gain by entering.
     """
     rows, sharing = lp.rows, lp.sharing
     if sharing is None or not rows.balances:
@@ -146,16 +146,16 @@ def _completed(lp: Lp, duals: Floats, active: Bools) -> Floats:
 
 @dataclass(slots=True)
 class _Kept:
-    """A HiGHS object, and the limits that it was last given."""
+    """A HiGHS object, and the limits that were last set."""
 
     highs: highspy.Highs
     seconds: float = 0.0
-    """What its clock may come to: it goes on from solve to solve."""
+    """The time limit on its clock, which accumulates over solves."""
     iterations: int = 0
 
 
 class _Reused(threading.local):
-    """One HiGHS object for each method and thread: making one costs as much as solving a small program."""
+    """One HiGHS object per method and thread: creating one costs as much as solving a small program."""
 
     def __init__(self) -> None:
         self.by_method: dict[Method, _Kept] = {}
@@ -165,9 +165,9 @@ _reused = _Reused()
 
 
 def reused(method: Method, size: int) -> highspy.Highs:
-    """The HiGHS object of this thread for a method; the model that it is given replaces the last one.
+    """The HiGHS object of this thread for a method; a new model replaces the last one.
 
-    `size` is how many rows and columns that has. A method that goes round in circles ends, and another may be tried.
+    `size` is the number of rows and columns of the model. The limits end a method that cycles, so another can be tried.
     """
     kept = _reused.by_method.get(method)
     if kept is None:
@@ -177,7 +177,7 @@ def reused(method: Method, size: int) -> highspy.Highs:
     if (left := deadline.seconds_left()) < 2 * seconds:
         seconds = max(left, 0.0) / 2
         kept.seconds = 0.0
-    # Setting an option takes as long as a few iterations, so what is about right stays.
+    # Setting an option takes as long as a few iterations, so limits that are about right are kept.
     if not seconds <= kept.seconds - clock <= 2 * seconds:
         kept.seconds = clock + 2 * seconds
         kept.highs.setOptionValue("time_limit", kept.seconds)
@@ -197,7 +197,7 @@ def _made(method: Method) -> highspy.Highs:
 
 
 def _run(highs: highspy.Highs, method: Method) -> None:
-    # The return code and the model status can disagree after a warm start: both must be good.
+    # The return code and the model status can disagree after a warm start: check both.
     code, status = highs.run(), highs.getModelStatus()
     if code != highspy.HighsStatus.kOk or status != highspy.HighsModelStatus.kOptimal:
         raise SolverFailed(f"{method}: HiGHS ended with {highs.modelStatusToString(status)!r}")
@@ -207,10 +207,10 @@ _BY_COLUMN, _MINIMISE = int(highspy.MatrixFormat.kColwise), int(highspy.ObjSense
 
 
 def _pass(highs: highspy.Highs, lp: Lp, chosen: Ints | None = None) -> None:
-    """Hand over a program, or some of its columns, the level as the last."""
+    """Pass a program to HiGHS, or some of its columns, with the level last."""
     matrix, cost = (lp.matrix, lp.cost) if chosen is None else (lp.matrix.select(chosen), lp.cost[chosen])
     rows, columns = matrix.shape
-    # Rows hold every column at most 1 but the level, which nothing holds where no class has any way to go.
+    # Rows limit every column to 1 except the level, which is unlimited if no class can rise.
     upper = np.full(columns, np.inf)
     upper[-1] = 1.0
     status = highs.passModel(
@@ -229,6 +229,6 @@ def _pass(highs: highspy.Highs, lp: Lp, chosen: Ints | None = None) -> None:
         matrix.data,
         np.zeros(columns, dtype=np.int32),
     )
-    # A warning means that entries below 1e-9 were dropped; whether that mattered shows in the answer's certificate.
+    # A warning means that entries below 1e-9 were dropped; the answer's certificate shows whether that mattered.
     if status == highspy.HighsStatus.kError:
         raise SolverFailed("HiGHS did not accept the model")

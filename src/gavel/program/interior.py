@@ -5,7 +5,7 @@ few passes over the columns and one small dense system. The method is Mehrotra's
 
     maximise c.x,  A x + w = b,  A'y - z = c,  x, w, y, z >= 0.
 
-Close to the optimum the blocks are nearly singular. All that is taken from them is therefore written as sums of
+Close to the optimum, the blocks are nearly singular. Everything computed from them is therefore written as sums of
 products of 2x2 minors (Cauchy-Binet), in which the terms that would cancel do not appear.
 """
 
@@ -23,12 +23,12 @@ from gavel.program.rows import Rows
 ITERATIONS = 100
 TOLERANCE = 1e-8
 GOOD_ENOUGH = 1e-6
-"""Where progress stalls, an answer this close is still handed over: the certificate decides what it is worth."""
+"""If progress stalls, an answer this close is still returned: the certificate decides whether it is accepted."""
 LEVEL_CAP = 1.0 - 1e-8
-"""The level is at most 1 by its meaning. Stopping just short of it keeps an interior where one class alone, running
-all of its time on its fastest type, is what limits the level; without, its block becomes singular."""
+"""By definition, the level is at most 1. Stopping just below keeps an interior if a single class, running all of its
+time on its fastest type, limits the level; otherwise its block would become singular."""
 WIDEST = 12
-"""Work grows with the cube of the columns of a class; beyond this a general solver is no slower."""
+"""Work grows with the cube of the columns per class; with more than this, a general solver is as fast."""
 
 
 def solve(lp: Lp) -> LpSolution:
@@ -36,7 +36,7 @@ def solve(lp: Lp) -> LpSolution:
     blocks = _Blocks.of(lp)
     point = _Point.start(blocks)
     best, best_error = point, np.inf
-    with np.errstate(all="ignore"):  # a breakdown shows as an error that is not finite, and ends the loop
+    with np.errstate(all="ignore"):  # a numerical breakdown shows as a non-finite error, which ends the loop
         for _ in range(ITERATIONS):
             deadline.check()
             residual = _residual(blocks, point)
@@ -72,7 +72,7 @@ class _Blocks:
     cost_scale: float
     time: Floats
     floor: Floats
-    """Throughput, with the sign it has in the floor row: minus."""
+    """Throughput, with its sign in the floor row: negative."""
     coupling: tuple[_Coupling, ...]
     rhs: Floats
     rows: Rows
@@ -107,7 +107,7 @@ class _Blocks:
                 dense[number, at][owner[column[here]]] = data[here]
         real = np.zeros((width, m), dtype=bool)
         real[position, owner] = True
-        # With a level, its one unit of cost is shared by m floors: scaled so that their duals are of the order of 1.
+        # With a level, m floors share its one unit of cost: scale it so that their duals are of the order of 1.
         scale = float(m) if lp.has_level else 1.0 / max(float(np.abs(lp.cost).max(initial=0.0)), 1e-300)
         cost = np.full((width, m), -1.0)
         cost[position, owner] = lp.cost[: len(owner)] * scale
@@ -166,7 +166,7 @@ class _Point:
     level_z: float = 0.0
     cap_w: float = 0.0
     cap_y: float = 0.0
-    """The level's slack below LEVEL_CAP and its dual; like the two before, meaningless without a level."""
+    """The level's slack below LEVEL_CAP, and its dual; like the two fields before, unused without a level."""
 
     @classmethod
     def start(cls, blocks: _Blocks) -> _Point:
@@ -203,7 +203,7 @@ class _Point:
 
 
 def _pace(value: Floats | float, step: Floats | float) -> float:
-    """How fast the quickest component runs towards 0, as a share of itself."""
+    """How fast the quickest component approaches 0, relative to its value."""
     if isinstance(value, float):
         return max(-float(step) / value, 0.0) if value > 0 else 0.0
     return float(np.maximum.reduce(-step / np.where(value > 0, value, np.inf), axis=None, initial=0.0))
@@ -254,7 +254,7 @@ def _step(blocks: _Blocks, p: _Point, r: _Residual) -> _Point:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Products:
-    """By how much a step is to change the complementary products."""
+    """The change of the complementary products that a step should make."""
 
     xz: Floats
     wy: Floats
@@ -264,7 +264,7 @@ class _Products:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _System:
-    """The linear system of one step, with every class eliminated.
+    """The linear system of one step, after elimination of the classes.
 
     For a class with columns B (2 x width), theta = x/z and slack D = w/y: M = B theta B' + D.
     """
@@ -338,7 +338,7 @@ class _System:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Eliminated:
-    """What the coupling rows see of the classes."""
+    """The effect of the eliminated classes on the coupling rows."""
 
     time_time: Floats
     time_floor: Floats
@@ -364,7 +364,7 @@ class _Eliminated:
 
 
 def _eliminate(time: Floats, floor: Floats, theta: Floats, time_slack: Floats, floor_slack: Floats) -> _Eliminated:
-    """Invert every class's block M and apply it to the class's columns, free of cancellation."""
+    """Invert every class's block M and apply it to the class's columns, without cancellation."""
     width, m = time.shape
     minor = time[:, None] * floor[None, :] - time[None, :] * floor[:, None]
     # det M: theta theta minor^2 over pairs of columns, plus the terms with slack.
@@ -378,7 +378,7 @@ def _eliminate(time: Floats, floor: Floats, theta: Floats, time_slack: Floats, f
         apart = sum((pairs[p][q] for p in others for q in others if q < p), start=singles[others].sum(axis=0) + slack)
         response[k, k] = theta[k] * apart / determinant
         for p in range(k):
-            # Entry (k, p) of B' adj(M) B: what the two columns have in common, seen through the block.
+            # Entry (k, p) of B' adj(M) B.
             common = (minor[k] * minor[p] * theta).sum(axis=0)
             common += floor_slack * time[k] * time[p] + time_slack * floor[k] * floor[p]
             response[k, p] = response[p, k] = -theta[k] * theta[p] * common / determinant

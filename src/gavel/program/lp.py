@@ -1,4 +1,4 @@
-"""The one form in which every question reaches a solver: maximise cost . x subject to matrix x <= rhs, 0 <= x <= 1."""
+"""The form in which solvers get every program: maximise cost . x subject to matrix x <= rhs, 0 <= x <= 1."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Bools = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lp:
-    """A scaled linear program with the shape that all of ours have.
+    """A scaled linear program in the form that all our programs have.
 
-    Columns: each belongs to the one or two classes it runs; the last one is the level that all floors share, which is
-    empty unless `has_level`. Every column is at most 1 by its meaning, though no row says so: the bound relies on it.
+    Each column runs one or two classes; the last column is the level that all floors share, which is
+    empty unless `has_level`. By definition every column is at most 1, although no row says so; the bound relies on it.
     Balance rows are equations with right-hand side 0; all other rows are upper limits.
     """
 
@@ -30,10 +30,10 @@ class Lp:
     rows: Rows
     has_level: bool
     grid: tuple[Ints, Ints] | None
-    """Class and position of each column without the level, a position meeting the same coupling rows in every class;
-    None if some column runs two classes or shares accelerators."""
+    """Class and position of each column except the level; a position has the same coupling rows in every class.
+    None if a column runs two classes or shares accelerators."""
     sharing: Sharing | None = None
-    """Which columns share accelerators, if some do."""
+    """Which columns share accelerators; None if none does."""
 
     @property
     def classes(self) -> int:
@@ -41,13 +41,13 @@ class Lp:
 
     @property
     def lower(self) -> Floats:
-        """What rows are at least: no limit, but for the equations."""
+        """The lower limits of rows: none, except for equations."""
         lower = np.full(len(self.rhs), -np.inf)
         lower[self.rows.balances_at] = 0.0
         return lower
 
     def bound(self, duals: Floats) -> Bound:
-        """An upper bound on the objective that holds whatever the duals are, by weak duality and 0 <= x <= 1."""
+        """An upper bound on the objective that holds for any duals, by weak duality and 0 <= x <= 1."""
         prices = np.maximum(duals, 0.0)
         prices[self.rows.balances_at] = duals[self.rows.balances_at]
         charges = self.matrix.transposed_times(prices)
@@ -63,37 +63,37 @@ class Lp:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sharing:
-    """By column without the level: what a solver that adds columns one by one has to know."""
+    """By column except the level: what a solver that adds columns step by step needs to know."""
 
     alone: Bools
-    """Whether it runs one class, on accelerators that it shares with no other."""
+    """Whether it runs one class on accelerators that are not shared."""
     balance: Ints
-    """The balance row that it is in, counted from the first; -1 if none."""
+    """The number of its balance row; -1 if it has none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bound:
-    """What no point of a program can pass, and the prices that say so."""
+    """An upper bound on all points of a program, and the prices that prove it."""
 
     value: float
     prices: Floats
     """By row; negative only for equations."""
     charges: Floats
-    """By column: what it pays for the rows that it uses."""
+    """By column: the price of the rows that it uses."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LpSolution:
-    """What a solver says; nothing is believed before `bound` and `violation` confirm it."""
+    """A solver's answer; it counts only after `bound` and `violation` have confirmed it."""
 
     x: Floats
     duals: Floats
-    """One per row, at least 0 up to rounding but for equations."""
+    """By row: at least 0, up to rounding, except for equations."""
     basis: object | None = None
-    """Where a simplex solver may start the next, similar program."""
+    """A start for simplex on a similar program."""
     vertex: bool = True
-    """Whether its duals are exact but for rounding; those of an interior-point method are close only."""
+    """Whether its duals are exact up to rounding; those of an interior-point method are only approximate."""
 
 
 class SolverFailed(Exception):  # noqa: N818 - an outcome that is answered by trying the next solver, not an error of ours
-    """The solver gave no answer; the message is its own status."""
+    """The solver gave no answer; the message is the solver's status."""

@@ -1,9 +1,9 @@
-"""Programs whose classes have one way to run each, and share one row: a cluster of one type. Solved by sorting.
+"""Programs in which each class has one column and all share one row, as in a cluster of one type. Solved by sorting.
 
     maximise  c.x or L,   t x <= T,   g x >= f + d L,   a.x <= b,   by class, 0 <= L <= 1.
 
-The level can rise until the row is full, or until a class has all of its time. Without a level, whoever gains most for
-what it takes of the row comes first (a fractional knapsack).
+The level can rise until the row is full, or until a class has all of its time. Without a level, classes are served in
+the order of gain per unit of the row (a fractional knapsack).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gavel.program.lp import Floats, Lp, LpSolution, SolverFailed
 from gavel.program.rows import Rows
 
 SLIGHTLY = 1e-9
-"""Floors that ask for more than there is by at most this are rounding."""
+"""Floors that exceed the capacity by at most this exceed it by rounding."""
 EQUALLY = 1e-9
-"""Whose gains differ relatively by less are equals."""
+"""Classes whose gains differ by less than this, relatively, are equals."""
 
 
 def fits(lp: Lp) -> bool:
-    """Whether a program is of this kind."""
+    """Whether a program has this form."""
     raises_and_fills = lp.has_level and lp.cost[:-1].any()
     one_way_each = lp.grid is not None and lp.matrix.shape[1] == lp.classes + 1
     return one_way_each and len(lp.rows.names) == 1 and not raises_and_fills
@@ -32,26 +32,26 @@ def solve(lp: Lp) -> LpSolution:
     """Solve a program that fits."""
     line = _Line.of(lp)
     if (line.least > line.most + SLIGHTLY).any() or line.room < -SLIGHTLY:
-        raise SolverFailed("the floors ask for more than there is")
+        raise SolverFailed("the floors ask for more than the capacity")
     return line.raised() if lp.has_level else line.filled(lp.cost[:-1])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Line:
-    """By class, unless said otherwise."""
+    """The program as arrays, by class unless stated otherwise."""
 
     time: Floats
-    """Of a class, taken by one unit of its amount."""
+    """The time of the class that one unit of its amount takes."""
     gain: Floats
     taken: Floats
-    """Of the row that all share, by one unit."""
+    """The part of the shared row that one unit takes."""
     floor: Floats
     rise: Floats
-    """By how much the floor rises with the level."""
+    """The slope of the floor by the level."""
     most: Floats
     """The amount at which a class has all of its time."""
     capacity: float
-    """Of the row."""
+    """The capacity of the shared row."""
 
     @classmethod
     def of(cls, lp: Lp) -> _Line:
@@ -66,7 +66,7 @@ class _Line:
 
     @property
     def room(self) -> float:
-        """What the floors leave of the row."""
+        """The capacity that the floors leave."""
         return float(self.capacity - self.taken @ self.least)
 
     def raised(self) -> LpSolution:
@@ -89,7 +89,7 @@ class _Line:
         return _solution(self.least + per_level * level, level, time_price, floor_price, price)
 
     def filled(self, cost: Floats) -> LpSolution:
-        """The most that is worth its price, whoever gains most for its part of the row first; equals share."""
+        """The largest total gain: classes in the order of gain per unit of the row; equals share."""
         amount, worth = np.minimum(self.least, self.most), cost / self.taken
         wanted, room = np.where(worth > 0, self.taken * (self.most - amount), 0.0), max(self.room, 0.0)
         ranked = np.argsort(-worth, kind="stable")

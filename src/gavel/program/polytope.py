@@ -1,4 +1,4 @@
-"""The polytope of valid allocations for some classes, as the linear programs over it that solvers take."""
+"""The polytope of valid allocations for some classes, and the linear programs over it."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from gavel.program.structure import Combos, Cuts, LpStructure
 
 FLOOR_SLACK = 1e-9
 INTERIOR_FLOOR_SLACK = 4e-8
-"""Floors that a solution has just met are asked for again with this much less, so that rounding leaves them feasible;
-an interior-point method needs more room. Half of it is what a class may lack where it counts as having reached a level:
-less than the floors forgive, more than the solvers err."""
+"""Floors that a solution just met are lowered by this in later programs, so that rounding leaves them feasible;
+an interior-point method needs more room. A class that lacks at most half of it counts as having reached a level:
+less than the floors allow for, more than the solvers' errors."""
 LEAST_SHARE = 1e-11
-"""A class that is asked for a smaller part of its best throughput gets this much: solvers cannot tell less from 0."""
+"""The smallest floor, as a fraction of a class's best throughput: solvers cannot distinguish less from 0."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Duals:
-    """What the rows of a program are worth, in terms of the problem."""
+    """The duals of a program, in terms of the problem."""
 
     worth: Floats
-    """By class: of one step per second of a member, times its members."""
+    """By class: the worth of one step per second of a member, times the number of members."""
     time: Floats
-    """By class: of all the time of a member, times its members."""
+    """By class: the price of all the time of a member, times the number of members."""
     prices: Floats
-    """By named coupling row: of one accelerator, or one more of what the row counts."""
+    """By named coupling row: the price of one accelerator, or of one more unit of what the row counts."""
     affordable: float
-    """No valid allocation has more steps per second than this, each at its worth."""
+    """All resources at their prices: in no valid allocation are the steps per second worth more in total."""
 
 
 class Polytope:
-    """The valid allocations of classes that have one profile and a number of members each."""
+    """The valid allocations of classes, each with a profile and a number of members."""
 
     def __init__(self, problem: Problem, profile: Ints, count: Floats, cuts: Cuts = frozenset()) -> None:
         self.problem = problem
@@ -54,7 +54,7 @@ class Polytope:
 
     @cached_property
     def unit(self) -> Floats:
-        """By combo: the instances at once that stand for 1 in the program."""
+        """By combo: the number of simultaneous instances that 1 in the program stands for."""
         return self.structure.unit(self.count)
 
     @cached_property
@@ -64,7 +64,7 @@ class Polytope:
 
     @property
     def shares(self) -> bool:
-        """Whether some combo runs two classes, or one beside others."""
+        """Whether any combo shares accelerators, as a pair or in a pool."""
         return self.combos.sharing
 
     @property
@@ -80,7 +80,7 @@ class Polytope:
         """The program with the given cost; with a target, the level goes from the floors (0) to the target (1).
 
         Floor rows are scaled by what they ask for, so that a job with few steps is served as exactly as one with many.
-        The scale of each is returned too.
+        Also returns the scale of each floor row.
         """
         structure, m, base = self.structure, len(self), self.matrix
         floors = self._at_least(floors)
@@ -112,9 +112,9 @@ class Polytope:
         return np.where(asked > 0, np.maximum(asked, LEAST_SHARE * self.structure.fastest), 0.0)
 
     def duals(self, lp: Lp, bound: Bound, scale: Floats) -> Duals:
-        """What a bound says, in terms of the problem."""
+        """Convert a bound to duals in terms of the problem."""
         rows, prices = lp.rows, bound.prices
-        # What a column gains beyond its prices counts as income: it is the bound's allowance for rounding.
+        # What a column gains beyond its prices is added to what is affordable: the bound's allowance for rounding.
         shortfall = np.maximum(lp.cost - bound.charges, 0.0)
         if lp.has_level:
             shortfall = shortfall[:-1]
@@ -130,7 +130,7 @@ class Polytope:
         )
 
     def throughput(self, amounts: Floats) -> Floats:
-        """Steps per second of a member of each class."""
+        """By class: steps per second of a member."""
         c, s = self.combos, self.combos.shared
         total = np.bincount(c.first, weights=c.rate * self.unit * amounts, minlength=len(self))
         if len(s):
@@ -138,11 +138,11 @@ class Polytope:
         return total / self.count
 
     def time(self, amounts: Floats) -> Floats:
-        """The share of its time that a member of each class runs."""
+        """By class: the share of its time that a member runs."""
         return self.matrix.times(np.append(amounts, 0.0))[self.structure.rows.times]
 
     def worth(self, gain: Floats) -> Floats:
-        """By combo: what one instance gains, `gain` being that of a step by class."""
+        """By combo: the gain of one instance; `gain` is that of a step, by class."""
         c, s = self.combos, self.combos.shared
         worth = gain[c.first] * c.rate
         if len(s):
@@ -150,15 +150,15 @@ class Polytope:
         return np.asarray(worth)
 
     def charged(self, charge: Floats) -> Floats:
-        """By combo: what one instance is charged, `charge` being that of an accelerator by column."""
+        """By combo: the charge of one instance; `charge` is that of an accelerator, by column."""
         c = self.combos
         return charge[c.column] * self.structure.workers[c.first] * c.load
 
     @cached_property
     def unhindered(self) -> Floats | None:
-        """Amounts by which every class has the most that it can reach, if there is room for that; None if not.
+        """Amounts with which every class runs as fast as it can, if there is room for that; else None.
 
-        Where a cluster has more than its jobs need, as at night, this is all there is to solve.
+        If a cluster has more than its jobs need, this answers the problem without a solver.
         """
         structure = self.structure
         if (self.count @ structure.best_load > self.problem.counts).any() or (
@@ -170,13 +170,13 @@ class Polytope:
         return amounts if (used <= 1.0).all() and (amounts <= 1.0).all() else None
 
     def start(self, amounts: Floats, *, level: float = 0.0) -> LpSolution:
-        """A point as if a program without any bottleneck had been solved."""
+        """A point as the solution of a program in which no row is a bottleneck."""
         return LpSolution(np.append(amounts, level), np.zeros(self.structure.rows.count))
 
     def feasible(self, amounts: Floats) -> Floats:
-        """The same amounts with rounding taken off: nothing negative, no time or capacity exceeded, pools balanced."""
+        """The same amounts without rounding errors: nothing negative, no time or capacity exceeded, pools balanced."""
         c, rows = self.combos, self.structure.rows
-        x = np.zeros(len(c) + 1)  # the level is nothing that a job gets
+        x = np.zeros(len(c) + 1)  # without the level
         x[:-1] = np.where(amounts < 1e-13, 0.0, amounts)
         over = 1.0 / np.maximum(self.matrix.times(x)[rows.times], 1.0)
         factor, s = over[c.first], c.shared
@@ -192,7 +192,7 @@ class Polytope:
         return x
 
     def _balanced(self, x: Floats) -> Floats:
-        """Take from the side of a pool that has more, and from a job that would share with itself."""
+        """Reduce the side of a pool that has more, and the time of a job that would share with itself."""
         c = self.combos
         pools = int(c.pool.max()) + 1
         instances = x * self.unit

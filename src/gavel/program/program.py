@@ -1,7 +1,11 @@
-"""The Program of a problem: the polytope of valid allocations by class, and the few questions a policy asks of it.
+"""The Program of a problem: the polytope of valid allocations by class, and the few questions that policies ask of it.
 
-Jobs that the policy cannot tell apart are one class with a multiplicity. By convexity and symmetry the optimum by
-class is the optimum by job, with or without space sharing, so identical jobs cost nothing.
+Jobs that the policy cannot tell apart form one *class* with a multiplicity. By convexity and symmetry, the optimum by
+class is the optimum by job, so the size of a program does not grow with identical jobs.
+
+Egalitarian policies raise all classes to the highest common *level* (the `demand` says what throughput a level asks of
+each class); others maximise a total or a ratio. A *floor* is throughput that a class must keep, and its *reach* is the
+most that it could get. Every answer comes with a proof from its duals.
 """
 
 from __future__ import annotations
@@ -26,14 +30,14 @@ from gavel.program.solve import TOLERANCE, CheckedSolution, solve
 LEVEL_TOLERANCE = 5e-8
 LEVEL_STEPS = 60
 FILLING = 1e-3
-"""What filling may gain, in parts of what raising every class to the ceiling does, where one program does both."""
+"""If one program both raises and fills: the weight of filling, relative to raising all classes to the ceiling."""
 RATIO_TOLERANCE = 1e-7
 REFINEMENTS = 60
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Solution:
-    """A feasible point and what its duals say."""
+    """A feasible point with its value, the bound on the value, and the duals that prove it."""
 
     point: FeasiblePoint
     value: float
@@ -44,7 +48,7 @@ class Solution:
 
     @property
     def prices(self) -> Floats:
-        """By type: by how much the value would rise with one more accelerator."""
+        """By type: how much the value would rise with one more accelerator."""
         return self.program.polytope.structure.rows.by_type(self.proof.prices)
 
     @property
@@ -54,29 +58,29 @@ class Solution:
 
 @dataclass(frozen=True, eq=False)
 class Level:
-    """The highest level that all classes can stand at together."""
+    """The highest level that all classes can reach at the same time."""
 
     value: float
     bound: float
     needed: Floats
-    """The throughput of each class at this level, at most what a point that was found gives it: together feasible."""
+    """By class: the throughput at this level, limited to that of the point found; together these are feasible."""
     proof: Proof
-    """That no level is higher; prices and worths are in levels."""
+    """Proves that no level is higher; prices and worths are in units of the level."""
     point: FeasiblePoint
-    """A point at which every class stands there."""
+    """A point at which every class reaches the level."""
     start: WarmStart
     program: Program
     filled: Callable[[], Solution] | None = None
-    """What was given away beyond the level, if anything was."""
+    """The program that gave out what was left beyond the level, if there was one."""
 
     @property
     def prices(self) -> Floats:
-        """By type: by how much the level would rise with one more accelerator."""
+        """By type: how much the level would rise with one more accelerator."""
         return self.program.polytope.structure.rows.by_type(self.proof.prices)
 
     @cached_property
     def stuck(self) -> Bools:
-        """By class: whether it is proven that it cannot have more than this level asks for unless another has less."""
+        """By class: whether it provably cannot get more than this level asks for unless another class gets less."""
         return np.asarray(self.proof.headroom(self.needed) <= STUCK * self.program.reach)
 
     @property
@@ -94,7 +98,7 @@ class Level:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Solved:
-    """A linear program of groups that was solved, and what its classes get."""
+    """A solved linear program of groups, and what their classes get."""
 
     lp: Lp
     scale: Floats
@@ -104,9 +108,9 @@ class _Solved:
 
 
 class Program:
-    """The polytope of valid allocations of one problem, by class of jobs that share the given attributes.
+    """The valid allocations of one problem, by class. Jobs are in the same class if the attributes `tell_apart` agree.
 
-    Only classes that can run at all are here; arrays by class follow `live`.
+    It contains only classes that can run somewhere; arrays by class have the order of `live`.
     """
 
     def __init__(self, problem: Problem, *tell_apart: JobField, rank: Ints | None = None) -> None:
@@ -122,11 +126,11 @@ class Program:
         self.workers: Floats = problem.profiles.workers[self.profile].astype(float)
         self.fastest: Floats = problem.fastest_rates[self.profile]
         self.normalised_gain: Floats = problem.normalised_gains[self.profile]
-        """Turns steps/s into the paper's normalised throughput: per equal share, times workers."""
+        """The factor from steps/s to the paper's normalised throughput: per equal share, times workers."""
         self._apart: Bools = np.zeros(len(self.live), dtype=bool)
-        """Classes that are solved by themselves, though others run alike."""
+        """By class: whether it is a group by itself, although other classes have the same profile."""
         self._cuts: set[tuple[int, int]] = set()
-        """Columns and classes of one job that must be kept from sharing with themselves."""
+        """(Column, class) of classes of one job that a row must keep from sharing with themselves."""
         self._groupings: dict[bytes, Grouping] = {}
 
     def __len__(self) -> int:
@@ -139,22 +143,22 @@ class Program:
 
     @cached_property
     def reach(self) -> Floats:
-        """By class: the throughput of a member with the cluster to itself; measured pairs may beat running alone."""
+        """By class: the most throughput that a member can get; a measured pair may be faster than running alone."""
         grouping = self._grouping(None)
         return grouping.each(grouping.polytope.structure.reach)
 
     @property
     def polytope(self) -> Polytope:
-        """The valid allocations of groups of classes that run alike."""
+        """The valid allocations by group, all classes of a profile being one group."""
         return self._grouping(None).polytope
 
     @cached_property
     def _mergeable(self) -> bool:
-        """Whether classes that run alike are worth merging: with space sharing, where pairs make programs large."""
+        """Whether to merge classes of the same profile: only with space sharing, where pairs make programs large."""
         return len(self.problem.pairs) > 0 and len(np.unique(self.profile)) < len(self)
 
     def _grouping(self, gain: Floats | None) -> Grouping:
-        """Classes that run alike, and to which a step is worth the same, as one; those set apart by themselves."""
+        """Group the classes with the same profile and gain; classes that were set apart are groups by themselves."""
         if not self._mergeable:
             return self._each_alone
         code = self.profile
@@ -172,7 +176,7 @@ class Program:
 
     @cached_property
     def _each_alone(self) -> Grouping:
-        """Every class a group by itself."""
+        """The grouping in which every class is a group by itself."""
         return Grouping.of(self.problem, self.profile, self.count, self.everyone, frozenset())
 
     def _solve(
@@ -186,12 +190,12 @@ class Program:
         exact: bool = False,
         refine: bool = True,
     ) -> _Solved:
-        """Solve a program by group; with `refine`, divide the groups until every class gets what it needs."""
+        """Solve a program by group; with `refine`, split groups until every class gets at least what it needs."""
         for _ in range(REFINEMENTS):
             grouping = self._grouping(gain)
             polytope = grouping.polytope
             kept = floors * (1 - polytope.slack)
-            # A class that does not rise has no way to go, not even the slack of its floor.
+            # The target of a class that does not rise is exactly its floor, so it must not use the floor's slack.
             goal = None if target is None else np.where(target > floors, target, kept)
             lp, scale = polytope.lp(
                 None if cost is None else cost(grouping),
@@ -205,10 +209,10 @@ class Program:
             if not refine or not self._refined(grouping, amounts, least):
                 point = FeasiblePoint(grouping, amounts, grouping.dealt(amounts, least))
                 return _Solved(lp, scale, checked, point, WarmStart(grouping, checked.solution))
-        raise SolverError("groups of jobs that run alike were refined without end; please report the problem file")
+        raise SolverError("groups of jobs with equal rates were refined without end; please report the problem file")
 
     def _refined(self, grouping: Grouping, amounts: Floats, least: Floats) -> bool:
-        """Set classes apart that their group does not serve, and say whether there were any."""
+        """Set apart the classes that do not get enough from their group; return whether there were any."""
         if not self._mergeable:
             return False
         late = grouping.needing_more(amounts, least)
@@ -224,9 +228,9 @@ class Program:
     def _proof(
         self, solved: _Solved, gain: Floats | None = None, size: float = 1.0, held: Bools | None = None
     ) -> Proof:
-        """What the duals of a program prove, its cost having been divided by `size`.
+        """What the duals of a program prove; `size` is the factor by which its cost was divided.
 
-        Only classes that are `held` up by a floor are worth more than they gain.
+        Only classes that are `held` up by a floor can be worth more than they gain.
         """
         grouping = solved.point.grouping
         duals = grouping.polytope.duals(solved.lp, solved.checked.bound, solved.scale)
@@ -238,7 +242,7 @@ class Program:
         return Proof(worth, grouping.parts(duals.time) * size, duals.prices * size, duals.affordable * size)
 
     def stage(self, kind: StageKind, value: float, bound: float, proof: Proof, stopped: Ints) -> Stage:
-        """One stage of a certificate, by class of the problem; worths are those of one job."""
+        """One stage of a certificate, by class of the problem, with worths per job."""
         worth, time = np.zeros((2, len(self.classes)))
         worth[self.live], time[self.live] = proof.worth / self.count, proof.time / self.count
         names = self.polytope.structure.rows.names
@@ -246,11 +250,11 @@ class Program:
         return Stage(kind, value, bound, prices, worth, time, self.live[stopped])
 
     def raise_and_fill(self, demand: Demand, gain: Floats) -> tuple[Level, FeasiblePoint]:
-        """The highest level, and the point that gives away what is left so that the jobs together gain most.
+        """Find the highest level, then give out what is left so that the total gain of all jobs is largest.
 
-        The optimum of a max-min problem is hugely degenerate: a vertex of it leaves accelerators idle. With a second
-        program no job can gain without another losing. Mostly one is enough: either some class is as fast as it can be,
-        or nothing is left.
+        The optimum of a max-min problem is highly degenerate: one of its vertices may leave accelerators idle. A second
+        program makes sure that no job can gain without another losing. Mostly one program is enough: either some class
+        is as fast as it can be, or nothing is left.
         """
         start: WarmStart | None = None
         if self._may_reach_ceiling(demand):
@@ -265,9 +269,9 @@ class Program:
         return replace(level, filled=lambda: rest), rest.point
 
     def _may_reach_ceiling(self, demand: Demand) -> bool:
-        """Whether there is something to solve, by simplex, and room: an accelerator for every job, or so groups say.
+        """Whether to try raising and filling in one program: it is small, and all classes may fit at the ceiling.
 
-        Groups that reach the ceiling without filling say little of their members, who then run no faster than needed.
+        With merged classes, a relaxed program by group tells whether there is room; else, one accelerator per worker.
         """
         polytope = self.polytope
         if polytope.unhindered is not None or len(polytope) >= len(polytope.combos) or polytope.is_large:
@@ -279,10 +283,10 @@ class Program:
         return bool(self.count @ self.workers <= self.problem.counts.sum())
 
     def _filled_ceiling(self, demand: Demand, gain: Floats) -> tuple[FeasiblePoint, WarmStart, Callable[[], Solution]]:
-        """A point at the ceiling that gains most, if the ceiling can be reached: one program raises and fills.
+        """Raise and fill in one program: if the ceiling can be reached, a point there with the largest total gain.
 
-        It begins where every class has what is best for it, which a third of the usual steps makes fit. What proves
-        that it gains most is worked out on demand.
+        It starts from the best columns of every class, which saves two thirds of the usual steps. The proof is computed
+        on demand.
         """
 
         def cost(grouping: Grouping) -> Floats:
@@ -317,13 +321,13 @@ class Program:
         start: WarmStart,
         filled: Callable[[], Solution] | None = None,
     ) -> Level:
-        """The level at which some class is as fast as it can be: no accelerator more would help."""
+        """The level at which some class is as fast as it can be: more accelerators would not help."""
         top = demand.ceiling(self.reach)
         asked = np.minimum(np.maximum(demand.at(top), floors), self.reach)
         return Level(top, top, asked, self._ceiling_proof(demand, top), point, start, self, filled)
 
     def _ceiling_proof(self, demand: Demand, top: float) -> Proof:
-        """That a class which is as fast as it can be has all of its time."""
+        """Proves that the ceiling is the highest level: some class would need more than all of its time."""
         worth = np.zeros(len(self))
         fastest = int(np.argmax(demand.at(top) / self.reach))
         slope = float(demand.slope(top)[fastest])
@@ -334,12 +338,12 @@ class Program:
     def max_level(
         self, demand: Demand, *, floors: Floats | None = None, start: WarmStart | None = None, exact: bool = False
     ) -> Level:
-        """The highest level of `demand` that is feasible, each class keeping at least its floor.
+        """The highest feasible level of `demand`, with each class at least at its floor.
 
-        From a level that is too high, a program asks how much of the way from the floors to the demand can be gone.
-        Its duals weigh the classes; the level at which the weighted demand equals what those duals can pay for is
-        again an upper bound, and much closer (Newton's method). A proportional demand needs one program. `exact` asks
-        for the duals of a vertex, which tell apart who is stuck and who is not.
+        Newton's method: starting from a level that is too high, a program finds what fraction of the way from the
+        floors to the demand is feasible. Its duals weigh the classes; the level at which the weighted demand equals
+        what is affordable at these duals is again an upper bound, and much closer. A proportional demand needs one
+        program. `exact` asks for the duals of a vertex, which separate stuck classes from the others.
         """
         floors = np.zeros(len(self)) if floors is None else floors
         top = demand.ceiling(self.reach)
@@ -359,25 +363,25 @@ class Program:
                 low, given, point = reached, got, solved.point
             found = self._proof(solved)
             before, high = high, _meet(demand, found.worth, found.affordable, low, high)
-            # A level that is just reached has no duals; those that led there prove that it is the highest.
+            # At a level that is just reached the duals are 0; those of the step before prove that it is the highest.
             proof = found if proof is None or (found.worth.any() and high <= before) else proof
             close = high - low <= LEVEL_TOLERANCE * max(abs(high), 1e-3 * abs(top))
             if (close and (not exact or solved.checked.solution.vertex)) or (sharp and high >= before):
                 break
-            # What was said may be too coarse to continue with: then the same is asked for more exactly.
+            # The answer may be too coarse to continue with: then solve the same program more exactly.
             sharp = sharp or close or high >= before
             asked, start = (asked, start) if close else (high, start if solved.checked.solution.vertex else None)
         if point is None or start is None or proof is None or high - low > TOLERANCE * max(abs(high), 1e-3 * abs(top)):
             raise SolverError(
-                f"the highest level is between {low:.9g} and {high:.9g}, and no solver could tell more closely"
+                f"the highest level is between {low:.9g} and {high:.9g}, and no solver could narrow it down"
             )
         slope = float(proof.worth @ demand.slope(low))
         if exact and slope > 0:
-            # The point that was found owes something to the slack of the floors; what the duals afford does not.
+            # The point found uses the slack of the floors; what is affordable at the duals does not.
             excess = float(proof.worth @ demand.at(low)) - proof.affordable
             low, high = (low - excess / slope,) * 2 if excess > 0 else (low, high)
         if high >= top and float(proof.worth @ demand.at(top)) <= proof.affordable:
-            proof = self._ceiling_proof(demand, top)  # nothing but the ceiling holds the level back
+            proof = self._ceiling_proof(demand, top)  # only the ceiling limits the level
         else:
             proof = proof.times(1.0 / slope) if slope > 0 else proof.times(0.0)
         asked_for = demand.at(low)
@@ -386,7 +390,7 @@ class Program:
 
     @cached_property
     def _unhindered(self) -> FeasiblePoint | None:
-        """The point at which every class has the most that it can reach, if there is room for that."""
+        """The point at which every class runs as fast as it can, if there is room for that; else None."""
         grouping = self._grouping(None)
         amounts = grouping.polytope.unhindered
         return None if amounts is None else FeasiblePoint(grouping, amounts, self.fastest)
@@ -400,7 +404,7 @@ class Program:
         start: WarmStart | None = None,
         exact: bool = False,
     ) -> Solution:
-        """Maximise the sum over jobs of gain x throughput, less `charge` by column for each busy accelerator."""
+        """Maximise the sum over jobs of gain x throughput, minus `charge` (by column) for each busy accelerator."""
         floors = np.zeros(len(self)) if floors is None else floors
         unhindered = self._unhindered
         if charge is None and unhindered is not None and (gain >= 0).all():
@@ -427,7 +431,7 @@ class Program:
         *,
         exact: bool = False,
     ) -> Solution:
-        """Maximise a value by combo."""
+        """Maximise the total of a value by combo."""
         first = self._grouping(gain)
         size = float(np.abs(value(first) * first.polytope.unit).max(initial=0.0)) or 1.0
         solved = self._solve(
@@ -444,15 +448,15 @@ class Program:
         return Solution(solved.point, total, solved.checked.bound.value * size, proof, solved.start, self)
 
     def max_ratio(self, gain: Floats, charge: Floats, *, floors: Floats | None = None) -> Ratio:
-        """Maximise gain per charge (Dinkelbach's method); of the best ratios, the one that does most.
+        """Maximise gain per charge (Dinkelbach's method); among points with the best ratio, the one with the most gain.
 
-        The charge of nothing is 0, so the last program asks for slightly less than the best ratio: it then runs
+        An empty allocation has charge 0, so the last program asks for slightly less than the best ratio and then runs
         everything that reaches it.
         """
         first = self._grouping(gain).polytope
         best_single = float(np.max(first.worth(self._grouping(gain).mean(gain)) / first.charged(charge), initial=0.0))
         if floors is None or not floors.any():
-            # The best combos alone reach the best ratio, so nothing else may run, and prices cannot help either.
+            # Only the best combos reach the best ratio, so nothing else may run, and more accelerators would not help.
             def among_best(grouping: Grouping) -> Floats:
                 worth, each = grouping.polytope.worth(grouping.mean(gain)), grouping.polytope.charged(charge)
                 return np.where(worth >= best_single * each * (1 - RATIO_TOLERANCE), worth, -worth)
@@ -470,7 +474,7 @@ class Program:
         bound = min(best_single, ratio + max(solution.bound, 0.0) / max(-cheapest.bound, 1e-12))
         last = self.maximise(gain, charge=charge * ratio * (1 - RATIO_TOLERANCE), floors=floors)
         if self._ratio_at(last.point, gain, charge) < ratio * (1 - 2 * RATIO_TOLERANCE):
-            last = solution  # charges of very different size: what the tolerance buys is lost in rounding
+            last = solution  # charges differ too much in size: rounding is larger than the tolerance
         found = self._ratio(last, gain, charge, bound, least=cheapest)
         return replace(found, at=solution, ratio=ratio)
 
@@ -480,12 +484,12 @@ class Program:
         return float(gain * self.count @ point.throughput) / spent if spent > 0 else 0.0
 
     def _ratio(self, last: Solution, gain: Floats, charge: Floats, bound: float, *, least: Solution | None) -> Ratio:
-        """The same point with the ratio as its value; a price is what it adds to the ratio at this charge."""
+        """The same point with the ratio as its value; a price is what an accelerator adds to it at this charge."""
         polytope = last.point.grouping.polytope
         spent = float(polytope.charged(charge) * polytope.unit @ last.point.amounts)
         ratio = self._ratio_at(last.point, gain, charge)
         prices = last.prices / spent if spent > 0 else np.zeros_like(last.prices)
-        # Asking for slightly less than the best ratio puts a tiny price on what is merely full.
+        # Asking for slightly less than the best ratio gives tiny prices to types that are merely full.
         prices = np.where(prices * self.problem.counts > 2 * RATIO_TOLERANCE * ratio, prices, 0.0)
         return Ratio(last.point, ratio, max(bound, ratio), prices, self, last, ratio, least)
 
@@ -498,7 +502,7 @@ class Program:
         return FeasiblePoint(grouping, amounts, grouping.polytope.throughput(amounts))
 
     def allocation(self, policy: str, point: FeasiblePoint, certificate: Certificate) -> Allocation:
-        """Spell a point out as an allocation of the problem."""
+        """Convert a point to an allocation of the problem."""
         e, columns = self._entries(point), len(self.problem.columns)
         combo = e.first
         combos = np.full((len(self), 2), -1)
@@ -517,7 +521,7 @@ class Program:
         return Allocation(self.problem, policy, self.classes, combos, instances, rates, certificate)
 
     def _entries(self, point: FeasiblePoint) -> ComboTimes:
-        """What runs where, by class; every class is listed alone wherever it can run."""
+        """The combos of a point by class; every class is also listed alone in every column where it can run."""
         grouping = point.grouping
         c = grouping.polytope.combos
         if not grouping.merged and not (c.sharing and (c.pool >= 0).any()):
@@ -536,7 +540,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ratio:
-    """The best ratio of gain to charge, and what proves it."""
+    """The best ratio of gain to charge, and its proof."""
 
     point: FeasiblePoint
     value: float
@@ -545,10 +549,10 @@ class Ratio:
     """By type."""
     program: Program
     at: Solution
-    """Of gain less charge at `ratio`: with what it cannot pass, no ratio is better."""
+    """The optimum of gain minus `ratio` x charge: its bound proves that no ratio is better."""
     ratio: float
     least: Solution | None
-    """The least that all must be charged, where there are floors."""
+    """The smallest possible total charge, if there are floors."""
 
     @property
     def stages(self) -> Stages:

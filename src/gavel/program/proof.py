@@ -1,4 +1,4 @@
-"""Points of a program, and what its duals prove of every other point."""
+"""Points of a program, and what its duals prove about all other points."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from gavel.program.grouping import Grouping
 from gavel.program.lp import LpSolution
 
 STUCK = 1e-6
-"""A class that is proven unable to rise by more than this part of its reach counts as stuck."""
+"""A class is stuck if it provably cannot rise by more than this fraction of its reach."""
 DUAL_ROUNDING = 1e-12
-"""What an inequality may be off by, relative to what is affordable: a worth that is mere rounding proves nothing."""
+"""The tolerance of an inequality, relative to what is affordable: a worth that is only rounding proves nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FeasiblePoint:
-    """A valid allocation: what groups of classes get of each combo, and so what each class gets."""
+    """A valid allocation: the amounts of each combo by group, and the throughput of each class that follows."""
 
     grouping: Grouping
     amounts: Floats
-    """By combo of the groups, in units."""
+    """By combo of the groups, in units of the program."""
     throughput: Floats
     """By class: steps per second of a member."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WarmStart:
-    """Where a similar program may begin."""
+    """A start for solving a similar program."""
 
     grouping: Grouping
     solution: LpSolution
@@ -39,20 +39,20 @@ class WarmStart:
 class Proof:
     """An inequality that every valid allocation satisfies, by weak duality.
 
-    The throughputs of all classes, each times its worth, come to no more than all resources do at their prices. Where
-    an allocation comes to exactly that, a class of positive worth gains only if another loses.
+    The throughputs of all classes, each times its worth, total at most all resources at their prices (`affordable`). If
+    an allocation reaches that total, a class of positive worth can gain only if another loses.
     """
 
     worth: Floats
-    """By class: of one step per second of a member, times its members."""
+    """By class: the worth of one step per second of a member, times the number of members."""
     time: Floats
-    """By class: of all the time of a member, times its members."""
+    """By class: the price of all the time of a member, times the number of members."""
     prices: Floats
     """By named coupling row."""
     affordable: float
 
     def headroom(self, throughput: Floats) -> Floats:
-        """By class: how much more a member could have at most while no other class falls below this throughput."""
+        """By class: the most that a member could gain while no other class falls below its throughput."""
         left = max(self.affordable - float(self.worth @ throughput), DUAL_ROUNDING * self.affordable)
         return np.asarray(np.divide(left, self.worth, out=np.full(len(self.worth), np.inf), where=self.worth > 0))
 
@@ -61,7 +61,7 @@ class Proof:
         return Proof(self.worth * factor, self.time * factor, self.prices * factor, self.affordable * factor)
 
     def plus(self, other: Proof) -> Proof:
-        """The sum of two inequalities, which holds too."""
+        """The sum of two inequalities, which also holds."""
         return Proof(
             self.worth + other.worth,
             self.time + other.time,

@@ -1,4 +1,4 @@
-"""The rows of a program and their order. Everything that reads a row or its dual asks here where it is."""
+"""The rows of a program and their order. All code that reads a row or its dual gets its position here."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from gavel.core.problem import Floats, Ints
 class Rows:
     """A time row and a floor row for each class, then the coupling rows that classes share.
 
-    Coupling rows with a name come first: the accelerators of each type, then every further limit. The rest keeps
-    track of who shares accelerators with whom.
+    Coupling rows with a name come first: the accelerators of each type, then every further limit. The others keep
+    track of which classes share accelerators.
 
     >>> rows = Rows(2, ("v100", "k80"), ("v100: gangs of 4",), balances=1)
     >>> rows.floors, rows.types, rows.limits, rows.balances_at, rows.count
@@ -27,9 +27,9 @@ class Rows:
     type_names: tuple[str, ...]
     limit_names: tuple[str, ...] = ()
     balances: int = 0
-    """Pools of two profiles: both sides spend equally much time there. The only equations."""
+    """The number of pools of two profiles: both sides spend the same time there. These are the only equations."""
     partners: int = 0
-    """Pools of one profile: no job shares accelerators with itself."""
+    """The number of rows that keep a job in a pool of one profile from sharing accelerators with itself."""
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""Programs in which most classes get nothing, as where a queue is long and comes in order. Solved for a few of them.
+"""Programs in which most classes get nothing, as with a long queue that is served in order. Solved for a shortlist.
 
-Whoever gains most for what it takes is on the list; the prices of the coupling rows say who else would pay them, and
-those join until nobody would. The duals of the others follow from the prices, so the bound holds for all.
+The list starts with the classes that gain most for what they take. Classes that would gain at the resulting prices of
+the coupling rows join until there are none. The duals of the others follow from the prices, so the bound holds for all.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from gavel.program.columns import Columns
 from gavel.program.lp import Bools, Floats, Ints, Lp, LpSolution, SolverFailed
 
 FEWEST_CLASSES = 150
-"""With fewer, simplex on all of them is as fast."""
+"""With fewer classes, simplex on all of them is as fast."""
 LONGEST = 300
-"""Where more would have to be listed at first, the interior-point method on all of them is faster."""
+"""If the first list would be longer, the interior-point method on all classes is faster."""
 FILLING = 1.5
-"""How often those who are listed first would fill the cluster."""
+"""The classes of the first list would fill the cluster this many times."""
 ROUNDS = 20
 PAYS = 1e-9
-"""Who would gain less than this by joining, in parts of the largest cost, gains by rounding only."""
+"""A gain by joining below this, relative to the largest cost, is only rounding."""
 
 
 def fits(lp: Lp) -> bool:
-    """Whether a program is of this kind: one class runs in each column, nobody has a floor, and most get nothing."""
+    """Whether a program has this form: one class per column, no floors, and most classes get nothing."""
     if lp.grid is None or lp.has_level or lp.classes < FEWEST_CLASSES or lp.rhs[lp.rows.floors].any():
         return False
     return len(_first(lp)) <= min(LONGEST, lp.classes - 1)
@@ -44,7 +44,7 @@ def solve(lp: Lp) -> LpSolution:
         found = highs.solve(part, "primal simplex")
         prices = np.zeros(len(lp.rhs))
         prices[lp.rows.coupling] = np.maximum(found.duals[part.rows.coupling], 0.0)
-        # What a class would pay for its time, once it has paid for all else.
+        # The price of a class's time: what it gains beyond the prices of the coupling rows.
         prices[lp.rows.times] = np.maximum(
             _most((cost - lp.matrix.transposed_times(prices)[:-1]) / time, owner, m), 0.0
         )
@@ -59,11 +59,11 @@ def solve(lp: Lp) -> LpSolution:
 
 
 def _first(lp: Lp) -> Ints:
-    """The classes that gain most for what they take, as many as would fill the cluster and half of it again."""
+    """The classes that gain most for what they take, enough to fill the cluster one and a half times."""
     m, owner = lp.classes, _owner(lp)
     time, load, type_index = _entries(lp)
     at_once = np.zeros((m, int(type_index.max(initial=0)) + 1))
-    np.maximum.at(at_once, (owner, type_index), time / load)  # how many would fit on a type
+    np.maximum.at(at_once, (owner, type_index), time / load)  # how many would fit on a type at once
     ranked = np.argsort(-_most(lp.cost[:-1] / load, owner, m), kind="stable")
     filled = (1.0 / np.maximum(at_once.sum(axis=1), 1e-12))[ranked].cumsum()
     return ranked[: int(np.searchsorted(filled, FILLING)) + 1]
@@ -76,7 +76,7 @@ def _owner(lp: Lp) -> Ints:
 
 
 def _entries(lp: Lp) -> tuple[Floats, Floats, Ints]:
-    """By column but the level: what it takes of its class's time and of its type, and which type that is."""
+    """By column except the level: the part of its class's time and of its type that it takes, and the type."""
     places = lp.matrix.places
     time, _, load = lp.rows.own(places.indptr[:-2])
     return lp.matrix.data[time], lp.matrix.data[load], places.indices[load] - lp.rows.types.start

@@ -1,4 +1,4 @@
-"""Choosing a solver, checking what it says, and trying another when the check fails."""
+"""Choose a solver, check its answer, and try another solver if the check fails."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from gavel.program.lp import Bound, Lp, LpSolution, SolverFailed
 TOLERANCE = 1e-6
 """Largest accepted relative gap between an answer and its bound."""
 ROUNDING = 1e-10
-"""Costs are scaled to at most 1; a gap below this is rounding, also where the value itself is 0."""
+"""Costs are scaled to at most 1, so a gap below this is rounding, even if the value itself is 0."""
 LEVEL_ROUNDING = 1e-12
-"""The same for a level, which may be small but means something."""
+"""The same for a level, whose value may be small and still matter."""
 ROW_TOLERANCE = 1e-6
 """Largest accepted violation of a (scaled) row; the answer is made feasible afterwards."""
 MANY_CLASSES, MANY_WIDE_CLASSES, WIDE = 300, 600, 4
-"""From here on the structured interior-point method is faster than simplex; where classes have more than four columns
-each, as gangs that care where they sit, later."""
+"""From this many classes on, the structured interior-point method is faster than simplex; later if classes have more
+than four columns each, as with gangs whose rate depends on placement."""
 MANY_COLUMNS = 500
-"""From here on sifting is faster than simplex on all columns at once."""
+"""From this many columns on, sifting is faster than simplex on all columns at once."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -36,7 +36,7 @@ SolverCall = Callable[[], LpSolution]
 
 
 def is_large(classes: int, columns: int) -> bool:
-    """Whether a program of so many classes and columns, the level aside, is one for the interior-point method.
+    """Whether the interior-point method is fastest for this many classes and columns (without the level).
 
     >>> is_large(299, 897), is_large(300, 900), is_large(300, 1800), is_large(600, 3600)
     (False, True, False, True)
@@ -47,9 +47,9 @@ def is_large(classes: int, columns: int) -> bool:
 def solve(
     lp: Lp, *, start: LpSolution | None = None, exact: bool = False, attempts: Iterator[SolverCall] | None = None
 ) -> CheckedSolution:
-    """Solve a program; raises SolverError if no solver's answer passes the check.
+    """Solve a program; raise SolverError if no solver's answer passes the check.
 
-    `exact` asks for a vertex. A start that is none must be a solution of this very program, close to the vertex.
+    `exact` asks for a vertex. A start that is not a vertex must be a solution of this same program, close to one.
     """
     failures: list[str] = []
     deadline.check()

@@ -1,11 +1,11 @@
-"""What programs of the same profiles have in common, however many jobs there are of each: combos, rows and places.
+"""What programs with the same profiles have in common, for any number of jobs: combos, rows and places.
 
-In a running cluster jobs come and go all the time, and new profiles rarely: a structure serves for many programs.
+In a running cluster, jobs come and go all the time but new profiles are rare, so one structure serves many programs.
 
-Two profiles that may share accelerators are written in one of two ways. If one of them is a single class, each class of
-the other has a column for the pair. If both are several classes, a job of either does not care with *which* job of the
-other it is paired. Each class then has one column, the time that it spends beside the other profile, in a *pool* of the
-two, and a balance row says that both sides spend equally much time there. Any such times can be spelled out as pairs.
+Two profiles that may share accelerators are modelled in one of two ways. If one is a single class, each class of
+the other has a column for the pair. If both have several classes, it does not matter with *which* job of the other
+profile a job is paired. Each class then has one column, the time that it spends beside the other profile, in a *pool*
+of the two, and a balance row makes both sides spend the same time there. Any such times can be converted to pairs.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from gavel.program.columns import Columns, Places
 from gavel.program.rows import Rows
 
 MOST_COMBOS = 20_000_000
-"""Beyond this the columns alone take gigabytes."""
+"""With more combos than this, the columns alone take gigabytes."""
 KEPT_CLASSES = 150
-"""Larger structures are built for every program: they take much memory and are hardly ever used twice."""
+"""Larger structures are not cached: they take much memory and are rarely used twice."""
 KEPT_STRUCTURES = 16
 SMALL_POOL = 6
 """In a pool of one profile with more classes than this, no class is likely to need half of the time of all."""
 
 Cuts = frozenset[tuple[int, int]]
-"""Columns of the problem and classes: who would share accelerators with itself there unless a row forbids it."""
+"""(Column of the problem, class): the class would share accelerators with itself there unless a row forbids it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Combos:
-    """The columns of a program but the last: who runs where, and how fast."""
+    """The columns of a program except the level: which classes run where, and how fast."""
 
     first: Ints
     second: Ints
-    """-1 where one class runs alone, or in a pool."""
+    """The second class; -1 where one class runs alone, or in a pool."""
     column: Ints
     type_index: Ints
     """The type of the column."""
     rate: Floats
     second_rate: Floats
     shared: Ints
-    """Those that run two classes."""
+    """The positions of the combos that run two classes."""
     pool: Ints
-    """The pool in which a class shares accelerators; -1 for those that do not."""
+    """The pool in which the class shares accelerators; -1 if it is in none."""
     side: Floats
-    """In a pool of two profiles, 1 for the classes of one and -1 for those of the other; elsewhere 0."""
+    """In a pool of two profiles: 1 for the classes of one and -1 for those of the other; otherwise 0."""
     load: Floats
-    """The part of its workers' accelerators that a class takes: half of them in a pool."""
+    """The fraction of its workers' accelerators that a class takes: one half in a pool."""
     sharing: bool
-    """Whether some combo shares accelerators, as a pair or in a pool."""
+    """Whether any combo shares accelerators, as a pair or in a pool."""
 
     def __len__(self) -> int:
         return len(self.first)
@@ -71,37 +71,37 @@ class CouplingLimit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LpStructure:
-    """Classes by their profiles, and all that follows from those."""
+    """Classes by their profiles, and everything that follows from these."""
 
     rows: Rows
     workers: Floats
     fastest: Floats
     reach: Floats
-    """By class: the throughput of a member with the cluster to itself; measured pairs may beat running alone."""
+    """By class: the most throughput that a member can get; a measured pair may be faster than running alone."""
     counts: Floats
-    """Accelerators by type."""
+    """By type: the number of accelerators."""
     combos: Combos
     best: Floats
-    """By combo: the part of its time for a class to spend there that wants to be as fast as it can be alone."""
+    """By combo: the part of its time that a class spends there if it runs as fast as it can alone."""
     best_load: Floats
-    """By class and type: the accelerators that a member then takes."""
+    """By class and type: the accelerators that a member takes at `best`."""
     limits: tuple[CouplingLimit, ...]
     partners: tuple[tuple[int, Ints], ...]
-    """For each partner row, the combo that it holds back and all combos of the pool."""
+    """For each partner row: the combo that it limits, and all combos of the pool."""
     places: Places
-    """Of all rows; the last column is the level."""
+    """The sparsity pattern of all rows; the last column is the level."""
     throughput_entries: Ints
-    """Where the values of the throughput rows are, without the level's."""
+    """The positions of the values of the throughput rows, without the level's."""
     throughput_classes: Ints
-    """Of which class each of them is."""
+    """The class of each of these values."""
     most: Floats
-    """What rows allow, in units; of throughput rows each program says."""
+    """The upper limits of rows, in units; each program sets those of throughput rows."""
 
     @classmethod
     def of(cls, problem: Problem, profile: Ints, repeated: Bools, cuts: Cuts = frozenset()) -> LpStructure:
-        """The structure of classes of these profiles, perhaps one that was made before.
+        """The structure of classes with these profiles, cached if it is small.
 
-        Members of a class may share accelerators with each other where it is `repeated`: has more than one.
+        Members of a class can share accelerators with each other if it is `repeated`, that is, has several members.
         """
         if len(profile) >= KEPT_CLASSES:
             return _made(problem, profile, repeated, cuts)
@@ -114,7 +114,7 @@ class LpStructure:
         return structure
 
     def unit(self, count: Floats) -> Floats:
-        """By combo: the instances at once that stand for 1 in a program, as many as members or accelerators allow."""
+        """By combo: the simultaneous instances that 1 in a program means: as many as members or accelerators allow."""
         c = self.combos
         room = self.counts[c.type_index] / self.workers[c.first]
         if c.sharing:
@@ -128,7 +128,7 @@ class LpStructure:
         return np.asarray(unit)
 
     def matrix(self, unit: Floats, count: Floats) -> Columns:
-        """The rows in units, for classes of this many members; the level's values are 0."""
+        """The rows in units, for classes with these numbers of members; the level's values are 0."""
         c = self.combos
         share = unit / count[c.first]
         used = self.workers[c.first] * unit / self.counts[c.type_index]
@@ -258,11 +258,11 @@ def _check_size(profile: Ints, combos: int) -> None:
 
 
 _Members = tuple[Ints, Ints, Ints]
-"""Classes by profile, how many each profile has, and where they begin."""
+"""Classes sorted by profile, the number of classes of each profile, and where they begin."""
 
 
 def _class_list(members: _Members, profile: Ints) -> tuple[Ints, Ints]:
-    """Every class of each of these profiles, and which entry it comes from."""
+    """Every class of each of these profiles, and the position of its profile in the list."""
     ordered, count, begin = members
     size = count[profile]
     source = np.repeat(np.arange(len(profile)), size)
@@ -271,7 +271,7 @@ def _class_list(members: _Members, profile: Ints) -> tuple[Ints, Ints]:
 
 
 def _class_pairs(members: _Members, first: Ints, second: Ints) -> tuple[Ints, Ints, Ints]:
-    """Every class of each first profile with every class of its second, and which entry a pair comes from."""
+    """Every class of each first profile with every class of its second, and the position of the pair in the lists."""
     ordered, count, begin = members
     size = count[first] * count[second]
     source = np.repeat(np.arange(len(first)), size)
@@ -291,13 +291,13 @@ def _reach(fastest: Floats, c: Combos) -> Floats:
 
 
 def _best(fastest: Floats, counts: Floats, c: Combos) -> Floats:
-    """All on the fastest column; of equally fast ones, more where there are more accelerators."""
+    """All time in the fastest column; equally fast columns share it in proportion to their accelerators."""
     best = ((c.second < 0) & (c.pool < 0) & (c.rate >= fastest[c.first])) * counts[c.type_index]
     return np.asarray(best / np.bincount(c.first, weights=best, minlength=len(fastest))[c.first])
 
 
 def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[CouplingLimit]:
-    """By column and size: at most this many gangs of at least this size sit on one server each."""
+    """By column and size: the most gangs of at least this size that can each be on one server."""
     found = []
     for column in problem.closer_columns:
         here = c.column == column.index
@@ -310,7 +310,7 @@ def _gang_limits(problem: Problem, c: Combos, workers: Floats) -> list[CouplingL
 
 
 def _partners(c: Combos, repeated: Bools, cuts: Cuts) -> list[tuple[int, Ints]]:
-    """Single jobs in pools of one profile, for which a row says that they do not pair with themselves."""
+    """Single jobs in pools of one profile that need a row to keep them from being paired with themselves."""
     found: list[tuple[int, Ints]] = []
     alike = ((c.pool >= 0) & (c.side == 0)).nonzero()[0]
     if not len(alike):
@@ -324,7 +324,7 @@ def _partners(c: Combos, repeated: Bools, cuts: Cuts) -> list[tuple[int, Ints]]:
 
 
 def _places(c: Combos, rows: Rows, limits: tuple[CouplingLimit, ...], partners: tuple[tuple[int, Ints], ...]) -> Places:
-    """Entries column by column as far as that goes, so that without pairs and limits nothing has to be sorted."""
+    """The pattern of all rows, built in column order where possible: without pairs and limits, nothing is sorted."""
     time, floor, second = rows.times.start, rows.floors.start, c.second[c.shared]
     at = [_interleaved(time + c.first, floor + c.first, rows.types.start + c.type_index), time + second, floor + second]
     columns = [np.arange(len(c)).repeat(3), c.shared, c.shared]
@@ -347,7 +347,7 @@ Numbers = TypeVar("Numbers", Ints, Floats)
 
 
 def _interleaved(*parts: Numbers) -> Numbers:
-    """The first of each part, then the second of each, and so on."""
+    """Interleave parts: the first element of each, then the second of each, and so on."""
     whole = np.empty((len(parts[0]), len(parts)), dtype=parts[0].dtype)
     for position, part in enumerate(parts):
         whole[:, position] = part

@@ -1,4 +1,4 @@
-"""Transportation problems: bring what is asked for from where it is, over some ways, at the least cost."""
+"""Transportation problems: meet demands from supplies over given ways at the least cost."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from gavel.program import highs
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transport:
-    """What goes over each way at the optimum, and what that is worth."""
+    """The optimal amount on each way, and the prices."""
 
     x: Floats
     demand_prices: Floats
-    """By what the cost would rise with one more unit asked for."""
+    """By demand: how much the cost would rise with one more unit."""
     supply_prices: Floats
-    """By what the cost would fall with one more unit there."""
+    """By supply: how much the cost would fall with one more unit."""
 
 
 def solve(cost: Floats, to: Ints, origin: Ints, demand: Floats, supply: Floats, begin: Bools) -> Transport:
-    """Minimise the cost of ways, each from an origin to a destination.
+    """Minimise the cost of shipping; each way leads from an origin to a destination.
 
-    `begin` is any answer that takes one way to each destination: near the optimum, a tenth of the steps are left.
+    `begin` is any answer that uses one way to each destination; one near the optimum saves nine tenths of the steps.
 
     >>> ways, begin = np.array([1.0, 3.0, 2.0, 2.5]), np.array([False, True, True, False])
     >>> found = solve(ways, np.array([0, 0, 1, 1]), np.array([0, 1, 0, 1]), np.ones(2), np.ones(2), begin)
@@ -58,7 +58,7 @@ def solve(cost: Floats, to: Ints, origin: Ints, demand: Floats, supply: Floats, 
     solver.run()
     status = solver.getModelStatus()
     if status != highspy.HighsModelStatus.kOptimal:
-        solver.clearSolver()  # what is there suffices, so another way must lead to the end
+        solver.clearSolver()  # the problem is feasible, so a start from scratch must succeed
         solver.run()
         status = solver.getModelStatus()
     if status != highspy.HighsModelStatus.kOptimal:
@@ -69,7 +69,7 @@ def solve(cost: Floats, to: Ints, origin: Ints, demand: Floats, supply: Floats, 
 
 
 def _basis(ways: Bools, demands: int, supplies: int) -> highspy.HighsBasis:
-    """Where a simplex method begins that takes one way to everyone."""
+    """A start for simplex that uses one way to each destination."""
     basic, lower = highspy.HighsBasisStatus.kBasic, highspy.HighsBasisStatus.kLower
     basis = highspy.HighsBasis()
     basis.col_status = [basic if way else lower for way in ways.tolist()]

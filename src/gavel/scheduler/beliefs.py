@@ -1,6 +1,6 @@
-"""What the scheduler believes about jobs that run alike: their rates, and what their restarts cost.
+"""What the scheduler believes about each profile: its rates, and the cost of its restarts.
 
-The throughput table learns; this keeps what was looked up in it, by profile, and the roster up to date with that.
+The throughput table does the learning. This module caches what was looked up in the table and updates the roster.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Run
 
 Profile = tuple[str, int, tuple[str, ...] | None]
-"""What jobs that run alike have in common: template, workers, and the types they may run on (None: all)."""
+"""What jobs with the same rates have in common: template, workers, and the types they may run on (None: all)."""
 
 RESTART_WEIGHT = 0.25
-"""How much the newest restart counts in what restarts of its template are taken to cost."""
+"""The weight of the newest restart in the moving average of a template's restart costs."""
 
 SPARE_PROFILES = 64
-"""Profiles without jobs are forgotten once there are more than these and twice as many as jobs."""
+"""Profiles without jobs are forgotten once there are more profiles than this, and more than twice as many as jobs."""
 
 PLACEMENT_MATTERS = 1.05
-"""A gang that gains less than this by sitting together is not worth moving others for."""
+"""Other runs are moved for a gang only if it is faster by this factor on as few servers as possible."""
 
 
 def profile_of(job: JobSpec) -> Profile:
-    """What a job has in common with those that run alike."""
+    """The profile of a job."""
     return (job.template, job.workers, job.types)
 
 
 class Beliefs:
-    """Rates and costs of restarts, as looked up and measured. A change that matters is reported to the caller."""
+    """Rates and restart costs, as looked up and measured. Changes that matter are reported to the caller."""
 
     def __init__(self, table: Throughputs) -> None:
         self.table = table
         self.types: tuple[str, ...] = table.types
         self.profiles: dict[Profile, int] = {}
-        """Numbers by profile, in order."""
+        """The number of each profile, in order."""
         self.rates: list[Floats] = []
         """By profile: (types, localities)."""
         self.restarts: dict[str, float] = {}
-        """By template: what its restarts cost, in seconds, averaged over those that were measured."""
+        """By template: the moving average of its measured restart costs, in seconds."""
         self.restarts_in_use: dict[str, float] = {}
-        """The same, as the mechanism is told: it changes only with an allocation, because settled plans rest on it."""
+        """The costs that the mechanism uses: updated only with an allocation, because settled plans rely on them."""
 
     @property
     def templates(self) -> list[str]:
-        """What jobs run, by profile."""
+        """By profile: the template."""
         return [template for template, _, _ in self.profiles]
 
     def check(self, profile: Profile) -> None:
@@ -62,7 +62,7 @@ class Beliefs:
             self._rates_of([profile])
 
     def add(self, profile: Profile, roster: Roster) -> None:
-        """Take in a new profile."""
+        """Add a profile."""
         rates = self._rates_of([profile])
         if len(self.profiles) > SPARE_PROFILES + 2 * len(roster):
             self._forget_unused(roster)
@@ -70,17 +70,17 @@ class Beliefs:
         self.profiles[profile] = len(self.profiles)
 
     def add_type(self, roster: Roster) -> None:
-        """One more type of the table counts from now on."""
+        """Extend all rates by the next type of the table."""
         self.types = self.table.types[: len(self.types) + 1]
         self.rates = [np.empty(0)] * len(self.profiles)
         self._look_up(range(len(self.profiles)), roster)
 
     def look_up(self, template: str, roster: Roster) -> None:
-        """Ask the table for the rates of a template again."""
+        """Look up the rates of a template in the table again."""
         self._look_up([number for profile, number in self.profiles.items() if profile[0] == template], roster)
 
     def learn(self, event: RateMeasured, roster: Roster) -> Condition | None:
-        """Believe what was measured; the condition, if its rate changed by much."""
+        """Record a measured rate; return its condition if the rate changed by much, else None."""
         missing = next((job for job in (event.job, event.beside) if job and job not in roster), None)
         if missing is not None:
             self.table.ignore(
@@ -91,7 +91,7 @@ class Beliefs:
         return condition if self.table.learn(condition, event.rate) else None
 
     def learn_profiled(self, event: RatesProfiled) -> bool:
-        """Believe what was found out about a template, and about the one beside it; whether that changed much."""
+        """Record the profiled rates of a template and of the one beside it; return whether they changed by much."""
         own = Condition(event.template, 1, event.type, beside=event.beside)
         if event.beside is None:
             return self.table.learn(own, event.rate)
@@ -111,13 +111,13 @@ class Beliefs:
         return Condition(template, workers, type_name, locality, other)
 
     def measure_restart(self, template: str, seconds: float) -> float:
-        """Let what a restart of a template is taken to cost follow what was measured, and return it."""
+        """Update the moving average of a template's restart cost, and return it."""
         before = self.restarts.get(template, seconds)
         now = self.restarts[template] = before + RESTART_WEIGHT * (seconds - before)
         return now
 
     def forget(self, templates: Iterable[str], roster: Roster) -> dict[str, float]:
-        """Forget templates without jobs; returns what their restarts cost, where that was measured."""
+        """Forget templates without jobs; return their measured restart costs."""
         costs = {name: self.restarts.pop(name) for name in templates if name in self.restarts}
         for name in costs:
             self.restarts_in_use.pop(name, None)
@@ -125,23 +125,23 @@ class Beliefs:
         return costs
 
     def restart_costs(self, roster: Roster, unmeasured: float) -> Floats:
-        """By slot: what a restart is taken to cost."""
+        """By slot: the assumed cost of a restart, in seconds."""
         if not self.restarts_in_use:
             return _alike(unmeasured, len(roster.workers))
         costs = np.array([self.restarts_in_use.get(template, unmeasured) for template in self.templates])
         return np.asarray(costs[roster.profile])
 
     def cares(self, run: Run, roster: Roster) -> bool:
-        """Whether a gang runs faster when it sits together."""
+        """Whether a gang runs noticeably faster on as few servers as possible."""
         rates = self.rates[int(roster.profile[run.members[0]])][run.type_index]
         return bool(rates[Locality.SERVER] > rates[Locality.CLUSTER] * PLACEMENT_MATTERS)
 
     def allowed(self) -> Bools:
-        """By profile and type: whether its jobs may run there."""
+        """By profile and type: whether its jobs may run on the type."""
         return self._allowed(self.profiles)
 
     def _rates_of(self, profiles: Sequence[Profile]) -> Floats:
-        """By profile: (types, localities), 0 where it may not run."""
+        """By profile: rates as (types, localities); 0 where its jobs may not run."""
         rates = self.table.rates([(template, workers) for template, workers, _ in profiles], self.types)
         return np.where(self._allowed(profiles)[:, :, None], rates, 0.0)
 
@@ -150,7 +150,7 @@ class Beliefs:
         return np.array(allowed, dtype=bool).reshape(len(allowed), len(self.types))
 
     def _look_up(self, numbers: Sequence[int], roster: Roster) -> None:
-        """Ask the table for the rates of these profiles again, and tell the roster."""
+        """Look up the rates of these profiles in the table again, and update the roster."""
         profiles = list(self.profiles)
         for number, rates in zip(numbers, self._rates_of([profiles[number] for number in numbers]), strict=True):
             self.rates[number] = rates
@@ -161,20 +161,20 @@ class Beliefs:
             roster.set_rates(theirs, rates_now)
 
     def _forget_unused(self, roster: Roster) -> None:
-        """Drop the profiles that no job has any more; what was learned about their templates stays in the table."""
+        """Drop profiles without jobs; what was learned about their templates stays in the table."""
         active = roster.active
         used = np.unique(roster.profile[active])
         profiles = list(self.profiles)
         self.profiles = {profiles[old]: new for new, old in enumerate(used.tolist())}
         self.rates = [self.rates[old] for old in used.tolist()]
         now = np.searchsorted(used, roster.profile[active])
-        roster.profile[:] = 0  # of slots that are not in use, too
+        roster.profile[:] = 0  # including unused slots
         roster.profile[active] = now
 
 
 @lru_cache(maxsize=8)
 def _alike(value: float, size: int) -> Floats:
-    """The same value by slot; nothing may be written there."""
+    """The same value for every slot; shared, so it must not be written to."""
     values = np.full(size, value)
     values.flags.writeable = False
     return values

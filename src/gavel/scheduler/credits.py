@@ -1,6 +1,7 @@
-"""The restart-aware mechanism: every combo earns its share as credit, and runs continue until others are owed more.
+"""The default, restart-aware mechanism: combos earn credit while they wait and spend it while they run.
 
-`rules` says who runs, `ledger` what is owed, `settled` when a plan can be kept without looking at the rules again.
+A run continues until a waiting job is owed so much more that a restart is worth its cost. `ledger` keeps the credit,
+`rules` decides what runs, and `settled` tells when the last plan still holds, so that the rules need not be evaluated.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from gavel.scheduler.settled import Settled
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CreditsState:
-    """What the mechanism writes down."""
+    """The state of the mechanism in a dump."""
 
     kind: Literal["credits"]
     entries: LedgerEntries
@@ -32,17 +33,17 @@ class _CreditsState:
     class_rate: Floats
     alone: Floats
     entry_of: tuple[tuple[int, int], ...]
-    """Runs by number, with the entry of each."""
+    """(number of the run, its entry) for every run."""
     prices: Floats | None
 
 
 class Credits:
-    """Plans rounds by credit; see the module."""
+    """Plan rounds by credit, as described in the module's docstring."""
 
     def __init__(self, rules: Rules | None = None, *, knows_speeds: bool = True, price_aware: bool = False) -> None:
         self.rules = replace(rules or Rules(), knows_speeds=knows_speeds)
         self.price_aware = price_aware
-        """Whether idle accelerators are offered only where a step costs least."""
+        """Whether a job is offered idle accelerators only of the types on which a step costs least."""
         self.ledger = Ledger()
         self._prices: Floats | None = None
         self._settled: Settled | None = None
@@ -97,7 +98,7 @@ class Credits:
 
 
 def _used(ledger: Ledger) -> int:
-    """How many slots have anything to write down: looking at a round makes room for more."""
+    """The number of slots to dump; `lag` may be longer, because planning a round grows it."""
     lagging = np.flatnonzero(ledger.lag)
     known = max((slot for slots in ledger.members for slot in slots), default=-1)
     running = max((slot for run in ledger.entry_of for slot in run.members), default=-1)

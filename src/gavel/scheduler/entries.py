@@ -1,4 +1,9 @@
-"""What an allocation asks a mechanism for, and what is owed: class combos by type, with their credit."""
+"""Entries: what the credit mechanism counts. An entry is one class combo on one accelerator type.
+
+Its *target* is the number of runs it should have at once, on average, according to the allocation. Its *credit* is the
+seconds of running that it is still owed. Its *standing* turns credit into urgency, comparable between large and small
+classes: for how long each of its missing runs has been missing.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +17,27 @@ from gavel.core.problem import Floats, Ints
 from gavel.core.serialization import stored_as
 
 GUEST = -1
-"""The entry of a run on an accelerator that would be idle: it pays nothing and yields first."""
+"""In place of an entry's number: the run is a guest on an accelerator that would be idle. It pays for no entry."""
 NOBODY = -1
+"""In place of a class's number: no class, either because a combo has no second job or because a slot has no job."""
 
 EntryKey = tuple[int, int, int]
-"""Class, second class or -1, type."""
+"""The class, the second class (NOBODY if the job runs alone) and the type."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LedgerEntries:
-    """What an allocation asks for, and what is owed."""
+    """All entries as columns, one element per entry."""
 
     first: Ints
     second: Ints
     type_index: Ints = field(metadata=stored_as("kind"))
     target: Floats
-    """Runs at once, on average."""
+    """The number of runs to have at once, on average."""
     speed: Floats
     """(entries, 2): steps per second of each member."""
     credit: Floats
-    """Seconds of runs owed; changes as time passes."""
+    """Seconds of running owed; negative if the entry has received too much. The one column that changes over time."""
     keys: list[EntryKey] = field(init=False)
     index: dict[EntryKey, int] = field(init=False)
 
@@ -41,22 +47,23 @@ class LedgerEntries:
         object.__setattr__(self, "index", {key: number for number, key in enumerate(keys)})
 
     def standing(self, paid: Ints | Floats, seconds: float) -> Floats:
-        """By entry: what it is owed after this long with so many runs, for each run that it has too few or too many.
+        """By entry: the standing after `seconds` more with `paid` runs.
 
-        So it says for how long those runs have been missing, however many jobs a class has.
+        This is the credit at that time per missing run, or per surplus run. It says for how long each of those runs has
+        been missing, so it does not depend on the number of jobs in a class.
         """
         missing = self.target - paid
         return (self.credit + missing * seconds) / np.maximum(np.abs(missing), 1.0)
 
     def find(self, key: EntryKey | None) -> int:
-        """The entry of these classes, whichever way round it lists them; GUEST if there is none."""
+        """Return the number of the entry with these classes, listed in either order; GUEST if there is none."""
         if key is None:
             return GUEST
         found = self.index.get(key)
         return self.index.get((key[1], key[0], key[2]), GUEST) if found is None else found
 
     def usual_credit(self) -> dict[int, float]:
-        """By type: what entries are owed on average, where that is more than nothing."""
+        """By type: the average credit of entries, weighted by target; only types where it is positive."""
         meant = np.bincount(self.type_index, weights=self.target)
         owed = np.bincount(self.type_index, weights=self.target * self.credit)
         return {type_index: owed[type_index] / meant[type_index] for type_index in (owed > 0).nonzero()[0].tolist()}
@@ -68,7 +75,10 @@ class LedgerEntries:
 
     @classmethod
     def of(cls, allocation: Allocation, running: Iterable[EntryKey]) -> LedgerEntries:
-        """Those of an allocation, the placements of a type taken together, and those of who runs anyway."""
+        """Build the entries of an allocation, with all placements on a type as one entry.
+
+        Combos that run although the allocation gives them no time get entries with target 0.
+        """
         combo, column = (allocation.instances > 1e-9).nonzero()
         type_index = allocation.problem.column_type[column]
         target, speed = allocation.instances[combo, column], allocation.rates[combo, :, column]
@@ -76,7 +86,7 @@ class LedgerEntries:
             new = np.ones(len(combo), dtype=bool)
             new[1:] = (combo[1:] != combo[:-1]) | (
                 type_index[1:] != type_index[:-1]
-            )  # the placements of a type stand side by side
+            )  # columns of one type are adjacent
             begin = new.nonzero()[0]
             combo, type_index = combo[begin], type_index[begin]
             target, speed = np.add.reduceat(target, begin), np.maximum.reduceat(speed, begin)

@@ -1,7 +1,7 @@
 """The state of a scheduler, and how facts change it. Nothing is decided here.
 
-`evolve` lets a fact take effect and is the only way the state changes. Applying the facts that one scheduler decided
-to another state gives the same state.
+The state changes only through `evolve`, which applies one fact. Applying the same facts to an equal state gives an
+equal state, so recovery replays facts and needs no policy.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from gavel.scheduler.rounds import Mechanism, Run
 from gavel.scheduler.settings import Settings
 
 RESTART_MATTERS = 1.25
-"""A cost of restarts that changed by more than this factor is worth a new allocation, with which it is taken up."""
+"""A restart cost that changed by more than this factor is reason to ask for a new allocation, which then uses it."""
 
 
 class EvolvingState:
@@ -68,28 +68,28 @@ class EvolvingState:
         self.occupancy = Occupancy(self.roster, [ServerPool() for _ in self.types])
         self.allocation: Allocation | None = None
         self.allocated_at: float | None = None
-        """When the allocation came."""
+        """When the current allocation was adopted."""
         self.unanswered: Solve | None = None
-        """The last question, until it is answered: after a restart it has to be asked again."""
+        """The last question to the policy, until it is answered; after a restart it must be asked again."""
         self.wake: float | None = None
-        """When the scheduler wants to be called next."""
+        """When the scheduler wants to be woken next."""
         self.accelerator_seconds: Floats = np.zeros(len(self.types))
-        """Given out so far, by type."""
+        """By type: accelerator-seconds given to jobs so far."""
         self._tree = with_ancestors(entities or {})
-        """The entities by path, those on the way to the root included."""
+        """The entities by path, including all ancestors."""
         self._problem_base: Problem | None = None
-        """The problem without jobs; None when types, servers, profiles or entities have changed."""
+        """The problem without jobs; None after types, servers, profiles or entities have changed."""
         self._held: dict[int, float] = {}
-        """Slots of jobs that failed, and until when they do not run."""
+        """By slot of a job that failed: until when it pauses."""
         self._changed = False
-        """Whether there is reason to ask for a new allocation."""
+        """Whether something has changed that calls for a new allocation."""
         self._accounted_until = 0.0
         self._scattered = False
-        """Whether some gang that cares may not sit together: then every round looks for room."""
+        """Whether a gang that is slower when spread out may be; then every round looks for a better placement."""
         self._begin_counting()
 
     def _begin_counting(self) -> None:
-        """The questions and rounds so far: none."""
+        """Reset the counters of questions and plans."""
         self._solved_at = -np.inf
         self._solve_number = 0
         self._solve_seconds = 0.0
@@ -98,13 +98,13 @@ class EvolvingState:
         """The number of the solve that the next round waits for."""
         self._round_ends: float | None = None
         self._plans = 0
-        """How many plans were asked for."""
+        """The number of plans so far."""
         self._waking: float | None = None
-        """When to look for jobs that can start during the round; None if there is no need."""
+        """When to look for jobs that can start during the round; None if not needed."""
 
     @property
     def types(self) -> tuple[str, ...]:
-        """The accelerator types, those that joined later at the end."""
+        """The accelerator types; types that joined later come last."""
         return self.beliefs.types
 
     @property
@@ -114,17 +114,17 @@ class EvolvingState:
 
     @property
     def placed(self) -> dict[Run, Where]:
-        """What runs, and where: no accelerator twice, no job twice."""
+        """Every run with its placement. No accelerator and no job occurs twice."""
         return self.occupancy.placed
 
     @property
     def run_of(self) -> dict[int, Run]:
-        """What runs, by slot."""
+        """The run of each running job, by slot."""
         return self.occupancy.run_of
 
     @property
     def round_ends(self) -> float | None:
-        """When the scheduler plans next; None if nothing runs and no job waits for anything."""
+        """When the scheduler next plans a round; None if nothing runs and nothing is awaited."""
         return self._round_ends
 
     @property
@@ -134,50 +134,50 @@ class EvolvingState:
 
     @property
     def templates(self) -> list[str]:
-        """What jobs run, by profile."""
+        """By profile: the template."""
         return self.beliefs.templates
 
     @property
     def entities(self) -> list[str]:
-        """The paths of the entities, by the number that the roster has."""
+        """The paths of the entities; the roster refers to them by position."""
         return list(self._tree)
 
     def servers(self) -> Iterable[Server]:
-        """Every server that is counted on."""
+        """Every server that has not been lost or removed."""
         return self.occupancy.servers(self.types)
 
     def paused_until(self, slot: int) -> float | None:
-        """When a job that failed may run again; None if it may now."""
+        """When a job that failed may run again; None if it does not pause."""
         return self._held.get(slot)
 
     def rates_of(self, job: str) -> dict[str, float]:
-        """Steps per second of a job alone, as now believed, by type."""
+        """By type: the steps per second that a job is believed to make alone."""
         return dict(zip(self.types, self.roster.rates[self.roster.slot_of[job]].tolist(), strict=True))
 
     def restart_seconds(self, template: str) -> float:
-        """What a restart of a template is taken to cost."""
+        """The assumed cost of restarting a job of a template, in seconds."""
         return self.beliefs.restarts_in_use.get(template, self.settings.restart_seconds)
 
     def received_until(self, slot: int, time: float) -> Floats:
-        """Seconds that a job has received on each type, what is not yet written down included; changes nothing."""
+        """By type: seconds that a job has received by this time, including time not accounted for yet. Read-only."""
         received = self.roster.received[slot].copy()
         if self.roster.running_on[slot]:
             received[self.roster.running_on[slot] - 1] += max(time - self._accounted_until, 0.0)
         return np.asarray(received)
 
     def isolated_seconds(self, slot: int, steps: float) -> float:
-        """How long so many steps of a job would take with 1/n of the cluster as it is now."""
+        """Seconds that these steps of a job would take with 1/n of the cluster as it is now."""
         return posing.isolated_seconds(self._base, self.roster, slot, steps)
 
     def problem(self, time: float) -> Problem:
-        """The question that the jobs and servers of this moment pose."""
+        """The problem that the current jobs and servers pose."""
         problem = posing.problem_at(time, self._base, self.roster, self._ready)
         posing.age_in_isolation(problem, self.roster, self._ready)
         return problem
 
     @property
     def _base(self) -> Problem:
-        """The problem of the current types and profiles, without jobs; made again only when those change."""
+        """The problem without jobs; cached until types, servers, profiles or entities change."""
         if self._problem_base is None:
             self._problem_base = posing.problem_without_jobs(
                 self.beliefs, self.server_pools, self._tree, self.prices, sharing=self.settings.space_sharing
@@ -186,21 +186,21 @@ class EvolvingState:
 
     @property
     def _ready(self) -> Ints:
-        """The slots of the jobs that run or may."""
+        """The slots of all jobs except those that pause after a failure."""
         return self._without_held(self.roster.active)
 
     def _without_held(self, slots: Ints) -> Ints:
-        """Those of these jobs that do not pause after a failure."""
+        """The slots without those of jobs that pause after a failure."""
         return slots[~np.isin(slots, list(self._held))] if self._held else slots
 
     def evolve(self, fact: Fact) -> None:
-        """Let a fact take effect."""
+        """Apply a fact to the state."""
         self._EFFECTS[type(fact)](self, fact)
         if self.occupancy.untold:
             self.mechanism.account(self.occupancy.told(0.0))
 
     def account(self, time: float) -> None:
-        """Write down the accelerator time that everyone who runs has received."""
+        """Account for the accelerator time that running jobs have received up to this time."""
         elapsed = time - self._accounted_until
         if elapsed > 0:
             self.mechanism.account(self.occupancy.told(elapsed))
@@ -249,7 +249,7 @@ class EvolvingState:
             self._changed = True
 
     def _blame(self, event: JobEnded | JobRequeued) -> None:
-        """Tell the table under which condition a job failed: a pair that does not fit is not to be tried again."""
+        """Tell the table under which condition a job failed, so that a pair that does not fit is not tried again."""
         slot = self.roster.slot_of[event.job]
         run = self.run_of.get(slot)
         if run is None:
@@ -262,7 +262,7 @@ class EvolvingState:
             self._rates_changed(condition.template, alone=False)
 
     def _vacate(self, time: float, job: str) -> None:
-        """Take a job off its accelerators, if it has any."""
+        """Free the accelerators of a job, if it has any."""
         slot = self.roster.slot_of[job]
         if slot in self.run_of:
             self.account(time)
@@ -270,31 +270,31 @@ class EvolvingState:
 
     def _progressed(self, event: JobsProgressed) -> None:
         slots, steps = self.roster.slots_of(event.jobs), event.steps
-        if slots.min(initial=0) < 0:  # some have left meanwhile
+        if slots.min(initial=0) < 0:  # some jobs have left in the meantime
             slots, steps = slots[slots >= 0], steps[slots >= 0]
         self.roster.steps[slots] -= steps
         self.roster.heard[slots] = event.time
 
     def _measured(self, event: RateMeasured) -> None:
-        """Believe what was measured; a rate that changed by much makes the next round ask for a new allocation."""
+        """Record a measured rate; if it changed by much, the next round asks for a new allocation."""
         condition = self.beliefs.learn(event, self.roster)
         if condition is not None:
             self._rates_changed(condition.template, alone=event.beside is None)
 
     def _profiled(self, event: RatesProfiled) -> None:
-        """Believe what was found out about a template, and about the one beside it."""
+        """Record the profiled rates of a template and of the one beside it."""
         if self.beliefs.learn_profiled(event):
             self._rates_changed(event.template, alone=event.beside is None)
 
     def _rates_changed(self, template: str, *, alone: bool) -> None:
-        """Look a template's rates up again, or those of pairs when they are next needed."""
+        """Invalidate cached rates: look up a template's own rates again, and those of pairs when next needed."""
         if alone:
             self.beliefs.look_up(template, self.roster)
         if alone or self.settings.space_sharing:
             self._problem_base, self._changed = None, True
 
     def _restart_measured(self, event: RestartMeasured) -> None:
-        """Let what a restart of a template is taken to cost follow what was measured."""
+        """Record a measured restart cost; if it changed by much, ask for a new allocation."""
         if event.job in self.roster and 0.0 <= event.seconds < np.inf:
             template = self.templates[self.roster.profile[self.roster.slot_of[event.job]]]
             now = self.beliefs.measure_restart(template, event.seconds)
@@ -308,7 +308,7 @@ class EvolvingState:
         self._changed = True
 
     def _admit(self, type_name: str) -> None:
-        """Make room for a type that is new, if the table will have it."""
+        """Add a new type to the table, the roster and the server pools, if the table accepts new types."""
         self.table.admit(type_name)
         while len(self.types) < len(self.table.types):
             self.server_pools.append(ServerPool())
@@ -348,7 +348,7 @@ class EvolvingState:
         self._release(fact.time)
 
     def _release(self, time: float) -> None:
-        """Let go of jobs that have paused long enough after a failure."""
+        """End the pauses that have lasted long enough."""
         for slot in [slot for slot, until in self._held.items() if until <= time]:
             del self._held[slot]
             self._changed = True
@@ -427,4 +427,4 @@ class EvolvingState:
         RoundPlanned: _planned,
         Slept: _slept,
     }
-    """What each kind of fact changes."""
+    """The handler of each kind of fact."""

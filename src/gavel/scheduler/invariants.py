@@ -1,4 +1,4 @@
-"""What is true of a scheduler's state between any two facts, as a check for tests."""
+"""Invariants of a scheduler's state that hold between any two facts, checked by tests."""
 
 from __future__ import annotations
 

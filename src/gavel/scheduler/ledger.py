@@ -1,7 +1,9 @@
-"""What every class combo is owed on every type, and how far every job is behind: the state of the credit mechanism.
+"""The ledger: the accounts of the credit mechanism, all in seconds. It holds the credit of entries and the lag of jobs.
 
-It changes in three ways: a new allocation is adopted, time passes for what runs, and a job leaves. All amounts are in
-seconds: an entry earns its target number of runs for every second, and pays one second for each run it has.
+An *entry* (a class combo on a type, see `entries`) earns its target every second and pays one second for each of its
+runs; the balance is its *credit*, the running time that it is owed. Credit decides which class runs. A job's *lag* is
+how far it is behind its allocated throughput; lag decides which job of the class runs. A *guest* is a run that pays for
+no entry. The ledger changes when an allocation is adopted, when time passes and when a job leaves, and in no other way.
 """
 
 from __future__ import annotations
@@ -21,11 +23,11 @@ from gavel.scheduler.rounds import Elapsed, Run
 
 @dataclass(slots=True)
 class Ledger:
-    """Credit by entry, lag by job, and which runs pay for which entry."""
+    """Credit by entry, lag by job, and the entry that each run pays for."""
 
     entries: LedgerEntries = field(default_factory=LedgerEntries.none)
     lag: Floats = field(default_factory=lambda: np.zeros(0))
-    """By slot: seconds of its target throughput that a job is behind, or, negative, ahead."""
+    """By slot: how far a job is behind, in seconds at its allocated throughput; negative if it is ahead."""
     members: list[list[int]] = field(default_factory=list)
     """By class: the slots of its jobs."""
     class_rate: Floats = field(default_factory=lambda: np.empty(0))
@@ -33,11 +35,11 @@ class Ledger:
     alone: Floats = field(default_factory=lambda: np.empty((0, 0)))
     """By class and type: steps per second of a job that has accelerators to itself."""
     entry_of: dict[Run, int] = field(default_factory=dict)
-    """The runs that were last accounted for; GUEST for those that pay nothing."""
+    """The entry of each run that was last accounted for; GUEST for runs that pay nothing."""
     run_of: dict[int, Run] = field(default_factory=dict)
     """The same runs by slot."""
     class_of: Ints = field(default_factory=lambda: np.empty(0, dtype=np.intp))
-    """By slot; NOBODY for slots that are not part of the allocation."""
+    """By slot: the class of its job; NOBODY for slots that are not part of the allocation."""
     _rows: RunRows | None = None
     _order: Ints | None = None
     _present: Ints | None = None
@@ -45,10 +47,10 @@ class Ledger:
     _classes: list[int] | None = None
     _by_class: list[list[int]] | None = None
     _drift: Drift | None = None
-    """How credit and lag change each second while the same runs continue; None if that has to be worked out."""
+    """How credit and lag change per second while the same runs continue; None if it must be computed again."""
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
-        """Take up an allocation: what a class was owed it is still owed."""
+        """Replace the entries by those of an allocation; classes keep their credit and jobs their lag."""
         self._drift = self._by_class = self._classes = self._present = self._meant = None
         self.cover(int(slots.max(initial=-1)) + 1)
         here = slots >= 0
@@ -74,7 +76,7 @@ class Ledger:
             self._rows.pay_for(entry)
 
     def cover(self, size: int) -> None:
-        """Make room for slots that are new."""
+        """Grow the arrays to this many slots."""
         more = size - len(self.lag)
         if more > 0:
             self.lag = np.concatenate([self.lag, np.zeros(more)])
@@ -82,11 +84,12 @@ class Ledger:
             self._drift = self._classes = self._present = self._order = None
 
     def _carry_over(self, old: LedgerEntries, was: list[int]) -> None:
-        """Entries keep their credit; `was` is each class's number before.
+        """Copy the credit of old entries to the new ones; `was` is each class's number before.
 
-        Gangs that do not pack are owed ever more, all of them alike. A class that is new starts with the usual credit.
+        Where gangs cannot fill all accelerators, the credit of all entries on a type keeps growing. A new class
+        therefore starts with the average credit: starting at zero, it would have to catch up first.
         """
-        was.append(NOBODY)  # no second class is still none
+        was.append(NOBODY)  # maps "no second class" (-1) to itself
         usual = old.usual_credit()
         for number, (first, second, type_index) in enumerate(self.entries.keys):
             one, other = was[first], was[second]
@@ -94,7 +97,7 @@ class Ledger:
             self.entries.credit[number] = usual.get(type_index, 0.0) if found is None else old.credit[found]
 
     def entries_of(self, number: int) -> list[int]:
-        """The entries with a target that a class has part in."""
+        """The entries with a target above 0 that a class is part of."""
         if self._by_class is None:
             self._by_class = [[] for _ in self.members]
             for entry in (self.entries.target > 0).nonzero()[0].tolist():
@@ -103,13 +106,13 @@ class Ledger:
         return self._by_class[number]
 
     def entry(self, run: Run) -> int:
-        """The entry that a run pays for; GUEST if there is none."""
+        """The entry that a run pays for, or would pay for if it started; GUEST if there is none."""
         found = self.entry_of.get(run)
         return self._lookup(run) if found is None else found
 
     @property
     def classes(self) -> list[int]:
-        """The same as `class_of`, for looking up one at a time."""
+        """`class_of` as a list, which is faster for single lookups."""
         if self._classes is None:
             self._classes = self.class_of.tolist()
         return self._classes
@@ -138,7 +141,7 @@ class Ledger:
 
     @property
     def order(self) -> Ints:
-        """By slot: numbers that rise in the order of `members` within each class."""
+        """By slot: a sort key that increases in the order of `members` within each class."""
         if self._order is None:
             self._order = np.zeros(len(self.class_of), dtype=np.intp)
             for slots in self.members:
@@ -146,13 +149,13 @@ class Ledger:
         return self._order
 
     def columns(self) -> RunColumns:
-        """The runs of `entry_of` in its order."""
+        """The runs of `entry_of` as columns, in the same order."""
         if self._rows is None:
             self._rows = RunRows.of(self.entry_of)
         return self._rows.columns()
 
     def leave(self, slot: int) -> None:
-        """Forget a job."""
+        """Forget a job and its run."""
         if slot < len(self.class_of) and self.class_of[slot] != NOBODY:
             self.members[self.class_of[slot]].remove(slot)
             self.class_of[slot] = NOBODY
@@ -165,9 +168,9 @@ class Ledger:
             self._end(self.run_of[slot])
 
     def account(self, elapsed: Elapsed) -> None:
-        """Let time pass for what runs."""
+        """Let time pass: entries earn and pay, and lags change, after the runs that began or ended are updated."""
         if elapsed.ended:
-            self._end_all([run for run in elapsed.ended if run in self.entry_of])  # of others one job has left
+            self._end_all([run for run in elapsed.ended if run in self.entry_of])  # `leave` has removed the others
         if elapsed.begun:
             self._begin_all([run for run in elapsed.begun if run not in self.entry_of])
         if elapsed.seconds:
@@ -198,7 +201,7 @@ class Ledger:
             self._drift.end(self, run, entry)
 
     def _remove(self, run: Run) -> int:
-        """Forget a run, and return the entry that it paid for."""
+        """Forget a run and return the entry that it paid for."""
         for slot in run.members:
             del self.run_of[slot]
         if self._rows is not None:
@@ -221,14 +224,14 @@ class Ledger:
         return slot < len(classes) and classes[slot] != NOBODY and bool(self.class_rate[classes[slot]] > 0)
 
     def speed(self, run: Run, position: int, entry: int) -> float:
-        """Steps per second that one of a run's jobs makes, as the allocation counts on it."""
+        """Steps per second of one of a run's jobs, as assumed by the allocation."""
         if entry != GUEST and self.entries.speed[entry, position] > 0:
             return float(self.entries.speed[entry, position])
         known = run.type_index < self.alone.shape[1]
         return float(self.alone[self.class_of[run.members[position]], run.type_index]) if known else 0.0
 
     def spread(self, values: Floats) -> Floats:
-        """By class: the largest less the smallest of its jobs' values; -inf where it has no jobs."""
+        """By class: the largest minus the smallest value of its jobs; -inf if it has no jobs."""
         slots = self.present
         most, least = np.full(len(self.members), -np.inf), np.full(len(self.members), np.inf)
         np.maximum.at(most, self.class_of[slots], values[slots])
@@ -237,18 +240,19 @@ class Ledger:
 
     @property
     def drift(self) -> Drift:
-        """How credit and lag change each second while what was last accounted for continues."""
+        """How credit and lag change per second while the runs that were last accounted for continue."""
         return self._drift or self._work_out()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunColumns:
-    """Many runs at once, one array for each attribute."""
+    """Runs as columns: one array per attribute, one element per run."""
 
     entry: Ints
     first: Ints
-    """The slot of the first job, and of the last one, which is the same for a job that runs alone."""
+    """The slot of the first job."""
     last: Ints
+    """The slot of the last job; equal to `first` where a job runs alone."""
     type_index: Ints
 
     @classmethod
@@ -263,11 +267,11 @@ class RunColumns:
         return cls(*(np.fromiter(column, dtype=np.intp, count=len(members)) for column in columns))
 
     def where(self, chosen: Bools) -> RunColumns:
-        """Some of the runs."""
+        """The runs selected by a mask."""
         return RunColumns(self.entry[chosen], self.first[chosen], self.last[chosen], self.type_index[chosen])
 
     def followed_by(self, others: RunColumns) -> RunColumns:
-        """These runs and then others."""
+        """These runs, followed by others."""
         if not len(others.entry):
             return self
         return RunColumns(
@@ -278,7 +282,10 @@ class RunColumns:
         )
 
     def keys(self, class_of: Ints) -> tuple[list[EntryKey | None], Ints]:
-        """The classes of jobs and the types that occur, and which of these each run has; None for jobs of no class."""
+        """Return the distinct entry keys of the runs, and the position among them of each run's key.
+
+        The key is None for runs with a job of no class.
+        """
         one, other = class_of[self.first], class_of[self.last]
         nobody = (one == NOBODY) | (other == NOBODY)
         second = np.where(self.first == self.last, NOBODY, other)
@@ -293,13 +300,13 @@ class RunColumns:
 
 @dataclass(slots=True, eq=False)
 class RunRows:
-    """The columns of runs that come and go, in the order in which they began.
+    """The columns of runs that begin and end over time, in the order in which they began.
 
-    Rows of runs that have ended stay until there are many, so that what began or ended since costs little.
+    Updates are cheap: the row of a run that ended is only marked as dead, and is removed once most rows are dead.
     """
 
     _row: dict[Run, int]
-    """Of every run that has a row and has not ended, in the order of rows."""
+    """The row number of every run that has a row and has not ended, in the order of rows."""
     _all: RunColumns
     _alive: Bools
     """By row: whether its run has not ended."""
@@ -324,14 +331,14 @@ class RunRows:
             self._dead += 1
 
     def pay_for(self, entry: Ints) -> None:
-        """The runs pay for other entries from now on."""
+        """Assign the runs to other entries; `entry` is in the order of `columns`."""
         now = self.columns()
         entries = self._all.entry.copy()
         entries[self._alive] = entry
         self._all, self._now = replace(self._all, entry=entries), replace(now, entry=entry)
 
     def columns(self) -> RunColumns:
-        """All that run now."""
+        """The runs that have not ended."""
         if self._now is None:
             self._take_in()
             if 2 * self._dead > len(self._alive):
@@ -340,7 +347,7 @@ class RunRows:
         return self._now
 
     def _take_in(self) -> None:
-        """Give rows to runs that have begun."""
+        """Append rows for runs that have begun."""
         if self._begun:
             size = len(self._alive)
             self._row |= zip(self._begun, range(size, size + len(self._begun)), strict=True)
@@ -356,17 +363,17 @@ class RunRows:
 
 
 MANY_RUNS = 8
-"""So many runs are accounted for faster together than one by one."""
+"""From this number of runs on, array operations are faster than a loop over the runs."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drift:
-    """What changes each second while the same runs continue."""
+    """How credit and lag change per second while the same runs continue."""
 
     paid: Floats
-    """Runs by entry."""
+    """By entry: the number of its runs, which is what it pays per second."""
     pace: Floats
-    """By slot: seconds by which a job falls further behind."""
+    """By slot: how much the job's lag grows per second; 1 while it waits, negative while it catches up."""
 
     def begin(self, ledger: Ledger, run: Run) -> None:
         entry = ledger.entry_of[run]
@@ -395,7 +402,7 @@ class Drift:
         self.pace[columns.last] = ledger.meant[ledger.class_of[columns.last]]
 
     def begin_alone(self, ledger: Ledger, columns: RunColumns) -> None:
-        """The same for all runs of one job each."""
+        """Do the same as `begin` for all runs with a single job at once."""
         alone = columns.first == columns.last
         entry, slots, type_indices = columns.entry[alone], columns.first[alone], columns.type_index[alone]
         paying = entry != GUEST
@@ -418,7 +425,7 @@ class Drift:
 
 
 def _key(run: Run, classes: Sequence[int]) -> EntryKey | None:
-    """The classes of a run's jobs and its type; None if one of them is not part of the allocation."""
+    """The entry key of a run; None if one of its jobs is not part of the allocation."""
     one, other = run.members[0], run.members[-1]
     if max(one, other) >= len(classes):
         return None
@@ -436,8 +443,8 @@ def in_groups(slots: Ints, group: Ints, groups: int) -> list[list[int]]:
 
 
 def _first_in_groups(numbers: Ints, group: Ints, groups: int) -> list[int]:
-    """The first number of each group that is not NOBODY; -2 if there is none."""
+    """By group: its first number that is not NOBODY; -2 if there is none."""
     first = np.full(groups, -2)
-    known = (numbers != NOBODY).nonzero()[0][::-1]  # of several the last one stays
+    known = (numbers != NOBODY).nonzero()[0][::-1]  # reversed, because the last assignment wins
     first[group[known]] = numbers[known]
     return first.tolist()

@@ -1,6 +1,7 @@
 """The scheduler: a state machine from events to facts and commands. It reads no clock, does no I/O and solves nothing.
 
-`take` decides what follows from an event; each decision takes effect as a fact (`evolving`) before the next is made.
+`take` decides what follows from an event. Each decision is a fact, applied to the state (`evolving`) before the next
+decision is made.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ DRAINED = Cause("drained", "its server is drained")
 
 
 class Scheduler(EvolvingState):
-    """Decides who runs where. Feed it events in order of time; record its facts and perform what they ask for."""
+    """Decides which jobs run where. Feed it events in order of time; record its facts and carry out its commands."""
 
     def __init__(
         self,
@@ -77,27 +78,27 @@ class Scheduler(EvolvingState):
     ) -> None:
         super().__init__(table, mechanism, settings, entities=entities, prices=prices)
         self._facts: list[Fact] = []
-        """What follows from the event that is being decided."""
+        """The facts decided so far for the current event."""
 
     def handle(self, event: Event) -> list[Command]:
-        """Take in one event and say what to do."""
+        """Handle one event and return the commands that follow."""
         return [command for fact in self.take(event) for command in self.commands(fact)]
 
     def commands(self, fact: Fact) -> Iterable[Command]:
-        """What a fact that has just taken effect asks of the world."""
+        """The commands to the world that follow from a fact that was just applied."""
         if isinstance(fact, SolveAsked) and self.unanswered is not None:
             return [self.unanswered, *commands_of(fact)]
         return commands_of(fact)
 
     def take(self, event: Event) -> list[Fact]:
-        """Decide what follows from an event. Each decision takes effect as a fact; they are returned in order."""
+        """Decide what follows from an event: apply each decision as a fact, and return the facts in order."""
         facts: list[Fact] = []
         self._facts = facts
         self._decide(event)
         return facts
 
     def _note(self, fact: Fact) -> None:
-        """Let a decision take effect."""
+        """Apply a decision and remember it as a fact of the current event."""
         self.evolve(fact)
         self._facts.append(fact)
 
@@ -131,28 +132,28 @@ class Scheduler(EvolvingState):
                     self._look_for_work(event.time)
 
     def check(self, job: JobSpec) -> None:
-        """Refuse a job that cannot be accepted; changes nothing."""
+        """Raise InputError if a job cannot be accepted; the state does not change."""
         if job.id in self.roster:
-            raise InputError(f"job {job.id!r} is known already")
+            raise InputError(f"job {job.id!r} already exists")
         self._check_entity(job)
         self.beliefs.check(profile_of(job))
 
     def templates_in_use(self) -> set[str]:
-        """The templates that jobs have."""
+        """The templates of the active jobs."""
         templates = self.templates
         return {templates[number] for number in np.unique(self.roster.profile[self.roster.active]).tolist()}
 
     def measured_restarts(self) -> Mapping[str, float]:
-        """What restarts cost, by template, where that was measured."""
+        """By template: the measured restart cost, in seconds."""
         return self.beliefs.restarts
 
     def forget_templates(self, templates: Iterable[str]) -> dict[str, float]:
-        """Forget templates without jobs; returns what their restarts cost, where that was measured."""
+        """Forget templates without jobs; return their measured restart costs."""
         self._problem_base = None
         return self.beliefs.forget(templates, self.roster)
 
     def recall_template(self, template: str, restart_seconds: float | None) -> None:
-        """Use what the table has recalled of a template, and what its restarts cost."""
+        """Use the rates that the table has recalled for a template, and its restart cost."""
         if restart_seconds is not None:
             self.beliefs.restarts.setdefault(template, restart_seconds)
         if template in self.templates:
@@ -170,7 +171,7 @@ class Scheduler(EvolvingState):
         self._look_for_work(event.time, self.roster.slot_of[job.id])
 
     def _end_job(self, time: float, job: str, outcome: Outcome, reason: str, *, crashed: bool = False) -> None:
-        """A job leaves for good."""
+        """Remove a job for good."""
         if job not in self.roster:
             return
         slot = self.roster.slot_of[job]
@@ -193,7 +194,7 @@ class Scheduler(EvolvingState):
 
     def _joined(self, time: float, server: Server) -> None:
         if self.occupancy.pool_of(server.name) is not None:
-            raise InputError(f"server {server.name!r} is here already")
+            raise InputError(f"server {server.name!r} has already joined")
         self._note(ServerAdded(time, server))
         self._look_for_work(time)
 
@@ -202,7 +203,7 @@ class Scheduler(EvolvingState):
         self._look_for_work(event.time)
 
     def _leaving(self, time: float, name: str) -> None:
-        """Have a server empty by the end of the round; at once if nothing runs there."""
+        """Drain a server: close it now and remove it when the round ends, or at once if nothing runs there."""
         pool = self.occupancy.pool_of(name)
         if pool is None or name in pool.closed:
             return
@@ -213,7 +214,7 @@ class Scheduler(EvolvingState):
             self._look_for_work(time)
 
     def _remove_closed(self, time: float) -> None:
-        """A round begins without the servers that are drained, also those drained while the policy was asked."""
+        """Remove drained servers before a round begins, including those drained while the policy was solving."""
         for name in self.occupancy.closed():
             self._remove_server(time, name, DRAINED)
 
@@ -223,10 +224,10 @@ class Scheduler(EvolvingState):
             self._note(ServerRemoved(time, name, cause, jobs))
 
     def _look_for_work(self, time: float, newcomer: int | None = None) -> bool:
-        """Plan at once where nothing runs, or where idle accelerators could be used, after a job came or room was made.
+        """Ask to be woken now if nothing runs, or if idle accelerators could be used after a job came or room was made.
 
-        All that happens at one moment is looked at together, when the world wakes the scheduler at that time. Returns
-        whether it will.
+        The wake comes after all events of the same moment, so that one plan covers them. Returns whether it was asked
+        for.
         """
         if not len(self.roster) or self._awaiting is not None or not any(self.occupancy.capacity):
             return False  # an answer, a job or a server will wake us
@@ -241,9 +242,9 @@ class Scheduler(EvolvingState):
         return True
 
     def _has_room(self, newcomer: int | None) -> bool:
-        """Whether idle accelerators could be used: by the newcomer or, if there is none, by any job.
+        """Whether the newcomer could use idle accelerators or, if there is none, any job could.
 
-        That is a job that waits, or one that would run faster there.
+        A job can use them if it waits, or if it would run faster there.
         """
         roster = self.roster
         who = slice(None) if newcomer is None else slice(newcomer, newcomer + 1)
@@ -257,12 +258,12 @@ class Scheduler(EvolvingState):
         return False
 
     def _wake_after_pauses(self, time: float) -> None:
-        """Wake up during the round for a job that has paused long enough by then."""
+        """Ask to be woken during the round when the first pause after a failure ends."""
         if self.settings.start_mid_round and self._waking is None and self._is_mid_round(time):
             self._note(WakeSet(time, self._next_wake(self._round_ends), "pause"))
 
     def _next_wake(self, round_ends: float | None) -> float:
-        """When the round ends, or earlier the first pause after a failure."""
+        """When the round ends or the first pause after a failure does, whichever is earlier."""
         assert round_ends is not None  # noqa: S101 - a round has begun
         pauses = list(self._held.values()) if self.settings.start_mid_round else []
         return min(round_ends, min(pauses, default=np.inf))
@@ -285,7 +286,7 @@ class Scheduler(EvolvingState):
             self._plan(time)
 
     def _is_mid_round(self, time: float) -> bool:
-        """Whether leases run until later and no answer is awaited that a round begins with."""
+        """Whether the current leases have not ended and no round is waiting for the policy's answer."""
         return bool(self.placed) and self._awaiting is None and self._round_ends is not None and time < self._round_ends
 
     def _wants_allocation(self, time: float) -> bool:
@@ -295,25 +296,28 @@ class Scheduler(EvolvingState):
         return since >= self.settings.recompute_every_seconds
 
     def _solve_patience(self) -> float:
-        """How long a round waits for the policy; not at all if the last answer came too late for its round."""
+        """How long a round waits for the policy; 0 if the last answer took longer than the allowed wait."""
         slow = self.allocation is not None and self._solve_seconds > self.settings.solve_patience_seconds
         return 0.0 if slow else self.settings.solve_patience_seconds
 
     def _answered(self, time: float, fact: AllocationAdopted | SolveFailed) -> None:
-        """The policy has answered; the round that waits for it begins."""
+        """Take in the policy's answer, and begin the round that waited for it."""
         if fact.number != self._solve_number or self.unanswered is None:
-            return  # a later question has been asked, or it was answered before
+            return  # a later question has been asked, or this one was answered before
         awaited = self._awaiting == fact.number
         self._note(fact)
         if awaited:
             self._plan(time)
         elif not self.placed and isinstance(fact, AllocationAdopted):
-            self._look_for_work(time)  # the round did without it, and nothing could run
+            self._look_for_work(time)  # the round began without the answer and nothing could run
         elif not self.placed and self._round_ends is None:
             self._sleep(time)
 
     def _sleep(self, time: float) -> None:
-        """Nothing can run: only a change can help, or the end of a pause. One that the policy has not seen is tried."""
+        """Sleep until something changes or a pause ends, because nothing can run now.
+
+        If the policy has not seen the latest change, try again after the length of a round.
+        """
         ends = list(self._held.values())
         if self._changed and len(self.roster) > len(self._held) and any(self.occupancy.capacity):
             ends.append(time + self.settings.round_seconds)
@@ -342,7 +346,7 @@ class Scheduler(EvolvingState):
         self._note(planned)
 
     def round_input(self, time: float, *, mid_round: bool = False) -> RoundInput:
-        """What the mechanism may look at now."""
+        """The input of the mechanism at this time."""
         roster = self.roster
         return RoundInput(
             number=self._plans + 1,

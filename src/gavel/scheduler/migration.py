@@ -1,4 +1,4 @@
-"""States that earlier versions wrote down, as this version writes them."""
+"""Convert states that earlier versions dumped to the current format, one format at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gavel.core.serialization import read_items, to_plain
 
 
 def in_seconds(document: Mapping[str, Any], round_seconds: float) -> dict[str, Any]:
-    """A state of format 1, in which mechanisms counted rounds, as one of format 2, in which they count seconds."""
+    """Convert format 1 to 2: mechanisms count seconds instead of rounds."""
     roster, mechanism = document["roster"], document["mechanism"]
     columns = {**roster["columns"], "launched": roster["columns"]["arrival"]}
     return {
@@ -25,7 +25,7 @@ def in_seconds(document: Mapping[str, Any], round_seconds: float) -> dict[str, A
 
 
 def with_times_heard(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A state of format 2, in which nobody knew when jobs had last said something, as one of format 3."""
+    """Convert format 2 to 3: add the time when each job last reported its progress."""
     roster = document["roster"]
     heard = [document["counters"]["_accounted_until"]] * len(roster["slots"])
     columns = {**roster["columns"], "heard": to_plain(np.array(heard, dtype=float))}
@@ -33,7 +33,7 @@ def with_times_heard(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def with_wake(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A state of format 3, which did not say when the scheduler wants to be called, as one of format 4."""
+    """Convert format 3 to 4: add the time when the scheduler wants to be woken."""
     counters = document["counters"]
     waking = counters.get("_waking")
     wake = counters.get("_round_ends") if waking is None else waking
@@ -47,7 +47,7 @@ def _credits(state: Mapping[str, Any], round_seconds: float, types: int) -> dict
         **kept,
         "entries": {**state["entries"], "credit": to_plain(arrays["credit"] * round_seconds)},
         "lag": to_plain(arrays["lag"] * round_seconds),
-        "alone": to_plain(np.zeros((len(arrays["class_rate"]), types))),  # known again with the next allocation
+        "alone": to_plain(np.zeros((len(arrays["class_rate"]), types))),  # filled by the next allocation
     }
 
 

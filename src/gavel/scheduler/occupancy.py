@@ -1,4 +1,4 @@
-"""Who runs where: the server pools, the runs in them, and which runs began or ended since the mechanism was told."""
+"""Which runs occupy which accelerators, and which runs began or ended since the mechanism was last told."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gavel.scheduler.rounds import Elapsed, Run
 
 
 class Occupancy:
-    """The runs in the server pools of all types. Starts and stops are noted in the roster, too."""
+    """The runs in the server pools of all types. Starts and stops are passed on to the roster."""
 
     def __init__(
         self, roster: Roster, server_pools: Iterable[ServerPool], placed: Mapping[Run, Where] | None = None
@@ -19,32 +19,32 @@ class Occupancy:
         self._roster = roster
         self.server_pools = list(server_pools)
         self.placed: dict[Run, Where] = dict(placed or {})
-        """What runs, and where: no accelerator twice, no job twice."""
+        """Every run with its placement. No accelerator and no job occurs twice."""
         self.run_of = {slot: run for run in self.placed for slot in run.members}
         """The same by slot."""
         self._begun: dict[Run, None] = {}
         self._ended: dict[Run, None] = {}
-        """Runs of which the mechanism has not been told yet; none are left when an event has been handled."""
+        """Ended runs that the mechanism has not been told about; empty once an event has been handled."""
 
     @property
     def capacity(self) -> list[int]:
-        """Accelerators by type."""
+        """By type: the number of accelerators."""
         return [pool.capacity for pool in self.server_pools]
 
     @property
     def untold(self) -> bool:
-        """Whether runs have begun or ended of which the mechanism has not been told."""
+        """Whether runs have begun or ended that the mechanism has not been told about."""
         return bool(self._begun or self._ended)
 
     def told(self, seconds: float) -> Elapsed:
-        """What to tell the mechanism after these seconds; from now on it counts as told."""
+        """Return the report of these seconds for the mechanism, and count its runs as told."""
         elapsed = Elapsed(seconds, self.placed.keys(), tuple(self._begun), tuple(self._ended))
         self._begun.clear()
         self._ended.clear()
         return elapsed
 
     def servers(self, types: Sequence[str]) -> Iterator[Server]:
-        """Every server that is counted on."""
+        """Iterate over all servers."""
         for type_name, pool in zip(types, self.server_pools, strict=True):
             for name, size, _ in pool.servers():
                 yield Server(name, type_name, size)
@@ -54,33 +54,33 @@ class Occupancy:
         return next((pool for pool in self.server_pools if server in pool), None)
 
     def runs_on(self, server: str) -> list[Run]:
-        """What runs on a server."""
+        """The runs on a server."""
         pool = self.pool_of(server)
         return [
             run for run, where in self.placed.items() if self.server_pools[run.type_index] is pool and server in where
         ]
 
     def closed(self) -> list[str]:
-        """The servers that start nothing new, by name."""
+        """The names of the servers that accept no new runs."""
         return sorted(name for pool in self.server_pools for name in pool.closed)
 
     def start(self, run: Run, where: Where) -> None:
-        """Let a run have these accelerators, which must be free."""
+        """Give a run these accelerators, which must be free."""
         self._seat(run, self.server_pools[run.type_index].take_exactly(where))
 
     def stop(self, run: Run) -> None:
-        """Take a run off its accelerators."""
+        """Stop a run and free its accelerators."""
         self.server_pools[run.type_index].give_back(self._clear(run))
 
     def move(self, places: Mapping[Run, Where]) -> None:
-        """Runs that move within a type stay the same runs; all leave before any sits down."""
+        """Move runs within their type. All leave before any is placed; they remain the same runs."""
         for run in places:
             self.server_pools[run.type_index].give_back(self.placed[run])
         for run, where in places.items():
             self.placed[run] = self.server_pools[run.type_index].take_exactly(where)
 
     def vacate(self, slot: int) -> None:
-        """Take a job off its accelerators; whoever shared them goes on alone until the round ends."""
+        """Remove a job from its accelerators; a job that shared them continues alone until the round ends."""
         run = self.run_of[slot]
         where = self._clear(run)
         rest = tuple(member for member in run.members if member != slot)
@@ -97,7 +97,7 @@ class Occupancy:
         self._roster.starts(run.members, run.type_index)
 
     def _clear(self, run: Run) -> Where:
-        """Take a run off its accelerators, and say which they were."""
+        """Free the accelerators of a run and return which they were."""
         for slot in run.members:
             del self.run_of[slot]
         if run in self._begun:

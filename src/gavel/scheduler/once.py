@@ -1,4 +1,4 @@
-"""A property that is worked out once, when first asked for."""
+"""A property that is computed once, on first access."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Value = TypeVar("Value")
 
 
 class once(Generic[Value]):  # noqa: N801 - read like `property`
-    """A property that is worked out when first asked for; unlike functools.cached_property it takes no lock."""
+    """A property that is computed on first access; unlike functools.cached_property, it takes no lock."""
 
     def __init__(self, work: Callable[[Any], Value]) -> None:
         self._work = work

@@ -1,4 +1,4 @@
-"""When a run yields: what a restart costs against what waiting costs, in seconds, whatever the length of a round."""
+"""When a run yields: the cost of a restart weighed against the cost of waiting, in seconds, not in rounds."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ WEEK_SECONDS = 7 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long jobs wait for each other.
+    """How much more a waiting job must be owed than a running one before it takes the running job's place.
 
-    A job that is displaced every P seconds while it is in the cluster for H seconds loses H/P restarts of R seconds,
-    and waits up to P seconds for its turn. Both together cost least at P = sqrt(R x H), which is its *patience*: 41
-    minutes where a restart costs 10 s.
+    A job that is displaced every P seconds loses H/P restarts of R seconds each over H seconds, and waits up to P
+    seconds for its turn. The sum of both costs is smallest at P = sqrt(R x H), the job's *patience*: 41 minutes if a
+    restart costs 10 s.
     """
 
     horizon_seconds: float = WEEK_SECONDS
-    """H: the longest time that jobs are expected to share the cluster with each other."""
+    """H: the longest time for which jobs are expected to compete for the cluster."""
     turn_restarts: float = 10.0
-    """A run that has started is left alone for this many times what a restart costs: its *turn*."""
+    """The length of a *turn*, in restarts: a run that has started is left alone for this many restart costs."""
     cheapest_restart_seconds: float = 10.0
-    """A restart is never taken to cost less: not all that it loses is measured."""
+    """The least that a restart is assumed to cost, because a measurement misses some of its cost."""
 
     def restart_seconds(self, given: RoundInput) -> Floats:
         """By slot: what a restart costs."""
@@ -37,5 +37,5 @@ class Patience:
         return self.turn_restarts * self.restart_seconds(given)
 
     def of(self, given: RoundInput) -> Floats:
-        """By slot: by how many seconds more than a run a waiting job must be owed to take its place."""
+        """By slot: the patience, in seconds."""
         return np.sqrt(self.restart_seconds(given) * self.horizon_seconds)

@@ -1,4 +1,4 @@
-"""Which servers a run gets: as few as possible, and the fullest that fit, so that large gaps stay for large gangs."""
+"""Placement: a run gets as few servers as possible, and the fullest that fit, so that large gaps remain for gangs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Where = Mapping[str, int]
 """Accelerators by server."""
 
 MOST_TRIED = 16
-"""Servers that are tried when room is made: where the cheapest ones cannot be cleared, others seldom can."""
+"""The number of servers to try when making room: if the cheapest cannot be cleared, others seldom can."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerPoolState:
-    """A server pool as it is written down. Orders are part of it: of servers that would do, the first is taken."""
+    """A server pool in a dump. The order of servers matters: of several that fit, the first is taken."""
 
     sizes: Mapping[str, int]
     with_free: tuple[tuple[int, tuple[str, ...]], ...]
     """Servers by free accelerators."""
     closed: tuple[tuple[str, int], ...] = ()
-    """Servers that start nothing new, and their idle accelerators."""
+    """Servers that accept no new runs, and their idle accelerators."""
 
 
 class ServerPool:
@@ -35,11 +35,11 @@ class ServerPool:
         self._size: dict[str, int] = {}
         self._free: dict[str, int] = {}
         self._with_free: dict[int, dict[str, None]] = {}
-        """Servers by free accelerators, in order of arrival there; together they hold every server that is open."""
+        """Every open server, by its number of free accelerators, in the order in which they reached that number."""
         self._shared: set[int] = set()
-        """Of a copy: the numbers of free accelerators whose servers are still listed in the original."""
+        """In a copy: the keys of `_with_free` whose values are still shared with the original."""
         self._closed: set[str] = set()
-        """Servers that start nothing new: only what is in use there counts as capacity."""
+        """Servers that accept no new runs; only their accelerators in use count as capacity."""
         self.capacity = 0
         self.free = 0
         """Accelerators of all servers, and those of them that are free."""
@@ -49,22 +49,22 @@ class ServerPool:
         return self.capacity - self.free
 
     def servers(self) -> Iterator[tuple[str, int, int]]:
-        """Name, accelerators and how many of them are free, of every server."""
+        """Iterate over (name, accelerators, free accelerators) of every server."""
         for name, size in self._size.items():
             yield name, size, self._free[name]
 
     def sizes(self) -> tuple[int, ...]:
-        """Accelerators of every server, the largest first: the same however the servers came."""
+        """The sizes of all servers, largest first, independent of the order in which they joined."""
         return tuple(sorted((size for name, size in self._size.items() if name not in self._closed), reverse=True))
 
     def dump(self) -> ServerPoolState:
-        """All there is to know."""
+        """The complete state, for a dump."""
         groups = tuple((count, tuple(names)) for count, names in sorted(self._with_free.items()) if names)
         closed = tuple((name, self._free[name]) for name in sorted(self._closed))
         return ServerPoolState(dict(self._size), groups, closed)
 
     def copy(self) -> ServerPool:
-        """The same pool, to try things on before this one changes."""
+        """A copy on which changes can be tried."""
         pool = ServerPool()
         pool._size = self._size  # only `join` and `lose` change it
         pool._free = dict(self._free)
@@ -75,7 +75,7 @@ class ServerPool:
 
     @classmethod
     def restored(cls, state: ServerPoolState) -> ServerPool:
-        """The pool that was written down."""
+        """Restore a pool from a dump."""
         pool = cls()
         pool._size = dict(state.sizes)
         pool.capacity = sum(state.sizes.values())
@@ -102,7 +102,7 @@ class ServerPool:
         self.capacity -= self._size.pop(name)
 
     def close(self, name: str) -> None:
-        """Start nothing new on a server."""
+        """Accept no new runs on a server."""
         if name not in self._closed:
             free = self._free[name]
             self._servers_with(free).pop(name)
@@ -111,7 +111,7 @@ class ServerPool:
             self.capacity -= free
 
     def reopen(self, name: str) -> None:
-        """Let a server that was closed take work again."""
+        """Accept runs on a closed server again."""
         if name in self._closed:
             free = self._free[name]
             self._closed.remove(name)
@@ -121,14 +121,14 @@ class ServerPool:
 
     @property
     def closed(self) -> frozenset[str]:
-        """The servers that start nothing new."""
+        """The servers that accept no new runs."""
         return frozenset(self._closed)
 
     def __contains__(self, name: str) -> bool:
         return name in self._size
 
     def take(self, workers: int) -> dict[str, int]:
-        """Accelerators for a gang: on the fullest server that holds it whole, else on as few as possible."""
+        """Take accelerators on the fullest server that holds all workers, else on as few servers as possible."""
         for count in range(workers, max(self._with_free, default=0) + 1):
             if names := self._with_free.get(count):
                 return self._claim(next(iter(names)), workers)
@@ -140,13 +140,13 @@ class ServerPool:
         return taken
 
     def take_exactly(self, where: Where) -> dict[str, int]:
-        """These very accelerators, which must be free."""
+        """Take exactly these accelerators, which must be free."""
         for name, workers in where.items():
             self._claim(name, workers)
         return dict(where)
 
     def take_elsewhere(self, workers: int, avoid: Collection[str]) -> dict[str, int]:
-        """Accelerators on any one other server, the fullest that has as many."""
+        """Take accelerators on the fullest other server that holds all workers."""
         enough = [count for count in self._with_free if count >= workers]
         count = min(count for count in enough if not self._with_free[count].keys() <= set(avoid))
         return self._claim(next(name for name in self._with_free[count] if name not in avoid), workers)
@@ -172,21 +172,21 @@ class ServerPool:
         self._servers_with(free)[name] = None
 
     def _servers_with(self, free: int) -> dict[str, None]:
-        """The servers with this many free accelerators, to be changed."""
+        """The servers with this many free accelerators, as a dict that may be modified."""
         if free in self._shared:
             self._with_free[free] = dict(self._with_free[free])
             self._shared.remove(free)
         return self._with_free.setdefault(free, {})
 
     def holds(self, workers: int) -> bool:
-        """Whether a gang fits on one server as things are."""
+        """Whether a gang fits on one server now."""
         return any(names for count, names in self._with_free.items() if count >= workers)
 
     def cheapest_clearing(self, workers: int, movable: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
-        """The servers on which a gang could sit together if the fewest workers moved, and who leaves each.
+        """Find the servers on which a gang could be consolidated by moving the fewest workers, and the runs to move.
 
-        `movable` has the workers of every run that may move, by server; the answer has their positions there. Runs
-        that move must fit on other servers, each whole. Empty if there are no such servers, or nothing has to move.
+        `movable` lists, by server, the number of workers of each run that may move; the result lists positions in it.
+        Every run that moves must fit on one other server. Empty if there is no such choice, or nothing has to move.
         """
         chosen: dict[str, list[int]] = {}
         largest = max(self._size.values(), default=1)
@@ -202,7 +202,7 @@ class ServerPool:
     def _options(
         self, part: int, movable: Mapping[str, Sequence[int]], avoid: Collection[str]
     ) -> list[tuple[str, list[int]]]:
-        """Servers that could hold a part of a gang, and who would have to leave, the fewest workers first."""
+        """Servers that could hold a part of a gang, with the runs that would have to leave; fewest workers first."""
         options: list[tuple[int, str, list[int]]] = []
         for name, size in self._size.items():
             if size >= part and name not in avoid and name not in self._closed:
@@ -214,7 +214,7 @@ class ServerPool:
         return [(name, leaving) for _, name, leaving in options]
 
     def _fit_elsewhere(self, clearing: Mapping[str, Sequence[int]], movable: Mapping[str, Sequence[int]]) -> bool:
-        """Whether those who leave fit on other servers, each whole, if the largest are seated first."""
+        """Whether each run that leaves fits on one other server, placing the largest first."""
         room = Counter({count: len(names) for count, names in self._with_free.items()})
         room.subtract(self._free[name] for name in clearing)
         moving = [movable[name][at] for name, leaving in clearing.items() for at in leaving]
@@ -235,7 +235,7 @@ class ServerPool:
 
 
 def _who_leaves(runs: Sequence[int], needed: int) -> list[int] | None:
-    """Positions of runs with so many workers in all and hardly more, the smallest first; None if all are too few."""
+    """Positions of runs that together have at least `needed` workers, smallest first; None if all have fewer."""
     if needed <= 0:
         return []
     chosen: list[int] = []
@@ -244,7 +244,7 @@ def _who_leaves(runs: Sequence[int], needed: int) -> list[int] | None:
             chosen.append(at)
             needed -= runs[at]
     for at in tuple(chosen):
-        if runs[at] <= -needed:  # those that came later are enough without it
+        if runs[at] <= -needed:  # the runs added later are enough without it
             chosen.remove(at)
             needed += runs[at]
     return None if needed > 0 else chosen

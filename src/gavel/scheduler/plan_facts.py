@@ -1,4 +1,4 @@
-"""A plan as the fact that records it: every run gets its accelerators, and every start and stop its cause."""
+"""Turn a plan into the fact that records it: give every run its accelerators and every start and stop its cause."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ REPAIRED = Cause("repaired", "shares its accelerators differently")
 FIRST = Cause("first", "its first turn")
 TURN = Cause("turn", "its turn has come")
 TAKERS = 8
-"""Of the jobs that a run yields to, this many are recorded."""
+"""The most jobs that are recorded as those that a run yields to."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanRecorder:
-    """Records plans; changes nothing."""
+    """Builds the facts that record plans; modifies nothing."""
 
     roster: Roster
     beliefs: Beliefs
     occupancy: Occupancy
 
     def with_places(self, planned: RoundPlanned, plan: Plan) -> RoundPlanned:
-        """Give every run its accelerators; when a round begins, scattered gangs are gathered where possible."""
+        """Place every run; when a round begins, also consolidate spread-out gangs where possible."""
         gather, placed = not planned.mid_round, self.occupancy.placed
         seating = Seating(self.occupancy.server_pools, placed, self._cares)
         for run in plan.stopped:
@@ -86,17 +86,17 @@ class PlanRecorder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Causes:
-    """Why runs stop under one plan: their jobs run elsewhere instead, or others take their accelerators."""
+    """Why runs stop under one plan: their jobs move to another type, or other jobs take their accelerators."""
 
     starts: Mapping[int, tuple[int, int]]
-    """By slot of a job that starts: the position of its run in the plan, and the type."""
+    """By slot of a job that starts: the position of its run in the plan, and its type."""
     moved: Sequence[Cause]
-    """By the type that a job moves to."""
+    """By type: the cause of a job that moves to it."""
     yielded: Sequence[Cause]
-    """By the type that a run leaves to others."""
+    """By type: the cause of a run that yields its accelerators there."""
 
     def stopped(self, run: Run) -> Cause:
-        """Why a run stops; if its jobs start apart from each other, the first start counts."""
+        """Why a run stops; if its jobs start again in separate runs, the first of these counts."""
         starts = [self.starts[slot] for slot in run.members if slot in self.starts]
         if not starts:
             return self.yielded[run.type_index]

@@ -1,4 +1,4 @@
-"""The problem that a policy is asked to solve: types, profiles and entities as they are, and the jobs of one moment."""
+"""Build the problem for a policy: the current types, profiles and entities, and the jobs of one moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def problem_without_jobs(
     *,
     sharing: bool,
 ) -> Problem:
-    """What stays the same while types, servers, profiles and entities do."""
+    """The part of the problem that changes only with types, servers, profiles or entities."""
     types = [
         AcceleratorType(name, pool.capacity, prices.get(name), pool.sizes())
         for name, pool in zip(beliefs.types, server_pools, strict=True)
@@ -41,7 +41,7 @@ def problem_without_jobs(
 
 
 def problem_at(time: float, base: Problem, roster: Roster, slots: Ints) -> Problem:
-    """The question that these jobs pose at this moment."""
+    """The problem that these jobs pose at this time."""
     return base.with_jobs(
         ProblemJobs(
             roster.names(slots),
@@ -66,7 +66,7 @@ def age_in_isolation(problem: Problem, roster: Roster, slots: Ints) -> None:
 
 
 def isolated_seconds(base: Problem, roster: Roster, slot: int, steps: float) -> float:
-    """How long this many steps of a job would take with 1/n of the cluster as it is now."""
+    """Seconds that these steps of a job would take with 1/n of the cluster as it is now."""
     n = max(len(roster), 1)
     share = base.counts / (n * int(roster.workers[slot])) * (roster.rates[slot] > 0)
     rate = float(share / max(float(share.sum()), 1.0) @ roster.rates[slot])
@@ -74,7 +74,7 @@ def isolated_seconds(base: Problem, roster: Roster, slot: int, steps: float) -> 
 
 
 def teams_of_jobs(entities: Mapping[str, Entity], roster: Roster) -> Ints:
-    """By slot: the number of its entity if that serves its jobs in order, else NO_TEAM."""
+    """By slot: the number of the job's entity if that entity serves its jobs in order, else NO_TEAM."""
     ordered = [number if entity.policy == "fifo" else NO_TEAM for number, entity in enumerate(entities.values())]
     if all(number == NO_TEAM for number in ordered):
         return _nobody(len(roster.entity))
@@ -83,7 +83,7 @@ def teams_of_jobs(entities: Mapping[str, Entity], roster: Roster) -> Ints:
 
 @lru_cache(maxsize=8)
 def _nobody(size: int) -> Ints:
-    """NO_TEAM by slot; nothing may be written there."""
+    """NO_TEAM for every slot; shared, so it must not be written to."""
     teams = np.full(size, NO_TEAM, dtype=np.intp)
     teams.flags.writeable = False
     return teams

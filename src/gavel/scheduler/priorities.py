@@ -1,4 +1,4 @@
-"""The paper's mechanism: priority = target share / share received so far, greedy, highest first."""
+"""The paper's mechanism: priority is target share / share received so far; the highest priority is served first."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from gavel.scheduler.rounds import (
 )
 
 EQUAL = 4
-"""Priorities whose logarithms agree to so many decimals are equal: solvers say no more."""
+"""Priorities are equal if their logarithms agree to this many decimals: solvers are no more precise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _PrioritiesState:
-    """What the mechanism writes down."""
+    """The state of the mechanism in a dump."""
 
     kind: Literal["priorities"]
     combos: tuple[Members, ...]
@@ -41,12 +41,12 @@ class _PrioritiesState:
 
 
 class Priorities:
-    """Plans rounds to the letter of the paper: restarts cost nothing, so nobody is kept where it is on purpose.
+    """Plan rounds to the letter of the paper: restarts are assumed to be free, so runs are not kept in place.
 
-    Time received counts from the last allocation, beginning with half a round for everyone. Shares received are
-    relative to a type's own total, so priorities compare within a type only, and types are served one after the other:
-    the fastest first, so that nobody misses it for a slower one; or, where the policy does not know speeds, in an order
-    drawn anew each round.
+    Time received counts from the last allocation, and every job starts with half a round. Shares received are relative
+    to the total of their type, so priorities compare only within a type, and types are served one after the other. The
+    fastest type comes first, so that a job gets its slower types only if the faster ones are full. If the policy does
+    not know speeds, the order is random in each round.
     """
 
     def __init__(self, *, knows_speeds: bool = True, price_aware: bool = False) -> None:
@@ -55,17 +55,17 @@ class Priorities:
         self._combos: list[Members] = []
         self._target: Floats = np.empty((0, 0))
         self._declined: set[int] = set()
-        """Jobs that the policy gives nothing, though it knows of them: idle accelerators are not for them either.
+        """Jobs that the policy knows and gives no time: they do not get idle accelerators either.
 
-        A price-aware policy leaves all but the cheapest idle, so that there whoever loses nothing by it may run.
+        Under a price-aware policy this set is empty: there, a job may use idle accelerators of its cheapest types.
         """
         self._prices: Floats | None = None
         self._seconds: Floats = np.empty((0, 0))
-        """Seconds received by combo and type since the last allocation."""
+        """By combo and type: seconds received since the last allocation."""
         self._index: dict[Members, int] | None = None
-        """Where a combo is in the arrays; None if that has to be worked out."""
+        """The position of each combo in the arrays; None if it must be computed again."""
         self._steady: list[Run] | None = None
-        """All runs of the last round, if everyone runs, and would in whatever order they were served."""
+        """All runs of the last round, if every job runs and would run in any order of service; else None."""
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
         self._combos, self._target = shares_by_type(allocation, slots)
@@ -110,9 +110,9 @@ class Priorities:
                 self._seconds[at, run.type_index] += elapsed.seconds
 
     def _served(self, given: RoundInput) -> tuple[list[Run], int]:
-        """What runs in the next round, and how many of the runs have a share."""
+        """The runs of the next round, and how many of them have a share."""
         free, workers_of = list(given.capacity), given.workers.tolist()
-        ready = given.ready()  # a job that failed pauses, though the allocation has a share for it
+        ready = given.ready()  # excludes jobs that pause after a failure, although they have a share
         taken: set[int] = set()
         chosen: list[Run] = []
 
@@ -143,7 +143,7 @@ class Priorities:
         received = rounds / rounds.sum(axis=0, keepdims=True)
         priority = self._target / received
         combo, type_index = np.nonzero(self._target > MEANT)
-        # Nobody may always come first among equals, least of all where a new allocation comes after a few rounds.
+        # Break ties at random: otherwise the same job would always be first, above all if allocations change often.
         equals = np.round(np.log(priority[combo, type_index]), EQUAL)
         rng = np.random.default_rng(given.number)
         lot, places = rng.permutation(len(self._combos)), self._places_of_types(given, rng)
@@ -151,12 +151,12 @@ class Priorities:
         return list(zip(combo[order].tolist(), type_index[order].tolist(), strict=True))
 
     def _places_of_types(self, given: RoundInput, rng: np.random.Generator) -> Ints:
-        """By type: when it is served."""
+        """By type: its position in the order of service."""
         types = self._target.shape[1]
         if not self.knows_speeds:
             return rng.permutation(types)
         slots = sorted({slot for members in self._combos for slot in members})
-        rates = given.rates[slots, :types]  # types that came since have no share
+        rates = given.rates[slots, :types]  # types that joined later have no share
         speed = (rates / np.maximum(rates.max(axis=1, keepdims=True), 1e-300)).mean(axis=0)
         places = np.empty(types, dtype=np.intp)
         places[np.argsort(-speed, kind="stable")] = np.arange(types)

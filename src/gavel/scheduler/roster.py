@@ -1,4 +1,4 @@
-"""The jobs that the scheduler knows, one array per attribute, so that a round costs the same for few and for many."""
+"""The scheduler's active jobs, as one array per attribute, so that a round can handle all jobs in array operations."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from gavel.core.problem import Floats, Ints
 from gavel.core.serialization import from_plain, read_items, to_plain
 
 FEW_CHANGES = 16
-"""If more jobs than this started or left, it is faster to look for all that wait again."""
+"""If more jobs than this started or left, recomputing the waiting jobs is faster than updating them."""
 
 
 @dataclass(slots=True)
 class Roster:
-    """Active jobs by slot. A slot is free again when its job is gone."""
+    """Active jobs by slot. The slot of a job that leaves is used again."""
 
     types: int
     ids: list[str | None] = field(default_factory=list)
@@ -33,37 +33,37 @@ class Roster:
     """Steps left."""
     arrival: Floats = field(default_factory=lambda: np.empty(0))
     deadline: Floats = field(default_factory=lambda: np.empty(0))
-    """The time by which it should be done; infinite if never."""
+    """The time by which the job should be done; infinite without a deadline."""
     entity: Ints = field(default_factory=lambda: np.empty(0, np.intp))
     isolated_age: Floats = field(default_factory=lambda: np.empty(0))
-    """Seconds that its steps so far would have taken with 1/n of the cluster."""
+    """Seconds that the job's steps so far would have taken with 1/n of the cluster."""
     counted: Floats = field(default_factory=lambda: np.empty(0))
-    """Steps left when `isolated_age` was last brought up to date."""
+    """Steps left when `isolated_age` was last updated."""
     started: Ints = field(default_factory=lambda: np.empty(0, np.intp))
-    """1 once it has run."""
+    """1 once the job has run, else 0."""
     launched: Floats = field(default_factory=lambda: np.empty(0))
-    """When it was last launched."""
+    """When the job was last launched."""
     heard: Floats = field(default_factory=lambda: np.empty(0))
-    """When it last said how many steps it had made, or was launched."""
+    """When the job last reported its steps, or was launched."""
     running_on: Ints = field(default_factory=lambda: np.empty(0, np.intp))
-    """1 + the type that it runs on; 0 while it does not run, also for slots that are not in use."""
+    """1 + the type that the job runs on; 0 while it does not run, and for unused slots."""
     restarts: Ints = field(default_factory=lambda: np.empty(0, np.intp))
-    """How often it was launched after the first time."""
+    """The number of launches after the first."""
     rates: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """By slot and type, alone."""
+    """By slot and type: steps per second alone."""
     received: Floats = field(default_factory=lambda: np.empty((0, 0)))
-    """Seconds by slot and type."""
+    """By slot and type: seconds received."""
     _active: Ints | None = None
     _named: tuple[Sequence[str], Ints] | None = None
     """The ids that were last asked for and their slots, while no job came or left."""
     _waiting: Ints | None = None
     _stale: dict[int, None] = field(default_factory=dict)
-    """Slots whose jobs started, stopped or left since `_waiting` was worked out."""
+    """Slots whose jobs started, stopped or left since `_waiting` was computed."""
     _rate_here: Floats | None = None
     _receiving: Floats | None = None
     """By slot and type: 1 where `received` grows, else 0."""
     _scratch: Floats | None = None
-    """As large as `received`; its contents mean nothing."""
+    """A buffer of the size of `received`; its contents do not matter."""
 
     def __len__(self) -> int:
         return len(self.slot_of)
@@ -73,7 +73,7 @@ class Roster:
 
     @property
     def active(self) -> Ints:
-        """The slots in use, in order of submission as far as slots are new."""
+        """The slots in use; in order of submission, except where a slot is used again."""
         if self._active is None:
             self._active = np.fromiter(self.slot_of.values(), dtype=np.intp, count=len(self.slot_of))
         return self._active
@@ -89,7 +89,7 @@ class Roster:
         return waiting
 
     def _still_waiting(self) -> Ints | None:
-        """Those that waited before and have not started or left since; None if others may wait, too."""
+        """The jobs that waited before and have not started or left since; None if other jobs may wait, too."""
         waiting, slots = self._waiting, self._stale
         if waiting is None or len(slots) > FEW_CHANGES:
             return None
@@ -109,7 +109,7 @@ class Roster:
         return self._rate_here
 
     def set_rates(self, slots: Ints, rates: Floats) -> None:
-        """These jobs have other rates from now on."""
+        """Set the rates of these jobs."""
         self.rates[slots] = rates
         self._rate_here = None
 
@@ -132,7 +132,7 @@ class Roster:
         return names
 
     def add(self, job: JobSpec, time: float, profile: int, entity: int, rates: Floats) -> int:
-        """Take in a job and return its slot."""
+        """Add a job and return its slot."""
         if not self.spare:
             self._grow()
         slot = self.spare.pop()
@@ -151,7 +151,7 @@ class Roster:
         return slot
 
     def starts(self, slots: Iterable[int], type_index: int) -> None:
-        """These jobs run on a type from now on."""
+        """Record that these jobs run on a type from now on."""
         rate_here, receiving = self.rate_here, self._receiving
         for slot in slots:
             self._stale[slot] = None
@@ -161,7 +161,7 @@ class Roster:
                 receiving[slot, type_index] = 1.0
 
     def stops(self, slots: Iterable[int]) -> None:
-        """These jobs no longer run."""
+        """Record that these jobs no longer run."""
         rate_here, receiving = self.rate_here, self._receiving
         for slot in slots:
             self._stale[slot] = None
@@ -171,7 +171,7 @@ class Roster:
                 receiving[slot] = 0.0
 
     def receive(self, seconds: float) -> None:
-        """Everyone who runs has received so much more."""
+        """Add these seconds to what every running job has received."""
         if self._receiving is None or self._scratch is None:
             slots = self.running_on.nonzero()[0]
             self._scratch, self._receiving = np.empty_like(self.received), np.zeros_like(self.received)
@@ -180,7 +180,7 @@ class Roster:
         self.received += self._scratch
 
     def add_type(self) -> None:
-        """One more type, on which nobody has been yet."""
+        """Extend all arrays by one type."""
         before, empty = (len(self.ids), self.types), np.zeros((len(self.ids), 1))
         self.rates = np.asfortranarray(np.hstack([self.rates.reshape(before), empty]))
         self.received = np.asfortranarray(np.hstack([self.received.reshape(before), empty]))
@@ -188,7 +188,7 @@ class Roster:
         self._receiving = None
 
     def remove(self, job: str) -> int:
-        """Drop a job and return the slot that it had."""
+        """Remove a job and return its slot."""
         slot = self.slot_of.pop(job)
         self.ids[slot] = None
         self.spare.append(slot)
@@ -198,20 +198,20 @@ class Roster:
         return slot
 
     def _queue(self, slot: int) -> None:
-        """A job that is new waits behind all others."""
+        """Append a new job to the waiting ones."""
         if self._waiting is not None:
             others = self._waiting[self._waiting != slot] if slot in self._stale else self._waiting
             self._waiting = np.append(others, slot)
             self._stale.pop(slot, None)
 
     def dump(self) -> dict[str, Any]:
-        """The jobs that are here as plain data, and which slots will be used next."""
+        """The active jobs as plain data, and the slots to use next."""
         columns = {name: to_plain(getattr(self, name)[self.active]) for name in _columns()}
         return {"size": len(self.ids), "slots": dict(self.slot_of), "spare": list(self.spare), "columns": columns}
 
     @classmethod
     def restored(cls, document: Mapping[str, Any], types: int) -> Roster:
-        """The roster that was written down."""
+        """Restore a roster from a dump."""
         state = from_plain(_RosterState, document)
         roster = cls(types, [None] * state.size, dict(state.slots), list(state.spare))
         slots = roster.active
@@ -231,7 +231,7 @@ class Roster:
         for name in _columns():
             old = getattr(self, name)
             shape = (size + more, self.types) if old.ndim == 2 else size + more
-            new = np.zeros(shape, dtype=old.dtype, order="F")  # rules look at all jobs on one type
+            new = np.zeros(shape, dtype=old.dtype, order="F")  # rules read all jobs of one type
             new[:size] = old.reshape(new[:size].shape)
             setattr(self, name, new)
         self._rate_here = self._receiving = None
@@ -243,7 +243,7 @@ class _RosterState:
     slots: Mapping[str, int]
     spare: tuple[int, ...]
     columns: Mapping[str, Any]
-    """By attribute; only of jobs that are here, in the order of `slots`."""
+    """By attribute: the values of the active jobs, in the order of `slots`."""
 
 
 @cache

@@ -1,4 +1,9 @@
-"""A round while the rules of the credit mechanism plan it: what runs, what is free, who waits, who may yield."""
+"""A draft: the plan of one round while the rules of the credit mechanism work on it.
+
+It knows what would run, which accelerators would be free, which jobs wait and which runs may *yield* (give up their
+accelerators to another job). Runs are compared by *standing*: the number of seconds for which the missing runs of their
+entry have been missing, as of the end of the round (see `entries`). Runs with the lowest standing yield first.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,7 @@ Value = TypeVar("Value")
 
 
 class Overlay(MutableMapping[Key, Value]):
-    """A mapping as another one with a few changes, which that one does not see."""
+    """A view of another mapping with a few changes on top; the other mapping stays as it is."""
 
     def __init__(self, base: Mapping[Key, Value]) -> None:
         self._base = base
@@ -64,76 +69,76 @@ class Overlay(MutableMapping[Key, Value]):
 
 @dataclass(slots=True, eq=False)
 class RunGroup:
-    """Runs on one type that pay for the same entry, or a run that pays for none."""
+    """The runs on one type that pay for the same entry, or a single guest."""
 
     entry: int
     rows: Ints
     """Their positions among all runs."""
     first: Run
     runs: deque[Run] | None = None
-    """Those that may yield; None if that has not been found out."""
+    """The runs that may yield; None before this has been computed."""
 
 
 Rank = tuple[float, int, RunGroup]
-"""What runs stand at, and a number that decides between equals."""
+"""A group's standing, and a number that breaks ties."""
 
 PlaceInQueue = tuple[int, float, int]
-"""What decides who is next, the greatest first: whether a job has never run, how far it is behind, minus its slot."""
+"""A sort key; the job with the greatest is next: 0 if it has never run, else -1; its lag; minus its slot."""
 
 
 @dataclass
 class Draft:
-    """A plan in the making. It reads the ledger and the round's input and changes neither."""
+    """A plan in the making. It reads the ledger and the round's input and modifies neither."""
 
     given: RoundInput
     ledger: Ledger
     rule: Patience
     free: list[int]
-    """Accelerators by type."""
+    """By type: idle accelerators."""
     paid: list[int]
-    """Runs by entry."""
+    """By entry: the number of its runs."""
     entry_of: MutableMapping[Run, int] = field(default_factory=dict)
-    """Everything that runs, with the entry that pays for it."""
+    """The entry that each run pays for; GUEST for guests."""
     run_of: MutableMapping[int, Run] = field(default_factory=dict)
-    """By slot; jobs that are not here wait."""
+    """The run of each job, by slot; jobs without a run wait."""
     fresh: dict[Run, None] = field(default_factory=dict)
     """Runs that this plan starts."""
     begun: set[Run] = field(default_factory=set)
-    """These, and those that it has stopped and started again: none of them yields before the next plan."""
+    """The `fresh` runs, and runs that were stopped and started again; none of them yields before the next plan."""
     stopped: dict[tuple[Members, int], Run] = field(default_factory=dict)
     """Runs that this plan stops, by their jobs and type."""
     _new_guests: dict[Run, None] = field(default_factory=dict)
-    """Runs that this plan starts, or has stopped and started again, and that pay for no entry."""
+    """The guests among the runs that this plan starts, or has stopped and started again."""
     _ranks: dict[int, list[Rank]] = field(default_factory=dict)
     _rank_of: dict[int, Rank] = field(default_factory=dict)
-    """By entry: where it stands in the ranks of its type."""
+    """By entry: its rank, as listed in the ranks of its type."""
     _outdated: set[int] = field(default_factory=set)
-    """Entries that have other runs than when they were ranked."""
+    """Entries whose runs have changed since they were ranked."""
     _excess: dict[float, Floats] = field(default_factory=dict)
     _queues: dict[int, list[int]] = field(default_factory=dict)
     _starting: set[int] = field(default_factory=set)
     """Classes of jobs that this plan starts."""
     _returned: dict[int, list[PlaceInQueue]] = field(default_factory=dict)
-    """By class: jobs that this plan has stopped, in the order of the queues."""
+    """By class: jobs that this plan has stopped; the last is next, as in the queues."""
     _left: dict[int, Floats] = field(default_factory=dict)
     _longest: dict[int, deque[Run]] = field(default_factory=dict)
     _movable: dict[float, dict[int, list[deque[int]]]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, ledger: Ledger, given: RoundInput, rule: Patience) -> Draft:
-        """Start with everything that runs."""
+        """Create a draft in which everything that runs continues."""
         assert len(given.running) == len(ledger.entry_of), "not all runs were accounted for"  # noqa: S101
         ledger.cover(len(given.workers))
         paid = ledger.drift.paid.astype(int).tolist()
         draft = cls(given, ledger, rule, list(given.free), paid)
-        if given.mid_round:  # little will change
+        if given.mid_round:  # few changes: an overlay is cheaper than a copy
             draft.entry_of, draft.run_of = Overlay(ledger.entry_of), Overlay(ledger.run_of)
         else:
             draft.entry_of, draft.run_of = dict(ledger.entry_of), dict(ledger.run_of)
         return draft
 
     def plan(self) -> Plan:
-        """What the draft has come to."""
+        """The finished plan."""
         return Plan(list(self.stopped.values()), list(self.fresh))
 
     @once
@@ -143,12 +148,12 @@ class Draft:
 
     @once
     def patience(self) -> Floats:
-        """By slot."""
+        """By slot: how much more a job must be owed than a run to take its place, in seconds."""
         return self.rule.of(self.given)
 
     @once
     def turns(self) -> Floats:
-        """By slot."""
+        """By slot: how long a run is left alone after its start, in seconds."""
         return self.rule.turns(self.given)
 
     @once
@@ -158,14 +163,14 @@ class Draft:
 
     @once
     def never_run(self) -> Ints:
-        """Slots of jobs that waited before, have never run and are allocated time."""
+        """Slots of jobs that have never run, waited before this plan and are allocated time."""
         waiting = self.given.waiting
         new = waiting[self.given.started[waiting] == 0]
         return np.asarray(new[self.ledger.meant[self.ledger.class_of[new]]])
 
     @property
     def waiting(self) -> int:
-        """How many jobs do not run."""
+        """The number of jobs that do not run in this draft."""
         return len(self.ledger.run_of) + len(self.given.waiting) - len(self.run_of)
 
     def jobs_to_seat(self) -> Ints:
@@ -174,13 +179,13 @@ class Draft:
         return np.append(self.given.waiting, np.array(stopped, dtype=np.intp)) if stopped else self.given.waiting
 
     def standing(self, entry: int) -> float:
-        """Seconds for which an entry's missing runs will have been missing at the end of the coming round."""
+        """The standing of an entry: for how long each missing run will have been missing when the round ends."""
         credit, target = self._owed[entry]
         missing = target - self.paid[entry]
         return (credit + missing * self.given.round_seconds) / max(abs(missing), 1.0)
 
     def standing_of(self, run: Run) -> float:
-        """The same for a run; one that pays for no entry is owed nothing and has had its time since it started."""
+        """The standing of a run: that of its entry or, for a guest, minus its running time when the round ends."""
         entry = self.entry_of[run]
         return self.standing(entry) if entry != GUEST else self._standing_of_guest(run)
 
@@ -195,16 +200,16 @@ class Draft:
 
     @property
     def columns(self) -> RunColumns:
-        """Everything that ran before this plan."""
+        """The runs before this plan."""
         return self.ledger.columns()
 
     @once
     def _runs_at_first(self) -> list[Run]:
-        """The same as runs."""
+        """The runs before this plan, in the order of `columns`."""
         return list(self.ledger.entry_of)
 
     def guests(self) -> Iterator[Run]:
-        """The runs that pay for no entry; one that was stopped and started again may come twice."""
+        """Iterate over the guests; a guest that was stopped and started again may occur twice."""
         yield from (run for run in self._guests_at_first if run in self.entry_of)
         yield from self._new_guests
 
@@ -216,7 +221,7 @@ class Draft:
     # What changes the plan
 
     def stop(self, run: Run) -> None:
-        """Take a run off its accelerators, and let its jobs wait in line with the others of their class."""
+        """Stop a run; its jobs join the queues of their classes."""
         entry = self.entry_of.pop(run)
         self.free[run.type_index] += run.workers
         if entry == GUEST:
@@ -231,7 +236,7 @@ class Draft:
         self.stopped[run.members, run.type_index] = run
 
     def start(self, members: Members, type_index: int) -> None:
-        """Start a combo; one that was stopped a moment ago on the same type has not moved at all."""
+        """Start a combo on a type; if this plan stopped it on the same type, it continues as if never stopped."""
         run = self.stopped.pop((members, type_index), None)
         if run is None:
             run = Run(members, type_index, int(self.given.workers[members[0]]))
@@ -248,7 +253,7 @@ class Draft:
             self.run_of[slot] = run
             self._starting.add(self.class_of(slot))
 
-    # Who waits
+    # Waiting jobs
 
     def class_of(self, slot: int) -> int:
         return self.ledger.classes[slot]
@@ -257,7 +262,7 @@ class Draft:
         return -int(self.given.started[slot]), float(self.ledger.lag[slot]), -slot
 
     def _queue(self, number: int) -> list[int]:
-        """The jobs of a class that waited before: the one furthest behind is last, then those that never ran."""
+        """The jobs of a class that waited before this plan; the last is next: jobs that never ran, then by lag."""
         if number not in self._queues:
             slots = self.given.waiting[self._class_of_waiting == number]
             if len(slots) > 1:
@@ -270,7 +275,7 @@ class Draft:
         return self.ledger.class_of[self.given.waiting]
 
     def classes_that_wait(self) -> Bools:
-        """By class, the last for "no class": whether a job of it waited before and still does."""
+        """By class: whether one of its jobs waited before this plan and still does. The last element is "no class"."""
         waits = np.zeros(len(self.ledger.members) + 1, dtype=bool)
         waits[self._class_of_waiting] = True
         waits[NOBODY] = False
@@ -279,7 +284,7 @@ class Draft:
         return waits
 
     def next_in_queue(self, number: int, taken: Sequence[int] = ()) -> int | None:
-        """The job of a class that starts next."""
+        """The job of a class to start next, other than those taken; None if no job of the class waits."""
         queue, run_of = self._queue(number), self.run_of
         while queue and queue[-1] in run_of:
             queue.pop()
@@ -292,11 +297,11 @@ class Draft:
         back = next((place for place in reversed(returned) if -place[2] not in taken and -place[2] not in run_of), None)
         return first if back is None or (first is not None and self._place_in_queue(first) > back) else -back[2]
 
-    # Teams that are served in order
+    # Teams, whose jobs are served in order of arrival
 
     @once
     def _teams(self) -> dict[int, list[int]]:
-        """By team: its jobs in order."""
+        """By team: its jobs in order of arrival."""
         given = self.given
         found: dict[int, list[int]] = {}
         if (given.team != NO_TEAM).any():
@@ -318,7 +323,7 @@ class Draft:
             yield other
 
     def jumps_the_queue(self, slot: int, type_index: int) -> bool:
-        """Whether an earlier job of the same team waits that could run in this one's place."""
+        """Whether an earlier job of the same team waits and could run in this job's place."""
         workers, rates = self.given.workers, self.given.rates
         return any(
             other not in self.run_of and rates[other, type_index] > 0 and workers[other] <= workers[slot]
@@ -326,7 +331,7 @@ class Draft:
         )
 
     def is_before(self, run: Run, members: Members) -> bool:
-        """Whether a run has a job that comes before one of these in their team."""
+        """Whether a run has a job that comes before one of the members in the same team."""
         if not self.has_teams:
             return False
         team, arrival = self.given.team, self.given.arrival
@@ -336,10 +341,10 @@ class Draft:
             for other in run.members
         )
 
-    # Who may yield
+    # Runs that may yield
 
     def ranked(self, type_index: int) -> Iterator[tuple[float, RunGroup]]:
-        """Runs on a type that have had their turn, by what they stand at, the lowest first."""
+        """Iterate over the runs on a type that have had their turn, with their standing, lowest first."""
         if type_index not in self._ranks:
             groups = enumerate(group for group in self._groups[type_index] if group.entry != GUEST)
             ranks = [(self.standing(group.entry), number, group) for number, group in groups]
@@ -354,12 +359,12 @@ class Draft:
         return ((standing, group) for standing, _, group in found)
 
     def guests_with_turns(self, type_index: int) -> Iterator[Rank]:
-        """Runs on a type that pay for no entry and have had their turn, the lowest first."""
+        """Iterate over the guests on a type that have had their turn, lowest standing first."""
         return (guest for guest in self._guests[type_index] if guest[2].first in self.entry_of)
 
     @once
     def entries_with_turns(self) -> Ints:
-        """The entries for which runs have had their turn."""
+        """The entries with a run that has had its turn."""
         entry = self.columns.entry[self._rows_with_turns]
         return np.bincount(entry[entry != GUEST]).nonzero()[0]
 
@@ -372,7 +377,7 @@ class Draft:
 
     @once
     def _groups(self) -> list[list[RunGroup]]:
-        """By type: runs that have had their turn, those that pay for the same entry together."""
+        """By type: the runs that have had their turn, grouped by the entry that they pay for."""
         columns, ready = self.columns, self._rows_with_turns
         found: list[list[RunGroup]] = [[] for _ in self.free]
         if len(ready):
@@ -388,13 +393,13 @@ class Draft:
 
     @once
     def _rows_with_turns(self) -> Ints:
-        """Positions of the runs that have had their turn, among all that ran before this plan."""
+        """The rows of `columns` whose runs have had their turn."""
         columns = self.columns
         return (self._had_turn[columns.first] & self._had_turn[columns.last]).nonzero()[0]
 
     @once
     def _guests(self) -> list[list[Rank]]:
-        """By type: runs that pay for no entry and have had their turn, the one that started first at the front."""
+        """By type: the guests that have had their turn, in order of launch."""
         columns, rows = self.columns, self._rows_with_turns
         found: list[list[Rank]] = [[] for _ in self.free]
         for row in rows[columns.entry[rows] == GUEST].tolist():
@@ -403,7 +408,10 @@ class Draft:
         return [sorted(guests, key=itemgetter(0)) for guests in found]
 
     def lasting(self, group: RunGroup, times: float) -> deque[Run]:
-        """Those runs of a group that still run, without those that end within so many times the least patience."""
+        """The runs of a group that still run and will not finish within `times` times the least patience of any job.
+
+        Stopped runs are removed only from the front.
+        """
         if group.runs is None:
             columns, rows = self.columns, group.rows
             left = self._seconds_left(int(columns.type_index[rows[0]]))
@@ -428,7 +436,10 @@ class Draft:
         return np.asarray(np.minimum(least[entries.first], least[entries.second]))
 
     def excess_lag(self, times: float) -> Floats:
-        """By class, the last for "no class": by how much a job is behind by more than so many patiences; or -inf."""
+        """By class: the greatest excess of a job's lag over `times` times its patience; -inf if it has no jobs.
+
+        The last element is "no class".
+        """
         if times not in self._excess:
             ledger, slots = self.ledger, self.ledger.present
             most = np.full(len(ledger.members) + 1, -np.inf)
@@ -437,9 +448,9 @@ class Draft:
         return self._excess[times]
 
     def movable(self, number: int, times: float) -> list[deque[int]]:
-        """Jobs of a class that run, had their turn and are behind by more than so many times their patience.
+        """The running jobs of a class that have had their turn and whose lag exceeds `times` times their patience.
 
-        Those on the same type that pay for the same entry are together, the one that was launched first at the front.
+        Jobs on the same type that pay for the same entry form one group, in order of launch.
         """
         if times not in self._movable:
             self._movable[times] = self._jobs_behind(times)
@@ -471,7 +482,7 @@ class Draft:
         return slot in self.run_of and self.still_runs(self.run_of[slot])
 
     def still_runs(self, run: Run) -> bool:
-        """Whether it ran before this plan and has not been stopped."""
+        """Whether a run began before this plan and has not been stopped."""
         return run in self.entry_of and run not in self.begun
 
     def has_had_its_turn(self, run: Run) -> bool:
@@ -481,17 +492,17 @@ class Draft:
 
     @once
     def _had_turn(self) -> Bools:
-        """By slot."""
+        """By slot: whether a job has run for at least a turn since its last start."""
         return np.asarray(self.given.time - self.given.launched >= self.turns)
 
     @once
     def _had_turn_list(self) -> list[bool]:
-        """The same, for looking up one at a time."""
+        """`_had_turn` as a list, which is faster for single lookups."""
         had: list[bool] = self._had_turn.tolist()
         return had
 
     def seconds_left(self, run: Run) -> float:
-        """Until the first of a run's jobs is done; infinite if unknown."""
+        """Seconds until the first of a run's jobs finishes; infinite if unknown."""
         left = self._seconds_left(run.type_index)
         return float(left[run.members[0]] if len(run.members) == 1 else min(left[list(run.members)]))
 
@@ -502,7 +513,7 @@ class Draft:
         return self._left[type_index]
 
     def longest_left(self, type_index: int) -> deque[Run]:
-        """Runs on a type that have had their turn, the one that will take longest first."""
+        """The runs on a type that have had their turn, those with the longest remaining time first."""
         if type_index not in self._longest:
             columns, left = self.columns, self._seconds_left(type_index)
             rows = (

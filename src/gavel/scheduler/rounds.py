@@ -1,4 +1,4 @@
-"""The vocabulary of one round: jobs by slot, runs, what a mechanism may look at, and what it answers."""
+"""The vocabulary of one round: jobs by slot, runs, the input of a mechanism, and the plan that it answers with."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Place = tuple[Members, int]
 NO_TEAM = -1
 
 MEANT = 1e-9
-"""Smaller shares are what a solver leaves by rounding."""
+"""Smaller shares are a solver's rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +34,7 @@ class Run:
 
     @property
     def place(self) -> Place:
-        """What it is known by: its jobs, in whichever order they are listed, and its type."""
+        """Its jobs, independent of their order, and its type: a key for comparing runs."""
         return tuple(sorted(self.members)), self.type_index
 
 
@@ -43,18 +43,18 @@ class RoundInput:
     """Everything a mechanism may look at when it decides what runs. Nothing in it changes while it decides."""
 
     number: int
-    """Counts the plans of a scheduler; a seed for mechanisms that draw at random."""
+    """The number of this plan; a seed for mechanisms that need randomness."""
     time: float
     capacity: Sequence[int]
-    """Accelerators by type."""
+    """By type: the number of accelerators."""
     free: Sequence[int]
-    """Those of them that are idle."""
+    """By type: the number of idle accelerators."""
     running: Collection[Run]
-    """What runs now; a plan that does not stop it lets it continue."""
+    """What runs now. A run continues unless the plan stops it."""
     waiting: Ints
     """Slots of the active jobs that do not run."""
     workers: Ints
-    """By slot."""
+    """By slot: the number of workers that a job needs."""
     rates: Floats
     """By slot and type: steps per second alone, 0 where a job cannot run."""
     rate_here: Floats
@@ -62,15 +62,15 @@ class RoundInput:
     started: Ints
     """By slot: 1 once a job has ever run."""
     steps_heard: Floats
-    """By slot: steps left when a job last said how many it had made; NaN if unknown."""
+    """By slot: steps left when a job last reported its progress; NaN if unknown."""
     heard: Floats
-    """By slot: when that was, or when it was launched since."""
+    """By slot: when a job last reported its progress or was launched, whichever is later."""
     received: Floats
     """By slot and type: seconds received so far."""
     launched: Floats
     """By slot: when a job that runs was last launched."""
     arrival: Floats
-    """By slot."""
+    """By slot: when a job was submitted."""
     restart: Floats
     """By slot: seconds that a restart costs each worker."""
     team: Ints
@@ -81,7 +81,7 @@ class RoundInput:
 
     @once
     def steps(self) -> Floats:
-        """By slot: steps left now, if jobs that run are as fast as believed; NaN if unknown."""
+        """By slot: steps left now, assuming that running jobs are as fast as believed; NaN if unknown."""
         steps = self.steps_of(slice(None))
         steps.flags.writeable = False
         return steps
@@ -100,7 +100,7 @@ class RoundInput:
             return self.steps / self.rates[:, type_index]
 
     def ready(self) -> set[int]:
-        """Slots of the jobs that run or wait: all that may be in a plan."""
+        """Slots of the jobs that run or wait: the jobs that a plan may contain."""
         return {*self.waiting.tolist(), *(slot for run in self.running for slot in run.members)}
 
     def served(self) -> Floats:
@@ -110,19 +110,19 @@ class RoundInput:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """What a mechanism decides. Everything else that runs continues."""
+    """What a mechanism decides: runs to stop and runs to start. All other runs continue."""
 
     stopped: Sequence[Run] = ()
     started: Sequence[Run] = ()
 
     @classmethod
     def of(cls, given: RoundInput, runs: Iterable[Run]) -> Plan:
-        """The plan after which exactly these run; the same jobs on the same type as now continue."""
+        """The plan after which exactly these runs run; jobs that already run so continue without a restart."""
         running = {run.place: run for run in given.running}
         started: list[Run] = []
         for run in runs:
             if not isinstance(run, Run):
-                raise TypeError(f"a plan holds a {type(run).__name__} and not a gavel.Run")
+                raise TypeError(f"a plan contains a {type(run).__name__} instead of a gavel.Run")
             if running.pop(run.place, None) is None:
                 started.append(run)
         return cls(list(running.values()), started)
@@ -135,48 +135,48 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Elapsed:
-    """Time that has passed, and who had accelerators meanwhile."""
+    """Time that has passed, and the runs that had accelerators in that time."""
 
     seconds: float
     runs: Collection[Run]
-    """All that ran."""
+    """The runs of that time."""
     begun: Collection[Run]
-    """Those of them that did not run before."""
+    """Those of `runs` that are new since the last report."""
     ended: Collection[Run]
-    """Those that ran before and did not any more."""
+    """Runs of the last report that had ended."""
 
 
 class Mechanism(Protocol):
     """Realises allocations round by round.
 
-    `decide` only looks; `adopt`, `account` and `leave` are all that changes a mechanism. So accounting for recorded
-    plans gives the same state as having decided them.
+    `decide` only reads; `adopt`, `account` and `leave` are the only methods that change a mechanism. Accounting for
+    recorded plans therefore gives the same state as having decided them.
     """
 
     def adopt(self, allocation: Allocation, slots: Ints) -> None:
-        """Take up a new allocation; `slots` are those of the problem's jobs, in order, -1 for jobs that have left."""
+        """Adopt a new allocation; `slots` are those of the problem's jobs, in order, -1 for jobs that have left."""
 
     def decide(self, given: RoundInput) -> Plan:
-        """What stops now and what starts."""
+        """Decide which runs stop and which start now."""
         raise NotImplementedError
 
     def account(self, elapsed: Elapsed) -> None:
-        """Time has passed; called with no seconds, too, when runs have begun or ended before the next plan."""
+        """Account for time that has passed; 0 seconds if it only reports runs that began or ended."""
 
     def leave(self, slot: int) -> None:
-        """Forget a job that is done; its slot will be used again."""
+        """Forget a job that has left; its slot will be used again."""
 
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:
-        """Everything that later plans depend on, as plain data; runs by number. For --resume and `gavel serve`."""
+        """Everything that later plans depend on, as plain data, with runs by number. For --resume and `gavel serve`."""
         raise NotImplementedError
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:
-        """Take up what another one of the same kind and settings wrote down."""
+        """Restore what a mechanism of the same kind and settings dumped."""
         raise NotImplementedError
 
 
 class RunNumbers:
-    """Numbers for runs in a dump, in the order in which they are first asked for."""
+    """Numbers the runs of a dump, in the order in which they are first mentioned."""
 
     def __init__(self) -> None:
         self._numbers: dict[Run, int] = {}
@@ -190,7 +190,7 @@ class RunNumbers:
 
 
 def shares_by_type(allocation: Allocation, slots: Ints) -> tuple[list[Members], Floats]:
-    """Combos that are allocated time, and their shares of it by type; those with a job that has left are left out."""
+    """The combos that are allocated time, and their shares by type; without combos that have lost a job."""
     slot_of = slots.tolist()
     jobs, shares = allocation.job_combos()
     by_type = np.zeros((len(jobs), len(allocation.problem.types)))
@@ -213,7 +213,7 @@ def granted(allocation: Allocation, slots: Ints) -> dict[tuple[Members, int], fl
 
 
 def prices(problem: Problem) -> Floats:
-    """By type; types without a price are free."""
+    """By type: its price; 0 if it has none."""
     return np.array([accelerator_type.price or 0.0 for accelerator_type in problem.types])
 
 
@@ -231,10 +231,10 @@ def offers(
     *,
     by_speed: bool = True,
 ) -> list[tuple[int, int]]:
-    """Those of the jobs that could use an idle accelerator, as (slot, type): where a job runs best comes first.
+    """Offers of idle accelerators to jobs, as (slot, type): the types where a job runs best come first.
 
-    Where speeds do not matter, the type with most idle accelerators comes first. Where prices are given, a job is
-    offered only the types on which a step costs it least.
+    Where speeds do not matter, the type with the most idle accelerators comes first. If prices are given, a job is
+    offered only the types on which a step costs least.
     """
     idle = np.array([type_index for type_index, count in enumerate(free) if count > 0], dtype=np.intp)
     if not len(idle):

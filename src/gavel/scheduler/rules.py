@@ -1,15 +1,17 @@
 """The rules of the credit mechanism, each a function on a draft of the round; `draw_up` applies them in order.
 
-Every entry (class combo, type) *earns* its target as time passes, which the ledger keeps. A plan then
+The ledger says what each entry (a class combo on a type) is owed. A plan
 
 1. keeps everything that runs,
 2. gives jobs that have never run a *first turn*,
-3. *ranks* entries by what they are owed and starts what is owed most, on free accelerators or where runs *yield*,
+3. starts runs of the entries that are owed most, on free accelerators or where other runs *yield*: those whose standing
+   is lower by more than the *patience* of the job that wants their place,
 4. *seats* waiting jobs on accelerators that are still idle,
-5. *moves* runs onto idle accelerators where they end much sooner,
-6. lets equal jobs *trade* places when one is far ahead.
+5. *moves* runs to idle accelerators where they finish much sooner,
+6. lets jobs of the same class *trade* places when one is far ahead of the other.
 
-During a round only idle accelerators are given out: rules that stop a run for another job wait for the round's end.
+A run that has started is left alone for a *turn*. During a round, only idle accelerators are handed out; rules that
+stop a run in favour of another job apply only when a round begins.
 """
 
 from __future__ import annotations
@@ -30,41 +32,41 @@ from gavel.scheduler.rounds import Members, RoundInput, Run, cheapest_types, off
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What the rules can be set to; each can be switched off, which shows what it contributes."""
+    """The parameters of the rules. Each rule can be switched off, to measure what it contributes."""
 
     patience: Patience = field(default_factory=Patience)
     first_turns: float = 0.5
-    """The share of a type's accelerators that others give up for first turns; 0: none."""
+    """The share of a type's accelerators that runs give up for first turns; 0: none."""
     first_wait: float = 1.0
-    """Others give up accelerators for a first turn once a job has waited this many times as long as it takes alone.
+    """Runs yield to a first turn once the new job has waited this many times as long as it would take alone.
 
-    That is at most its patience, and at once where it is not known how long the job takes.
+    The wait is at most the job's patience; it is 0 if the job's length is unknown.
     """
     holding: bool = True
-    """Whether accelerators are kept idle, until the end of a round, for a gang that waits for its first turn."""
+    """Whether free accelerators are kept idle, until the round ends, for a gang that waits for its first turn."""
     behind: float = 1.0
-    """A run moves to where its class is owed more once its job is behind by this many times its patience."""
+    """A run moves to a type where its class is owed more once its job's lag exceeds this many times its patience."""
     pairing: float = 2.0
-    """A run becomes part of a pair that is owed more than it by this many times its patience."""
+    """A running job joins a pair whose standing is higher than its own by this many times its patience."""
     ending: float = 4.0
-    """A run that ends within this many times the patience of the job that wants its place is left to end."""
+    """A run does not yield if it finishes within this many times the patience of the job that wants its place."""
     trading: float = 2.0
-    """Equal jobs trade places when one is ahead of the other by this many times its patience."""
+    """Jobs of a class trade places when their lags differ by this many times the patience of the one behind."""
     upgrading: float = 2.0
-    """A run moves to an idle type where it ends sooner by this many times what a restart costs; 0: never."""
+    """A run moves to an idle type where it finishes sooner by this many times the cost of a restart; 0: never."""
     faster: float = 1.5
-    """A run moves only where it is faster by this factor."""
+    """A run moves to an idle type only if it is faster there by this factor."""
     knows_speeds: bool = True
-    """False for policies that treat all types alike: their runs do not look for faster ones."""
+    """False for policies that treat all types as equally fast: their runs do not move to faster types."""
 
 
 def draw_up(ledger: Ledger, given: RoundInput, rules: Rules, prices: Floats | None = None) -> Draft:
-    """Everything that runs from now on."""
+    """Plan a round, or the rest of one: apply all rules in order."""
     draft = Draft.of(ledger, given, rules.patience)
     give_first_turns(draft, rules)
     held = hold_for_gangs(draft) if rules.holding else {}
     while serve(draft, rules) and draft.waiting and any(draft.free):
-        pass  # runs that moved have left room, perhaps for jobs that are owed it
+        pass  # runs that moved have left room, perhaps for other entries
     seat_idle(draft, rules, prices)
     if rules.knows_speeds and rules.upgrading:
         upgrade(draft, rules, prices)
@@ -78,11 +80,11 @@ def draw_up(ledger: Ledger, given: RoundInput, rules: Rules, prices: Floats | No
 # First turns
 
 TOGETHER = 256
-"""So many jobs are looked at before those of classes without a place are left out."""
+"""Jobs per batch: after each batch, jobs of kinds that found no place are dropped from the rest."""
 
 
 def give_first_turns(draft: Draft, rules: Rules) -> None:
-    """Start jobs that have never run, in order of arrival, whatever their class has received before."""
+    """Start jobs that have never run, in order of arrival, regardless of what their class has received."""
     new = draft.never_run
     if not len(new):
         return
@@ -98,7 +100,7 @@ def give_first_turns(draft: Draft, rules: Rules) -> None:
 
 
 def _has_waited(slots: Ints, draft: Draft, rules: Rules) -> Bools:
-    """Whether jobs that never ran have waited long enough for others to give up accelerators."""
+    """Whether jobs that have never run have waited long enough for runs to yield to them."""
     given = draft.given
     alone = given.steps_of(slots) / np.maximum(given.rates[slots].max(axis=1), 1e-300)
     wait = np.minimum(np.where(np.isnan(alone), 0.0, rules.first_wait * alone), draft.patience[slots])
@@ -106,7 +108,7 @@ def _has_waited(slots: Ints, draft: Draft, rules: Rules) -> Bools:
 
 
 def _first_turns_of(slots: Iterable[int], kinds: Iterable[int], room: list[int], draft: Draft) -> set[int]:
-    """Start these jobs; returns the kinds of job, of class and whether they have waited, that find no place."""
+    """Start these jobs where possible; return the kinds (2 x class + has waited) that find no place."""
     hopeless: set[int] = set()
     for slot, kind in zip(slots, kinds, strict=True):
         has_waited = bool(kind % 2)
@@ -118,7 +120,7 @@ def _first_turns_of(slots: Iterable[int], kinds: Iterable[int], room: list[int],
 
 
 def _room_for_first_turns(draft: Draft, rules: Rules) -> list[int]:
-    """By type: accelerators that others may still give up for first turns; the last gang may take more."""
+    """By type: accelerators that runs may still give up for first turns. The last gang may exceed this."""
     if draft.given.mid_round or not rules.first_turns:
         return [0] * len(draft.free)
     room = np.maximum((np.asarray(draft.given.capacity) * rules.first_turns).astype(int), 1)
@@ -130,12 +132,12 @@ def _room_for_first_turns(draft: Draft, rules: Rules) -> list[int]:
 
 
 def _begins(slot: int, has_waited: bool, room: list[int], draft: Draft) -> bool:
-    """Whether a job runs now, as another's partner or because it gets its first turn."""
+    """Give a job its first turn if it does not run yet, perhaps as a partner; return whether it runs now."""
     return slot in draft.run_of or _first_turn(slot, has_waited, room, draft)
 
 
 def _first_turn(slot: int, has_waited: bool, room: list[int], draft: Draft) -> bool:
-    """Start a job on the type where its class is owed most of those that have room for it."""
+    """Start a job on the type where its class is owed most, among the types with room for it."""
     workers = int(draft.given.workers[slot])
     for entry in sorted(draft.ledger.entries_of(draft.class_of(slot)), key=draft.standing, reverse=True):
         type_index = draft.ledger.entries.keys[entry][2]
@@ -152,7 +154,7 @@ def _first_turn(slot: int, has_waited: bool, room: list[int], draft: Draft) -> b
 
 
 def _with_partner(slot: int, entry: int, draft: Draft) -> Members | None:
-    """The members of a run of an entry, one of which is this job; None if it needs another and none waits."""
+    """The job, with a partner if the entry is for a pair; None if it needs a partner and none waits."""
     first, second, _ = draft.ledger.entries.keys[entry]
     if second == NOBODY:
         return (slot,)
@@ -164,7 +166,10 @@ def _with_partner(slot: int, entry: int, draft: Draft) -> Members | None:
 
 
 def _yielding_to_first_turn(slot: int, type_index: int, needed: int, draft: Draft) -> Sequence[Run] | None:
-    """Runs that have had their turn and would not end within another; the longest lose least by waiting."""
+    """Runs that yield to a first turn; None if they are not enough.
+
+    They have had their turn and would not finish within another. The longest yield first: waiting costs them least.
+    """
     able: list[Run] = []
     for run in draft.longest_left(type_index) if needed > 0 else ():
         if draft.seconds_left(run) <= draft.turns[slot]:
@@ -177,9 +182,9 @@ def _yielding_to_first_turn(slot: int, type_index: int, needed: int, draft: Draf
 
 
 def hold_for_gangs(draft: Draft) -> dict[int, int]:
-    """Keep what is free on a type for a gang that waits there for its first turn; returns how much is held.
+    """Reserve the free accelerators of a type for a gang that waits for its first turn; return how many, by type.
 
-    Otherwise smaller jobs would take each accelerator that becomes free, and the gang would wait for all their turns.
+    Otherwise smaller jobs would take each accelerator as it becomes free, and the gang would wait for all their turns.
     """
     held: dict[int, int] = {}
     if not any(draft.free):
@@ -198,7 +203,7 @@ def hold_for_gangs(draft: Draft) -> dict[int, int]:
 
 
 def _take(members: Members, type_index: int, victims: Iterable[Run] | None, draft: Draft) -> bool:
-    """Start a combo in place of runs that yield; False if they are not enough or an earlier job should come first."""
+    """Start a combo in place of the victims; False if there are none or an earlier job of a team should come first."""
     if victims is None or (draft.has_teams and any(draft.jumps_the_queue(slot, type_index) for slot in members)):
         return False
     for run in victims:
@@ -207,11 +212,11 @@ def _take(members: Members, type_index: int, victims: Iterable[Run] | None, draf
     return True
 
 
-# Rank, and who yields
+# Entries that are owed time, and the runs that yield to them
 
 
 def serve(draft: Draft, rules: Rules) -> int:
-    """Start what is owed, the most urgent first; returns how many runs were started."""
+    """Start runs of entries that are owed them, largest credit first; return how many were started."""
     if draft.given.mid_round and not (any(draft.free) and draft.waiting):
         return 0
     began = len(draft.begun)
@@ -222,7 +227,7 @@ def serve(draft: Draft, rules: Rules) -> int:
 
 
 def challengers(draft: Draft, rules: Rules) -> list[int]:
-    """Entries that are owed something and may find a job and room, or a run that yields; the most urgent first."""
+    """Entries that are owed a run and may find a job for it, and room or a run that yields; largest credit first."""
     entries = draft.ledger.entries
     owed = entries.standing(np.array(draft.paid), draft.given.round_seconds)
     hopeful = (owed > 0) & (entries.target > 0)
@@ -249,7 +254,7 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
 
 
 def lowest_of_class(draft: Draft, owed: Floats) -> Floats:
-    """By class, the last for "no class": the least that a run with one of its jobs stands at; infinite if none runs."""
+    """By class: the lowest standing of a run with one of its jobs; infinite if none runs. Last: "no class"."""
     entries, class_of = draft.ledger.entries, draft.ledger.classes
     lowest = np.full(len(draft.ledger.members) + 1, np.inf)
     paying = np.array(draft.paid) > 0
@@ -264,7 +269,7 @@ def lowest_of_class(draft: Draft, owed: Floats) -> Floats:
 
 
 def weakest_on_type(draft: Draft, owed: Floats) -> Floats:
-    """By type: the least that a run there stands at which has had its turn; infinite where there is none."""
+    """By type: the lowest standing of a run there that has had its turn; infinite if there is none."""
     types, paying = draft.ledger.entries.type_index, draft.entries_with_turns
     weakest = np.array(
         [
@@ -277,7 +282,7 @@ def weakest_on_type(draft: Draft, owed: Floats) -> Floats:
 
 
 def advance(entry: int, draft: Draft, rules: Rules) -> bool:
-    """Start one more run of an entry if it is owed one and there is room, or runs that must yield."""
+    """Start one more run of an entry if it is owed one and there is room, or enough runs yield."""
     first, second, type_index = draft.ledger.entries.keys[entry]
     owed = draft.standing(entry)
     if owed <= 0 or (draft.given.mid_round and not draft.free[type_index]):
@@ -292,7 +297,7 @@ def advance(entry: int, draft: Draft, rules: Rules) -> bool:
 
 
 def _choose(classes: Sequence[int], type_index: int, owed: float, draft: Draft, rules: Rules) -> Members | None:
-    """One job of each class: the one furthest behind of those that wait, else one that gains enough by moving."""
+    """Choose one job of each class: the next in its queue, else one that gains enough by moving."""
     chosen: list[int] = []
     for number in classes:
         slot = draft.next_in_queue(number, chosen)
@@ -307,7 +312,7 @@ def _choose(classes: Sequence[int], type_index: int, owed: float, draft: Draft, 
 def _mover(
     number: int, type_index: int, owed: float, taken: Sequence[int], draft: Draft, rules: Rules, *, paired: bool
 ) -> int | None:
-    """The job of a class that gains most by moving here from where it runs; None if none gains enough."""
+    """The running job of a class that gains most by moving to this type; None if no job gains enough."""
     found: tuple[float, int] | None = None
     margin = rules.pairing if paired else 1.0
     for group in draft.movable(number, -np.inf if paired else rules.behind):
@@ -322,7 +327,7 @@ def _mover(
 
 
 def _is_faster(run: Run, type_index: int, draft: Draft, rules: Rules) -> bool:
-    """Whether a run is faster on the other type, if that is known and matters."""
+    """Whether a job would run faster on the type; True for pairs and where speeds are unknown."""
     if len(run.members) > 1 or not rules.knows_speeds:
         return True
     rates = draft.given.rates[run.members[0]]
@@ -332,9 +337,9 @@ def _is_faster(run: Run, type_index: int, draft: Draft, rules: Rules) -> bool:
 def yielding(
     type_index: int, needed: int, owed: float, members: Members, draft: Draft, rules: Rules
 ) -> Sequence[Run] | None:
-    """Runs on a type that yield to jobs that are owed this much; None if they are not enough.
+    """The runs on a type that yield to jobs that are owed this much; None if they are not enough.
 
-    A run that occupies more accelerators than needed loses more than the others gain, so it yields later.
+    A run that occupies more accelerators than needed loses more than the jobs gain, so it yields later.
     """
     if needed <= 0:
         return ()
@@ -348,7 +353,7 @@ def yielding(
         for run in draft.lasting(group, rules.ending):
             if _may_yield(run, members, draft) and draft.seconds_left(run) > rules.ending * patience:
                 if run.workers == needed:
-                    return [run]  # no fewer would do, and none before it fits as well
+                    return [run]  # an exact fit, and the one with the lowest standing
                 if owed - standing > patience * max(run.workers / needed, 1.0) ** 0.5:
                     able.append(run)
     return fewest(able, needed) if able else None
@@ -361,7 +366,7 @@ def _may_yield(run: Run, members: Members, draft: Draft) -> bool:
 
 
 def fewest(runs: list[Run], needed: int) -> list[Run] | None:
-    """As few runs as possible with this many workers, of equals those that come first; None if all are too few."""
+    """As few runs as possible with this many workers, preferring earlier ones; None if all together have fewer."""
     chosen: list[Run] = []
     for run in sorted(runs, key=lambda run: -run.workers):
         if run.workers <= needed:
@@ -374,7 +379,7 @@ def fewest(runs: list[Run], needed: int) -> list[Run] | None:
         return None
     last = min(left, key=lambda run: run.workers)
     while chosen and chosen[-1].workers <= last.workers - needed:
-        needed += chosen.pop().workers  # the last one makes room for both
+        needed += chosen.pop().workers  # `last` alone frees enough accelerators for both
     return [*chosen, last]
 
 
@@ -382,7 +387,7 @@ def fewest(runs: list[Run], needed: int) -> list[Run] | None:
 
 
 def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
-    """Give idle accelerators to jobs that can use them; first to those that ran there a moment ago."""
+    """Give idle accelerators to jobs that can use them, first to those that this plan stopped there."""
     for run in list(draft.stopped.values()):
         if run.workers <= draft.free[run.type_index] and not any(slot in draft.run_of for slot in run.members):
             draft.start(run.members, run.type_index)
@@ -394,13 +399,13 @@ def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
         ):
             fits = slot not in draft.run_of and int(draft.given.workers[slot]) <= draft.free[type_index]
             if fits and _take((slot,), type_index, (), draft):
-                again = draft.has_teams  # a job that had to let an earlier one pass may start now
+                again = draft.has_teams  # a job that had to wait for an earlier one may start now
                 if not any(draft.free):
                     return
 
 
 def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
-    """Move runs onto idle accelerators where they end much sooner, the largest gain first."""
+    """Move runs to idle accelerators where they finish much sooner, largest gain first."""
     sooner: dict[int, tuple[Ints, Floats]] = {}
     while any(draft.free):
         found = []
@@ -418,7 +423,7 @@ def upgrade(draft: Draft, rules: Rules, prices: Floats | None) -> None:
 
 
 def _best_upgrade(type_index: int, slots: Ints, sooner: Floats, draft: Draft) -> tuple[Run, float] | None:
-    """The run that gains most by moving to an idle type, and the seconds that it gains; None if none may move."""
+    """The run that gains most by moving to an idle type, and the seconds that it gains; None if no run may move."""
     if not len(slots):
         return None
     gain = np.where(draft.given.workers[slots] <= draft.free[type_index], sooner, 0.0)
@@ -436,7 +441,7 @@ def _best_upgrade(type_index: int, slots: Ints, sooner: Floats, draft: Draft) ->
 
 
 def _sooner_elsewhere(type_index: int, draft: Draft, rules: Rules, prices: Floats | None) -> tuple[Ints, Floats]:
-    """The slots of jobs that run and would end much sooner alone on a type, and the seconds that each would gain."""
+    """Running jobs that would finish much sooner alone on a type: their slots, and the seconds that each would gain."""
     given = draft.given
     faster = (given.rates[:, type_index] >= rules.faster * given.rate_here) & (given.rate_here > 0)
     slots = faster.nonzero()[0]
@@ -452,7 +457,7 @@ def _sooner_elsewhere(type_index: int, draft: Draft, rules: Rules, prices: Float
 
 
 def _steps_left(slots: Ints, here: Floats, draft: Draft) -> Floats:
-    """Steps left; a job of unknown length is taken to need as long again as it has had, and at least a turn."""
+    """Steps left; a job of unknown length is assumed to need as long again as it has run, and at least a turn."""
     left = draft.given.steps_of(slots)
     unknown = np.isnan(left)
     if not unknown.any():
@@ -461,7 +466,7 @@ def _steps_left(slots: Ints, here: Floats, draft: Draft) -> Floats:
 
 
 def _overtakes(run: Run, type_index: int, draft: Draft) -> bool:
-    """Whether an earlier job of the same team would gain by moving there, too."""
+    """Whether an earlier job of the same team would also gain by moving there."""
     rates = draft.given.rates
     for other in draft.earlier(run.members[0]):
         place = draft.run_of.get(other)
@@ -474,14 +479,14 @@ def _overtakes(run: Run, type_index: int, draft: Draft) -> bool:
 
 
 def trade(draft: Draft, rules: Rules) -> None:
-    """Let jobs of a class swap places when one is far ahead of another."""
+    """Let jobs of a class swap places when one is far ahead of the other."""
     for ahead, behind in uneven(draft.ledger, draft.patience, rules):
         if _may_swap(ahead, behind, draft, rules):
             _swap(ahead, behind, draft)
 
 
 def uneven(ledger: Ledger, patience: Floats, rules: Rules) -> list[tuple[int, int]]:
-    """By class: the job furthest ahead and the one furthest behind, where too much time lies between them."""
+    """By class: the jobs furthest ahead and furthest behind, if their lags differ by more than the threshold."""
     lag = ledger.lag
     threshold = rules.trading * patience[: len(lag)]
     if not len(lag) or float(lag.max() - lag.min()) <= float(threshold.min()):
@@ -497,7 +502,7 @@ def uneven(ledger: Ledger, patience: Floats, rules: Rules) -> list[tuple[int, in
 
 
 def _may_swap(ahead: int, behind: int, draft: Draft, rules: Rules) -> bool:
-    """Whether the job that is ahead has the faster place, and both run alone or not at all and have had their turn."""
+    """Whether two jobs may swap: the one ahead has the faster place, and each waits, or runs alone after its turn."""
     better, worse = draft.run_of.get(ahead), draft.run_of.get(behind)
     if better is None or draft.is_before(better, (behind,)) or draft.jumps_the_queue(behind, better.type_index):
         return False

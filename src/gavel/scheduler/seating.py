@@ -1,4 +1,4 @@
-"""Where the runs of a plan will sit: drafted on copies of the server pools, so that deciding changes nothing."""
+"""Seating: the placement of a plan's runs, drafted on copies of the server pools so that deciding changes nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gavel.scheduler.rounds import Run
 
 
 class Seating:
-    """A draft of who sits where. Runs that start are seated; scattered gangs may be gathered, and others moved."""
+    """A draft of placements: new runs are placed, spread-out gangs may be consolidated, and other runs may move."""
 
     def __init__(
         self, server_pools: Sequence[ServerPool], placed: Mapping[Run, Where], cares: Callable[[Run], bool]
@@ -21,27 +21,27 @@ class Seating:
         self._placed = placed
         self._cares = cares
         self._elsewhere: dict[Run, Where] = {}
-        """New places of runs that move."""
+        """The new placements of runs that move."""
         self._stopped: set[Run] = set()
 
     def stop(self, run: Run) -> None:
-        """Take a run off its accelerators."""
+        """Free the accelerators of a run."""
         self._stopped.add(run)
         self._pool(run).give_back(self._placed[run])
 
     def seat(self, run: Run, *, make_room: bool) -> Where:
-        """Accelerators for a run that starts; others may move within its type so that a gang can sit together."""
+        """Place a new run; with `make_room`, other runs may move within the type so that a gang is consolidated."""
         if make_room:
             self._make_room(run)
         return self._pool(run).take(run.workers)
 
     def gather(self, scattered: Iterable[Run]) -> None:
-        """Bring scattered gangs together where that is possible now, the largest first."""
+        """Consolidate gangs that are spread out, where possible, largest first."""
         for run in sorted(scattered, key=lambda run: -run.workers):
             self._gather(run)
 
     def moves(self) -> dict[Run, Where]:
-        """The runs that sit elsewhere than before."""
+        """The runs whose placement changes, with the new placement."""
         return {run: where for run, where in self._elsewhere.items() if where != self._placed[run]}
 
     def _pool(self, run: Run) -> ServerPool:
@@ -67,7 +67,7 @@ class Seating:
             pool.take_exactly(where)
 
     def _make_room(self, run: Run) -> None:
-        """Move smaller runs within a type, each to one server, so that a gang that cares can sit together."""
+        """Move smaller runs within a type, each to one server, so that a gang that is slower apart is consolidated."""
         pool = self._pool(run)
         if run.workers == 1 or pool.holds(run.workers) or not self._cares(run):
             return
@@ -81,7 +81,7 @@ class Seating:
             self._elsewhere[other] = where
 
     def _movable(self, run: Run) -> dict[str, list[Run]]:
-        """By server: the runs there that are smaller than this one and sit on that server alone."""
+        """By server: the runs that are smaller than this one and use only that server."""
         movable: defaultdict[str, list[Run]] = defaultdict(list)
         for other in self._placed:
             if other.type_index == run.type_index and other.workers < run.workers and other not in self._stopped:

@@ -15,17 +15,17 @@ class Settings:
     space_sharing: bool = False
     min_seconds_between_allocations: float = 0.0
     recompute_every_seconds: float = np.inf
-    """Ask for a new allocation this long after the last one even if nothing changed."""
+    """Ask for a new allocation after this time even if nothing has changed."""
     solve_patience_seconds: float = 1.0
-    """How long a round waits for a new allocation before it goes on with the old one."""
+    """How long a round waits for a new allocation before it continues with the old one."""
     start_mid_round: bool = True
-    """Start jobs on accelerators that are idle during a round, instead of when the next one begins."""
+    """Start jobs on idle accelerators during a round, instead of only when the next round begins."""
     restart_seconds: float = 10.0
-    """What a restart costs a job, saving and loading a checkpoint together, where it has not been measured."""
+    """The assumed cost of a restart, saving and loading a checkpoint together, until it has been measured."""
     weigh_restarts: bool = True
-    """Ask for a new allocation when measured restarts cost much more or less than believed.
+    """Ask for a new allocation when measured restarts cost much more or less than assumed.
 
-    Needless where the mechanism does not look at the cost, and harmful where each allocation starts its accounts again.
+    Switch this off for mechanisms that ignore the cost, above all if a new allocation resets their accounts.
     """
     open_entities: bool = False
-    """Take in jobs of entities that nobody described: they get the defaults."""
+    """Accept jobs of entities that are not described; such entities get the defaults."""

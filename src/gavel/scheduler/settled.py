@@ -1,7 +1,7 @@
-"""A plan that need not be looked at again: how long the rules are sure to repeat it, while the same jobs run and wait.
+"""A cache of plans: a *settled* plan changes nothing, and the rules are certain to repeat it until a known time.
 
-Standings and lags change at a steady rate, so the earliest time at which a rule could fire can be worked out. This is
-only a cache: the rules give the same plans without it.
+While the same jobs run and wait, standings and lags change at constant rates, so the earliest time at which a rule
+could fire can be computed. Without this cache, the rules give the same plans.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from gavel.scheduler.rounds import RoundInput, Run
 from gavel.scheduler.rules import Rules
 
 SURE = 1.0 - 1e-6
-"""Leaves room for rounding where a time is worked out."""
+"""Computed durations are shortened by this factor, as a margin for rounding errors."""
 
 
 ENOUGH_ROUNDS = 8
-"""It does not pay to find out that a plan stays for more rounds than this."""
+"""Finding out that a plan holds for more rounds than this is not worth the time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Settled:
-    """What a plan was made of, and until when it stays as it is."""
+    """The inputs of a settled plan, and the time until which it holds."""
 
     runs: list[Run]
     capacity: tuple[int, ...]
     waiting: Ints
     rates: float
-    """The sum of all rates: it changes when one of them does."""
+    """The sum of all rates, to notice when one of them changes."""
     until: float
 
     @classmethod
     def of(cls, draft: Draft, rules: Rules) -> Self | None:
-        """The plan, if it starts and stops nothing and stays so for at least another round."""
+        """Settle a plan that starts and stops nothing; None if a rule may fire before another round has passed."""
         given = draft.given
         if draft.begun or draft.stopped:
             return None
@@ -49,33 +49,33 @@ class Settled:
         return cls(runs, tuple(given.capacity), given.waiting, rates, given.time + seconds * SURE)
 
     def holds(self, given: RoundInput) -> bool:
-        """Whether the rules would give the same plan now."""
+        """Whether the rules would still give the same plan."""
         same = given.time < self.until and list(given.running) == self.runs and tuple(given.capacity) == self.capacity
         return same and np.array_equal(given.waiting, self.waiting) and float(given.rates.sum()) == self.rates
 
 
 def _quiet_seconds(draft: Draft, rules: Rules) -> float:
-    """For how long no rule fires, at least; 0 where that is not even a round."""
+    """A lower bound on the seconds until a rule fires; 0 if that is less than a round."""
     if len(draft.never_run) or _grows_with_time(draft, rules):
         return 0.0
-    trade = _until_trade(draft, rules)  # seldom further off than a round where jobs wait, and quickly known
+    trade = _until_trade(draft, rules)  # cheap to compute, and usually within a round if jobs wait
     return 0.0 if trade <= draft.given.round_seconds else min(trade, _until_served(draft, rules))
 
 
 def _grows_with_time(draft: Draft, rules: Rules) -> bool:
-    """Whether a job of unknown length runs beside idle accelerators: it gains more by moving the longer it has run."""
+    """Whether a job of unknown length runs while accelerators are idle: the longer it runs, the more a move gains."""
     if not (rules.knows_speeds and rules.upgrading and any(draft.free)):
         return False
     return bool(np.isnan(draft.given.steps[list(draft.run_of)]).any())
 
 
 def _until_served(draft: Draft, rules: Rules) -> float:
-    """Until an entry may be owed enough for one more run."""
+    """Seconds until an entry may be owed enough to get one more run."""
     entries, seconds = draft.ledger.entries, draft.given.round_seconds
     behind = _until_behind(draft, rules)
     soonest = float(behind.min(initial=np.inf))
     if soonest > ENOUGH_ROUNDS * seconds and not draft.waiting and (entries.second == NOBODY).all():
-        return soonest  # all jobs run, each alone, and only one that is behind may move
+        return soonest  # every job runs alone, and only a job that is behind may move
     meant = (entries.target > 0).nonzero()[0]
     if not len(meant):
         return np.inf
@@ -101,7 +101,7 @@ def _until_served(draft: Draft, rules: Rules) -> float:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lowest:
-    """The least that runs stand at, and how fast they sink at most: (2, types) and (2, classes + 1)."""
+    """The lowest standing of any run, and the fastest that a standing falls: (2, types) and (2, classes + 1)."""
 
     on_type: Floats
     of_class: Floats
@@ -120,7 +120,7 @@ class _Lowest:
 
 
 def _least_by(groups: int, parts: list[tuple[Ints, Floats]]) -> Floats:
-    """(2, groups): the least of both rows of values by group; infinite for groups without any."""
+    """(2, groups): the minimum of each of the two rows of values by group; infinite for empty groups."""
     least = np.full((2, groups), np.inf)
     for group, values in parts:
         for row in (0, 1):
@@ -129,7 +129,7 @@ def _least_by(groups: int, parts: list[tuple[Ints, Floats]]) -> Floats:
 
 
 def _until_above(owed: Floats, drift: Floats, lowest: Floats, margin: Floats) -> Floats:
-    """Seconds until what is owed may exceed the lowest standing by more than a margin."""
+    """Seconds until what is owed may exceed the lowest standing by more than the margin."""
     with np.errstate(invalid="ignore", divide="ignore"):
         missing, closing = margin - (owed - lowest[0]), drift - lowest[1]
         until = np.where(closing > 0, missing / closing, np.inf)
@@ -137,7 +137,7 @@ def _until_above(owed: Floats, drift: Floats, lowest: Floats, margin: Floats) ->
 
 
 def _until_behind(draft: Draft, rules: Rules) -> Floats:
-    """By class: seconds until a job of it may be so far behind that it moves."""
+    """By class: seconds until one of its jobs may be far enough behind to move."""
     ledger, excess = draft.ledger, draft.excess_lag(rules.behind)
     fastest = np.full(len(excess), -np.inf)
     slots = ledger.present
@@ -148,7 +148,7 @@ def _until_behind(draft: Draft, rules: Rules) -> Floats:
 
 
 def _until_trade(draft: Draft, rules: Rules) -> float:
-    """Until two jobs of a class may be far enough apart to trade places."""
+    """Seconds until two jobs of a class may be far enough apart to trade places."""
     ledger = draft.ledger
     if not len(ledger.members):
         return np.inf

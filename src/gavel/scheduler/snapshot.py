@@ -1,4 +1,4 @@
-"""What the scheduler is doing at one moment, for people and pages: read-only, and taking it changes nothing."""
+"""Read-only snapshots of what the scheduler is doing, for people and pages. Taking one changes nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gavel.scheduler.machine import Scheduler
 
 @dataclass(frozen=True, slots=True)
 class ServerSnapshot:
-    """A server that takes work, and what runs there."""
+    """A server that accepts runs, and what runs there."""
 
     name: str
     type: str
@@ -23,12 +23,12 @@ class ServerSnapshot:
 
 
 def _unaccounted(scheduler: Scheduler, time: float) -> float:
-    """Seconds that everyone who runs has received and that are not written down yet."""
+    """Seconds that running jobs have received since time was last accounted for."""
     return max(time - scheduler._accounted_until, 0.0)  # noqa: SLF001 - one package
 
 
 def meant_for(scheduler: Scheduler, job: str) -> tuple[dict[str, float] | None, str | None]:
-    """The shares that the allocation in force gives a job, and what keeps it from more; None if it came later."""
+    """The shares that the current allocation gives a job, and the job's limit; None if the job arrived later."""
     allocation = scheduler.allocation
     if allocation is None or job not in allocation.problem.jobs.ids:
         return None, None
@@ -39,7 +39,7 @@ def meant_for(scheduler: Scheduler, job: str) -> tuple[dict[str, float] | None, 
 
 
 def server_snapshots(scheduler: Scheduler) -> list[ServerSnapshot]:
-    """Every server that takes work, and what runs there."""
+    """Every server that accepts runs, and what runs there."""
     jobs: dict[str, list[str]] = {}
     for run, where in scheduler.placed.items():
         for name in where:
@@ -52,7 +52,7 @@ def server_snapshots(scheduler: Scheduler) -> list[ServerSnapshot]:
 
 
 def type_views(scheduler: Scheduler, time: float) -> list[TypeView]:
-    """Every type, as in use at that time."""
+    """Every type and its use at that time."""
     busy: Floats = np.zeros(len(scheduler.types))
     for run in scheduler.placed:
         busy[run.type_index] += run.workers

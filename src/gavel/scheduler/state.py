@@ -1,7 +1,7 @@
-"""The whole state of a scheduler as plain data, and a scheduler from it that gives exactly the same commands.
+"""Dump the whole state of a scheduler as plain data, and restore a scheduler that gives exactly the same commands.
 
-Settings, throughput table, entities and prices are not part of it: whoever restores brings them as they were, a table
-that has learned with what it has learned.
+Settings, throughput table, entities and prices are not part of the state. The caller of `restore` provides them as they
+were; a table that has learned must come with what it has learned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Elapsed, Mechanism, Run, RunNumbers
 
 FORMAT = 4
-"""Raised whenever what is written means something else than before."""
+"""Incremented whenever the meaning of a dump changes."""
 
 COUNTERS: dict[str, Any] = {
     "allocated_at": float | None,
@@ -44,7 +44,7 @@ COUNTERS: dict[str, Any] = {
     "_waking": float | None,
     "wake": float | None,
 }
-"""Attributes of a scheduler that are written down as they are, with their types."""
+"""Attributes of a scheduler that are dumped as they are, with their types."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,15 +54,15 @@ class _SchedulerState:
     entities: tuple[str, ...]
     profiles: tuple[tuple[str, int, tuple[str, ...] | None], ...]
     rates: Floats
-    """As they were looked up for these profiles; a table may have learned since."""
+    """The rates as looked up for these profiles: the table may have learned since."""
     base: Problem | None
-    """For the same reason."""
+    """The problem without jobs, stored for the same reason."""
     held: tuple[tuple[int, float], ...]
     counters: Mapping[str, Any]
     roster: Mapping[str, Any]
     server_pools: tuple[ServerPoolState, ...] = field(metadata=stored_as("floors"))
     runs: tuple[Run, ...]
-    """Everything that runs, or that the mechanism remembers; below, a run is its number here."""
+    """Every run that runs or that the mechanism remembers; elsewhere in the state, a run is its position here."""
     placed: tuple[tuple[int, Mapping[str, int]], ...]
     mechanism: Mapping[str, Any]
     allocation: Allocation | None
@@ -73,7 +73,7 @@ class _SchedulerState:
 
 
 def dump(scheduler: Scheduler) -> dict[str, Any]:
-    """All that later commands depend on, as plain data; strict JSON holds it."""
+    """Everything that later commands depend on, as plain data that strict JSON can hold."""
     numbers = RunNumbers()
     placed = tuple((numbers.of(run), where) for run, where in scheduler.placed.items())
     mechanism = scheduler.mechanism.dump(numbers)
@@ -110,7 +110,7 @@ def restore(
     entities: Mapping[str, Entity] | None = None,
     prices: Mapping[str, float] | None = None,
 ) -> Scheduler:
-    """The scheduler that was written down. The mechanism must be a new one of the same kind and settings."""
+    """Restore a scheduler from a dump. The mechanism must be a new one of the same kind and settings."""
     state = _read(document, table, settings)
     opened = dict.fromkeys(state.entities, Entity()) if settings.open_entities else {}
     scheduler = Scheduler(table, mechanism, settings, entities=opened | dict(entities or {}), prices=prices)
@@ -140,7 +140,7 @@ def _restore_beliefs(beliefs: Beliefs, state: _SchedulerState) -> None:
 
 
 def _take_up(scheduler: Scheduler, state: _SchedulerState) -> None:
-    """Give the mechanism what it had written down; one of another kind begins with the allocation in force."""
+    """Restore the mechanism's state; a mechanism of another kind starts from the current allocation."""
     mechanism = scheduler.mechanism
     if state.mechanism.get("kind") == mechanism.dump(RunNumbers()).get("kind"):
         mechanism.restore(state.mechanism, state.runs)
@@ -150,7 +150,7 @@ def _take_up(scheduler: Scheduler, state: _SchedulerState) -> None:
         scheduler._changed = True
         if scheduler.allocation is not None:
             mechanism.adopt(scheduler.allocation, scheduler.roster.slots_of(scheduler.allocation.problem.jobs.ids))
-    # States of earlier versions were written before the mechanism was told of the latest plan.
+    # Earlier versions dumped the state before the mechanism was told of the latest plan.
     mechanism.account(Elapsed(0.0, scheduler.placed.keys(), list(scheduler.placed), gone))
 
 
@@ -165,16 +165,16 @@ def _read(document: Any, table: Throughputs, settings: Settings) -> _SchedulerSt
     if found != FORMAT:
         raise InputError(f"the scheduler's state has format {found!r}; this version of Gavel reads format {FORMAT}")
     state = from_plain(_SchedulerState, document)
-    if state.types != table.types[: len(state.types)]:  # types that come after them are taken in with their servers
+    if state.types != table.types[: len(state.types)]:  # later types are added with their servers
         raise InputError(
-            f"the scheduler's state is of the types {', '.join(state.types)}, and the throughput table has "
-            f"{', '.join(table.types)}; give the table that it was made with"
+            f"the scheduler's state has the types {', '.join(state.types)}, but the throughput table has "
+            f"{', '.join(table.types)}; use the table that it was made with"
         )
     return state
 
 
 def _with_servers(base: Problem | None, server_pools: list[ServerPool]) -> Problem | None:
-    """The problem with the sizes of the servers, which states of earlier versions lack."""
+    """Add the sizes of the servers to the problem: states of earlier versions lack them."""
     if base is None or all(accelerator_type.servers or not accelerator_type.count for accelerator_type in base.types):
         return base
     accelerator_types = zip(base.types, server_pools, strict=True)
@@ -185,8 +185,8 @@ def _with_servers(base: Problem | None, server_pools: list[ServerPool]) -> Probl
 
 
 def _renumbered(numbers: Ints, before: tuple[str, ...], now: list[str]) -> Ints:
-    """Entities are known by number; others may have been described since."""
+    """Translate the numbers of entities: other entities may have been described since the dump."""
     used = {before[number] for number in np.unique(numbers[numbers >= 0]).tolist()}
     if missing := sorted(used - set(now)):
-        raise InputError(f"jobs belong to {', '.join(missing)}, and no such entity is described any more")
+        raise InputError(f"jobs belong to {', '.join(missing)}, but no such entity is described any more")
     return np.array([now.index(path) if path in used else -1 for path in before] + [-1], dtype=np.intp)[numbers]

@@ -1,6 +1,6 @@
-"""Mechanisms of users: `module.NAME` makes a Mechanism, and what it plans is checked before it takes effect.
+"""User-defined mechanisms: calling `module.NAME` makes one, and its plans are checked before they take effect.
 
-A checked mechanism sees the scheduler's arrays read-only. Our own mechanisms are not wrapped and cost nothing more.
+A checked mechanism sees the scheduler's arrays read-only. Built-in mechanisms are not wrapped and have no overhead.
 """
 
 from __future__ import annotations
@@ -21,55 +21,55 @@ from gavel.scheduler.rounds import Elapsed, Mechanism, Place, Plan, RoundInput, 
 
 NEEDED = ("adopt", "decide", "account", "leave")
 WRITTEN_DOWN = ("dump", "restore")
-"""Methods that a mechanism may lack; without them nothing can be resumed."""
+"""Optional methods of a mechanism; without them a simulation cannot be resumed."""
 
 
 def load(name: str, *, forgiving: bool = False) -> CheckedMechanism:
-    """A new mechanism made by `module.NAME`; a `forgiving` one keeps what runs where a plan fails."""
+    """Make a mechanism by calling `module.NAME`; if `forgiving`, a plan that fails keeps everything as it runs."""
     make = find("mechanism", name, "a class or function that makes a mechanism")
     if make is None or not callable(make):
         raise misfit("mechanism", name, make, "a class or function that makes a mechanism")
     try:
         made = make()
     except Exception as error:
-        raise InputError(f"mechanism {name}: it cannot be made without arguments: {told(error, name)}") from error
+        raise InputError(f"mechanism {name}: cannot be made without arguments: {told(error, name)}") from error
     if missing := [method for method in NEEDED if not _has(made, method)]:
         raise InputError(f"mechanism {name}: a {type(made).__name__} has no method {missing[0]!r}; see gavel.Mechanism")
     return CheckedMechanism(name, made, forgiving=forgiving)
 
 
 def _has(made: object, method: str) -> bool:
-    """Whether an object has a method of its own, and not only the declaration that gavel.Mechanism has."""
+    """Whether an object defines a method itself, instead of inheriting the declaration of gavel.Mechanism."""
     found = getattr(made, method, None)
     return callable(found) and getattr(found, "__func__", None) is not getattr(Mechanism, method)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _CheckedState:
-    """What a checked mechanism writes down."""
+    """The state of a checked mechanism in a dump."""
 
     kind: str
     pairs: tuple[tuple[int, int, int], ...]
-    """Two slots and a type."""
+    """(slot, slot, type) for each pair."""
     own: Any
 
 
 class CheckedMechanism:
-    """A user's mechanism, whose plans are checked. Errors name it and, where its code raised, the line."""
+    """A user's mechanism whose plans are checked. Errors name the mechanism and the line of its code that raised."""
 
     def __init__(self, name: str, mechanism: Mechanism, *, forgiving: bool = False) -> None:
         self.name = name
         self._mechanism = mechanism
         self._forgiving = forgiving
-        """Whether a fault is remembered instead of raised: one bad plan must not stop a live cluster."""
+        """Whether an error is recorded instead of raised: one bad plan must not stop a live cluster."""
         self._pairs: frozenset[Place] = frozenset()
         """Pairs of jobs that the allocation lets share accelerators of a type."""
         self._troubles: dict[str, str] = {}
-        """By method: what went wrong in its last call; forgiving mechanisms only."""
+        """By method: the error of its last call; only for forgiving mechanisms."""
 
     @property
     def trouble(self) -> str:
-        """Why what runs could not be planned; empty if it was."""
+        """The first error among the last calls; empty if all succeeded."""
         return next(iter(self._troubles.values()), "")
 
     @property
@@ -99,31 +99,31 @@ class CheckedMechanism:
         try:
             json.dumps(own, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise GavelError(f"mechanism {self.name} gave a state that JSON cannot hold: {error}") from None
+            raise GavelError(f"mechanism {self.name} returned a state that JSON cannot hold: {error}") from None
         pairs = sorted((*members, type_index) for members, type_index in self._pairs)
         return plain_record(_CheckedState(self.name, tuple(pairs), own))  # type: ignore[arg-type] # two slots each
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:
         state = from_plain(_CheckedState, document)
         if state.kind != self.name:
-            raise InputError(f"the state is that of mechanism {state.kind}, and not of {self.name}")
+            raise InputError(f"the state belongs to mechanism {state.kind}, not to {self.name}")
         self._pairs = frozenset(((one, other), type_index) for one, other, type_index in state.pairs)
         try:
             self._called(lambda: self._mechanism.restore(state.own, runs))
         except GavelError as error:
-            raise InputError(f"{error}; this was while it restored its state") from error
+            raise InputError(f"{error}; this happened while it restored its state") from error
 
     def _checked_plan(self, given: RoundInput) -> Plan:
         answer = self._mechanism.decide(_read_only(given))
         if not isinstance(answer, Plan):
-            raise GavelError(f"mechanism {self.name} gave a {type(answer).__name__} and not a Plan")
+            raise GavelError(f"mechanism {self.name} returned a {type(answer).__name__} instead of a Plan")
         runs = answer.runs(given)
         if wrong := fault(given, runs, self._pairs):
-            raise GavelError(f"mechanism {self.name} gave a plan that cannot run: {wrong}")
+            raise GavelError(f"mechanism {self.name} returned a plan that cannot run: {wrong}")
         return Plan.of(given, runs)
 
     def _guarded(self, method: str, call: Callable[[], Any]) -> Any:
-        """What a call returns; None if it failed and that is forgiven."""
+        """Return the result of a call; None if it failed and the mechanism is forgiving."""
         try:
             result = self._called(call)
         except GavelError as error:
@@ -144,7 +144,7 @@ class CheckedMechanism:
 
 
 def fault(given: RoundInput, runs: Sequence[Run], pairs: Collection[Place]) -> str | None:
-    """Why these runs cannot be what runs next; None if they can. Two jobs may share if they do, or by `pairs`."""
+    """Why these runs are not a valid plan, or None. Two jobs may share if they already do or if they are in `pairs`."""
     ready, running = given.ready(), {run.place for run in given.running}
     used, seen = [0] * len(given.capacity), set[int]()
     for run in runs:
@@ -167,9 +167,9 @@ def fault(given: RoundInput, runs: Sequence[Run], pairs: Collection[Place]) -> s
 
 
 def _malformed(run: object, types: int) -> str | None:
-    """Why something is not a run of jobs on one of the types."""
+    """Why an object is not a run of jobs on one of the types; None if it is."""
     if not isinstance(run, Run):
-        return f"it holds a {type(run).__name__} and not a gavel.Run"
+        return f"it contains a {type(run).__name__} instead of a gavel.Run"
     slots: Any = run.members
     if not (
         isinstance(slots, tuple)
@@ -177,24 +177,24 @@ def _malformed(run: object, types: int) -> str | None:
         and len(set(slots)) == len(slots)
         and all(map(_is_whole, slots))
     ):
-        return f"the members of a run are a tuple of one or two slots, and not {run.members!r}"
+        return f"the members of a run must be a tuple of one or two slots, not {run.members!r}"
     if not (_is_whole(run.type_index) and 0 <= run.type_index < types):
         return f"there is no type {run.type_index!r}; the types are 0 to {types - 1}"
     return None
 
 
 def _unfit(run: Run, given: RoundInput, ready: Collection[int]) -> str | None:
-    """Why these jobs cannot run as wide as this now."""
+    """Why these jobs cannot run now with this number of workers; None if they can."""
     for slot in run.members:
         if slot not in ready:
             return f"the job in slot {slot} neither runs nor waits"
         if run.workers != given.workers[slot]:
-            return f"the job in slot {slot} would have {run.workers} workers, and it wants {given.workers[slot]}"
+            return f"the job in slot {slot} would get {run.workers} workers, but it needs {given.workers[slot]}"
     return None
 
 
 def _unsuitable(run: Run, given: RoundInput, pairs: Collection[Place]) -> str | None:
-    """Why these jobs cannot run on this type."""
+    """Why these jobs cannot run on this type; None if they can."""
     for slot in run.members:
         if not given.rates[slot, run.type_index] > 0:
             return f"the job in slot {slot} cannot run on type {run.type_index}"
@@ -202,7 +202,7 @@ def _unsuitable(run: Run, given: RoundInput, pairs: Collection[Place]) -> str | 
         one, other = run.members
         return (
             f"the jobs in slots {one} and {other} would share accelerators of type {run.type_index}, "
-            "which the allocation does not let them"
+            "which the allocation does not allow"
         )
     return None
 
@@ -212,7 +212,7 @@ def _is_whole(number: object) -> bool:
 
 
 def _read_only(given: RoundInput) -> RoundInput:
-    """The same input, in which nothing can be changed."""
+    """The same input with read-only arrays."""
     shown: dict[str, Any] = {name: tuple(getattr(given, name)) for name in ("capacity", "free", "running")}
     for field in fields(given):
         value = getattr(given, field.name)

@@ -29,7 +29,7 @@ SETTINGS = {field.name for field in fields(Experiment)}
 
 
 class SweepError(GavelError):
-    """Some points of a sweep failed; `outcome` has what the others measured, and the reasons."""
+    """Some points of a sweep failed; `outcome` has the results of the others, and the reasons."""
 
     def __init__(self, outcome: SweepOutcome) -> None:
         first = outcome.failures[0]
@@ -49,9 +49,9 @@ def simulate(
 ) -> Report:
     """Run a workload in virtual time.
 
-    Settings are those of `Experiment`, by name; with an experiment, they replace its own. A trace is a file, or jobs
+    Settings are those of `Experiment`, by name; they override those of a given experiment. A trace is a file, or jobs
     in memory; throughputs are a file, a table, or what a file would hold. A mechanism of your own is
-    "module.NAME", or a class or function that stands in a module. `rounds` keeps a record of every round for
+    "module.NAME", or a class or function defined in a module. `rounds` keeps a record of every round for
     `Report.rounds()`; `plots` keeps what `gavel.plot` needs.
 
     >>> report = simulate(cluster="v100=2,k80=2", policy="fifo", jobs=8, seed=1, rounds=True)
@@ -92,8 +92,8 @@ def sweep(
     """Compare policies over loads and seeds, several simulations at a time.
 
     Policies may have variants, as in "fifo:agnostic". Loads are jobs an hour, of `jobs` jobs each; `static` is numbers
-    of jobs that are all there at the start. All other settings are those of `Experiment`. With `out`, results are
-    kept in that directory, and the same sweep again runs only what is missing. `progress` is called with a line for
+    of jobs that all arrive at the start. All other settings are those of `Experiment`. With `out`, results are
+    kept in that directory, and repeating the sweep runs only what is missing. `progress` is called with a line for
     each point that ends: `progress=print`. Raises SweepError if points fail.
 
     >>> outcome = sweep(cluster="v100=2,k80=2", policies=["fifo", "max_min_fairness"], static=[4], workers=1)
@@ -137,12 +137,12 @@ def _experiment(base: Experiment | None, settings: Mapping[str, Any]) -> Experim
 
 
 def _plain(name: str, value: Any) -> Any:
-    """A setting as an experiment has it."""
+    """Convert a setting to the plain value that an experiment holds."""
     if isinstance(value, ThroughputTable | Mapping):
         raise TypeError(f"{name} must be the name of a file here: processes of a sweep do not see objects in memory")
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if name == "mechanism" and callable(value):  # it is found again by its name, also by processes of a sweep
+    if name == "mechanism" and callable(value):  # found by name, also in the processes of a sweep
         return f"{value.__module__}.{value.__qualname__}"
     return tuple(value) if isinstance(value, list) else value
 
@@ -164,7 +164,7 @@ def _table(throughputs: ThroughputTable | Mapping[str, Any]) -> ThroughputTable:
 
 
 def _trace(jobs: Trace | Iterable[TraceJob]) -> Trace:
-    """A trace of jobs in memory, checked as a file would be."""
+    """A trace of jobs in memory, with the same checks as for a file."""
     trace = jobs if isinstance(jobs, Trace) else Trace.of(jobs)
     if not trace.jobs:
         raise InputError("the trace has no jobs; give at least one")

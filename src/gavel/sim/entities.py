@@ -1,4 +1,4 @@
-"""Whose jobs they are: entities by name, or from a file that gives them weights and policies."""
+"""The entities that own the jobs: given by name, or in a file with their weights and policies."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class WorkloadEntities:
     """The entities of one simulation."""
 
     source: str = ""
-    """The file that describes them, if one does."""
+    """The file that describes the entities, if there is one."""
     declared: Entities | None = None
-    """As the file has them: then jobs may belong to these only."""
+    """The entities of the file; if given, jobs may belong only to these."""
     names: tuple[str, ...] = ()
-    """Who takes turns in owning generated jobs."""
+    """The entities that own generated jobs, in turn."""
 
     def named_by(self, trace: Trace) -> dict[str, Entity]:
-        """Everybody that the trace's jobs belong to; who is not described has weight 1 and shares fairly."""
+        """The entities that own the trace's jobs; those not described have weight 1 and share fairly."""
         described: Mapping[str, Entity] = self.declared.described if self.declared else {}
         return {job.entity: Entity() for job in trace.jobs if job.entity} | dict(described)
 
     def resolved(self, trace: Trace) -> Trace:
-        """The trace with every entity by its full path; one that the file does not describe is refused."""
+        """The trace with the full path of every entity; raise InputError if the file does not describe one."""
         known = self.declared or Entities({}, {})
         path_of = {name: known.path_of(name, f"{self._where}job {job!r}") for name, job in _first_jobs(trace).items()}
         if all(name == path for name, path in path_of.items()):
@@ -44,7 +44,7 @@ class WorkloadEntities:
 
 
 def read_entities(text: str | None) -> WorkloadEntities:
-    """Entities as "a,b/c", or the name of a JSON file with what a problem file has as "entities".
+    """Read entities from "a,b/c", or from a JSON file with the content of "entities" in a problem file.
 
     >>> read_entities("research, product").names
     ('research', 'product')
@@ -60,7 +60,7 @@ def read_entities(text: str | None) -> WorkloadEntities:
 
 
 def names_a_file(text: str) -> bool:
-    """Whether a text means a file: it ends in .json, or there is a file of that name."""
+    """Whether a text names a file: it ends in .json, or there is a file of that name."""
     return text.endswith(".json") or ("," not in text and Path(text).exists() and not Path(text).is_dir())
 
 
@@ -71,7 +71,7 @@ def _from_file(name: str) -> WorkloadEntities:
     except InputError as error:
         raise InputError(f"{name}: {error}") from None
     if not declared.described:
-        raise InputError(f'{name} describes nobody; write for example {{"research": {{"weight": 2}}}}')
+        raise InputError(f'{name} describes no entity; write for example {{"research": {{"weight": 2}}}}')
     inner = {above for path in declared.described for above in _ancestors(path)}
     return WorkloadEntities(name, declared, tuple(path for path in declared.described if path not in inner))
 
@@ -86,7 +86,7 @@ def _ancestors(path: str) -> list[str]:
 
 
 def _first_jobs(trace: Trace) -> dict[str, str]:
-    """Each entity, and the first job that names it."""
+    """By entity: the first job that names it."""
     found: dict[str, str] = {}
     for job in trace.jobs:
         if job.entity:

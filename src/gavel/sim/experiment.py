@@ -1,6 +1,6 @@
-"""An experiment: every setting of one simulation as plain data, and the report that it gives.
+"""An experiment: every setting of one simulation as plain data, and how to run it.
 
-Sweeps, the command line and tests all come through here, so that the same settings mean the same run everywhere.
+Sweeps, the command line and tests all use this module, so the same settings mean the same run everywhere.
 """
 
 from __future__ import annotations
@@ -50,56 +50,56 @@ class Experiment:
     agnostic: bool = False
     space_sharing: bool = False
     normalised: bool = False
-    """Of policies that add up throughputs."""
+    """Whether policies that add up throughputs use normalised ones."""
     mechanism: str = DEFAULT
     trace: str | None = None
     trace_format: str | None = None
-    """None: recognised by content."""
+    """None: detected from the content."""
     jobs: int | None = None
     arrivals_per_hour: float | None = None
-    """None with `jobs`: all of them arrive at once."""
+    """None if all `jobs` arrive at once."""
     multi_worker: bool = False
     slo: tuple[float, ...] = ()
-    """Generated jobs have deadlines of these multiples of their durations."""
+    """The deadlines of generated jobs, as multiples of their durations."""
     high_priority: float = 0.0
     """The share of generated jobs with a higher weight."""
     templates: tuple[str, ...] = ()
-    """What generated jobs run; empty: anything."""
+    """The templates of generated jobs; empty: all."""
     durations: tuple[float, ...] = ()
-    """Seconds on the reference type that generated jobs last; empty: as in the paper."""
+    """The durations of generated jobs, in seconds on the reference type; empty: as in the paper."""
     entities: str | None = None
-    """Names that generated jobs belong to in turn, or a file that describes entities."""
+    """Entities that own the generated jobs in turn, or a file that describes entities."""
     reference: str = "v100"
     """The type that durations refer to."""
     seed: int = 0
     throughputs: str = "builtin"
     throughputs_known: float = 1.0
-    """The share of templates, drawn by the seed, whose throughputs the scheduler knows; it estimates the others."""
+    """The share of templates, chosen by the seed, whose throughputs the scheduler knows; it estimates the others."""
     profiling_share: float = 0.1
-    """Of the accelerators of each type: so many profile a template that is not known when it first comes."""
+    """The share of each type's accelerators that profile unknown templates when they first arrive."""
     profiling_minutes: float = 3.0
-    """What one figure takes there."""
+    """How long one measurement takes."""
     prices: str = ""
-    """Dollars an hour where they differ from the list prices, as in "a100=3.67"."""
+    """Dollars per hour that differ from the list prices, as in "a100=3.67"."""
     per_server: int = 4
     round_seconds: float = 360.0
     restart_seconds: float = 10.0
-    """Saving and loading a checkpoint; the paper measures less than 5 s each."""
+    """The cost of saving and loading a checkpoint; the paper measures less than 5 s each."""
     min_seconds_between_allocations: float = 0.0
     recompute_every_seconds: float | None = None
     ideal: bool = False
     """Grant every job its allocation exactly instead of running rounds."""
     failures: str | None = None
-    """A file of servers that are lost and join."""
+    """A file that lists when servers are lost and join."""
     failures_per_server_day: float = 0.0
     repair_hours: float = 4.0
     window: tuple[int, int] | None = None
     limit_days: float = 1000.0
-    """Stop here if the cluster has not drained by then."""
+    """The simulation stops after this time even if jobs are left."""
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Self:
-        """An experiment from its settings as JSON has them."""
+        """Create an experiment from settings read from JSON."""
         tuples = {name: tuple(value) for name, value in settings.items() if isinstance(value, list)}
         return cls(**{**settings, **tuples})
 
@@ -118,7 +118,7 @@ class Experiment:
 
 
 def _module_file(name: str) -> str | None:
-    """The file of a user's policy or mechanism; None for ours."""
+    """The file of a user-defined policy or mechanism; None for a built-in one."""
     file = file_of(name) if is_user_defined(name) else None
     return str(file) if file else None
 
@@ -135,9 +135,9 @@ LEAST: dict[str, float] = {
     "repair_hours": 0.0,
     "limit_days": 0.01,
 }
-"""The least value of some settings."""
+"""The minimum of some settings."""
 GENERATED = ("arrivals_per_hour", "multi_worker", "slo", "high_priority", "templates", "durations")
-"""Settings that only matter where the workload is generated."""
+"""Settings that matter only if the workload is generated."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,13 +151,13 @@ class Scene:
     failures: tuple[Event, ...]
     prices: Mapping[str, float]
     known: ThroughputTable | None = None
-    """What the scheduler knows of the table; None: everything."""
+    """The part of the table that the scheduler knows; None: all of it."""
     notes: tuple[str, ...] = ()
-    """What of a list of nodes is not part of the cluster."""
+    """Sentences about nodes of a list that are not part of the cluster."""
 
 
 def prepare(experiment: Experiment, *, table: ThroughputTable | None = None, trace: Trace | None = None) -> Scene:
-    """Read and generate what an experiment names; whatever can be refused is refused here, before any time is spent.
+    """Read or generate what an experiment names. All input errors are raised here, before any time is spent.
 
     A table or a trace is used instead of what the experiment names.
     """
@@ -176,7 +176,7 @@ def prepare(experiment: Experiment, *, table: ThroughputTable | None = None, tra
 
 
 def _half_known(experiment: Experiment, scene: Scene) -> Scene:
-    """The scene for a scheduler that does not know all of the table."""
+    """The scene for a scheduler that knows only a part of the table."""
     known = known_part(scene.table, experiment.throughputs_known, experiment.seed)
     share, seconds = experiment.profiling_share, experiment.profiling_minutes * 60.0
     profiling = profile(scene.trace, scene.cluster, scene.table, known, share=share, seconds=seconds)
@@ -185,7 +185,7 @@ def _half_known(experiment: Experiment, scene: Scene) -> Scene:
 
 
 def check_policy(experiment: Experiment, scene: Scene) -> None:
-    """Refuse a policy that cannot work with what the scene has."""
+    """Raise InputError if the policy cannot work with the scene."""
     policy = find_policy(experiment.policy)
     if experiment.normalised:
         check_adds_up(policy)
@@ -203,10 +203,10 @@ def run(
     attendants: Sequence[Attendant] = (),
     start: Mapping[str, Any] | None = None,
 ) -> Report:
-    """Simulate an experiment; a scene is that of the experiment, for those who have prepared it already.
+    """Simulate an experiment. `scene` is the result of `prepare` for this experiment, if the caller already has it.
 
-    The report has the log of rounds and the recorder, if they are given, for `rounds()` and for plots.
-    A start is what an attendant wrote down of the same experiment: it goes on from there.
+    A log of rounds and a recorder, if given, become part of the report, for `rounds()` and for plots.
+    `start` is a state of the same experiment that an attendant saved; the simulation continues from there.
     """
     scene = scene or prepare(experiment)
     recordings = [one for one in (rounds, recorder) if one is not None]
@@ -278,7 +278,7 @@ def _simulate(
 
 
 def check_settings(experiment: Experiment, *, has_trace: bool | None = None) -> None:
-    """Refuse settings that make no sense or contradict each other; a trace may be given that no setting names."""
+    """Raise InputError for settings that make no sense or contradict each other; `has_trace`: a trace is in memory."""
     find_policy(experiment.policy)
     check_mechanism(experiment.mechanism)
     check_options(asdict(experiment))
@@ -304,7 +304,7 @@ def check_settings(experiment: Experiment, *, has_trace: bool | None = None) -> 
 
 
 def _check_least(experiment: Experiment) -> None:
-    """Refuse numbers that are too small; the command line does so by itself."""
+    """Raise InputError for numbers that are too small; the command line has its own check."""
     for name, least in LEAST.items():
         value = getattr(experiment, name)
         if value is not None and value < least:
@@ -312,7 +312,7 @@ def _check_least(experiment: Experiment) -> None:
 
 
 def _check_what_is_known(experiment: Experiment) -> None:
-    """Refuse shares that are none, and what needs to know everything."""
+    """Raise InputError for shares out of range, and for settings that require all throughputs to be known."""
     if not 0.0 < experiment.throughputs_known <= 1.0:
         given = f"--throughputs-known {experiment.throughputs_known:g}"
         raise InputError(f"{given}: give the share of templates that are known, more than 0 and at most 1")
@@ -326,26 +326,26 @@ def _check_what_is_known(experiment: Experiment) -> None:
 
 
 def _check_trace_settings(experiment: Experiment) -> None:
-    """Refuse what is for generated jobs."""
+    """Raise InputError for settings that are only for generated jobs."""
     for field in fields(experiment):
         if field.name in GENERATED and getattr(experiment, field.name) != field.default:
             raise InputError(
-                f"{_option(field.name)} is for generated jobs, and --trace has jobs already; leave one out"
+                f"{_option(field.name)} is for generated jobs, but --trace already has jobs; leave one out"
             )
     if experiment.entities and not names_a_file(experiment.entities):
         raise InputError(
-            f"--entities {experiment.entities}: the trace says whose its jobs are; to give its entities weights "
-            "and policies name a JSON file"
+            f"--entities {experiment.entities}: the trace names the owners of its jobs; to give these entities weights "
+            "and policies, name a JSON file"
         )
 
 
 def _option(setting: str) -> str:
-    """What the command line calls a setting."""
+    """The command-line option of a setting."""
     return f"--{setting.replace('_', '-')}"
 
 
 def _all_at_once(scene: Scene) -> Problem:
-    """The question that all jobs of the trace together would pose."""
+    """The problem that all jobs of the trace would pose together."""
     jobs = scene.trace.jobs
     classes = list(dict.fromkeys((job.template, job.workers, job.types) for job in jobs))
     number = {alike: index for index, alike in enumerate(classes)}
@@ -369,7 +369,7 @@ def _all_at_once(scene: Scene) -> Problem:
 
 
 def _prices(experiment: Experiment, cluster: Cluster) -> dict[str, float]:
-    """Dollars an hour by type."""
+    """By type: dollars per hour."""
     given = parse_prices(experiment.prices)
     for name in given:
         if name not in {accelerator_type.name for accelerator_type in cluster.types()}:
@@ -400,11 +400,11 @@ def _unpriced(scene: Scene) -> tuple[str, ...]:
     if not names:
         return ()
     given = ",".join(f"{name}=..." for name in names)
-    return (f"the cost leaves out {', '.join(names)}, whose price is not known; give --prices {given}",)
+    return (f"the cost leaves out {', '.join(names)}, whose prices are unknown; give --prices {given}",)
 
 
 def _why_not_done(left: list[TraceJob], scene: Scene, days: float) -> list[str]:
-    """Sentences about the jobs that did not finish."""
+    """Sentences that explain why jobs did not finish."""
     types = scene.cluster.types()
     stuck = [job for job in left if not fastest_rate(job, types, scene.table)]
     late = sum(job.arrival > days * 86_400.0 for job in left)
@@ -412,7 +412,7 @@ def _why_not_done(left: list[TraceJob], scene: Scene, days: float) -> list[str]:
     if stuck:
         named = ", ".join(f"{job.id} ({job.workers} worker{'s' * (job.workers > 1)})" for job in stuck[:5])
         more = f" and {len(stuck) - 5:,} more" if len(stuck) > 5 else ""
-        said.append(f"no type of the cluster can run {named}{more}; nothing waits for them")
+        said.append(f"no type of the cluster can run {named}{more}; the simulation does not wait for them")
     if len(left) > len(stuck):
         unborn = f", of which {late:,} had not arrived" if late else ""
         number = len(left) - len(stuck)

@@ -20,7 +20,7 @@ COLUMNS = ("seconds", "event", "server")
 def random_failures(
     cluster: Cluster, *, per_server_day: float, repair_hours: float, until_seconds: float, seed: int
 ) -> list[Event]:
-    """Each server fails at random so often, and is back after an exponential time of the given mean."""
+    """Servers that fail at random at this rate and return after an exponential time with the given mean."""
     expected = len(cluster.servers) * per_server_day * until_seconds / 86_400.0
     if expected > MOST_FAILURES:
         raise InputError(
@@ -42,7 +42,7 @@ def random_failures(
 
 
 def together(*causes: Sequence[Event]) -> list[Event]:
-    """Several independent reasons to fail as one: a server is there when none of them keeps it away."""
+    """Merge several independent causes of failure: a server is up while none of them keeps it down."""
     events = sorted((event for cause in causes for event in cause), key=lambda event: event.time)
     against: Counter[str] = Counter()
     found: list[Event] = []
@@ -64,7 +64,7 @@ def together(*causes: Sequence[Event]) -> list[Event]:
 def read_failures(path: Path, cluster: Cluster) -> list[Event]:
     """Read a CSV with the columns seconds, event (lost or joined) and server.
 
-    Servers are named type-number from 0, as in v100-0. All are there at the start, so each is lost and joins in turn.
+    Servers are named type-number from 0, as in v100-0. All are up at the start, so each is lost and joins in turn.
     """
     source, servers = Source.of(path), {server.name: server for server in cluster.servers}
     rows = list(named_rows(source, required=COLUMNS, what="a list of failures"))
@@ -74,7 +74,7 @@ def read_failures(path: Path, cluster: Cluster) -> list[Event]:
 
 
 def _event(time: float, row: Row, servers: dict[str, Server], here: set[str]) -> Event:
-    """One line as an event; `here` are the servers that are there, and changes with it."""
+    """Turn one line into an event and update `here`, the set of servers that are up."""
     name, kind = row["server"].text, row["event"].text
     if name not in servers:
         known = ", ".join(list(servers)[:6])
@@ -82,7 +82,7 @@ def _event(time: float, row: Row, servers: dict[str, Server], here: set[str]) ->
     if kind not in {"lost", "joined"}:
         raise InputError(f"{row.where}: event must be lost or joined, not {kind!r}")
     if (kind == "lost") != (name in here):
-        state = "is gone already" if kind == "lost" else "is there already, as all servers are at the start"
+        state = "is already lost" if kind == "lost" else "is already up, like all servers at the start"
         raise InputError(f"{row.where}: server {name!r} cannot be {kind} at {time:g} s; it {state}")
     if kind == "lost":
         here.discard(name)

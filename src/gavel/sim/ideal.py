@@ -1,6 +1,6 @@
-"""The ideal that the mechanism is compared with: every job receives its allocation exactly, at every instant.
+"""The ideal that mechanisms are compared with: every job receives its allocation exactly, at every instant.
 
-No rounds, no placement, no restarts: between two arrivals or ends each job makes steps at its effective throughput.
+No rounds, no placement, no restarts: between two arrivals or ends, each job runs at its effective throughput.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ def simulate_ideally(
     attendants: Sequence[Attendant] = (),
     start: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Run a trace with time granted exactly by the allocation, recomputed whenever a job or a server comes or goes.
+    """Run a trace with exactly the time that the allocation grants, recomputed when a job or a server comes or goes.
 
-    With a `start`, which an attendant has written down, go on from there; all else must be as it was.
+    With `start`, a state that an attendant saved, continue from there; all other arguments must be the same as then.
     """
     joining = [ServerJoined(0.0, server) for server in cluster.servers]
     arriving = [JobSubmitted(job.arrival, job.spec()) for job in trace.jobs]
@@ -67,31 +67,31 @@ def simulate_ideally(
 
 
 def _any_mechanism() -> Mechanism:
-    """A scheduler has a mechanism, though the books plan no rounds."""
+    """A scheduler needs a mechanism, although this one plans no rounds."""
     return mechanism_for(find_policy("max_min_fairness"), "priorities")
 
 
 @dataclass(slots=True)
 class _Ideal:
-    """An ideal simulation under way."""
+    """An ideal simulation in progress."""
 
     books: Scheduler
-    """Keeps the jobs and asks the questions; its rounds are not used."""
+    """Keeps the jobs and poses the problems; its rounds are not used."""
     coming: list[Event]
-    """What will come from outside, the next one last."""
+    """Events still to come from outside, the next one last."""
     stopwatch: Stopwatch
     meter: UsageMeter
     counted: frozenset[str]
     outcome: Outcome = field(default_factory=Outcome)
     received: dict[str, Floats] = field(default_factory=dict)
-    """Of the jobs that are there: seconds on each type, which the books do not know."""
+    """By active job: seconds on each type, which the scheduler does not know here."""
     view: View = field(init=False)
 
     def __post_init__(self) -> None:
         self.view = View(self.books)
 
     def take_up(self, outcome: Outcome, received: Any) -> None:
-        """Go on where these figures were reached."""
+        """Continue from these figures."""
         self.outcome = outcome
         self.received = read_items(dict.fromkeys(received, Floats), received, "an ideal simulation")
         self.stopwatch.go_on(outcome)
@@ -111,7 +111,7 @@ class _Ideal:
         }
 
     def run(self, until_seconds: float, attendants: Sequence[Attendant]) -> Outcome:
-        """Go on to the end."""
+        """Run to the end."""
         outcome = self.outcome
         left = self.counted - outcome.jobs.keys()
         while left and outcome.stopped < until_seconds:
@@ -121,7 +121,7 @@ class _Ideal:
                 allocation = self.stopwatch.solve(self.books.problem(outcome.stopped))
                 outcome.solves += 1
                 if not self.coming and not allocation.job_throughput.any():
-                    break  # nobody can run and nobody comes
+                    break  # no job can run and none will arrive
                 self._advance(allocation, upcoming)
                 left -= outcome.jobs.keys()
             else:
@@ -147,7 +147,7 @@ class _Ideal:
         self.books.handle(event)
 
     def _advance(self, allocation: Allocation, upcoming: float) -> None:
-        """Go on to the next event or end of a job, whichever is first."""
+        """Advance to the next event or the next end of a job, whichever is first."""
         now, names, pace = self.outcome.stopped, allocation.problem.jobs.ids, allocation.job_throughput
         for index in np.flatnonzero(pace).tolist():
             self.meter.start(names[index], now)
@@ -161,7 +161,7 @@ class _Ideal:
             self._finish(JobFinished(end, name))
 
     def _grant(self, allocation: Allocation, seconds: float) -> None:
-        """Write down the time that everyone receives."""
+        """Account for the time that each job receives."""
         for name, share in zip(allocation.problem.jobs.ids, allocation.job_shares, strict=True):
             self.received[name] += share * seconds
         given = self.outcome.given_by_type

@@ -1,4 +1,4 @@
-"""What a simulation measures, written down and read again with the rest of its state."""
+"""What a simulation measures, and how it is dumped and restored with the rest of its state."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from gavel.sim.view import View
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinishedJob:
-    """What became of a job."""
+    """The figures of a job that finished."""
 
     id: str
     arrival: float
     seconds: float
-    """From arrival to the end."""
+    """From arrival to completion."""
     fairness: float
-    """`seconds` over what it would have taken with 1/n of the cluster."""
+    """`seconds` divided by the time that the job would have taken with 1/n of the cluster."""
     late: bool
-    """Whether it missed its deadline."""
+    """Whether the job missed its deadline."""
     restarts: int
     workers: int
     received: Floats
     """Seconds on each type of the table."""
     first_start: float
-    """When it first ran."""
+    """When the job first ran."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnfinishedJob:
-    """A job that was still there when the simulation stopped."""
+    """A job that had arrived but not finished when the simulation stopped."""
 
     first_start: float | None
-    """None if it never ran."""
+    """When the job first ran; None if it never did."""
     restarts: int
     received: Floats
     """Seconds on each type of the table."""
@@ -53,36 +53,36 @@ class Outcome:
     """What a simulation measured."""
 
     jobs: dict[str, FinishedJob] = field(default_factory=dict)
-    """Those that finished."""
+    """The jobs that finished."""
     unfinished: dict[str, UnfinishedJob] = field(default_factory=dict)
-    """Those that had arrived and were not done; empty until the simulation stops."""
+    """Jobs that had arrived and not finished; empty until the simulation stops."""
     rounds: int = 0
     solves: int = 0
     end: float = 0.0
-    """When the last job was done."""
+    """When the last job finished."""
     stopped: float = 0.0
-    """When the simulation stopped: then, or at the limit."""
+    """When the simulation stopped: at `end`, or at the time limit."""
     offered_seconds: float = 0.0
-    """Accelerator-seconds of all servers until then, as far as they were there."""
+    """Accelerator-seconds of all servers while they were up, until `stopped`."""
     given_seconds: float = 0.0
-    """Accelerator-seconds given to jobs, restarts included; accelerators that are shared count once."""
+    """Accelerator-seconds given to jobs, including restarts; shared accelerators count once."""
     given_by_type: Mapping[str, float] = field(default_factory=dict)
     restart_seconds: float = 0.0
-    """Accelerator-seconds of those spent on saving and loading checkpoints."""
+    """The part of `given_seconds` spent on saving and loading checkpoints."""
     solver_seconds: float = 0.0
     wall_seconds: float = 0.0
     drained: bool = True
-    """False if the time limit came first, or jobs were left that cannot run."""
+    """Whether all jobs finished: False if the time limit came first, or jobs were left that cannot run."""
 
     def dump(self) -> dict[str, Any]:
-        """All of it as plain data; of finished jobs a list for each figure, since there may be very many."""
+        """All of it as plain data; finished jobs as one list per figure, because there may be very many."""
         columns = {name: [getattr(job, name) for job in self.jobs.values()] for name in _columns()}
         numbers = {name: np.array(columns[name]) for name, hint in _columns().items() if hint in {Floats, Ints}}
         return plain_record(self, without={"jobs"}) | {"jobs": to_plain(columns | numbers)}
 
     @classmethod
     def restored(cls, document: Mapping[str, Any]) -> Self:
-        """What was measured when it was written down."""
+        """Restore an outcome from a dump."""
         columns = read_items(_columns(), document.get("jobs"), "finished jobs")
         flat = [c.tolist() if isinstance(c, np.ndarray) and c.ndim == 1 else c for c in columns.values()]
         jobs = [FinishedJob(**dict(zip(columns, row, strict=True))) for row in zip(*flat, strict=True)]
@@ -92,15 +92,15 @@ class Outcome:
 
 @cache
 def _columns() -> dict[str, Any]:
-    """How each figure of all finished jobs is written down together."""
+    """The type of each column of finished jobs in a dump."""
     together = {float: Floats, Floats: Floats, int: Ints, bool: tuple[bool, ...], str: tuple[str, ...]}
     return {name: together[hint] for name, hint in get_type_hints(FinishedJob).items()}
 
 
 def measure(event: JobFinished, view: View, meter: UsageMeter, received: Floats | None = None) -> FinishedJob:
-    """The figures of a job that is about to leave; neither has heard of its end.
+    """The figures of a job that is about to leave; the view and the meter have not heard of its end yet.
 
-    What it received is given where the scheduler does not know.
+    `received` is given if the scheduler does not know it.
     """
     job = view.figures(event.job, event.time)
     seconds = event.time - job.arrival
@@ -120,7 +120,7 @@ def measure(event: JobFinished, view: View, meter: UsageMeter, received: Floats 
 def measure_unfinished(
     view: View, meter: UsageMeter, time: float, received: Mapping[str, Floats] | None = None
 ) -> dict[str, UnfinishedJob]:
-    """The figures of the jobs that are there when the simulation stops."""
+    """The figures of the jobs that are active when the simulation stops."""
     return {
         job: UnfinishedJob(
             meter.first_start(job),
@@ -132,5 +132,5 @@ def measure_unfinished(
 
 
 def dollars(outcome: Outcome, prices: Mapping[str, float] = LIST_PRICES) -> float:
-    """What all accelerator time that was given costs; a shared accelerator counts once."""
+    """The cost of all accelerator time that was given out; a shared accelerator counts once."""
     return sum(prices.get(type_name, 0.0) * seconds for type_name, seconds in outcome.given_by_type.items()) / 3600.0

@@ -1,4 +1,4 @@
-"""Experiments in several processes at once. Owns the processes; what becomes of the answers is the caller's affair."""
+"""Run experiments in several processes at once. Owns the processes; the caller handles the answers."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from gavel.sim.experiment import Experiment
 from gavel.sim.results import Result
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-"""The processes are as many as the cores; each is fastest alone, and adds numbers up in the same order everywhere."""
+"""There is one process per core, so one thread each is fastest; it also makes sums repeatable on every machine."""
 
 
 class Worker:
     """A process that runs one experiment after another."""
 
     def __init__(self) -> None:
-        # In a session of its own: Ctrl-C is for the sweep, which ends its workers itself.
+        # In its own session, so that Ctrl-C reaches only the sweep, which then ends its workers.
         self._process = subprocess.Popen(
             [sys.executable, "-m", "gavel.sim.worker"],
             stdin=subprocess.PIPE,
@@ -39,7 +39,7 @@ class Worker:
 
     def ask(self, experiment: Experiment) -> None:
         """Begin an experiment; `answers` becomes readable when it is done."""
-        with suppress(BrokenPipeError):  # it has died; `hear` says so
+        with suppress(BrokenPipeError):  # the process has died; `hear` reports it
             self._questions.write(json.dumps(asdict(experiment)) + "\n")
             self._questions.flush()
 
@@ -58,7 +58,7 @@ class Worker:
         return self._process.poll() is None
 
     def end(self) -> None:
-        """End the process at once, whatever it does."""
+        """Kill the process at once."""
         self._process.kill()
         self._process.wait()
         self.answers.close()
@@ -67,20 +67,20 @@ class Worker:
 
 
 class WorkerPool:
-    """Workers and what each is at. Close it to end them all."""
+    """Workers and the experiment that each is running. Close it to end them all."""
 
     def __init__(self, experiments: Sequence[Experiment]) -> None:
         self._left = iter(enumerate(experiments))
         self._at: dict[Worker, int] = {}
-        """Every worker that lives, with the index of its experiment."""
+        """Every live worker, with the index of its experiment."""
         self._selector = selectors.DefaultSelector()
 
     def hire(self) -> None:
-        """One more worker, if there is something to do."""
+        """Start one more worker if experiments are left."""
         self._employ(None)
 
     def heard(self) -> Iterator[tuple[int, Result | str]]:
-        """Answers as they come, until none is awaited."""
+        """Yield answers as they arrive, until none is outstanding."""
         while self._at:
             for key, _ in self._selector.select():
                 worker: Worker = key.data
@@ -114,7 +114,7 @@ class WorkerPool:
 
 
 def answers(experiments: Sequence[Experiment], workers: int) -> Generator[tuple[int, Result | str]]:
-    """Run experiments and yield (index, result or what went wrong) as they end; closing it ends the processes."""
+    """Run experiments and yield (index, result or error) as they end; closing the generator ends the processes."""
     with closing(WorkerPool(experiments)) as crew:
         for _ in range(workers):
             crew.hire()

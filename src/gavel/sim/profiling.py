@@ -1,7 +1,7 @@
-"""Simulated profiling: what a scheduler does not know of templates is measured on accelerators set aside for it.
+"""Simulated profiling: templates that the scheduler does not know are measured on accelerators set aside for that.
 
-Who is profiled when depends on arrivals alone, so all of it is known before the simulation begins: as events from
-outside. Accelerators are away from the cluster while they profile, and are part of it at all other times.
+The times of profiling depend only on arrivals, so all of it is computed before the simulation begins, as events from
+outside. Accelerators leave the cluster while they profile, and are part of it at all other times.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gavel.workload.trace import Trace
 
 
 def known_part(table: ThroughputTable, share: float, seed: int) -> ThroughputTable:
-    """A table of some random templates, at least one."""
+    """The table reduced to a random share of its templates, at least one."""
     count = max(1, round(share * len(table.templates)))
     chosen = np.random.default_rng((seed, count)).choice(len(table.templates), count, replace=False)
     return table.only({table.templates[number] for number in chosen})
@@ -31,7 +31,7 @@ def known_part(table: ThroughputTable, share: float, seed: int) -> ThroughputTab
 
 @dataclass(frozen=True, slots=True)
 class Profiling:
-    """The cluster with the accelerators that are set aside as servers of their own, and what happens on these."""
+    """The cluster with the profiling accelerators as separate servers, and the events of profiling."""
 
     cluster: Cluster
     events: tuple[Event, ...]
@@ -40,10 +40,10 @@ class Profiling:
 def profile(
     trace: Trace, cluster: Cluster, truth: ThroughputTable, known: ThroughputTable, *, share: float, seconds: float
 ) -> Profiling:
-    """Profile every template that is not known when it first comes: alone, then beside the most telling references.
+    """Profile every unknown template when it first arrives: alone, then beside the most informative references.
 
-    Each figure takes so many seconds on one of the accelerators of its type that are set aside. All figures of a
-    template on a type are told at once, when the last one is known.
+    Each measurement takes `seconds` on one of the profiling accelerators of its type. All measurements of a
+    template on a type are reported together, when the last one is done.
     """
     if share <= 0.0:
         return Profiling(cluster, ())
@@ -51,7 +51,7 @@ def profile(
     type_names = [server.type for server in servers]
     references = References.of(known).on(type_names)
     if not references.templates:
-        raise InputError("no template that is known has pairs to compare new ones with; raise --throughputs-known")
+        raise InputError("no known template has pairs to compare new ones with; raise --throughputs-known")
     plan = profiling_plan(references)
     first = {job.template: job.arrival for job in reversed(trace.jobs) if job.template not in known.templates}
     events: list[Event] = []
@@ -63,7 +63,7 @@ def profile(
 
 
 def _set_aside(cluster: Cluster, share: float) -> list[Server]:
-    """One server of each type, for profiling: at least one accelerator."""
+    """One server of each type for profiling, with at least one accelerator."""
     return [
         Server(f"{accelerator_type.name}-profiling", accelerator_type.name, math.ceil(share * accelerator_type.count))
         for accelerator_type in cluster.types()
@@ -72,7 +72,7 @@ def _set_aside(cluster: Cluster, share: float) -> list[Server]:
 
 
 def _without(cluster: Cluster, servers: Sequence[Server]) -> Iterator[Server]:
-    """The servers with what was set aside taken from the last ones of each type."""
+    """The servers without the profiling accelerators, which are taken from the last servers of each type."""
     away = {server.type: server.accelerators for server in servers}
     left = []
     for server in reversed(cluster.servers):
@@ -90,7 +90,7 @@ def _on_one_type(
     truth: ThroughputTable,
     seconds: float,
 ) -> Iterator[Event]:
-    """What is measured on one type, and when its accelerators are away for that."""
+    """The measurements on one type, and the times at which its accelerators leave and rejoin the cluster."""
     free = [0.0] * server.accelerators
     away_until: float | None = None
     for template, arrival in arrivals:

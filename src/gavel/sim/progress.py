@@ -1,4 +1,4 @@
-"""The steps that running jobs make, in arrays: counting them costs about the same for few jobs and for many."""
+"""The steps that running jobs make, in arrays, so that counting them is cheap even for many jobs."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import numpy.typing as npt
 from gavel.core.problem import Floats, Ints
 
 ROUNDING_SECONDS = 1.0
-"""By how much less the end of a job cannot move because steps are counted in more or fewer parts."""
+"""Counting steps in different pieces moves a finish time by less than this."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProgressState:
-    """Running jobs as they are written down. Places are part of it: steps are told in their order."""
+    """Running jobs in a dump. Positions are part of it, because steps are reported in their order."""
 
     places: Mapping[str, int]
     spare: tuple[int, ...]
     launches: int
     launch: Ints
-    """Of those who run, in the order of `places`, as are the others."""
+    """The launch number of each running job; like all columns, in the order of `places`."""
     since: Floats
     rate: Floats
     left: Floats
@@ -33,36 +33,36 @@ Names = npt.NDArray[np.object_]
 
 
 class RunningJobs:
-    """Jobs that run: since when and how fast they make steps, and how many they have left."""
+    """Running jobs: since when and at which rate they make steps, and how many are left."""
 
     def __init__(self) -> None:
         self._place: dict[str, int] = {}
-        """Where a job stands in the arrays."""
+        """The position of each job in the arrays."""
         self._names: Names = np.zeros(0, dtype=object)
         self._spare: list[int] = []
         self._launches = 0
         self._launch: Ints = np.zeros(0, dtype=np.intp)
-        """The number of its launch."""
+        """The launch number of the job."""
         self._since: Floats = np.zeros(0)
-        """From when it makes steps that are not yet counted; infinite where nobody is."""
+        """The time up to which the job's steps are counted; infinite at unused positions."""
         self._rate: Floats = np.zeros(0)
         self._left: Floats = np.zeros(0)
         self._unheard: Floats = np.zeros(0)
-        """Steps that are counted, but that `count` has not told yet."""
+        """Steps that are counted but not yet reported by `count`."""
         self._counted = -np.inf
-        """Until when all steps are told; whoever begins later makes none before."""
+        """The time up to which all steps are reported; jobs that begin later make no steps before it."""
         self._soonest: float | None = None
-        """Nobody is done earlier, up to rounding; None if that is not known."""
+        """A lower bound, up to rounding, on the time at which a job finishes next; None if unknown."""
 
     def dump(self) -> ProgressState:
-        """All there is to know."""
+        """The complete state, for a dump."""
         at = list(self._place.values())
         columns = (column[at] for column in (self._launch, self._since, self._rate, self._left, self._unheard))
         return ProgressState(dict(self._place), tuple(self._spare), self._launches, *columns)  # type: ignore[arg-type]
 
     @classmethod
     def restored(cls, state: ProgressState) -> RunningJobs:
-        """The progress that was written down."""
+        """Restore the progress from a dump."""
         progress, at = cls(), list(state.places.values())
         while len(progress._names) < len(at) + len(state.spare):
             progress._grow()
@@ -74,7 +74,7 @@ class RunningJobs:
         return progress
 
     def begin(self, job: str, since: float, rate: float, left: float) -> None:
-        """A job starts at this rate."""
+        """Start a job at this rate."""
         if not self._spare:
             self._grow()
         self._soonest = None
@@ -85,14 +85,14 @@ class RunningJobs:
         self._rate[at], self._left[at], self._unheard[at] = rate, left, 0.0
 
     def end(self, job: str) -> float:
-        """A job no longer runs; returns the steps that it had left when `count` last told: those since are lost."""
+        """Remove a job; return the steps left at the last `count`. Steps made since then are lost."""
         at = self._place.pop(job)
         self._since[at] = np.inf
         self._spare.append(at)
         return float(self._left[at] + self._unheard[at])
 
     def settle(self, job: str, time: float) -> float:
-        """Count a job's steps until now; returns those that `count` has not told."""
+        """Count a job's steps until now; return those that `count` has not reported."""
         at = self._place[job]
         done = float(self._unheard[at])
         self._unheard[at] = 0.0
@@ -104,7 +104,7 @@ class RunningJobs:
         return done
 
     def count(self, time: float) -> tuple[list[str], Floats]:
-        """Whoever has made steps, and how many since this was last asked."""
+        """The jobs that have made steps since the last call, and how many."""
         if time == self._counted:
             return [], np.zeros(0)
         self._counted = time
@@ -118,9 +118,9 @@ class RunningJobs:
         return jobs, steps
 
     def ends(self, until: float) -> list[tuple[float, str]]:
-        """Whoever will be done by then, and when, in the order in which they were launched."""
+        """The jobs that will finish by then, and when, in order of launch."""
         if self._soonest is not None and self._soonest > until + ROUNDING_SECONDS:
-            return []  # time passes, but whoever goes on is done when it would have been
+            return []  # the finish time of a job that continues does not change as time passes
         with np.errstate(divide="ignore", invalid="ignore"):
             end = self._since + self._left / self._rate
         self._soonest = float(end.min(where=self._rate > 0, initial=np.inf))
@@ -128,7 +128,7 @@ class RunningJobs:
         return [(float(end[at]), self._names[at]) for at in due[self._launch[due].argsort()].tolist()]
 
     def change_rate(self, job: str, time: float, rate: float) -> float:
-        """A job goes on at another rate; returns when it will be done."""
+        """Continue a job at another rate; return when it will finish."""
         self._soonest = None
         at = self._place[job]
         if time > self._since[at]:

@@ -1,4 +1,4 @@
-"""What a simulation is remembered by for its plots. Memory does not grow with the length of the run."""
+"""Record what the plots of a simulation need. Memory does not grow with the length of the run."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Timeline:
 
     @classmethod
     def of(cls, quantities: int, *, bins: int) -> Timeline:
-        """An empty one."""
+        """Create an empty timeline."""
         return cls(np.zeros((bins, quantities + 1)))
 
     def add(self, begin: float, end: float, values: Floats) -> None:
-        """Quantities that were the same all through an interval."""
+        """Add quantities that were constant over an interval."""
         if self.start is None:
             self.start = begin
         if end <= begin:
@@ -57,7 +57,7 @@ class Timeline:
         self.sums[first : last + 1] += np.diff(edges)[:, None] * np.append(values, 1.0)
 
     def averages(self, *, at_most: int) -> tuple[Floats, Floats]:
-        """The edges of up to so many bins in seconds, and the averages in each, shape (bins, quantities)."""
+        """The edges, in seconds, of at most `at_most` bins, and the averages in each, shape (bins, quantities)."""
         used = int(np.count_nonzero(self.sums[:, -1]))
         together = max(-(-used // at_most), 1)
         rows = -(-used // together)
@@ -70,70 +70,70 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A time through which a job ran on one type."""
+    """An interval in which a job ran on one type."""
 
     job: str
     type_index: int
     begin: float
     end: float
     shared: bool
-    """Whether it shared its accelerators with another job."""
+    """Whether the job shared its accelerators with another one."""
 
 
 @dataclass(slots=True)
 class Stretch:
-    """Who ran where through some rounds."""
+    """Which jobs ran where over some rounds."""
 
     begin: float
     end: float
     rounds: int = 0
     job_rounds: int = 0
-    """Jobs that were there, added up over the rounds."""
+    """The number of active jobs, summed over the rounds."""
     segments: list[Segment] = field(default_factory=list)
     present: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """When jobs came and left, within the stretch."""
+    """By job: when it came and left, within the stretch."""
     finished: set[str] = field(default_factory=set)
 
     @property
     def crowd(self) -> float:
-        """Jobs that were there, on average."""
+        """The average number of active jobs."""
         return self.job_rounds / max(self.rounds, 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dues:
-    """A finished job: the shares of its time that allocations meant for it and that it received, by type."""
+    """A finished job: the shares of its time that it was allocated and that it received, by type."""
 
     target: Floats
     received: Floats
     rounds: float
-    """From its first allocation to its end."""
+    """The number of rounds from the job's first allocation to its end."""
 
 
 MARKS = 24
 STEPS = 400
-"""The deviation, 0 to 2, is counted in this many steps."""
+"""The number of histogram bins for the deviation, which is between 0 and 2."""
 
 
 @dataclass(slots=True, eq=False)
 class Deviations:
-    """How far received shares are from target shares, by the number of rounds a job has been there: 1, 2, 4, 8 …"""
+    """How far received shares are from target shares, by the number of rounds since a job arrived: 1, 2, 4, 8 …"""
 
     counts: NDArray[np.int64]
-    """By mark and step."""
+    """By mark (the logarithm of the number of rounds) and histogram bin."""
 
     @classmethod
     def none(cls) -> Deviations:
-        """No job has been looked at yet."""
+        """Create empty counts."""
         return cls(np.zeros((MARKS, STEPS), dtype=np.int64))
 
     def add(self, mark: int, deviations: Floats) -> None:
-        """Some jobs at 2 ** mark rounds."""
+        """Add the deviations of some jobs after 2 ** mark rounds."""
         steps = np.minimum((deviations * (STEPS / 2)).astype(np.intp), STEPS - 1)
         np.add.at(self.counts[min(mark, MARKS - 1)], steps, 1)
 
     def quantiles(self, *levels: float, at_least: int) -> tuple[Floats, Floats]:
-        """Rounds, and the quantiles at each, shape (levels, marks), where so many jobs were seen."""
+        """Rounds, and the quantiles at each, shape (levels, marks), where at least `at_least` jobs were seen."""
         seen = self.counts.sum(axis=1)
         marks = np.flatnonzero(seen >= at_least)
         below = np.cumsum(self.counts[marks], axis=1) / seen[marks, None]
@@ -142,7 +142,7 @@ class Deviations:
 
 
 class Recorder:
-    """Observes a simulation for its plots: give it to `run`, whose report then has it."""
+    """Observes a simulation for its plots. Pass it to `run`; it becomes part of the report."""
 
     name = "plots"
 
@@ -151,14 +151,14 @@ class Recorder:
     ) -> None:
         self.types: tuple[str, ...] = ()
         self.capacity: Floats = np.zeros(0)
-        """The most accelerators of each type that there were."""
+        """By type: the largest number of accelerators at any time."""
         self.timeline = Timeline.of(0, bins=bins)
-        """By type accelerators in use and accelerators there; then jobs that run and jobs that wait."""
+        """Accelerators in use by type, then accelerators available by type, then running and waiting jobs."""
         self.deviations = Deviations.none()
         self.dues: list[Dues] = []
-        """A random choice of finished jobs."""
+        """A random sample of finished jobs."""
         self.by_profile: dict[str, Floats] = {}
-        """Accelerator-seconds of finished jobs that run alike, by their number: (target, received) x type."""
+        """By profile number: accelerator-seconds of its finished jobs, (target, received) x type."""
         self.jobs_seen = 0
         self._bins, self._stretch_rounds, self._stretch_jobs, self._jobs = bins, stretch_rounds, stretch_jobs, jobs
         self._random = np.random.default_rng(seed)
@@ -167,7 +167,7 @@ class Recorder:
         self._stretch: Stretch | None = None
         self._best: Stretch | None = None
         self._running: dict[str, tuple[int, bool, float]] = {}
-        """By job: type, whether it shares, and since when."""
+        """By job: its type, whether it shares accelerators, and since when."""
         self._slots: dict[str, int] = {}
         self._shares_since = 0.0
         # By slot, as in the roster:
@@ -175,12 +175,12 @@ class Recorder:
         self._target: Floats = np.zeros((0, 0))
         self._received_before: Floats = np.zeros((0, 0))
         self._since: Floats = np.zeros(0)
-        """When it first had a target; NaN until then."""
+        """When the job first had a target; NaN until then."""
         self._mark: Floats = np.zeros(0)
-        """The logarithm of the number of rounds at which its deviation is looked at next."""
+        """The logarithm of the number of rounds after which the job's deviation is recorded next."""
 
     def after(self, event: Event, view: View) -> None:
-        """Take in what an event changed."""
+        """Record what an event changed."""
         if not self.types:
             self._begin(view.types)
         self.timeline.add(self._time, event.time, self._now)
@@ -202,12 +202,12 @@ class Recorder:
         self._look_at_runs(event.time, view)
 
     def dump(self) -> dict[str, Any]:
-        """All that has been recorded, as plain data."""
+        """Everything that has been recorded, as plain data."""
         kept = {name: to_plain(getattr(self, name)) for name in KEPT}
         return kept | {"random": to_plain(self._random.bit_generator.state)}
 
     def restore(self, document: Any) -> None:
-        """Continue with what another recorder, made with the same numbers, has recorded."""
+        """Continue from the dump of a recorder that was created with the same arguments."""
         kept = read_items(KEPT | {"random": Any}, document, "a recorder")
         self._random.bit_generator.state = kept.pop("random")
         for name, value in kept.items():
@@ -235,7 +235,7 @@ class Recorder:
                 self._note(name, before, time)
         self._running = running
 
-    # Who ran where
+    # Which jobs ran where
 
     def _note(self, name: str, ran: tuple[int, bool, float], end: float) -> None:
         stretch = self._stretch
@@ -253,7 +253,7 @@ class Recorder:
         stretch.job_rounds += view.job_count
 
     def _close_stretch(self, time: float) -> None:
-        """Keep the stretch in which most jobs were there."""
+        """Keep the stretch with the most active jobs."""
         stretch = self._stretch
         if stretch is None:
             return
@@ -264,11 +264,11 @@ class Recorder:
         self._stretch = None
 
     def busiest_stretch(self) -> Stretch | None:
-        """The rounds in which most jobs were there; call it when the simulation is over."""
+        """The rounds with the most active jobs; call it after the simulation has ended."""
         self._close_stretch(self._time)
         return self._best
 
-    # What was meant for whom
+    # Targets of jobs
 
     def _arrived(self, event: JobSubmitted, view: View) -> None:
         self._grow(view.slot_limit)
@@ -289,7 +289,7 @@ class Recorder:
             )
 
     def _settle(self, time: float) -> None:
-        """Add up targets until now."""
+        """Accumulate targets until now."""
         self._target += self._share * (time - self._shares_since)
         self._shares_since = time
 
@@ -368,4 +368,4 @@ KEPT: dict[str, Any] = {
     "_since": Floats,
     "_mark": Floats,
 }
-"""Attributes of a recorder that are written down as they are, with their types."""
+"""Attributes of a recorder that are dumped as they are, with their types."""

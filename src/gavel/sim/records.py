@@ -1,4 +1,4 @@
-"""What became of each job, as records, and the CSV file with a row for each."""
+"""One record per job of a simulation, and the CSV file with a row for each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class JobRecord:
-    """What became of a job. Times are seconds from the start of the simulation."""
+    """The figures of one job. Times are seconds from the start of the simulation."""
 
     id: str
     template: str
@@ -31,33 +31,33 @@ class JobRecord:
     entity: str | None
     arrival_seconds: float
     first_start_seconds: float | None
-    """None if it never ran."""
+    """When the job first ran; None if it never did."""
     end_seconds: float | None
-    """None if it was not done when the simulation stopped."""
+    """None if the job had not finished when the simulation stopped."""
     jct_seconds: float | None
-    """From arrival to end."""
+    """From arrival to completion."""
     fastest_seconds: float | None
-    """What all of its steps take alone on its fastest type, workers together; None if the cluster cannot run it."""
+    """The time of all steps alone and consolidated on the fastest type; None if the cluster cannot run the job."""
     restarts: int
-    """Launches after the first."""
+    """The number of launches after the first."""
     seconds_by_type: Mapping[str, float]
-    """Time that it had accelerators of each type, restarts included; x workers gives accelerator-seconds."""
+    """Time with accelerators of each type, including restarts; times workers gives accelerator-seconds."""
 
     def row(self) -> dict[str, Any]:
-        """All of it as flat columns, the seconds by type last."""
+        """The record as flat columns, with the seconds by type last."""
         flat = {name: getattr(self, name) for name in COLUMNS}
         return flat | {f"{type_name}_seconds": seconds for type_name, seconds in self.seconds_by_type.items()}
 
 
 def columns(cluster: Cluster) -> list[str]:
-    """The columns of the rows of a simulation on this cluster."""
+    """The columns of a job's row for a simulation on this cluster."""
     return [*COLUMNS, *(f"{accelerator_type.name}_seconds" for accelerator_type in cluster.types())]
 
 
 def job_records(
     jobs: Sequence[TraceJob], outcome: Outcome, cluster: Cluster, table: ThroughputTable
 ) -> list[JobRecord]:
-    """A record of every job that had arrived when the simulation stopped, by order of arrival."""
+    """A record of every job that had arrived when the simulation stopped, in order of arrival."""
     types = cluster.types()
     type_index = {accelerator_type.name: table.types.index(accelerator_type.name) for accelerator_type in types}
     rates: dict[tuple[str, int, tuple[str, ...] | None], float] = {}
@@ -105,7 +105,7 @@ def _by_type(received: Floats | None, type_index: Mapping[str, int]) -> dict[str
 
 
 def write_csv(path: Path, columns: Sequence[str], records: Sequence[JobRecord]) -> None:
-    """Write a row for each record; None is an empty cell, and numbers are read back exactly."""
+    """Write a row for each record. None becomes an empty cell; numbers can be read back exactly."""
     try:
         with path.open("w", newline="", encoding="utf-8") as file:
             writer = csv.DictWriter(file, columns, lineterminator="\n")

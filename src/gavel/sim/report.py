@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a simulation measured. Averages are of the jobs that count and finished; None if there are none."""
+    """What a simulation measured. Averages cover the finished jobs of the window; None if there are none."""
 
     jobs_completed: int
     average_jct_seconds: float | None
@@ -33,31 +33,31 @@ class Figures:
     p99_jct_seconds: float | None
     restarts_per_job: float | None
     average_finish_time_fairness: float | None
-    """Of time over what a job would have taken with 1/n of the cluster."""
+    """The average of a job's completion time divided by the time it would have taken with 1/n of the cluster."""
     high_priority_jct_seconds: float | None
-    """Average of the jobs with a higher weight than others; None where all weigh the same."""
+    """The average of the jobs with a higher weight than others; None if all weights are equal."""
     low_priority_jct_seconds: float | None
     makespan_seconds: float | None
-    """When the last job was done."""
+    """When the last job finished."""
     utilization: float
-    """Accelerator time given to jobs over that of the servers that were there."""
+    """Accelerator time given to jobs divided by that of all servers while they were up."""
     busy_accelerator_hours: float
     restart_accelerator_hours: float
     idle_accelerator_hours: float
     rounds: int
     allocations: int
-    """How often the policy was asked."""
+    """The number of allocations that the policy computed."""
     cost_dollars: float
-    """Of everything that ran, also of jobs that do not count."""
+    """The cost of everything that ran, including jobs outside the window."""
     jobs_with_deadline: int
     slo_violations: int
-    """Jobs with a deadline that were not done by then."""
+    """The number of jobs that missed their deadline."""
     slo_violation_share: float | None
     simulated_seconds: float
     solver_seconds: float
     wall_seconds: float
     drained: bool
-    """Whether all jobs that count were done before the time limit."""
+    """Whether all jobs of the window finished before the time limit."""
     notes: Sequence[str]
     """What was assumed or went wrong, as sentences."""
 
@@ -68,25 +68,25 @@ class Figures:
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Report:
-    """What an experiment measured, over the jobs of the window."""
+    """What an experiment measured over the jobs of its window."""
 
     experiment: Experiment
     outcome: Outcome
     scene: Scene
     """What the simulation started from."""
     window: tuple[str, ...]
-    """The jobs that count, by order of arrival."""
+    """The jobs that figures are averaged over, in order of arrival."""
     notes: tuple[str, ...] = ()
     deadlines: int = 0
-    """How many of the jobs that count have a deadline."""
+    """The number of jobs in the window with a deadline."""
     overdue: int = 0
-    """How many of those were not done by then."""
+    """The number of jobs in the window that missed their deadline."""
     heavy: frozenset[str] = frozenset()
     """Jobs with a higher weight than others."""
     round_log: RoundLog | None = None
-    """The records of all rounds, if they were asked for."""
+    """The records of all rounds, if requested."""
     recorder: Recorder | None = None
-    """What plots are drawn from, if it was asked for."""
+    """The data for plots, if requested."""
 
     def __repr__(self) -> str:
         seconds = self.completion_seconds()
@@ -100,12 +100,12 @@ class Report:
         return tuple(accelerator_type.name for accelerator_type in self.scene.cluster.types())
 
     def completion_seconds(self) -> list[float]:
-        """Job completion times of the window, by order of arrival; jobs that did not finish are left out."""
+        """The completion times of the window's jobs, in order of arrival, without jobs that did not finish."""
         return [job.seconds for job in self._finished()]
 
     @property
     def figures(self) -> Figures:
-        """The figures, added up from what was measured."""
+        """The figures, computed from what was measured."""
         outcome, finished = self.outcome, self._finished()
         return Figures(
             jobs_completed=len(finished),
@@ -135,35 +135,35 @@ class Report:
         return {"policy": self.experiment.policy, **self.figures.document(), "experiment": settings}
 
     def jobs(self) -> list[JobRecord]:
-        """A record of every job that arrived, by order of arrival; also of those outside the window."""
+        """A record of every job that arrived, in order of arrival, including those outside the window."""
         scene = self.scene
         return records.job_records(scene.trace.jobs, self.outcome, scene.cluster, scene.table)
 
     def rounds(self) -> list[RoundRecord]:
-        """A record of every moment at which the scheduler planned who runs, if the simulation kept them."""
+        """A record of every plan of the scheduler, if the simulation kept them."""
         if self.round_log is None:
             raise GavelError("the rounds were not recorded; ask for them with gavel.simulate(..., rounds=True)")
         return list(self.round_log.records)
 
     def to_frame(self, what: Literal["jobs", "rounds"] = "jobs") -> pd.DataFrame:
-        """The records of jobs or of rounds as a pandas data frame, a column for each field and type."""
+        """The records of jobs or of rounds as a pandas data frame, with a column for each field and type."""
         if what == "jobs":
             names = self.job_columns()
             return frame((job.row() for job in self.jobs()), names, [n for n in names if n.endswith("_seconds")])
         if what == "rounds":
             return frame((each.row() for each in self.rounds()), rounds.columns(self.types), ["time_seconds"])
-        raise InputError(f"there are no {what!r}; give 'jobs' or 'rounds'")
+        raise InputError(f"there are no records of {what!r}; give 'jobs' or 'rounds'")
 
     def job_columns(self) -> list[str]:
         """The columns of the jobs, in data frames and CSV files."""
         return records.columns(self.scene.cluster)
 
     def _finished(self) -> list[FinishedJob]:
-        """The jobs of the window that finished, by order of arrival."""
+        """The jobs of the window that finished, in order of arrival."""
         return [self.outcome.jobs[name] for name in self.window if name in self.outcome.jobs]
 
     def _by_priority(self, finished: list[FinishedJob]) -> dict[str, float | None]:
-        """Average completion times of jobs with a higher weight and of the others; None where all weigh the same."""
+        """Average completion times of jobs with a higher weight and of the others; None if all weights are equal."""
         high, low = ([job.seconds for job in finished if (job.id in self.heavy) is heavy] for heavy in (True, False))
         return {
             "high_priority_jct_seconds": float(np.mean(high)) if self.heavy and high else None,
@@ -172,7 +172,7 @@ class Report:
 
 
 def _averages(finished: list[FinishedJob]) -> dict[str, float | None]:
-    """What is averaged over finished jobs; None where there are none."""
+    """The averages over finished jobs; None if there are none."""
     names = ("average_jct_seconds", "median_jct_seconds", "p99_jct_seconds", "restarts_per_job")
     fairness = [job.fairness for job in finished if np.isfinite(job.fairness)]
     average = {"average_finish_time_fairness": float(np.mean(fairness)) if fairness else None}

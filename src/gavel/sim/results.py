@@ -1,6 +1,6 @@
 """What a sweep leaves on disk: a line in `results.csv` for each finished point, and its completion times beside it.
 
-Lines are appended as points finish, so an interrupted sweep can go on. A point is known again by its settings: every
+Lines are appended as points finish, so an interrupted sweep can continue. A point is identified by its settings: every
 field of the experiment, the version of Gavel and the content of the files that it reads.
 """
 
@@ -26,9 +26,9 @@ from gavel.version import __version__
 RESULTS = "results.csv"
 COMPLETIONS = "completions.csv"
 READ = ("throughputs", "trace", "entities", "failures", "policy", "mechanism", "cluster")
-"""Settings that may name a file, whose content counts."""
+"""Settings that may name a file, whose content is part of the identity."""
 SETTINGS = ("gavel_version", *(field.name for field in fields(Experiment)), *(f"{name}_sha256" for name in READ))
-"""Columns that say which point a line is; together they are its identity."""
+"""The columns that together identify a point."""
 
 
 FIGURES = tuple(field.name for field in fields(Figures))
@@ -41,11 +41,11 @@ class Result:
 
     figures: Mapping[str, Any]
     completion_seconds: Sequence[float]
-    """Of the jobs that count, by order of arrival."""
+    """The completion times of the window's jobs, in order of arrival."""
 
 
 def settings_of(experiment: Experiment) -> dict[str, str]:
-    """The identity of a point, as its line spells it."""
+    """The identity of a point, as text for its line."""
     named = {field.name: getattr(experiment, field.name) for field in fields(experiment)}
     files = experiment.files()
     digests = {f"{name}_sha256": digest(files[name]) if name in files else "" for name in READ}
@@ -53,14 +53,14 @@ def settings_of(experiment: Experiment) -> dict[str, str]:
 
 
 def point_of(settings: Mapping[str, str]) -> str:
-    """A short name for a point, which joins the two files."""
+    """A short name for a point, the key that joins the two files."""
     text = "\n".join(f"{name}={settings[name]}" for name in SETTINGS)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 @cache
 def digest(file: str) -> str:
-    """Of a file's content: one that changes makes other points. The built-in table comes with the version."""
+    """The digest of a file's content: a point with changed content is another point."""
     try:
         return hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
     except OSError as error:
@@ -102,7 +102,7 @@ class ResultsFiles:
                 reason = "it is a file" if directory.is_file() else (error.strerror or "unknown error").lower()
                 raise InputError(f"cannot write results to {directory}: {reason}; give another --out") from error
             self.known: dict[str, Result] = self._read()
-            """Every point that is on disk with both of its lines."""
+            """Every point with both of its lines on disk."""
             self._opened = opened.pop_all()
 
     def __enter__(self) -> Self:
@@ -112,7 +112,7 @@ class ResultsFiles:
         self._opened.close()
 
     def append(self, settings: Mapping[str, str], result: Result) -> None:
-        """Keep a point. Its completion times go first: a line in the results says that all is there."""
+        """Store a point. Completion times are written first, so a line in the results means that both are complete."""
         point = point_of(settings)
         cells = {"point": point, **settings, **{name: _cell(value) for name, value in result.figures.items()}}
         text = io.StringIO()
@@ -163,13 +163,13 @@ def _lines(file: BinaryIO) -> list[str]:
 
 
 def _foreign(path: Path, line: int) -> str:
-    return f"{path}, line {line}: not a line that a sweep wrote; remove it or give another --out"
+    return f"{path}, line {line}: this line was not written by a sweep; remove it or give another --out"
 
 
 def _open(path: Path, columns: Sequence[str]) -> BinaryIO:
-    """Open a file to append to, for us alone, without the half line that a killed writer may have left.
+    """Open a file for appending, with an exclusive lock, and cut off a partial line that a killed writer may have left.
 
-    A file that is not ours is refused as it is.
+    A file that no sweep wrote is rejected and left unchanged.
     """
     file = path.open("a+b")
     with ExitStack() as opened:
@@ -196,5 +196,5 @@ def _check_header(path: Path, header: str, columns: Sequence[str]) -> None:
     if there == list(columns):
         return
     missing = [name for name in columns if name not in there]
-    why = f"lacks the columns {', '.join(missing[:5])}" if missing else "has other columns than sweeps write"
+    why = f"lacks the columns {', '.join(missing[:5])}" if missing else "does not have the columns of a sweep"
     raise InputError(f"{path} {why}{', …' if len(missing) > 5 else ''}; give another --out")

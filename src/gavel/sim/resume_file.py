@@ -1,6 +1,6 @@
-"""One simulation's state in a file, written from time to time and when it is interrupted, so that it can go on.
+"""The state of one simulation in a file, saved periodically and on interruption, so that it can be resumed.
 
-A file is known again by the settings of its run, the version of Gavel and the content of the files that the run reads.
+A file matches a run by its settings, the version of Gavel and the content of the files that the run reads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gavel.sim.simulate import Underway
 FORMAT = 3
 EVERY_SECONDS = 60.0
 LARGEST_PART = 0.05
-"""Writing takes at most this part of the time; a large state is written less often."""
+"""The largest fraction of the time to spend on writing; a large state is saved less often."""
 
 
 class StoppedError(GavelError):
@@ -35,7 +35,7 @@ class StoppedError(GavelError):
 
 
 class ResumeFile:
-    """Keeps a simulation in a file; give it to `run` as an attendant, and what it found there as the start."""
+    """Saves a simulation in a file. Pass it to `run` as an attendant, and what `found` returns as the start."""
 
     def __init__(self, path: Path, experiment: Experiment, *, clock: Callable[[], float] = time.monotonic) -> None:
         if "-" in experiment.files().values():
@@ -48,39 +48,39 @@ class ResumeFile:
         self._signal: int | None = None
 
     def found(self) -> dict[str, Any] | None:
-        """What an earlier run left; None if there is no such file. Whatever is not of this run is refused."""
+        """The state that an earlier run left; None if there is none. Raise InputError if it belongs to another run."""
         if not self.path.exists():
             self._check_writable()
             return None
         document = self._read()
         if document.get("format") != FORMAT:
             raise InputError(
-                f"{self.path} has format {document.get('format')!r}; this version of Gavel goes on with format {FORMAT}"
+                f"{self.path} has format {document.get('format')!r}; this version of Gavel resumes format {FORMAT}"
             )
         _check_same(self.path, document["identity"], self._identity)
         state: dict[str, Any] = document["state"]
         return state
 
     def interrupt(self, signal: int, *_: object) -> None:
-        """Ask the simulation to stop at the next event: a handler of signals. Whoever insists stops it at once."""
+        """Signal handler: stop the simulation at the next event. A second signal stops it at once."""
         if self._signal is not None:
             raise KeyboardInterrupt
         self._signal = signal
 
     def between(self, simulation: Underway) -> None:
-        """Write the simulation down when it is time, or when it has to stop."""
+        """Save the simulation when it is time, or when it has to stop."""
         if self._signal is not None:
             self._write(simulation)
             raise StoppedError(self._signal, *simulation.jobs_done)
         if self._clock() >= self._due:
             began = self._clock()
-            with suppress(GavelError):  # that nothing can be written now is no reason to lose the run
+            with suppress(GavelError):  # a failed write must not end the run
                 self._write(simulation)
             ended = self._clock()
             self._due = ended + max(EVERY_SECONDS, (ended - began) / LARGEST_PART)
 
     def remove(self) -> None:
-        """The run is over: there is nothing to go on with."""
+        """Remove the file after the run has finished."""
         self.path.unlink(missing_ok=True)
 
     def _read(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ class ResumeFile:
         return document
 
     def _check_writable(self) -> None:
-        """Refuse what cannot be written to, before any time is spent."""
+        """Raise InputError if the file cannot be written, before any time is spent."""
         try:
             with tempfile.TemporaryFile(dir=self.path.parent):
                 pass
@@ -115,7 +115,7 @@ def _unwritable(path: Path, error: OSError, kind: type[GavelError]) -> GavelErro
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write a file as a whole or not at all, whatever happens meanwhile."""
+    """Write a file atomically: completely or not at all."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -129,15 +129,15 @@ def replace_file(path: Path, text: str) -> None:
 
 
 def _check_same(path: Path, then: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Refuse the state of another run, and say what differs."""
+    """Raise InputError if the state belongs to another run, and say what differs."""
     for name in {**now, **then}:
         before, after = then.get(name), now.get(name)
         if before == after:
             continue
         if name == "gavel_version":
-            what = f"it was written by Gavel {before}, and this is {after}"
+            what = f"it was written by Gavel {before}, but this is {after}"
         elif name.endswith("_sha256"):
-            what = f"the file of --{name.removesuffix('_sha256')} has other content now"
+            what = f"the content of the file of --{name.removesuffix('_sha256')} has changed"
         else:
-            what = f"its run has {name.replace('_', ' ')} = {before or 'nothing'}, and this one {after or 'nothing'}"
-        raise InputError(f"cannot go on from {path}: {what}; give what it was begun with, or another --resume")
+            what = f"its run has {name.replace('_', ' ')} = {before or 'nothing'}, this one has {after or 'nothing'}"
+        raise InputError(f"cannot resume from {path}: {what}; give what it was started with, or another --resume")

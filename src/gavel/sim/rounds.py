@@ -1,4 +1,4 @@
-"""A record of every moment at which the scheduler planned who runs. Memory grows with the number of rounds."""
+"""A record of every plan of the scheduler. Memory grows with the number of rounds."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from gavel.sim.view import View
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """The cluster right after a plan. Launches and stops are those since the record before."""
+    """The cluster right after a plan. Launches and stops are counted since the previous record."""
 
     time_seconds: float
     running: int
     """Jobs that run now."""
     waiting: int
-    """Jobs that are there and do not run."""
+    """Active jobs that do not run."""
     launches: int
     """Jobs put on accelerators: started, resumed or moved."""
     stops: int
-    """Jobs taken off accelerators before they were done: preempted, moved, or lost with their server."""
+    """Jobs removed from accelerators before they finished: preempted, moved, or lost with their server."""
     preemptions: int
     """Stops after which the job waits."""
     busy: Mapping[str, int]
-    """Accelerators in use, by type; one that two jobs share counts once."""
+    """By type: accelerators in use; a shared one counts once."""
     available: Mapping[str, int]
-    """Accelerators of the servers that are there, by type."""
+    """By type: accelerators of the servers that are up."""
 
     def row(self) -> dict[str, Any]:
-        """All of it as flat columns, those by type last."""
+        """The record as flat columns, with those by type last."""
         flat = {name: getattr(self, name) for name in COLUMNS}
         busy = {f"{type_name}_busy": count for type_name, count in self.busy.items()}
         return flat | busy | {f"{type_name}_available": count for type_name, count in self.available.items()}
@@ -42,7 +42,7 @@ COLUMNS = ("time_seconds", "running", "waiting", "launches", "stops", "preemptio
 
 
 def columns(types: tuple[str, ...]) -> list[str]:
-    """The columns of the rows of a cluster with these types."""
+    """The columns of a round's row for a cluster with these types."""
     return [*COLUMNS, *(f"{type_name}_busy" for type_name in types), *(f"{type_name}_available" for type_name in types)]
 
 
@@ -57,7 +57,7 @@ class _Pending:
 
 @dataclass(slots=True)
 class RoundLog:
-    """Collects the records; an observer of simulations on a cluster of these types."""
+    """Observes a simulation on a cluster of these types and collects the records."""
 
     types: tuple[str, ...]
     records: list[RoundRecord] = field(default_factory=list)
@@ -78,7 +78,7 @@ class RoundLog:
                 pass
 
     def after(self, event: Event, view: View) -> None:
-        """Write a record if there was a plan."""
+        """Add a record if there was a plan."""
         if self.pending.planned:
             self.records.append(self._record(event.time, view))
             self.pending = _Pending()
@@ -101,10 +101,10 @@ class RoundLog:
         return {type_name: count[type_name] for type_name in self.types}
 
     def dump(self) -> dict[str, Any]:
-        """The records so far, and what has happened since the last one."""
+        """The records so far, and the counts since the last one."""
         return plain_record(self)
 
     def restore(self, document: Any) -> None:
-        """Continue with records that were dumped."""
+        """Continue from dumped records."""
         before = from_plain(RoundLog, document)
         self.records, self.pending = before.records, before.pending

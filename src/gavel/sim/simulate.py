@@ -1,6 +1,6 @@
 """One simulation from a trace to its figures: sets up the world and the scheduler, drives them, and measures.
 
-Between two events it can be looked at, and written down so that it goes on later as if nothing had happened.
+Between two events it can be inspected, and its state can be saved and resumed later without any difference.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from gavel.workload.trace import Trace, TraceJob
 
 
 class Observer(Protocol):
-    """Looks on while a simulation runs, for plots and tests; it changes nothing."""
+    """Watches a simulation, for plots and tests; it changes nothing."""
 
     def after(self, event: Event, view: View) -> None:
         """Called after the scheduler has handled an event."""
@@ -42,7 +42,7 @@ class Observer(Protocol):
 
 @runtime_checkable
 class CommandObserver(Observer, Protocol):
-    """An observer that sees the commands that follow from an event, before it is told of the event."""
+    """An observer that also sees the commands that follow from an event, before `after` is called for it."""
 
     def see(self, command: Command, time: float) -> None:
         """Called for each command."""
@@ -50,16 +50,16 @@ class CommandObserver(Observer, Protocol):
 
 @runtime_checkable
 class Recording(Observer, Protocol):
-    """An observer whose record is written down with the simulation, so that a later part goes on with it."""
+    """An observer whose record is saved and resumed with the simulation."""
 
     name: str
-    """What messages and the state of a simulation call it."""
+    """Its name in messages and in the saved state."""
 
     def dump(self) -> Any:
         """All of the record, as plain data."""
 
     def restore(self, document: Any) -> None:
-        """Go on from a record that was dumped."""
+        """Continue from a dumped record."""
 
 
 class Underway(Protocol):
@@ -71,17 +71,17 @@ class Underway(Protocol):
 
     @property
     def jobs_done(self) -> tuple[int, int]:
-        """How many of the jobs that count are done, and how many there are."""
+        """The number of finished jobs of the window, and the number of all its jobs."""
 
     def dump(self) -> dict[str, Any]:
-        """All that it needs to go on later, as plain data."""
+        """Everything needed to resume it later, as plain data."""
 
 
 class Attendant(Protocol):
-    """Is called between events, to show progress or to write the simulation down; it changes nothing."""
+    """Is called between events, to show progress or to save the simulation; it changes nothing."""
 
     def between(self, simulation: Underway) -> None:
-        """Look, or end the simulation by an exception."""
+        """Inspect the simulation, or raise an exception to end it."""
 
 
 def simulate(
@@ -104,11 +104,11 @@ def simulate(
     attendants: Sequence[Attendant] = (),
     start: Mapping[str, Any] | None = None,
 ) -> Outcome:
-    """Run a trace to its end, or until the jobs of the window (by order of arrival) are done.
+    """Run a trace to its end, or until the jobs of the window (in order of arrival) have finished.
 
-    The table is true. If `known` is given, the scheduler begins with that and learns the rest as jobs run. If `starts`
-    is given, starts cost that instead of `restart_seconds`, and the scheduler hears of each restart what it cost.
-    With a `start`, which an attendant has written down, go on from there; all else must be as it was.
+    The table holds the true rates. With `known`, the scheduler begins with that and learns the rest as jobs run. With
+    `starts`, starts cost that instead of `restart_seconds`, and the scheduler is told the cost of each restart.
+    With `start`, a state that an attendant saved, continue from there; all other arguments must be the same as then.
     """
     stopwatch = Stopwatch(solver)
     world = SimulatedWorld(table, stopwatch.solve, restart_seconds, starts, measures=known is not None)
@@ -135,22 +135,22 @@ def simulate(
 
 
 def _where(job: TraceJob, table: ThroughputTable) -> tuple[str, ...] | None:
-    """The types that a job can run on, which its owner knows; None: all."""
+    """The types that a job can run on, as declared by its owner; None: all."""
     runs = table.rates([(job.template, job.workers)], table.types)[0].any(axis=1)
     return None if runs.all() else tuple(type_name for type_name, can in zip(table.types, runs, strict=True) if can)
 
 
 def counted(trace: Trace, window: tuple[int, int] | None) -> frozenset[str]:
-    """The jobs that count."""
+    """The jobs of the window."""
     return frozenset(job.id for job in (trace.jobs[slice(*window)] if window else trace.jobs))
 
 
 @dataclass(slots=True)
 class _Simulation:
-    """A simulation under way."""
+    """A simulation in progress."""
 
     scheduler: Scheduler
-    """Changed only by what it handles; all else is read through the view."""
+    """Changes only by handling events; everything else reads it through the view."""
     world: SimulatedWorld
     stopwatch: Stopwatch
     meter: UsageMeter
@@ -158,10 +158,10 @@ class _Simulation:
     observers: Sequence[Observer]
     outcome: Outcome = field(default_factory=Outcome)
     left: set[str] = field(init=False)
-    """Jobs that count and are not done."""
+    """Jobs of the window that have not finished."""
 
     recordings: Mapping[str, Recording] = field(init=False)
-    """Observers that are written down, by name."""
+    """Observers whose record is saved, by name."""
     command_observers: Sequence[CommandObserver] = field(init=False)
     view: View = field(init=False)
 
@@ -172,14 +172,14 @@ class _Simulation:
         self.command_observers = [one for one in self.observers if isinstance(one, CommandObserver)]
 
     def take_up(self, outcome: Outcome, records: Mapping[str, Any]) -> None:
-        """Continue where these figures and records were reached."""
+        """Continue from these figures and records."""
         self.outcome = outcome
         self.left -= outcome.jobs.keys()
         self.stopwatch.go_on(outcome)
         for name, recording in self.recordings.items():
             if name not in records:
                 raise InputError(
-                    f"cannot go on with {name}: the run was begun without; leave it out, or begin a new run"
+                    f"cannot resume with {name}: the run was started without it; leave it out, or start a new run"
                 )
             recording.restore(records[name])
 
@@ -199,7 +199,7 @@ class _Simulation:
         }
 
     def run(self, until_seconds: float, attendants: Sequence[Attendant]) -> Outcome:
-        """Take in events to the end."""
+        """Handle events until the end."""
         for event in self.world:
             if event.time > until_seconds:
                 self.outcome.stopped = until_seconds
@@ -243,7 +243,7 @@ class _Simulation:
 
 
 class Stopwatch:
-    """How long a simulation takes here, and its solver, earlier parts of the same simulation included."""
+    """Measures the wall-clock time of a simulation and of its solver, including earlier parts of a resumed run."""
 
     def __init__(self, solver: Solver) -> None:
         self._solver = solver
@@ -259,18 +259,18 @@ class Stopwatch:
             self._solving += time.perf_counter() - started
 
     def go_on(self, outcome: Outcome) -> None:
-        """Count what was spent earlier."""
+        """Add the time that earlier parts took."""
         self._solving += outcome.solver_seconds
         self._started -= outcome.wall_seconds
 
     def stop(self, outcome: Outcome) -> None:
-        """Write down what was spent until now."""
+        """Store the time spent so far in the outcome."""
         outcome.solver_seconds = self._solving
         outcome.wall_seconds = time.perf_counter() - self._started
 
 
 def check_fits(trace: Trace, window: tuple[int, int] | None, cluster: Cluster, table: ThroughputTable) -> None:
-    """Refuse what cannot be simulated, before any time is spent on it."""
+    """Raise InputError for what cannot be simulated, before any time is spent on it."""
     for accelerator_type in cluster.types():
         if accelerator_type.name not in table.types:
             near = difflib.get_close_matches(accelerator_type.name.lower(), table.types, n=1)

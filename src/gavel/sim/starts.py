@@ -22,20 +22,20 @@ class StartCosts:
     """
 
     first_seconds: float = 0.0
-    """Of templates that are not in `first_of`."""
+    """For templates that are not in `first_of`."""
     restart_seconds: float = 0.0
-    """Of templates that are not in `restart_of`; the saving before it included."""
+    """For templates that are not in `restart_of`; includes saving the checkpoint."""
     first_of: Mapping[str, float] = field(default_factory=dict)
     restart_of: Mapping[str, float] = field(default_factory=dict)
 
     def of(self, template: str, *, restart: bool) -> float:
-        """What the start of a job of this template costs."""
+        """The cost of starting a job of this template, in seconds."""
         if restart:
             return self.restart_of.get(template, self.restart_seconds)
         return self.first_of.get(template, self.first_seconds)
 
     def times(self, factor: float) -> StartCosts:
-        """The same costs in another time: one that passes this many times as fast."""
+        """The same costs multiplied by a factor, for a clock that runs that many times as fast."""
         return StartCosts(
             first_seconds=self.first_seconds * factor,
             restart_seconds=self.restart_seconds * factor,
@@ -45,10 +45,10 @@ class StartCosts:
 
 
 def measured_starts(facts: Iterable[object], table: ThroughputTable) -> StartCosts:
-    """What starts cost a live system, from its facts and the true rates of its jobs.
+    """Measure the cost of starts in a live system, from its facts and the true rates of its jobs.
 
     Restarts are measured one by one. First starts follow from jobs that ran alone on one type without a restart: they
-    held it for their steps, their start and their end; where there were none, they are taken to cost what restarts do.
+    held it for their steps, their start and their end; if there were none, they are assumed to cost what restarts do.
     Templates without a measurement get the mean of all.
     """
     jobs: dict[str, JobSpec] = {}
@@ -78,7 +78,7 @@ def measured_starts(facts: Iterable[object], table: ThroughputTable) -> StartCos
 
 
 def _idle_seconds(job: JobSpec, received: Mapping[str, float], table: ThroughputTable) -> float | None:
-    """How long a job held its accelerators without making steps; None if that does not follow from the table."""
+    """How long a job held its accelerators without making steps; None if the table does not tell."""
     if len(received) != 1 or job.workers not in table.workers(job.template) or job.workers > 1:
         return None
     ((type_name, seconds),) = received.items()
@@ -87,6 +87,6 @@ def _idle_seconds(job: JobSpec, received: Mapping[str, float], table: Throughput
 
 
 def _mean(costs: Mapping[str, list[float]]) -> float:
-    """Of all templates together; 0 if nothing was measured."""
+    """The mean over all templates; 0 if nothing was measured."""
     every = [cost for some in costs.values() for cost in some]
     return fmean(every) if every else 0.0

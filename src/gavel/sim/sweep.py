@@ -1,4 +1,4 @@
-"""A sweep: policies x loads x seeds. Owns which experiments that means and what their figures add up to."""
+"""A sweep: policies x loads x seeds. Owns the list of experiments and the aggregation of their figures."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {"mechanism": "plain"},
     "ideal": {"ideal": True},
 }
-"""What may follow a policy's name after a colon, and what it changes in an experiment."""
+"""The variants that may follow a policy's name after a colon, and the settings that each changes."""
 MECHANISM = "mechanism="
-"""Begins the variant that names a mechanism, for users' own: mechanism=module.NAME."""
+"""The prefix of the variant that names a user-defined mechanism: mechanism=module.NAME."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +65,11 @@ class Contender:
 
     @property
     def label(self) -> str:
-        """How tables and legends name it."""
+        """Its name in tables and legends."""
         return f"{self.policy}:{'+'.join(self.variants)}" if self.variants else self.policy
 
     def settings(self) -> dict[str, Any]:
-        """What it changes in an experiment."""
+        """The settings that it changes in an experiment."""
         changed: dict[str, Any] = {"policy": self.policy}
         for variant in self.variants:
             changed |= _changes(variant)
@@ -77,7 +77,7 @@ class Contender:
 
 
 def _changes(variant: str) -> dict[str, Any]:
-    """What a variant changes in an experiment."""
+    """The settings that a variant changes in an experiment."""
     return VARIANTS.get(variant) or {"mechanism": variant.removeprefix(MECHANISM)}
 
 
@@ -91,12 +91,12 @@ class SweepPoint:
 
     @property
     def id(self) -> str:
-        """What its lines on disk are called."""
+        """The key of its lines on disk."""
         return point_of(settings_of(self.experiment))
 
     @property
     def label(self) -> str:
-        """How messages name it."""
+        """Its name in messages."""
         unit = "jobs/hour" if self.experiment.arrivals_per_hour is not None else "jobs"
         return f"{self.contender.label}, {self.load:g} {unit}, seed {self.experiment.seed}"
 
@@ -106,10 +106,10 @@ class Sweep:
     """What to compare: contenders x loads x seeds."""
 
     base: Experiment
-    """All other settings. Its `jobs` are those of every point, unless loads are numbers of jobs."""
+    """All other settings. Every point has its `jobs`, unless loads are numbers of jobs."""
     contenders: tuple[Contender, ...]
     loads: tuple[float, ...]
-    """Jobs an hour; with `static`, jobs that are all there at the start."""
+    """Jobs per hour; with `static`, numbers of jobs that all arrive at the start."""
     seeds: tuple[int, ...] = (0,)
     static: bool = False
 
@@ -119,7 +119,7 @@ class Sweep:
 
     @cached_property
     def points(self) -> tuple[SweepPoint, ...]:
-        """Every experiment, in the order in which they begin."""
+        """Every experiment, in the order in which they start."""
         return tuple(
             SweepPoint(contender, load, self._experiment(contender, load, seed))
             for contender in self.contenders
@@ -132,14 +132,14 @@ class Sweep:
         return replace(self.base, seed=seed, **arriving, **contender.settings())
 
     def check(self) -> None:
-        """Refuse what no point could run, before time is spent on any."""
+        """Raise InputError for settings that no point could run, before any time is spent."""
         for name, values in {"policies": self.contenders, "loads": self.loads, "seeds": self.seeds}.items():
             if not values:
                 raise InputError(f"there are no {name} to sweep over; give at least one")
         for load in self.loads:
             if not 0 < load < np.inf or (self.static and load != int(load)):
                 wanted = "a whole number of jobs" if self.static else "a number of jobs an hour"
-                raise InputError(f"a load of {load:g} makes no sense; it is {wanted} greater than 0")
+                raise InputError(f"a load of {load:g} makes no sense; give {wanted} greater than 0")
         table = find_table(self.base.throughputs)
         for load in self.loads:
             for seed in self.seeds:
@@ -152,21 +152,21 @@ class Sweep:
 
 @dataclass(frozen=True)
 class SweepCell:
-    """A contender at a load: what its seeds measured."""
+    """A contender at one load: the results of all seeds."""
 
     contender: Contender
     load: float
     results: tuple[Result, ...]
     seeds: tuple[int, ...] = ()
-    """Of the results, in the same order."""
+    """The seeds of the results, in the same order."""
 
     def values(self, figure: str) -> Floats:
-        """A figure of each seed that has it; those in which no job was completed do not count."""
+        """A figure by seed, without seeds in which no job finished."""
         counted = [r.figures[figure] for r in self.results if r.figures["jobs_completed"]]
         return np.array([value for value in counted if value is not None], dtype=float)
 
     def mean(self, figure: str) -> float:
-        """Over the seeds; NaN where there is nothing to average."""
+        """The mean over the seeds; NaN if no seed has the figure."""
         values = self.values(figure)
         return float(values.mean()) if len(values) else np.nan
 
@@ -177,12 +177,12 @@ class SweepCell:
 
     @property
     def drained(self) -> bool:
-        """Whether all jobs of all seeds were done in time."""
+        """Whether all jobs of all seeds finished before the time limit."""
         return all(result.figures["drained"] for result in self.results)
 
     @cached_property
     def completion_seconds(self) -> Floats:
-        """Of all jobs of all seeds, sorted."""
+        """The completion times of all jobs of all seeds, sorted."""
         return np.sort(np.concatenate([np.asarray(result.completion_seconds) for result in self.results]))
 
 
@@ -194,19 +194,19 @@ class PointRecord:
     """What one point measured."""
 
     policy: str
-    """With its variants, as in "fifo:agnostic"."""
+    """The policy with its variants, as in "fifo:agnostic"."""
     load: float
     seed: int
     figures: Figures
 
     def row(self) -> dict[str, Any]:
-        """All of it as flat columns."""
+        """The record as flat columns."""
         return {name: getattr(self, name) for name in POINT} | self.figures.document()
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A point that gave no result."""
+    """A point without a result."""
 
     point: SweepPoint
     reason: str
@@ -214,11 +214,11 @@ class Failure:
 
 @dataclass(frozen=True, repr=False)
 class SweepOutcome:
-    """Everything that a sweep knows when it ends."""
+    """The results of a sweep."""
 
     sweep: Sweep
     cells: tuple[SweepCell, ...]
-    """By contender and load; where every seed failed there is none."""
+    """By contender and load; without those of which every seed failed."""
     failures: tuple[Failure, ...]
     already_known: int
     """Points that an earlier run had finished."""
@@ -228,7 +228,7 @@ class SweepOutcome:
         return f"<SweepOutcome on {self.sweep.base.cluster}: {done} of {len(self.sweep.points)} points>"
 
     def points(self) -> list[PointRecord]:
-        """A record of every point that has a result, by policy, load and seed as they were given."""
+        """A record of every point that has a result, by policy, load and seed in the given order."""
         return [
             PointRecord(cell.contender.label, cell.load, seed, Figures(**result.figures))
             for cell in self.cells
@@ -236,7 +236,7 @@ class SweepOutcome:
         ]
 
     def to_frame(self) -> pd.DataFrame:
-        """The points as a pandas data frame, a column for each figure."""
+        """The points as a pandas data frame, with a column for each figure."""
         figures = get_type_hints(Figures)
         floats = [name for name, hint in figures.items() if hint in {float, float | None}]
         return frame((point.row() for point in self.points()), [*POINT, *figures], ["load", *floats])
@@ -249,7 +249,7 @@ def run_sweep(
     workers: int,
     on_end: Callable[[SweepPoint, Result | str], None] = lambda _point, _answer: None,
 ) -> SweepOutcome:
-    """Run the points that are not known yet, several at once, and keep each as it ends."""
+    """Run the points that have no result yet, several at once, and store each result as it arrives."""
     sweep.check()
     open_points = [point for point in sweep.points if point.id not in files.known]
     failures: list[Failure] = []
@@ -266,7 +266,7 @@ def run_sweep(
 
 
 def said(answer: Result | str) -> str:
-    """One clause about what came of a point."""
+    """The result of a point as a clause for a message."""
     if isinstance(answer, str):
         return answer
     seconds = answer.figures["average_jct_seconds"]

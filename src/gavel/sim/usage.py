@@ -1,6 +1,6 @@
-"""Where accelerator time goes: what the servers offered, how much of it restarts took, and when jobs first ran.
+"""Measures how accelerator time is used: what servers offered, how much restarts took, and when jobs first ran.
 
-It only looks on.
+It observes and changes nothing.
 """
 
 from __future__ import annotations
@@ -26,38 +26,38 @@ class _Seat:
 
     workers: int
     since: float
-    """From when its restart has not been counted yet."""
+    """The time up to which its restart has been counted."""
     ready: float
-    """When it begins to make steps."""
+    """When the job begins to make steps."""
     beside: str | None
 
 
 @dataclass(slots=True)
 class UsageMeter:
-    """Hears every event before the scheduler does, and every command after."""
+    """Receives every event before the scheduler does, and then every command."""
 
     restart_seconds: float = 0.0
-    """What a restart costs where `see` is not told."""
+    """The cost of a restart if `see` is not told another."""
     offered: float = 0.0
-    """Accelerator-seconds of the servers that were there, until `now`."""
+    """Accelerator-seconds of the servers while they were up, until `now`."""
     restarting: float = 0.0
-    """Accelerator-seconds in which nobody on them made steps because of a start; of who runs now, not yet counted."""
+    """Accelerator-seconds without steps because of a start; jobs that run now are not yet counted."""
     now: float = 0.0
     _servers: dict[str, int] = field(default_factory=dict)
     _seats: dict[str, _Seat] = field(default_factory=dict)
     _ran: dict[str, float] = field(default_factory=dict)
-    """Jobs that are here and have run, and since when: their next launch is a restart."""
+    """Active jobs that have run, with their first start: their next launch is a restart."""
 
     def first_start(self, job: str) -> float | None:
-        """When a job that is here first ran; None if it has not yet."""
+        """When an active job first ran; None if it has not run yet."""
         return self._ran.get(job)
 
     def start(self, job: str, time: float) -> None:
-        """Take note that a job runs; only the first time counts."""
+        """Record that a job runs; only the first time counts."""
         self._ran.setdefault(job, time)
 
     def hear(self, event: Event) -> None:
-        """Take note of servers that come and go, and of jobs that end."""
+        """Record servers that join or leave, and jobs that end."""
         match event:
             case ServerJoined():
                 self.advance(event.time)
@@ -74,7 +74,7 @@ class UsageMeter:
                 pass
 
     def see(self, command: Command, time: float, start_seconds: float | None = None) -> None:
-        """Take note of who starts, which takes `start_seconds`, and who is stopped."""
+        """Record jobs that start, which takes `start_seconds`, and jobs that stop."""
         match command:
             case Launch():
                 cost = start_seconds
@@ -89,24 +89,24 @@ class UsageMeter:
                 pass
 
     def close(self, time: float) -> None:
-        """Count everything until the end."""
+        """Count everything up to the end."""
         self.advance(time)
         for job in list(self._seats):
             self._leave(job, time)
 
     def advance(self, time: float) -> None:
-        """Count what the servers offer until a time."""
+        """Count what the servers offer up to a time."""
         self.offered += sum(self._servers.values()) * max(time - self.now, 0.0)
         self.now = max(time, self.now)
 
     def _leave(self, job: str, time: float) -> None:
-        """Count a job's restart; where two share accelerators, the first who is ready ends it for them."""
+        """Count a job's restart; if two jobs share accelerators, it ends when the first of them is ready."""
         seat = self._seats.pop(job, None)
         if seat is None:
             return
         other = self._seats.get(seat.beside) if seat.beside else None
         if other is not None and other.beside != job:
-            other = None  # it has been launched anew since
+            other = None  # it has been launched again since
         ready = min(seat.ready, other.ready) if other else seat.ready
         self.restarting += seat.workers * max(min(time, ready) - seat.since, 0.0)
         if other is not None:

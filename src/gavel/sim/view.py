@@ -1,6 +1,6 @@
-"""What observers read of a scheduler: all they need, in one place, so that its insides may change. Nothing is changed.
+"""A read-only view of a scheduler: everything that observers need, so that the scheduler's internals can change.
 
-A *slot* is the scheduler's number for a job that is there; it keeps its figures until another job gets the number.
+A *slot* is the scheduler's number for an active job; it keeps its figures until another job gets the number.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ Kind = TypeVar("Kind", np.float64, np.intp)
 
 @dataclass(frozen=True, slots=True)
 class JobFigures:
-    """What is known of a job that is there, at one time."""
+    """What is known about an active job at one time."""
 
     arrival: float
     deadline: float
-    """Infinite if it has none."""
+    """Infinite if the job has none."""
     workers: int
     restarts: int
     received: Floats
-    """Seconds on each type until then."""
+    """By type: seconds received until then."""
     isolated_seconds: float
-    """How long all of it would take with 1/n of the cluster."""
+    """How long the whole job would take with 1/n of the cluster."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A job, or two that share accelerators, on its accelerators."""
+    """A running job, or two jobs that share accelerators."""
 
     jobs: tuple[str, ...]
     type: str
@@ -49,7 +49,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A scheduler, to be read only."""
+    """A read-only view of a scheduler."""
 
     _scheduler: Scheduler
 
@@ -59,20 +59,20 @@ class View:
 
     @property
     def table(self) -> Throughputs:
-        """What is believed of how fast jobs run."""
+        """The rates that the scheduler believes in."""
         return self._scheduler.table
 
     @property
     def allocation(self) -> Allocation | None:
-        """The allocation in force."""
+        """The current allocation."""
         return self._scheduler.allocation
 
     def restart_seconds(self, template: str) -> float:
-        """What a restart is believed to cost jobs of a template."""
+        """The cost that the scheduler assumes for restarts of a template, in seconds."""
         return self._scheduler.restart_seconds(template)
 
     def given_seconds(self, time: float) -> Floats:
-        """Accelerator-seconds given to jobs until a time, by type; accelerators that are shared count once."""
+        """By type: accelerator-seconds given to jobs until a time; shared accelerators count once."""
         return np.array([kind.given_seconds for kind in type_views(self._scheduler, time)])
 
     @property
@@ -81,12 +81,12 @@ class View:
 
     @property
     def busy(self) -> list[int]:
-        """Accelerators in use, by type; one that two jobs share counts once."""
+        """By type: accelerators in use; a shared one counts once."""
         return [pool.busy for pool in self._scheduler.server_pools]
 
     @property
     def available(self) -> list[int]:
-        """Accelerators of the servers that are there, by type."""
+        """By type: accelerators of the servers that are up."""
         return [pool.capacity for pool in self._scheduler.server_pools]
 
     def running(self) -> Iterator[tuple[str, int, bool]]:
@@ -97,7 +97,7 @@ class View:
                 yield names[slot] or "", run.type_index, len(run.members) == 2
 
     def placed(self) -> Iterator[Placed]:
-        """What runs, and how it sits."""
+        """Iterate over what runs, with its placement."""
         names = self._scheduler.roster.ids
         for run, where in self._scheduler.placed.items():
             jobs = tuple(names[slot] or "" for slot in run.members)
@@ -110,22 +110,22 @@ class View:
 
     @property
     def job_count(self) -> int:
-        """Jobs that are there, running or waiting."""
+        """The number of active jobs, running or waiting."""
         return len(self._scheduler.roster)
 
     @property
     def jobs(self) -> Iterable[str]:
-        """The names of those jobs."""
+        """The names of the active jobs."""
         return self._scheduler.roster.slot_of
 
     @property
     def slots(self) -> Ints:
-        """The slots of those jobs."""
+        """The slots of the active jobs."""
         return _read_only(self._scheduler.roster.active)
 
     @property
     def slot_limit(self) -> int:
-        """All slots are less than this."""
+        """An upper limit: all slots are less than this."""
         return len(self._scheduler.roster.ids)
 
     def slot(self, job: str) -> int:
@@ -133,15 +133,15 @@ class View:
 
     @property
     def received(self) -> Floats:
-        """Seconds that jobs have received, by slot and type."""
+        """By slot and type: seconds that jobs have received."""
         return _read_only(self._scheduler.roster.received)
 
     def received_until(self, job: str, time: float) -> Floats:
-        """Seconds that a job has received on each type until a time, which may be after the last event."""
+        """By type: seconds that a job has received until a time, which may be after the last event."""
         return self._scheduler.received_until(self.slot(job), time)
 
     def steps_left(self, jobs: Iterable[str]) -> Floats:
-        """Steps that jobs have still to make."""
+        """The steps that jobs have left."""
         slots = [self.slot(job) for job in jobs]
         return np.asarray(self._scheduler.roster.steps[slots])
 
@@ -149,7 +149,7 @@ class View:
         return int(self._scheduler.roster.restarts[self.slot(job)])
 
     def figures(self, job: str, time: float) -> JobFigures:
-        """What is known of a job, with what it received until a time."""
+        """The figures of a job at a time."""
         roster, slot = self._scheduler.roster, self.slot(job)
         still = self._scheduler.isolated_seconds(slot, float(roster.counted[slot]))
         return JobFigures(
@@ -165,12 +165,12 @@ class View:
         return int(self._scheduler.roster.workers[slot])
 
     def profile(self, slot: int) -> int:
-        """The same number for jobs that run alike."""
+        """The number of the job's profile; jobs with the same profile have the same rates."""
         return int(self._scheduler.roster.profile[slot])
 
 
 def _read_only(array: NDArray[Kind]) -> NDArray[Kind]:
-    """The same elements, which cannot be changed through this."""
+    """A read-only view of an array."""
     seen = array.view()
     seen.flags.writeable = False
     return seen

@@ -1,6 +1,6 @@
-"""One process of a sweep (`python -m gavel.sim.worker`): experiments come in as lines of JSON, answers go out likewise.
+"""One process of a sweep (`python -m gavel.sim.worker`): reads experiments and writes answers as lines of JSON.
 
-It ends when its input does, even in the middle of a simulation: then whoever asked is gone.
+It ends when its input ends, even in the middle of a simulation, because the sweep that asked is gone then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gavel.sim.experiment import Experiment, run
 def main() -> None:
     """Answer one line with one line."""
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints must not come between the answers
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # output of libraries must not mix with the answers
     lines: SimpleQueue[str] = SimpleQueue()
     threading.Thread(target=_listen, args=(lines,), daemon=True).start()
     while True:
@@ -36,7 +36,7 @@ def _listen(lines: SimpleQueue[str]) -> None:
 
 
 def answer(settings: dict[str, Any]) -> dict[str, Any]:
-    """Run an experiment; whatever goes wrong is an answer too."""
+    """Run an experiment; any error is also returned as an answer."""
     try:
         report = run(Experiment.of(settings))
     except GavelError as error:

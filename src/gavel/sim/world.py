@@ -1,4 +1,4 @@
-"""Virtual time: performs the scheduler's commands and yields the events that follow, in order and by seed alone."""
+"""Virtual time: carries out the scheduler's commands and yields the resulting events in a repeatable order."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class _Running:
 
 @dataclass(frozen=True, slots=True)
 class _WorldState:
-    """A world as it is written down; what comes from outside is not part of it but how much of that has come."""
+    """A world in a dump. Of the events from outside, it has only the number of those that have happened."""
 
     now: float
     come: int
@@ -74,43 +74,43 @@ class _WorldState:
 
 @dataclass(slots=True)
 class SimulatedWorld:
-    """A calendar of things to come. Iterate over it and perform what the scheduler commands."""
+    """A calendar of future events. Iterate over it and call `perform` for each command of the scheduler."""
 
     table: ThroughputTable
     solver: Solver
     restart_seconds: float
     starts: StartCosts | None = None
-    """What starts cost by template, instead of `restart_seconds`; then jobs also tell what their restarts cost."""
+    """The cost of starts by template, instead of `restart_seconds`; if given, jobs also report their restart costs."""
     measures: bool = False
-    """Whether jobs say how fast they are, once for every place where they run at the end of a round."""
+    """Whether jobs report their rate, once per placement, at the end of a round."""
     now: float = 0.0
     left: dict[str, float] = field(default_factory=dict)
-    """Steps left of every job that is here and does not run."""
+    """Steps left of every active job that does not run."""
     running: dict[str, _Running] = field(default_factory=dict)
     progress: RunningJobs = field(default_factory=RunningJobs)
-    """Of those that run."""
+    """The progress of the running jobs."""
     _outside: list[Event] = field(default_factory=list)
-    """What comes from outside, by time."""
+    """Events from outside, by time."""
     _come: int = 0
-    """How much of it has come."""
+    """How many of `_outside` have happened."""
     _ahead: list[tuple[float, int, Event | None, str, int]] = field(default_factory=list)
-    """A heap of what follows from commands: time, serial number, and an event or which job ends at which version."""
+    """A heap of consequences of commands: time, serial number, and an event, or the job that ends and its version."""
     _serial: int = 0
     _wake: float | None = None
     _leased_until: float = 0.0
-    """When the leases of everything that runs end."""
+    """When the leases of all running jobs end."""
     _specs: dict[str, JobSpec] = field(default_factory=dict)
-    """Of every job that is here."""
+    """The specification of every active job."""
     _ran: set[str] = field(default_factory=set)
-    """Who of those has run: its next launch is a restart."""
+    """The active jobs that have run: their next launch is a restart."""
     _unmeasured: dict[str, None] = field(default_factory=dict)
-    """Who has not said how fast it is where it is, in order."""
+    """Running jobs that have not reported their rate at their placement, in order."""
     _rates: dict[tuple[str, int, str, Locality, str | None], float] = field(default_factory=dict)
     _orderly: bool = False
-    """Whether the scheduler answers a round that is due: jobs that it stops then save all steps they have made."""
+    """Whether the current commands answer RoundDue: jobs stopped by these save all steps that they have made."""
 
     def expect(self, event: Event) -> None:
-        """Put an event of the outside world on the calendar."""
+        """Add an event from outside to the calendar."""
         insort(self._outside, event, lo=self._come, key=attrgetter("time"))
 
     def _push(self, time: float, event: Event | None, job: str = "", version: int = 0) -> None:
@@ -118,9 +118,9 @@ class SimulatedWorld:
         heapq.heappush(self._ahead, (time, self._serial, event, job, version))
 
     def __iter__(self) -> Iterator[Event]:
-        """Events in order of time; of one instant: ends and answers, then what comes from outside, then the round.
+        """Events in order of time. At one instant: ends and answers first, then events from outside, then the round.
 
-        All that the order depends on is kept in the world, not here: one may stop and begin anew at any event.
+        The order depends only on state kept in the world, so iteration may stop and start again at any event.
         """
         while (event := self._next()) is not None:
             self._orderly = isinstance(event, RoundDue)
@@ -143,7 +143,7 @@ class SimulatedWorld:
                 return None
 
     def _from_inside(self) -> Event | None:
-        """The next answer or end of a job; None if the job was stopped meanwhile, or its pace changed."""
+        """The next answer or end of a job; None if the job has been stopped or its rate has changed in the meantime."""
         time, _, event, job, version = heapq.heappop(self._ahead)
         if job:
             entry = self.running.get(job)
@@ -169,9 +169,9 @@ class SimulatedWorld:
         return event
 
     def _round(self, time: float) -> Event:
-        """The steps that were made, then how fast jobs are; when asked again there is neither, and the round is due.
+        """The next event of a due round: first the steps made, then measured rates one by one, then RoundDue.
 
-        Jobs tell both only when their leases end.
+        Jobs report steps and rates only when their leases end.
         """
         self.now = time
         if time >= self._leased_until:
@@ -191,7 +191,7 @@ class SimulatedWorld:
         return RateMeasured(self.now, entry.spec.id, entry.type_name, rate, entry.locality, entry.beside)
 
     def dump(self) -> dict[str, Any]:
-        """All that is not known from outside, as plain data."""
+        """The state without the events from outside, as plain data."""
         ahead = tuple(
             (time, serial, event and encode_event(event), job, version)
             for time, serial, event, job, version in sorted(self._ahead, key=itemgetter(0, 1))
@@ -213,11 +213,11 @@ class SimulatedWorld:
         )
 
     def restore(self, document: Any, unanswered: Solve | None) -> None:
-        """Go on where another world with the same things expected was; a question may have its answer on the way."""
+        """Restore a dump into a world that expects the same events; `unanswered` may have an answer on the calendar."""
 
         def problem_of(number: int) -> Problem:
             if unanswered is None or unanswered.number != number:
-                raise InputError(f"there is an answer to question {number}, which nobody has asked")
+                raise InputError(f"there is an answer to question {number}, which was not asked")
             return unanswered.problem
 
         state = from_plain(_WorldState, document)
@@ -234,7 +234,7 @@ class SimulatedWorld:
         self._specs = {job.id: job for job in came if job.id in self.left}
 
     def perform(self, command: Command) -> None:
-        """Do what the scheduler says."""
+        """Carry out a command of the scheduler."""
         match command:
             case WakeAt():
                 self._wake = command.time
@@ -257,7 +257,7 @@ class SimulatedWorld:
         self._push(self.now, answer)
 
     def start_seconds(self, job: str) -> float:
-        """How long a job that is launched now makes no steps."""
+        """How long a job that is launched now takes to make its first step."""
         restart = job in self._ran
         if self.starts is None:
             return self.restart_seconds if restart else 0.0
@@ -274,7 +274,7 @@ class SimulatedWorld:
         self.progress.begin(command.job, self.now + cost, rate, self.left[command.job])
         if self.measures:
             self._unmeasured[command.job] = None
-        if command.until == self._leased_until and rate > 0:  # during a round, which no Renew follows
+        if command.until == self._leased_until and rate > 0:  # launched during a round, which has no later Renew
             end = self.now + cost + self.left[command.job] / rate
             if end <= command.until:
                 self._push(end, None, command.job, self.running[command.job].version)
@@ -295,7 +295,7 @@ class SimulatedWorld:
         return self._rates[key]
 
     def _expect_ends(self, until: float) -> None:
-        """Put on the calendar who will be done before the lease ends."""
+        """Add the jobs that will finish before the lease ends to the calendar."""
         for end, job in self.progress.ends(until):
             entry = self.running[job]
             entry.version = self._serial
@@ -309,7 +309,7 @@ class SimulatedWorld:
         self._release(entry, time)
 
     def _save(self, job: str) -> None:
-        """Let a job that is stopped in good order keep the steps that it made since its lease began, and tell them."""
+        """Save and report the steps that an orderly stopped job has made since its lease began."""
         if self._orderly and job in self.running:
             steps = self.progress.settle(job, self.now)
             if steps:
@@ -322,7 +322,7 @@ class SimulatedWorld:
             self._release(entry, self.now)
 
     def _release(self, entry: _Running, time: float) -> None:
-        """Whoever shared accelerators with a job that leaves goes on alone, at another pace."""
+        """Let a job whose partner leaves continue alone, at another rate."""
         other = self.running.get(entry.beside) if entry.beside else None
         if other is None or other.beside != entry.spec.id:
             return
@@ -332,5 +332,5 @@ class SimulatedWorld:
         other.beside, other.version = None, self._serial
         if self.measures:
             self._unmeasured[other.spec.id] = None
-        if self._wake is not None and end <= self._wake:  # if not, the next lease will see to it
+        if self._wake is not None and end <= self._wake:  # otherwise the next Renew adds it
             self._push(end, None, other.spec.id, other.version)
