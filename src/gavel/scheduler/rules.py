@@ -203,7 +203,7 @@ def hold_for_gangs(draft: Draft) -> dict[int, int]:
 
 
 def _take(members: Members, type_index: int, victims: Iterable[Run] | None, draft: Draft) -> bool:
-    """Start a combo in place of the victims; False if there are none or an earlier job of a team should come first."""
+    """Stop the victims and start a combo; False if victims is None or an earlier job of a team should come first."""
     if victims is None or (draft.has_teams and any(draft.jumps_the_queue(slot, type_index) for slot in members)):
         return False
     for run in victims:
@@ -353,7 +353,7 @@ def yielding(
         for run in draft.lasting(group, rules.ending):
             if _may_yield(run, members, draft) and draft.seconds_left(run) > rules.ending * patience:
                 if run.workers == needed:
-                    return [run]  # an exact fit, and the one with the lowest standing
+                    return [run]  # an exact fit, with the lowest standing of these
                 if owed - standing > patience * max(run.workers / needed, 1.0) ** 0.5:
                     able.append(run)
     return fewest(able, needed) if able else None
@@ -502,7 +502,7 @@ def uneven(ledger: Ledger, patience: Floats, rules: Rules) -> list[tuple[int, in
 
 
 def _may_swap(ahead: int, behind: int, draft: Draft, rules: Rules) -> bool:
-    """Whether two jobs may swap: the one ahead has the faster place, and each waits, or runs alone after its turn."""
+    """Whether two jobs may swap: the one ahead has the faster place, and those that run do so alone, after a turn."""
     better, worse = draft.run_of.get(ahead), draft.run_of.get(behind)
     if better is None or draft.is_before(better, (behind,)) or draft.jumps_the_queue(behind, better.type_index):
         return False
