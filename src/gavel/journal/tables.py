@@ -34,7 +34,7 @@ LEADER = sql.Table(
     sql.Column("base_checksum", sql.LargeBinary, nullable=False),
     sql.Column("finished", _Number, nullable=False),
 )
-"""One row: who may write, the last fact, the last fact that compaction removed, and the count of finished jobs."""
+"""One row: the leader, the last fact, the last fact that compaction removed, and the count of finished jobs."""
 
 FACTS = sql.Table(
     "facts",

@@ -15,7 +15,7 @@ from gavel.runtime.events import RemovalAsked
 from gavel.runtime.removals import EndKey
 
 RETENTION = "retention"
-"""Who asks."""
+"""The author of removals by age."""
 PAGE = 200
 """Most jobs whose checkpoints one fact removes."""
 
