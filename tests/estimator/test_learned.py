@@ -231,6 +231,16 @@ def test_what_an_older_version_wrote_down_can_be_read() -> None:
     assert table.types[-1] == "a100"
 
 
+def test_a_stored_table_gives_the_same_estimates_whatever_the_order_of_failures_and_measurements() -> None:
+    table = profiled()
+    table.fail(Condition(FRIEND, 1, "v100", beside=NEW), "crashed")
+    table.learn(Condition(NEW, 1, "v100", beside=FRIEND), 1.0)
+    again = LearnedTable.of(KNOWN, json.loads(json.dumps(table.document())))
+    profiles = [(name, 1) for name in (NEW, FRIEND, *KNOWN.templates[-3:])]
+    for one, other in zip(table.pairs(profiles, TYPES), again.pairs(profiles, TYPES), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 @given(
     st.lists(
         st.tuples(
@@ -255,7 +265,7 @@ def test_no_report_can_poison_the_table(reports: list[tuple[str, str | None, str
     first, second, rates = table.pairs(profiles, TYPES)
     assert np.isfinite(rates).all()
     assert (rates >= 0).all()
-    assert ((rates > 0).all(axis=1) == (rates > 0).any(axis=1)).all(), "both make steps or nobody is packed"
+    assert ((rates > 0).all(axis=1) == (rates > 0).any(axis=1)).all(), "both make steps or the pair is not packed"
     assert (first <= second).all()
     assert (table.rates(profiles, TYPES) > 0).all()
     again = LearnedTable.of(KNOWN, json.loads(json.dumps(table.document())))

@@ -272,22 +272,24 @@ class LearnedTable:
         rates[refused | refused.transpose(1, 0, 2) | useless | alone_only] = 0.0
 
     def _observed(self, template: str) -> dict[Pair, Shares]:
-        """Measurements of a template beside references, as shares."""
+        """Measurements of a template beside references, as shares; 0 for pairs that failed.
+
+        The order of the pairs, on which estimates depend slightly, does not follow the order of the measurements: a
+        table that was stored and read gives the same estimates.
+        """
         found: dict[Pair, tuple[float, float]] = {}
-        for condition in self.measurements.sharing(template):
+        refused: dict[Pair, tuple[float, float]] = {}
+        for condition in sorted(self.measurements.sharing(template), key=_in_order):
             mine = condition.template == template
             other = condition.beside if mine else condition.template
             if condition.workers != 1 or other not in self.references.row or condition.type not in self.base.types:
                 continue
             pair = (other, condition.type)
             kept, left = found.get(pair, (math.nan, math.nan))
+            found[pair] = (self._share(condition), left) if mine else (kept, self._share(condition))
             if self.measurements.refuses(condition):
-                found[pair] = (0.0, 0.0)
-            elif mine:
-                found[pair] = (self._share(condition), left)
-            else:
-                found[pair] = (kept, self._share(condition))
-        return found
+                refused[pair] = (0.0, 0.0)
+        return found | refused
 
     def _share(self, condition: Condition) -> float:
         """Measured rate together divided by the rate alone; NaN if the rate alone is unknown."""
@@ -382,3 +384,7 @@ def named(condition: Condition) -> str:
     workers = f" with {condition.workers} workers" if condition.workers > 1 else ""
     beside = f" beside {condition.beside}" if condition.beside else ""
     return f"{condition.template}{workers} on {condition.type}{beside}"
+
+
+def _in_order(condition: Condition) -> tuple[str, str, str, int, int]:
+    return condition.template, condition.beside or "", condition.type, condition.workers, condition.locality
