@@ -15,7 +15,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Floats, Ints
 from gavel.core.serialization import from_plain, plain_record
-from gavel.scheduler.entries import NOBODY, LedgerEntries
+from gavel.scheduler.entries import NO_CLASS, LedgerEntries
 from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.rounds import Elapsed, Plan, RoundInput, Run, RunNumbers, prices
 from gavel.scheduler.rules import Rules, draw_up
@@ -85,7 +85,7 @@ class Credits:
 
     def restore(self, document: Any, runs: Sequence[Run]) -> None:
         state = from_plain(_CreditsState, document)
-        class_of = np.full(len(state.lag), NOBODY)
+        class_of = np.full(len(state.lag), NO_CLASS)
         members = list(map(list, state.members))
         for number, slots in enumerate(members):
             class_of[slots] = number

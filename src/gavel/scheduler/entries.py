@@ -18,11 +18,11 @@ from gavel.core.serialization import stored_as
 
 GUEST = -1
 """In place of an entry's number: the run is a guest on an accelerator that would be idle. It pays for no entry."""
-NOBODY = -1
+NO_CLASS = -1
 """In place of a class's number: no class, either because a combo has no second job or because a slot has no job."""
 
 EntryKey = tuple[int, int, int]
-"""The class, the second class (NOBODY if the job runs alone) and the type."""
+"""The class, the second class (NO_CLASS if the job runs alone) and the type."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -17,7 +17,7 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Ints
-from gavel.scheduler.entries import GUEST, NOBODY, EntryKey, LedgerEntries
+from gavel.scheduler.entries import GUEST, NO_CLASS, EntryKey, LedgerEntries
 from gavel.scheduler.rounds import Elapsed, Run
 
 
@@ -39,7 +39,7 @@ class Ledger:
     run_of: dict[int, Run] = field(default_factory=dict)
     """The same runs by slot."""
     class_of: Ints = field(default_factory=lambda: np.empty(0, dtype=np.intp))
-    """By slot: the class of its job; NOBODY for slots that are not part of the allocation."""
+    """By slot: the class of its job; NO_CLASS for slots that are not part of the allocation."""
     _rows: RunRows | None = None
     _order: Ints | None = None
     _present: Ints | None = None
@@ -56,7 +56,7 @@ class Ledger:
         here = slots >= 0
         slots, classes = slots[here], allocation.classes.of_job[here]
         before, old = self.class_of, self.entries
-        self.class_of = np.full(len(before), NOBODY)
+        self.class_of = np.full(len(before), NO_CLASS)
         self.class_of[slots] = classes
         self.members = in_groups(slots, classes, len(allocation.classes))
         self._order = np.zeros(len(before), dtype=np.intp)
@@ -80,7 +80,7 @@ class Ledger:
         more = size - len(self.lag)
         if more > 0:
             self.lag = np.concatenate([self.lag, np.zeros(more)])
-            self.class_of = np.concatenate([self.class_of, np.full(more, NOBODY)])
+            self.class_of = np.concatenate([self.class_of, np.full(more, NO_CLASS)])
             self._drift = self._classes = self._present = self._order = None
 
     def _carry_over(self, old: LedgerEntries, was: list[int]) -> None:
@@ -89,7 +89,7 @@ class Ledger:
         Where gangs cannot fill all accelerators, the credit of all entries on a type keeps growing. A new class
         therefore starts with the average credit: starting at zero, it would have to catch up first.
         """
-        was.append(NOBODY)  # maps "no second class" (-1) to itself
+        was.append(NO_CLASS)  # maps "no second class" (-1) to itself
         usual = old.usual_credit()
         for number, (first, second, type_index) in enumerate(self.entries.keys):
             one, other = was[first], was[second]
@@ -101,7 +101,7 @@ class Ledger:
         if self._by_class is None:
             self._by_class = [[] for _ in self.members]
             for entry in (self.entries.target > 0).nonzero()[0].tolist():
-                for part in {self.entries.first[entry], self.entries.second[entry]} - {NOBODY}:
+                for part in {self.entries.first[entry], self.entries.second[entry]} - {NO_CLASS}:
                     self._by_class[part].append(entry)
         return self._by_class[number]
 
@@ -121,9 +121,9 @@ class Ledger:
         if len(run.members) > 1:
             return self.entries.find(_key(run, self.classes))
         slot, classes = run.members[0], self.classes
-        if slot >= len(classes) or classes[slot] == NOBODY:
+        if slot >= len(classes) or classes[slot] == NO_CLASS:
             return GUEST
-        return self.entries.index.get((classes[slot], NOBODY, run.type_index), GUEST)
+        return self.entries.index.get((classes[slot], NO_CLASS, run.type_index), GUEST)
 
     @property
     def meant(self) -> Bools:
@@ -136,7 +136,7 @@ class Ledger:
     def present(self) -> Ints:
         """The slots that are part of the allocation."""
         if self._present is None:
-            self._present = np.flatnonzero(self.class_of != NOBODY)
+            self._present = np.flatnonzero(self.class_of != NO_CLASS)
         return self._present
 
     @property
@@ -156,12 +156,12 @@ class Ledger:
 
     def leave(self, slot: int) -> None:
         """Forget a job and its run."""
-        if slot < len(self.class_of) and self.class_of[slot] != NOBODY:
+        if slot < len(self.class_of) and self.class_of[slot] != NO_CLASS:
             self.members[self.class_of[slot]].remove(slot)
-            self.class_of[slot] = NOBODY
+            self.class_of[slot] = NO_CLASS
             self._present = None
             self.lag[slot] = 0.0
-            self.classes[slot] = NOBODY
+            self.classes[slot] = NO_CLASS
             if self._drift is not None:
                 self._drift.pace[slot] = 0.0
         if slot in self.run_of:
@@ -221,7 +221,7 @@ class Ledger:
     def is_meant(self, slot: int) -> bool:
         """Whether the allocation gives a job any throughput."""
         classes = self.classes
-        return slot < len(classes) and classes[slot] != NOBODY and bool(self.class_rate[classes[slot]] > 0)
+        return slot < len(classes) and classes[slot] != NO_CLASS and bool(self.class_rate[classes[slot]] > 0)
 
     def speed(self, run: Run, position: int, entry: int) -> float:
         """Steps per second of one of a run's jobs, as assumed by the allocation."""
@@ -287,8 +287,8 @@ class RunColumns:
         The key is None for runs with a job of no class.
         """
         one, other = class_of[self.first], class_of[self.last]
-        nobody = (one == NOBODY) | (other == NOBODY)
-        second = np.where(self.first == self.last, NOBODY, other)
+        nobody = (one == NO_CLASS) | (other == NO_CLASS)
+        second = np.where(self.first == self.last, NO_CLASS, other)
         classes, types = int(class_of.max(initial=0)) + 2, int(self.type_index.max(initial=0)) + 1
         codes, which = np.unique(
             np.where(nobody, -1, (one * classes + second + 1) * types + self.type_index), return_inverse=True
@@ -409,7 +409,7 @@ class Drift:
         np.add.at(self.paid, entry[paying], 1.0)
         number = ledger.class_of[slots]
         meant = np.append(ledger.class_rate, 0.0)[number]
-        known = (number != NOBODY) & (type_indices < ledger.alone.shape[1])
+        known = (number != NO_CLASS) & (type_indices < ledger.alone.shape[1])
         speed = np.zeros(len(slots))
         speed[known] = ledger.alone[number[known], type_indices[known]]
         as_allocated = np.append(ledger.entries.speed[:, 0], 0.0)[entry]
@@ -430,9 +430,9 @@ def _key(run: Run, classes: Sequence[int]) -> EntryKey | None:
     if max(one, other) >= len(classes):
         return None
     first, second = classes[one], classes[other]
-    if NOBODY in (first, second):
+    if NO_CLASS in (first, second):
         return None
-    return first, NOBODY if one == other else second, run.type_index
+    return first, NO_CLASS if one == other else second, run.type_index
 
 
 def in_groups(slots: Ints, group: Ints, groups: int) -> list[list[int]]:
@@ -443,8 +443,8 @@ def in_groups(slots: Ints, group: Ints, groups: int) -> list[list[int]]:
 
 
 def _first_in_groups(numbers: Ints, group: Ints, groups: int) -> list[int]:
-    """By group: its first number that is not NOBODY; -2 if there is none."""
+    """By group: its first number that is not NO_CLASS; -2 if there is none."""
     first = np.full(groups, -2)
-    known = (numbers != NOBODY).nonzero()[0][::-1]  # reversed, because the last assignment wins
+    known = (numbers != NO_CLASS).nonzero()[0][::-1]  # reversed, because the last assignment wins
     first[group[known]] = numbers[known]
     return first.tolist()

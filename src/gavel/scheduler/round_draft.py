@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
-from gavel.scheduler.entries import GUEST, NOBODY
+from gavel.scheduler.entries import GUEST, NO_CLASS
 from gavel.scheduler.ledger import Ledger, RunColumns
 from gavel.scheduler.once import once
 from gavel.scheduler.patience import Patience
@@ -231,7 +231,7 @@ class Draft:
             self._outdated.add(entry)
         for slot in run.members:
             del self.run_of[slot]
-            if (number := self.class_of(slot)) != NOBODY:
+            if (number := self.class_of(slot)) != NO_CLASS:
                 insort(self._returned.setdefault(number, []), self._place_in_queue(slot))
         self.stopped[run.members, run.type_index] = run
 
@@ -278,8 +278,8 @@ class Draft:
         """By class: whether one of its jobs waited before this plan and still does. The last element is "no class"."""
         waits = np.zeros(len(self.ledger.members) + 1, dtype=bool)
         waits[self._class_of_waiting] = True
-        waits[NOBODY] = False
-        for number in self._starting - {NOBODY}:
+        waits[NO_CLASS] = False
+        for number in self._starting - {NO_CLASS}:
             waits[number] = any(slot not in self.run_of for slot in reversed(self._queue(number)))
         return waits
 
@@ -465,7 +465,7 @@ class Draft:
         ledger, columns, rows = self.ledger, self.columns, self._rows_with_turns
         row_of = np.full(len(ledger.class_of), -1)
         row_of[columns.first[rows]] = row_of[columns.last[rows]] = rows
-        slots = ((row_of >= 0) & (ledger.lag > times * self.patience) & (ledger.class_of != NOBODY)).nonzero()[0]
+        slots = ((row_of >= 0) & (ledger.lag > times * self.patience) & (ledger.class_of != NO_CLASS)).nonzero()[0]
         slots = slots[np.lexsort((ledger.order[slots], self.given.launched[slots]))]
         row, number = row_of[slots], ledger.class_of[slots].tolist()
         groups: dict[tuple[int, int, int], deque[int]] = {}

@@ -23,7 +23,7 @@ from operator import itemgetter
 import numpy as np
 
 from gavel.core.problem import Bools, Floats, Ints
-from gavel.scheduler.entries import NOBODY
+from gavel.scheduler.entries import NO_CLASS
 from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.round_draft import Draft
@@ -156,7 +156,7 @@ def _first_turn(slot: int, has_waited: bool, room: list[int], draft: Draft) -> b
 def _with_partner(slot: int, entry: int, draft: Draft) -> Members | None:
     """The job, with a partner if the entry is for a pair; None if it needs a partner and none waits."""
     first, second, _ = draft.ledger.entries.keys[entry]
-    if second == NOBODY:
+    if second == NO_CLASS:
         return (slot,)
     is_first = draft.class_of(slot) == first
     other = draft.next_in_queue(second if is_first else first, (slot,))
@@ -233,7 +233,7 @@ def challengers(draft: Draft, rules: Rules) -> list[int]:
     hopeful = (owed > 0) & (entries.target > 0)
     if not hopeful.any():
         return []
-    waits, alone = draft.classes_that_wait(), entries.second == NOBODY
+    waits, alone = draft.classes_that_wait(), entries.second == NO_CLASS
     has_jobs = waits[entries.first] & (alone | waits[entries.second])
     room = np.asarray(draft.free)[entries.type_index] > 0
     if not draft.given.mid_round:
@@ -264,7 +264,7 @@ def lowest_of_class(draft: Draft, owed: Floats) -> Floats:
         standing = draft.standing_of(run)
         for slot in run.members:
             lowest[class_of[slot]] = min(lowest[class_of[slot]], standing)
-    lowest[NOBODY] = np.inf
+    lowest[NO_CLASS] = np.inf
     return lowest
 
 
@@ -287,7 +287,7 @@ def advance(entry: int, draft: Draft, rules: Rules) -> bool:
     owed = draft.standing(entry)
     if owed <= 0 or (draft.given.mid_round and not draft.free[type_index]):
         return False
-    members = _choose((first,) if second == NOBODY else (first, second), type_index, owed, draft, rules)
+    members = _choose((first,) if second == NO_CLASS else (first, second), type_index, owed, draft, rules)
     if members is None:
         return False
     movers = dict.fromkeys(draft.run_of[slot] for slot in members if slot in draft.run_of)

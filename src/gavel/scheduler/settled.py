@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from gavel.core.problem import Floats, Ints
-from gavel.scheduler.entries import GUEST, NOBODY
+from gavel.scheduler.entries import GUEST, NO_CLASS
 from gavel.scheduler.round_draft import Draft
 from gavel.scheduler.rounds import RoundInput, Run
 from gavel.scheduler.rules import Rules
@@ -74,7 +74,7 @@ def _until_served(draft: Draft, rules: Rules) -> float:
     entries, seconds = draft.ledger.entries, draft.given.round_seconds
     behind = _until_behind(draft, rules)
     soonest = float(behind.min(initial=np.inf))
-    if soonest > ENOUGH_ROUNDS * seconds and not draft.waiting and (entries.second == NOBODY).all():
+    if soonest > ENOUGH_ROUNDS * seconds and not draft.waiting and (entries.second == NO_CLASS).all():
         return soonest  # every job runs alone, and only a job that is behind may move
     meant = (entries.target > 0).nonzero()[0]
     if not len(meant):
@@ -88,13 +88,13 @@ def _until_served(draft: Draft, rules: Rules) -> float:
     on_type = _until_above(owed, drift, lowest.on_type[:, type_index], patience)
     of_class = np.minimum(
         _until_above(owed, drift, lowest.of_class[:, first], patience),
-        np.where(second == NOBODY, np.inf, _until_above(owed, drift, lowest.of_class[:, second], patience)),
+        np.where(second == NO_CLASS, np.inf, _until_above(owed, drift, lowest.of_class[:, second], patience)),
     )
     at_all = _until_above(owed, drift, np.zeros((2, len(owed))), np.zeros(len(owed)))
     free = np.asarray(draft.free)[type_index] > 0
     waits = draft.classes_that_wait()
     waiting = waits[first] | waits[second]
-    of_class = np.where(second == NOBODY, np.maximum(of_class, behind[first]), of_class)
+    of_class = np.where(second == NO_CLASS, np.maximum(of_class, behind[first]), of_class)
     until = np.where(free, np.where(waiting, at_all, of_class), np.maximum(on_type, np.where(waiting, 0.0, of_class)))
     return float(until.min())
 
