@@ -320,7 +320,7 @@ class Draft:
     def jumps_the_queue(self, slot: int, kind: int) -> bool:
         """Whether an earlier job of the same team waits that could run in this one's place."""
         workers, rates = self.given.workers, self.given.rates
-        return any(
+        return self.has_teams and any(
             other not in self.run_of and rates[other, kind] > 0 and workers[other] <= workers[slot]
             for other in self.earlier(slot)
         )

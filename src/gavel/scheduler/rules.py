@@ -195,7 +195,7 @@ def hold_for_gangs(draft: Draft) -> dict[int, int]:
 
 def _take(members: Members, kind: int, victims: Iterable[Run] | None, draft: Draft) -> bool:
     """Start a combo in place of runs that yield; False if they are not enough or an earlier job should come first."""
-    if victims is None or (draft.has_teams and any(draft.jumps_the_queue(slot, kind) for slot in members)):
+    if victims is None or any(draft.jumps_the_queue(slot, kind) for slot in members):
         return False
     for run in victims:
         draft.stop(run)
@@ -483,15 +483,17 @@ def uneven(ledger: Ledger, patience: Floats, rules: Rules) -> list[tuple[int, in
 def _may_swap(ahead: int, behind: int, draft: Draft, rules: Rules) -> bool:
     """Whether the job that is ahead has the faster place, and both run alone or not at all and have had their turn."""
     better, worse = draft.run_of.get(ahead), draft.run_of.get(behind)
-    if better is None or draft.is_before(better, (behind,)) or draft.jumps_the_queue(behind, better.type_index):
-        return False
-    if draft.seconds_left(better) <= rules.ending * draft.patience[behind]:
+    if better is None:
         return False
     for run in (better, worse):
         if run is not None and (len(run.members) > 1 or not draft.still_runs(run) or not draft.has_had_its_turn(run)):
             return False
     rates = draft.given.rates[ahead]
-    return worse is None or bool(rates[better.type_index] > rates[worse.type_index])
+    if worse is not None and not rates[better.type_index] > rates[worse.type_index]:
+        return False
+    if draft.seconds_left(better) <= rules.ending * draft.patience[behind]:
+        return False
+    return not draft.is_before(better, (behind,)) and not draft.jumps_the_queue(behind, better.type_index)
 
 
 def _swap(ahead: int, behind: int, draft: Draft) -> None:
