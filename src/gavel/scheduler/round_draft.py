@@ -325,7 +325,7 @@ class Draft:
     def jumps_the_queue(self, slot: int, type_index: int) -> bool:
         """Whether an earlier job of the same team waits and could run in this job's place."""
         workers, rates = self.given.workers, self.given.rates
-        return any(
+        return self.has_teams and any(
             other not in self.run_of and rates[other, type_index] > 0 and workers[other] <= workers[slot]
             for other in self.earlier(slot)
         )

@@ -204,7 +204,7 @@ def hold_for_gangs(draft: Draft) -> dict[int, int]:
 
 def _take(members: Members, type_index: int, victims: Iterable[Run] | None, draft: Draft) -> bool:
     """Stop the victims and start a combo; False if victims is None or an earlier job of a team should come first."""
-    if victims is None or (draft.has_teams and any(draft.jumps_the_queue(slot, type_index) for slot in members)):
+    if victims is None or any(draft.jumps_the_queue(slot, type_index) for slot in members):
         return False
     for run in victims:
         draft.stop(run)
@@ -504,15 +504,17 @@ def uneven(ledger: Ledger, patience: Floats, rules: Rules) -> list[tuple[int, in
 def _may_swap(ahead: int, behind: int, draft: Draft, rules: Rules) -> bool:
     """Whether two jobs may swap: the one ahead has the faster place, and those that run do so alone, after a turn."""
     better, worse = draft.run_of.get(ahead), draft.run_of.get(behind)
-    if better is None or draft.is_before(better, (behind,)) or draft.jumps_the_queue(behind, better.type_index):
-        return False
-    if draft.seconds_left(better) <= rules.ending * draft.patience[behind]:
+    if better is None:
         return False
     for run in (better, worse):
         if run is not None and (len(run.members) > 1 or not draft.still_runs(run) or not draft.has_had_its_turn(run)):
             return False
     rates = draft.given.rates[ahead]
-    return worse is None or bool(rates[better.type_index] > rates[worse.type_index])
+    if worse is not None and not rates[better.type_index] > rates[worse.type_index]:
+        return False
+    if draft.seconds_left(better) <= rules.ending * draft.patience[behind]:
+        return False
+    return not draft.is_before(better, (behind,)) and not draft.jumps_the_queue(behind, better.type_index)
 
 
 def _swap(ahead: int, behind: int, draft: Draft) -> None:
