@@ -93,7 +93,7 @@ CONTINUOUS = Trial(
         PhysicalContender("LAS", "max_min_fairness", ("3.6", "3.4")),
         PhysicalContender("LAS, agnostic", "max_min_fairness", ("5.0", "5.2"), agnostic=True),
     ),
-    TrialSize(36, 150.0),
+    TrialSize(36, 200.0),
     TrialSize(48, 60.0, 3600.0),
 )
 STATIC = Trial(
@@ -102,7 +102,7 @@ STATIC = Trial(
         PhysicalContender("makespan", "makespan", ("17.7", "17.9")),
         PhysicalContender("Gandiva's packing", "gandiva", ("21.3", "21.9"), space_sharing=True),
     ),
-    TrialSize(60, 400.0),
+    TrialSize(60, 200.0),
     TrialSize(100, 150.0, 3600.0),
     static=True,
 )
