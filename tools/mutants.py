@@ -182,12 +182,12 @@ JOBS_MUTANTS = _in(
     "jobs",
     JOBS,
     a_finished_job_may_end_again=(
-        "TRANSITIONS.get((record.state, turn))",
-        "TRANSITIONS.get((record.state, turn), _ENDS.get(turn))",
+        "TRANSITIONS.get((record.state, change))",
+        "TRANSITIONS.get((record.state, change), _ENDS.get(change))",
     ),
     a_finished_job_may_run_again=(
-        "    (JobState.RUNNING, Turn.MOVED): JobState.RUNNING,",
-        "    (JobState.RUNNING, Turn.MOVED): JobState.RUNNING,\n    (JobState.COMPLETED, Turn.LAUNCHED): JobState.RUNNING,",
+        "    (JobState.RUNNING, JobChange.MOVED): JobState.RUNNING,",
+        "    (JobState.RUNNING, JobChange.MOVED): JobState.RUNNING,\n    (JobState.COMPLETED, JobChange.LAUNCHED): JobState.RUNNING,",
     ),
     ids_are_given_again=("max(self.next_number, int(job) + 1)", "max(self.next_number, int(job))"),
     ids_are_given_again_after_a_restart=(
@@ -205,7 +205,7 @@ JOBS_MUTANTS = _in(
         "replace(record, failures=record.failures)",
     ),
     a_refused_fact_changes_the_job=(
-        "            self.refusals.append(Refusal(job, turn, None if record is None else record.state))\n            return None",
+        "            self.refusals.append(Refusal(job, change, None if record is None else record.state))\n            return None",
         "            return record",
     ),
     the_attempt_number_is_not_recorded=("                    attempts=launch.attempt,\n", ""),
@@ -915,8 +915,8 @@ TEMPLATE_MUTANTS = [
 
 INSISTENCE_MUTANTS = _in(
     RUNTIME,
-    "insistence",
-    "tests/runtime/test_insistence.py",
+    "journal_retry",
+    "tests/runtime/test_journal_retry.py",
     a_start_is_never_given_up=("                if clock() >= end:", "                if False:"),
     a_start_is_not_tried_again=("                if clock() >= end:", "                if True:"),
     an_outage_is_not_said=("                if not failed:", "                if False:"),

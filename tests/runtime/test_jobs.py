@@ -26,7 +26,7 @@ from gavel.core.facts import (
 from gavel.core.jobs import Cause, JobSpec
 from gavel.core.locality import Locality
 from gavel.runtime.facts import AttemptClosed, Fact
-from gavel.runtime.jobs import HISTORY, TRANSITIONS, JobRegistry, LiveJobRecord, Refusal, Turn
+from gavel.runtime.jobs import HISTORY, TRANSITIONS, JobChange, JobRegistry, LiveJobRecord, Refusal
 
 JOB = "7"
 CAUSE = Cause("because", "a reason")
@@ -69,26 +69,26 @@ PATHS: Mapping[JobState, tuple[Fact, ...]] = {
 }
 """How a job comes into each state."""
 
-TURNS: Mapping[str, tuple[Turn, Fact]] = {
-    "launched": (Turn.LAUNCHED, planned(launched=True)),
-    "moved": (Turn.MOVED, planned(moved=True)),
-    "stopped by a plan": (Turn.STOPPED, planned(stopped=True)),
-    "stopped with its server": (Turn.STOPPED, ServerRemoved(9.0, "a", CAUSE, (JOB,))),
-    "requeued": (Turn.REQUEUED, JobRequeued(9.0, JOB, "a reason")),
-    "requeued without fault": (Turn.REQUEUED, JobRequeued(9.0, JOB, "a reason", counts=False)),
-    "completed": (Turn.COMPLETED, ended("completed")),
-    "failed": (Turn.FAILED, ended("failed")),
-    "cancelled": (Turn.CANCELLED, ended("cancelled")),
+CHANGES: Mapping[str, tuple[JobChange, Fact]] = {
+    "launched": (JobChange.LAUNCHED, planned(launched=True)),
+    "moved": (JobChange.MOVED, planned(moved=True)),
+    "stopped by a plan": (JobChange.STOPPED, planned(stopped=True)),
+    "stopped with its server": (JobChange.STOPPED, ServerRemoved(9.0, "a", CAUSE, (JOB,))),
+    "requeued": (JobChange.REQUEUED, JobRequeued(9.0, JOB, "a reason")),
+    "requeued without fault": (JobChange.REQUEUED, JobRequeued(9.0, JOB, "a reason", counts=False)),
+    "completed": (JobChange.COMPLETED, ended("completed")),
+    "failed": (JobChange.FAILED, ended("failed")),
+    "cancelled": (JobChange.CANCELLED, ended("cancelled")),
 }
-EXPECTED: Mapping[tuple[JobState, Turn], JobState] = {
-    (Q, Turn.LAUNCHED): R,
-    (P, Turn.LAUNCHED): R,
-    (R, Turn.MOVED): R,
-    (R, Turn.STOPPED): P,
-    **{(state, Turn.REQUEUED): Q for state in ACTIVE},
-    **{(state, Turn.COMPLETED): JobState.COMPLETED for state in ACTIVE},
-    **{(state, Turn.FAILED): JobState.FAILED for state in ACTIVE},
-    **{(state, Turn.CANCELLED): JobState.CANCELLED for state in ACTIVE},
+EXPECTED: Mapping[tuple[JobState, JobChange], JobState] = {
+    (Q, JobChange.LAUNCHED): R,
+    (P, JobChange.LAUNCHED): R,
+    (R, JobChange.MOVED): R,
+    (R, JobChange.STOPPED): P,
+    **{(state, JobChange.REQUEUED): Q for state in ACTIVE},
+    **{(state, JobChange.COMPLETED): JobState.COMPLETED for state in ACTIVE},
+    **{(state, JobChange.FAILED): JobState.FAILED for state in ACTIVE},
+    **{(state, JobChange.CANCELLED): JobState.CANCELLED for state in ACTIVE},
 }
 """Written down a second time, so that no change of the table goes unnoticed."""
 
@@ -108,19 +108,19 @@ def test_the_table_is_what_was_agreed() -> None:
 
 
 def test_every_turn_is_tried() -> None:
-    assert {turn for turn, _ in TURNS.values()} == set(Turn)
+    assert {change for change, _ in CHANGES.values()} == set(JobChange)
     assert PATHS.keys() == set(JobState) - {JobState.UNKNOWN}
 
 
 @pytest.mark.parametrize("state", PATHS)
-@pytest.mark.parametrize("name", TURNS)
+@pytest.mark.parametrize("name", CHANGES)
 def test_a_fact_leads_where_the_table_says_or_changes_nothing_and_is_recorded(name: str, state: JobState) -> None:
-    turn, fact = TURNS[name]
+    change, fact = CHANGES[name]
     jobs = in_state(state)
     before = jobs[JOB]
     changed = jobs.evolve(fact)
-    if (state, turn) in EXPECTED:
-        assert jobs[JOB].state is EXPECTED[state, turn]
+    if (state, change) in EXPECTED:
+        assert jobs[JOB].state is EXPECTED[state, change]
         assert jobs[JOB].changed == fact.time
         assert changed == jobs.touched == {JOB}
         assert not jobs.refusals
@@ -128,7 +128,7 @@ def test_a_fact_leads_where_the_table_says_or_changes_nothing_and_is_recorded(na
         assert jobs[JOB] is before
         assert not changed
         assert not jobs.touched
-        assert jobs.refusals == [Refusal(JOB, turn, state)]
+        assert jobs.refusals == [Refusal(JOB, change, state)]
         assert JOB in str(jobs.refusals[0])
         assert state in str(jobs.refusals[0])
 
@@ -137,18 +137,18 @@ def test_a_fact_leads_where_the_table_says_or_changes_nothing_and_is_recorded(na
 def test_a_finished_job_stays_finished_whatever_comes_together(state: JobState) -> None:
     jobs = in_state(state)
     before = jobs[JOB]
-    for _, fact in TURNS.values():
+    for _, fact in CHANGES.values():
         jobs.evolve(fact)
     assert jobs[JOB] == before
-    assert len(jobs.refusals) == len(TURNS)
+    assert len(jobs.refusals) == len(CHANGES)
 
 
-@pytest.mark.parametrize("name", TURNS)
+@pytest.mark.parametrize("name", CHANGES)
 def test_facts_about_an_unknown_job_are_refused(name: str) -> None:
-    turn, fact = TURNS[name]
+    change, fact = CHANGES[name]
     jobs = JobRegistry()
     assert not jobs.evolve(fact)
-    assert jobs.refusals == [Refusal(JOB, turn, None)]
+    assert jobs.refusals == [Refusal(JOB, change, None)]
     assert "no such job" in str(jobs.refusals[0])
 
 
@@ -190,7 +190,7 @@ def test_two_jobs_that_share_accelerators_know_of_each_other() -> None:
 @pytest.mark.parametrize(("fact", "failures"), [("requeued", 1), ("requeued without fault", 0), ("failed", 1)])
 def test_only_failures_of_its_own_count(fact: str, failures: int) -> None:
     jobs = in_state(R)
-    jobs.evolve(TURNS[fact][1])
+    jobs.evolve(CHANGES[fact][1])
     assert jobs[JOB].failures == failures
 
 

@@ -32,8 +32,8 @@ from gavel.runtime.engine import DecisionBatch, Engine
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError
-from gavel.runtime.insistence import at_once
 from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.journal_retry import at_once
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,

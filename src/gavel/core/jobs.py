@@ -95,7 +95,7 @@ class Cause:
     """Why a decision was made; recorded with it, so that explanations never have to guess."""
 
     code: str
-    """A short word for programs: yielded, moved, lost, drained, owed …"""
+    """A short word for programs: yielded, moved, lost, drained, first, turn …"""
     text: str = ""
     """A clause for people."""
     jobs: tuple[str, ...] = ()

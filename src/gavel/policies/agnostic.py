@@ -11,7 +11,7 @@ from gavel.core.allocation import Allocation
 from gavel.core.cluster import AcceleratorType
 from gavel.core.locality import Locality
 from gavel.core.problem import Column, Floats, Problem, no_pairs
-from gavel.policies.seating import seated
+from gavel.policies.consolidation import seated
 
 SCALINGS = 100
 

@@ -15,8 +15,8 @@ from gavel.core.allocation import Allocation, Certificate, Stage
 from gavel.core.problem import Bools, Classes, Floats, Ints, Problem
 from gavel.policies import scores
 from gavel.policies.certify import scored
+from gavel.policies.consolidation import seated
 from gavel.policies.fairness import equal_levels
-from gavel.policies.seating import seated
 from gavel.program import transport
 from gavel.program.program import Program
 

@@ -1,7 +1,8 @@
 """Water filling: raise all classes together, stop those that cannot rise, and continue with the rest.
 
-Each repetition is a *stage*. A class is *stuck*, and stops, only if a proof from duality shows that it cannot get more
-unless another class gets less. The result is therefore lexicographically optimal.
+A *stage* is a repetition that raises the level; one that does not is merged into the stage before. A class stops when
+it has reached its own maximum (its *reach*), or when it is *stuck*: duals prove, within a tolerance, that it can gain
+only at another's cost. The result is therefore lexicographically optimal.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Filled:
 
 
 @dataclass(slots=True)
-class _Step:
+class _OpenStage:
     """A stage in the making, with the inequality that proves its stopped classes stuck."""
 
     level: float
@@ -53,7 +54,7 @@ def water_fill(program: Program, rise: Rise) -> Filled:
     """Raise all classes, stage by stage, until every class has stopped."""
     position = np.zeros(len(program))
     active = np.ones(len(program), dtype=bool)
-    steps: list[_Step] = []
+    steps: list[_OpenStage] = []
     start: WarmStart | None = None
     point: FeasiblePoint | None = None
     while active.any():
@@ -99,15 +100,15 @@ def _per_level(proof: Proof, slope: Floats) -> Proof:
     return proof.times(1.0 / total) if total > 0 else proof
 
 
-def _record(steps: list[_Step], level: Level, proof: Proof, stopped: Bools) -> None:
+def _record(steps: list[_OpenStage], level: Level, proof: Proof, stopped: Bools) -> None:
     """Add a stage, or extend the last one if the level has not risen since."""
     reached = steps[-1].level if steps else 0.0
     total = reached + level.value
     if steps and level.value <= SAME_LEVEL * max(total, 1e-300):
         last = steps[-1]
-        steps[-1] = _Step(last.level, last.bound, last.proof.plus(proof), last.stopped | stopped)
+        steps[-1] = _OpenStage(last.level, last.bound, last.proof.plus(proof), last.stopped | stopped)
         return
-    steps.append(_Step(total, reached + max(level.bound, level.value), proof, stopped))
+    steps.append(_OpenStage(total, reached + max(level.bound, level.value), proof, stopped))
 
 
 def _search(

@@ -17,7 +17,7 @@ from gavel.journal.errors import TemporaryJournalError
 from gavel.runtime.engine import Engine
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
-from gavel.runtime.insistence import RETRY_SECONDS
+from gavel.runtime.journal_retry import RETRY_SECONDS
 from gavel.runtime.templates import Learned
 
 Solver = Callable[[Problem], Allocation]

@@ -17,8 +17,8 @@ from gavel.journal.store import Journal
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
 from gavel.runtime.facts import AgentForgotten, CheckpointsRemoved, CheckpointsUnwanted, Fact, document_of
-from gavel.runtime.insistence import Insist, at_once
 from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.journal_retry import Insist, at_once
 from gavel.runtime.state import ClusterState
 from gavel.runtime.state_keeper import Kept, StateKeeper
 from gavel.runtime.templates import Learned

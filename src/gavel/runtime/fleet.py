@@ -1,6 +1,6 @@
 """The executor that works through agents: performs launches, stops and renewals, and reports what happened.
 
-It does no I/O and reads no clock: messages leave through links, events through `post`, and `tick` is told the time.
+It does no I/O: messages leave through connections, events through `post`, and time comes from the injected `clock`.
 What must survive a restart of the scheduler is in the journal; this is rebuilt from it and from agents' reports.
 """
 
@@ -40,7 +40,10 @@ from gavel.runtime.removals import Outstanding
 from gavel.wire import PROTOCOL
 
 MISSED_HEARTBEATS = 3
-"""A task that its agent does not list for this many heartbeats after its start never arrived there."""
+"""After this many heartbeats without it, a task that was sent over an earlier connection counts as lost.
+
+If it was sent over the current connection, that connection is closed: the order may be late, and still be carried out.
+"""
 MEASURED_SECONDS = 0.5
 """The shortest measurement that gives a useful rate."""
 
@@ -136,7 +139,7 @@ class Fleet:
     fences: dict[tuple[str, str], float] = field(default_factory=dict)
     """By job and agent: until when the job may still run at a lost agent."""
     saving: dict[str, float] = field(default_factory=dict)
-    """By job that counts steps: how long its last attempt took to save and leave, until the next begins."""
+    """By job that counts steps: seconds its last attempt took to save and leave; kept until the next attempt begins."""
     clearing: Clearing = field(default_factory=Clearing)
     """Checkpoints that agents are to remove."""
     renewed_until: float = 0.0
@@ -310,7 +313,7 @@ class Fleet:
         if attempt.crash is not None and not attempt.stopping:
             self._stop(attempt, at_once=True)  # a gang is whole or not at all
         elif message.ending is Ending.LEFT and not attempt.over:
-            self._break_off(attempt, "one of its ranks left", at_once=False)  # unless it was asked to
+            self._break_off(attempt, "one of its ranks left", at_once=False)  # no effect if it was asked to leave
         self._settle(attempt)
 
     def _ended_before(self, status: TaskStatus, acknowledge: Callable[[], None]) -> None:
@@ -516,7 +519,7 @@ class Fleet:
         for part in attempt.parts:
             self.by_agent[part.agent].pop(job, None)
         self._measure(attempt)
-        self._leave_alone(attempt)
+        self._partner_runs_alone(attempt)
         outcome, reason = attempt.outcome()
         if outcome is AttemptOutcome.LEFT and attempt.stopped_at is not None and attempt.steps is not None:
             self.saving[job] = now - attempt.stopped_at
@@ -552,7 +555,7 @@ class Fleet:
                 del self.strays[job]
                 self._start_waiting(job)
 
-    def _leave_alone(self, attempt: Attempt) -> None:
+    def _partner_runs_alone(self, attempt: Attempt) -> None:
         """Mark the partner of an ended attempt as running alone, so that its rate is not reported as the pair's."""
         other = self.attempts.get(attempt.launch.beside) if attempt.launch.beside else None
         if other is not None and other.launch.beside == attempt.job:

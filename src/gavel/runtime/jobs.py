@@ -19,7 +19,7 @@ from gavel.core.serialization import from_plain, plain_record
 from gavel.runtime.facts import Fact
 
 
-class Turn(StrEnum):
+class JobChange(StrEnum):
     """What a fact means for one job."""
 
     LAUNCHED = "launched"
@@ -32,22 +32,22 @@ class Turn(StrEnum):
 
 
 _ENDS = {
-    Turn.COMPLETED: JobState.COMPLETED,
-    Turn.FAILED: JobState.FAILED,
-    Turn.CANCELLED: JobState.CANCELLED,
+    JobChange.COMPLETED: JobState.COMPLETED,
+    JobChange.FAILED: JobState.FAILED,
+    JobChange.CANCELLED: JobState.CANCELLED,
 }
-TRANSITIONS: Mapping[tuple[JobState, Turn], JobState] = {
-    (JobState.QUEUED, Turn.LAUNCHED): JobState.RUNNING,
-    (JobState.QUEUED, Turn.REQUEUED): JobState.QUEUED,
-    (JobState.PREEMPTED, Turn.LAUNCHED): JobState.RUNNING,
-    (JobState.PREEMPTED, Turn.REQUEUED): JobState.QUEUED,
-    (JobState.RUNNING, Turn.MOVED): JobState.RUNNING,
-    (JobState.RUNNING, Turn.STOPPED): JobState.PREEMPTED,
-    (JobState.RUNNING, Turn.REQUEUED): JobState.QUEUED,
+TRANSITIONS: Mapping[tuple[JobState, JobChange], JobState] = {
+    (JobState.QUEUED, JobChange.LAUNCHED): JobState.RUNNING,
+    (JobState.QUEUED, JobChange.REQUEUED): JobState.QUEUED,
+    (JobState.PREEMPTED, JobChange.LAUNCHED): JobState.RUNNING,
+    (JobState.PREEMPTED, JobChange.REQUEUED): JobState.QUEUED,
+    (JobState.RUNNING, JobChange.MOVED): JobState.RUNNING,
+    (JobState.RUNNING, JobChange.STOPPED): JobState.PREEMPTED,
+    (JobState.RUNNING, JobChange.REQUEUED): JobState.QUEUED,
     **{
-        (state, turn): end
+        (state, change): end
         for state in (JobState.QUEUED, JobState.RUNNING, JobState.PREEMPTED)
-        for turn, end in _ENDS.items()
+        for change, end in _ENDS.items()
     },
 }
 """Everything else is refused; above all, a finished job stays as it finished."""
@@ -102,14 +102,14 @@ class Refusal:
     """A fact that the table does not allow for a job: a bug elsewhere, to be logged."""
 
     job: str
-    turn: Turn
+    change: JobChange
     state: JobState | None
     """None if there is no such job."""
 
     def __str__(self) -> str:
         if self.state is None:
-            return f"job {self.job} cannot be {self.turn}: there is no such job"
-        return f"job {self.job} cannot be {self.turn}: it is {self.state}"
+            return f"job {self.job} cannot be {self.change}: there is no such job"
+        return f"job {self.job} cannot be {self.change}: it is {self.state}"
 
 
 class JobRegistry:
@@ -187,8 +187,8 @@ class JobRegistry:
                 self.touched.add(job)
 
     def _requeued(self, fact: JobRequeued) -> set[str]:
-        record = self._turned(
-            fact.time, fact.job, Turn.REQUEUED, Cause("failed" if fact.counts else "lost", fact.reason)
+        record = self._changed(
+            fact.time, fact.job, JobChange.REQUEUED, Cause("failed" if fact.counts else "lost", fact.reason)
         )
         if record is None:
             return set()
@@ -196,7 +196,7 @@ class JobRegistry:
         return {fact.job}
 
     def _ended(self, fact: JobEnded) -> set[str]:
-        record = self._turned(fact.time, fact.job, Turn(fact.outcome), Cause(fact.outcome, fact.reason))
+        record = self._changed(fact.time, fact.job, JobChange(fact.outcome), Cause(fact.outcome, fact.reason))
         if record is None:
             return set()
         failed = fact.outcome == "failed" and fact.counts
@@ -210,21 +210,21 @@ class JobRegistry:
         for stopped in fact.stopped:
             changed |= self._stop(fact.time, stopped.jobs, stopped.cause)
         for moved in fact.moved:
-            changed |= self._launch(fact.time, moved, Turn.MOVED)
+            changed |= self._launch(fact.time, moved, JobChange.MOVED)
         for started in fact.started:
-            changed |= self._launch(fact.time, started, Turn.LAUNCHED)
+            changed |= self._launch(fact.time, started, JobChange.LAUNCHED)
         return changed
 
     def _stop(self, time: float, jobs: Iterable[str], cause: Cause) -> set[str]:
-        return {job for job in jobs if self._turned(time, job, Turn.STOPPED, cause) is not None}
+        return {job for job in jobs if self._changed(time, job, JobChange.STOPPED, cause) is not None}
 
-    def _launch(self, time: float, started: Started, turn: Turn) -> set[str]:
+    def _launch(self, time: float, started: Started, change: JobChange) -> set[str]:
         changed: set[str] = set()
         servers = ", ".join(started.accelerators)
         for launch in started.launches(time):
             company = f", beside job {launch.beside}" if launch.beside else ""
             cause = Cause(started.cause.code, f"on {started.type} ({servers}){company}: {started.cause.text}")
-            record = self._turned(time, launch.job, turn, cause)
+            record = self._changed(time, launch.job, change, cause)
             if record is not None:
                 changed.add(launch.job)
                 self.records[launch.job] = replace(
@@ -236,12 +236,12 @@ class JobRegistry:
                 )
         return changed
 
-    def _turned(self, time: float, job: str, turn: Turn, cause: Cause) -> LiveJobRecord | None:
+    def _changed(self, time: float, job: str, change: JobChange, cause: Cause) -> LiveJobRecord | None:
         """Move a job along the table; None, without any change, if the table does not allow it."""
         record = self.records.get(job)
-        state = None if record is None else TRANSITIONS.get((record.state, turn))
+        state = None if record is None else TRANSITIONS.get((record.state, change))
         if record is None or state is None:
-            self.refusals.append(Refusal(job, turn, None if record is None else record.state))
+            self.refusals.append(Refusal(job, change, None if record is None else record.state))
             return None
         last = Transition(time, state, cause.text, cause.code)
         history = (*record.history, last)[-HISTORY:]

@@ -25,7 +25,6 @@ from gavel.journal.leader import PULSE_SECONDS
 from gavel.journal.store import Journal
 from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import allocate, find_policy
-from gavel.runtime.blackbox import BlackBox
 from gavel.runtime.clock import SteadyClock
 from gavel.runtime.configuration import Configurator, Scheduling, ServeSettings, settings_document
 from gavel.runtime.driver import Driver, Solver
@@ -33,9 +32,10 @@ from gavel.runtime.engine import Clock, Engine
 from gavel.runtime.events import Began, SettingsGiven
 from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
 from gavel.runtime.housekeeping import keep_house
-from gavel.runtime.insistence import Insist, insisting
+from gavel.runtime.journal_retry import Insist, insisting
 from gavel.runtime.logs import Logs
 from gavel.runtime.recovery import last_kept, recover
+from gavel.runtime.scheduler_log import BlackBox
 from gavel.runtime.service import Service
 from gavel.runtime.state import Retries
 from gavel.runtime.state_keeper import StateKeeper

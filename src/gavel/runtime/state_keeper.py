@@ -1,4 +1,4 @@
-"""Keeps states: a second state follows the journal and is written, so that the first one never has to wait.
+"""Saves states from a second copy that replays the journal, so that a save never blocks the live state.
 
 It reads what any other reader would, so every kept state is also a successful recovery.
 """

@@ -1,4 +1,4 @@
-"""The state that a journal of format 1 amounts to. Its events were decided again at every start; this does so once.
+"""Converts a journal of format 1, whose events were decided again at every start: replays them and stores the state.
 
 After an orderly stop nothing is left to decide. After a crash the last events are decided by this version; where it
 decides differently, agents report what really runs when they attach, and the fleet resolves the differences.

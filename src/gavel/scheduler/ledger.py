@@ -3,7 +3,7 @@
 An *entry* (a class combo on a type, see `entries`) earns its target every second and pays one second for each of its
 runs; the balance is its *credit*, the running time that it is owed. Credit decides which class runs. A job's *lag* is
 how far it is behind its allocated throughput; lag decides which job of the class runs. A *guest* is a run that pays for
-no entry. The ledger changes when an allocation is adopted, when time passes and when a job leaves, and in no other way.
+no entry. Credit and lag change only in `adopt`, `account` and `leave`.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Ledger:
         """Copy the credit of old entries to the new ones; `was` is each class's number before.
 
         Where gangs cannot fill all accelerators, the credit of all entries on a type keeps growing. A new class
-        therefore starts with the average credit: starting at zero, it would have to catch up first.
+        therefore starts with the average credit, weighted by target, if that is positive: starting at zero, it would
+        have to catch up first.
         """
         was.append(NO_CLASS)  # maps "no second class" (-1) to itself
         usual = old.usual_credit()
@@ -373,7 +374,10 @@ class Drift:
     paid: Floats
     """By entry: the number of its runs, which is what it pays per second."""
     pace: Floats
-    """By slot: how much the job's lag grows per second; 1 while it waits, negative while it catches up."""
+    """By slot: how much the job's lag grows per second; negative while it catches up.
+
+    1 while the job waits, 0 if it is allocated nothing.
+    """
 
     def begin(self, ledger: Ledger, run: Run) -> None:
         entry = ledger.entry_of[run]

@@ -18,4 +18,4 @@ SERVER_OPTIONS = (
     *CHANNEL_OPTIONS,
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 )
-"""The same from the other side, and leave for clients to ask so often."""
+"""The same for the server, and permission for clients to ping this often."""

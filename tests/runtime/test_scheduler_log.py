@@ -15,10 +15,10 @@ from gavel.core.jobs import Cause, JobSpec
 from gavel.core.locality import Locality
 from gavel.journal.database import sqlite_url
 from gavel.journal.store import Journal
-from gavel.runtime.blackbox import BlackBox
 from gavel.runtime.engine import Engine
 from gavel.runtime.facts import AgentJoined, AgentLost, Fact
-from gavel.runtime.jobs import Refusal, Turn
+from gavel.runtime.jobs import JobChange, Refusal
+from gavel.runtime.scheduler_log import BlackBox
 from gavel.runtime.server import ServeSettings, build_engine
 
 ON_GPU1 = Started(("1",), (1,), "v100", {"gpu1": 1}, locality=Locality.SERVER, cause=Cause("new", "it is new"))
@@ -94,7 +94,7 @@ def test_an_answer_says_how_long_the_policy_took(engine: Engine, logged: pytest.
 
 def test_a_refused_transition_is_logged_once(engine: Engine, logged: pytest.LogCaptureFixture) -> None:
     box = BlackBox(engine)
-    engine.state.jobs.refusals.append(Refusal("7", Turn.LAUNCHED, None))
+    engine.state.jobs.refusals.append(Refusal("7", JobChange.LAUNCHED, None))
     for _ in range(2):
         box([TimePassed(1.0)])
     (record,) = [record for record in logged.records if record.levelno == logging.ERROR]

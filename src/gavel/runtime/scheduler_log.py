@@ -101,7 +101,7 @@ class BlackBox:
     def _log_refusals(self) -> None:
         refusals = self._engine.state.jobs.refusals
         for refusal in refusals:
-            fields = {"kind": "refused", "job": refusal.job, "turn": str(refusal.turn)}
+            fields = {"kind": "refused", "job": refusal.job, "turn": str(refusal.change)}
             logger.error("refused, please report it: %s", refusal, extra=fields)
         refusals.clear()
 

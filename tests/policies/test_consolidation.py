@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from gavel.core.cluster import AcceleratorType
 from gavel.core.jobs import Job, PlacedRate
 from gavel.core.problem import Problem
+from gavel.policies.consolidation import seated
 from gavel.policies.registry import allocate
-from gavel.policies.seating import seated
 from judging import assert_feasible
 from strategies import Case
 

@@ -10,7 +10,7 @@ from test_safety_driver import FailingJournal
 
 from gavel.journal.database import sqlite_url
 from gavel.journal.errors import JournalError, LeadershipLostError, TemporaryJournalError
-from gavel.runtime.insistence import START_SECONDS, insisting
+from gavel.runtime.journal_retry import START_SECONDS, insisting
 from gavel.runtime.server import ServeSettings, build_engine
 
 FULL = TemporaryJournalError("the journal x cannot be used at the moment: database or disk is full")
