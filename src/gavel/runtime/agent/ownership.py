@@ -15,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from gavel.client.requests import shortened
 from gavel.runtime.agent.identity import sync_directory
+from gavel.runtime.ids import is_job_id
 
 MARKER = ".gavel-owner.json"
 _OURS = ".gavel-"
@@ -64,8 +66,9 @@ def remove(root: Path, owner: Owner) -> bool:
     The marker goes last, so that a removal that was interrupted can be continued. Agents that share the directory may
     do this at the same time.
     """
-    if not owner.cluster or not owner.job.isdecimal():  # it becomes part of a path
-        raise NotOursError(f"checkpoints of job {owner.job!r} of cluster {owner.cluster!r} cannot be told from others")
+    if not owner.cluster or not is_job_id(owner.job):  # it becomes part of a path
+        named = f"checkpoints of job {shortened(owner.job)} of cluster {shortened(owner.cluster)}"
+        raise NotOursError(f"{named} cannot be told from others")
     directory = root / owner.job
     if directory.is_symlink():
         raise NotOursError(f"{directory} is a link, and what it leads to is not removed; remove it by hand")
