@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gavel.client.requests import Submission
+from gavel.limits import LARGEST
 
 
 class Ending(StrEnum):
@@ -39,6 +40,12 @@ class TaskStatus:
     measured_steps: float = 0.0
     measured_seconds: float = 0.0
     """Since the last report, start-up and saving left out: what a rate is measured by."""
+
+    @property
+    def plausible(self) -> bool:
+        """Whether its figures are numbers that a job can reach."""
+        figures = (self.steps, self.saved_steps, self.measured_steps, self.measured_seconds)
+        return all(0.0 <= figure <= LARGEST for figure in figures)
 
 
 # ---- from an agent ----

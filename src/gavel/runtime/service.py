@@ -14,6 +14,7 @@ from uuid import uuid4
 import grpc
 
 from gavel.client.messages import from_states, from_submission, to_cluster, to_detail
+from gavel.client.requests import shortened
 from gavel.client.views import FINISHED
 from gavel.core.errors import InputError
 from gavel.core.events import JobCancelled
@@ -170,7 +171,8 @@ class Service(stubs.GavelServicer):
     async def _find(self, job: str, context: Context) -> LiveJobRecord:
         record = self._engine.records.get(job) or await asyncio.to_thread(self._engine.record, job)
         if record is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no job {job!r}; `gavel jobs --all` lists them")
+            told = f"there is no job {shortened(job)}; `gavel jobs --all` lists them"
+            await context.abort(grpc.StatusCode.NOT_FOUND, told)
         return record
 
     async def _matching(self, query: pb.JobQuery) -> tuple[list[LiveJobRecord], str]:
@@ -383,7 +385,7 @@ class Service(stubs.GavelServicer):
             case TaskEnded() as ended:
                 self._fleet.ended(agent, ended, lambda: stream.send(Ack(frame.number)))
             case TaskLog() as log:
-                self._keep_log(log)
+                self._keep_log(agent, log)
             case Draining():
                 self._fleet.draining(agent)
             case CheckpointsHandled() as handled:
@@ -391,8 +393,8 @@ class Service(stubs.GavelServicer):
             case Hello():
                 pass  # once is enough
 
-    def _keep_log(self, log: TaskLog) -> None:
-        if log.job.isdecimal():  # it becomes part of a path
+    def _keep_log(self, agent: str, log: TaskLog) -> None:
+        if self._fleet.takes_log(agent, log):
             self._logs.append(log.job, log.rank, log.attempt, log.begin, log.data)
             if self._logs.trouble:
                 self._engine.alarms["logs"] = f"what jobs print is not kept: {self._logs.trouble}"
