@@ -67,10 +67,10 @@ class Site:
     def stub(self) -> Any:
         return GavelStub(self.channel)  # type: ignore[no-untyped-call]
 
-    async def agent(self, name: str, accelerators: int = 1, **fields: Any) -> RawAgent:
+    async def agent(self, name: str, count: int = 1, **fields: Any) -> RawAgent:
         """Attach an agent, and wait for its welcome."""
         agent = RawAgent(self.stub.Attach(), name)
-        kinds = [pb.Accelerators(type="v100", count=accelerators)]
+        kinds = [pb.Accelerators(type="v100", count=count)]
         hello = {"accelerators": kinds, "agent": f"id-{name}", "incarnation": "1", "protocol": PROTOCOL, **fields}
         await agent.say(hello=pb.Hello(name=name, **hello))
         await agent.hear("welcome")

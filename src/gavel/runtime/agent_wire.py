@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gavel.client.messages import from_submission, to_submission
+from gavel.limits import LONGEST_REASON
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,
@@ -197,7 +198,7 @@ def _unpack_ended(ended: pb.TaskEnded) -> TaskEnded:
         status=_unpack_status(ended.status),
         # An end of a kind that this version does not know is no reason to believe that the job is done.
         ending=_ENDINGS.get(ended.how, Ending.CRASHED),
-        reason=ended.reason,
+        reason=ended.reason[:LONGEST_REASON],
         log_tail=ended.log_tail,
         hopeless=ended.hopeless,
         blameless=ended.blameless,
@@ -217,7 +218,8 @@ def _pack_handled(handled: CheckpointsHandled) -> pb.CheckpointsHandled:
 
 
 def _unpack_handled(handled: pb.CheckpointsHandled) -> CheckpointsHandled:
-    return CheckpointsHandled(through=handled.through, removed=tuple(handled.removed), kept=dict(handled.kept))
+    kept = {job: reason[:LONGEST_REASON] for job, reason in handled.kept.items()}
+    return CheckpointsHandled(through=handled.through, removed=tuple(handled.removed), kept=kept)
 
 
 # ---- to an agent ----

@@ -38,6 +38,7 @@ from gavel.runtime.messages import (
     ToAgent,
     Welcome,
 )
+from gavel.runtime.offers import hello_fault
 from gavel.runtime.removals import Outstanding
 from gavel.wire import PROTOCOL
 
@@ -193,6 +194,8 @@ class Fleet:
             )
         if not hello.name or not hello.accelerators or not hello.agent:
             raise RefusedError("an agent needs a name, an identity and at least one accelerator")
+        if (fault := hello_fault(hello)) is not None:
+            raise RefusedError(fault)
         if ":" in hello.name:
             raise RefusedError(f"the agent's name {hello.name!r} contains a colon; give another --name")
         if hello.term > self.identity.term:
@@ -316,7 +319,7 @@ class Fleet:
         """A rank runs; the first one of a gang says where the others find it."""
         attempt = self.attempts.get(message.job)
         part = attempt.part_at(agent) if attempt else None
-        if not self.holds(agent, message.job, message.attempt, message.rank):
+        if not self.holds(agent, message.job, message.attempt, message.rank) or not message.plausible:
             self._refuse("a start", agent, message)
             return
         if attempt is None or part is None or attempt.number != message.attempt:

@@ -10,7 +10,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gavel.client.requests import Submission
-from gavel.limits import LARGEST
+from gavel.limits import LARGEST, LONGEST_LABEL
+
+PORTS = 2**16
 
 
 class Ending(StrEnum):
@@ -92,6 +94,12 @@ class TaskStarted:
     master_address: str = ""
     master_port: int = 0
     gang_port: int = 0
+
+    @property
+    def plausible(self) -> bool:
+        """Whether it can be where a gang meets."""
+        ports = 0 <= self.master_port < PORTS and 0 <= self.gang_port < PORTS
+        return ports and len(self.master_address) <= LONGEST_LABEL and self.master_address.isprintable()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

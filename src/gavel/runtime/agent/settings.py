@@ -8,10 +8,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gavel.client.requests import shortened
 from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.errors import InputError
+from gavel.limits import LONGEST_LABEL
 from gavel.runtime.agent.accelerators import Indices, given_devices, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
+from gavel.runtime.offers import offer_fault
 from gavel.wire import DEFAULT_ADDRESS
 
 
@@ -57,10 +60,12 @@ class AgentSettings:
 
     def check(self) -> None:
         """Refuse what cannot work, before anything is started."""
-        if not self.name or len(self.name) > 200 or not self.name.isprintable():
-            raise InputError(f"agent name {self.name!r}: give a short printable name")
+        if not self.name or len(self.name) > LONGEST_LABEL or not self.name.isprintable():
+            raise InputError(f"agent name {shortened(self.name)}: give a short printable name")
         if not self.accelerators:
             raise InputError("this agent has no accelerators; give some, for example v100=4")
+        if (fault := offer_fault(self.name, self.counts())) is not None:
+            raise InputError(fault)
         _, separator, port = self.scheduler.rpartition(":")
         if not (separator and port.isdecimal() and 0 < int(port) < 65536):
             raise InputError(f"scheduler {self.scheduler!r} is not HOST:PORT, for example {DEFAULT_ADDRESS}")
