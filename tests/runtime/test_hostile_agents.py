@@ -147,10 +147,12 @@ def test_only_the_agent_with_rank_0_says_where_a_gang_meets(tmp_path: Path) -> N
             await second.say(started=pb.TaskStarted(job=job, attempt=1, rank=0, **there))
             await second.in_order()
             assert here.running.fleet.refused.counts["a start"] == 2
-            meeting = {"master_address": "10.0.0.1", "master_port": 1001, "gang_port": 1002}
+            meeting = {"master_address": "10.0.0.1", "master_port": 1001, "gang_port": 1002, "gang_token": "drawn"}
             await first.say(started=pb.TaskStarted(job=job, attempt=1, rank=0, **meeting))
             start = await second.hear("start")
             assert (start.master_address, start.master_port, start.gang_port) == ("10.0.0.1", 1001, 1002)
+            assert start.gang_token == meeting["gang_token"]
+            assert b"drawn" not in b"".join(path.read_bytes() for path in here.folder.rglob("journal*"))
 
     play(scene())
 

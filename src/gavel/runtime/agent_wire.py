@@ -168,6 +168,7 @@ def _pack_started(started: TaskStarted) -> pb.TaskStarted:
         master_address=started.master_address,
         master_port=started.master_port,
         gang_port=started.gang_port,
+        gang_token=started.gang_token,
     )
 
 
@@ -179,6 +180,7 @@ def _unpack_started(started: pb.TaskStarted) -> TaskStarted:
         master_address=started.master_address,
         master_port=started.master_port,
         gang_port=started.gang_port,
+        gang_token=started.gang_token,
     )
 
 
@@ -308,6 +310,7 @@ def _pack_start(start: StartAttempt) -> pb.Start:
         master_address=start.master_address,
         master_port=start.master_port,
         gang_port=start.gang_port,
+        gang_token=start.gang_token,
         steps_done=start.steps_done,
     )
 
@@ -327,6 +330,7 @@ def _unpack_start(start: pb.Start) -> StartAttempt:
         master_address=start.master_address,
         master_port=start.master_port,
         gang_port=start.gang_port,
+        gang_token=start.gang_token,
         steps_done=start.steps_done,
     )
 

@@ -468,6 +468,7 @@ class Fleet:
                 master_address=ports.master_address,
                 master_port=ports.master_port,
                 gang_port=ports.gang_port,
+                gang_token=ports.gang_token,
             )
         part.sent_at = self.clock()
         self.held.note(part.agent, launch.job, attempt.number, part.all_ranks)

@@ -94,12 +94,15 @@ class TaskStarted:
     master_address: str = ""
     master_port: int = 0
     gang_port: int = 0
+    gang_token: str = field(default="", repr=False)
+    """Drawn at random for this attempt; only its ranks may know it."""
 
     @property
     def plausible(self) -> bool:
         """Whether it can be where a gang meets."""
         ports = 0 <= self.master_port < PORTS and 0 <= self.gang_port < PORTS
-        return ports and len(self.master_address) <= LONGEST_LABEL and self.master_address.isprintable()
+        texts = self.master_address, self.gang_token
+        return ports and all(len(text) <= LONGEST_LABEL and text.isprintable() for text in texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,6 +191,8 @@ class StartAttempt:
     master_port: int = 0
     gang_port: int = 0
     """Where rank 0 is; only for agents that do not hold it."""
+    gang_token: str = field(default="", repr=False)
+    """What rank 0 knows its gang by; only for agents that do not hold it."""
     steps_done: float = 0.0
 
 

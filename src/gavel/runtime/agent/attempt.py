@@ -273,6 +273,7 @@ class LocalAttempt:
             master_address=rendezvous.address,
             master_port=rendezvous.master_port,
             gang_port=rendezvous.gang_port,
+            gang_token=rendezvous.token,
         )
 
     def _never_began(self, verdict: ExitVerdict) -> None:
