@@ -21,6 +21,7 @@ from gavel.cli import service_log
 from gavel.cli.experiment_options import MechanismOption, MinSecondsBetweenAllocations
 from gavel.cli.options import Agnostic, PolicyName, SpaceSharing
 from gavel.cli.service_log import FORMATS, LEVELS
+from gavel.cli.words import printable
 from gavel.client.requests import nearest, shortened
 from gavel.core.errors import InputError
 from gavel.journal.errors import JournalInUseError
@@ -262,7 +263,7 @@ def _flat(settings: ServeSettings) -> dict[str, Any]:
 
 def say(line: str) -> None:
     """Tell the operator of the service."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def raise_file_limit() -> int:

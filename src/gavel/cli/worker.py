@@ -221,4 +221,4 @@ async def _serve(settings: AgentSettings) -> None:
 
 
 def _say(sentence: str) -> None:
-    print(f"{datetime.now().astimezone():%H:%M:%S} {sentence}", file=sys.stderr, flush=True)
+    print(f"{datetime.now().astimezone():%H:%M:%S} {printable(sentence)}", file=sys.stderr, flush=True)
