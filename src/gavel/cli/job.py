@@ -72,7 +72,7 @@ def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
     yield "weight", "" if request.weight == 1 else number(request.weight)
     yield "entity", request.entity
     yield "types", ", ".join(request.types)
-    yield "environment", " ".join(f"{name}={value}" for name, value in request.environment.items())
+    yield "environment", " ".join(request.environment)  # values may be secrets
     yield "submitted", clock(job.submitted)
     if request.deadline_hours:
         yield "deadline", clock(job.submitted + 3600 * request.deadline_hours)

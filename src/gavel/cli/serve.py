@@ -30,6 +30,7 @@ from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.housekeeping import Keep
+from gavel.runtime.privacy import open_to_others, private_umask
 from gavel.runtime.server import Running, ServeSettings, read_entities, serving
 from gavel.version import __version__
 from gavel.wire import DEFAULT_ADDRESS
@@ -198,6 +199,7 @@ def serve_command(
     tell = _log if log_format == "json" else say
     if config:
         tell(f"options from {config}")
+    private_umask()
     asyncio.run(_serve(settings, tell))
 
 
@@ -246,6 +248,8 @@ def _introduce(settings: ServeSettings, running: Running, tell: Tell) -> None:
     for name, value in _flat(settings).items():
         tell(f"  {name.replace('_', '-')} = {value}")
     tell(f"  cluster {engine.journal.cluster}, term {engine.journal.term}")
+    for sentence in open_to_others(settings.folder):
+        tell(f"  {sentence}")
     tell(f"  open files: at most {raise_file_limit():,}; every agent and every client needs one")
 
 

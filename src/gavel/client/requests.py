@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from gavel.limits import (
 )
 
 SHELL = ("/bin/sh", "-c")
+HIDDEN = "(hidden)"
+"""What is shown instead of the value of a variable."""
 
 
 class FieldError(InputError):
@@ -111,6 +113,14 @@ class JobRequest:
             retries=int(self.retries),
             working_directory=self.working_directory,
         )
+
+    def redacted(self) -> JobRequest:
+        """For everyone to see: without the values of its environment, which may be secrets.
+
+        >>> JobRequest(["train"], environment={"TOKEN": "secret"}).redacted().environment
+        {'TOKEN': '(hidden)'}
+        """
+        return replace(self, environment=dict.fromkeys(self.environment, HIDDEN)) if self.environment else self
 
     def document(self) -> dict[str, Any]:
         """As plain data, with the names that job files use."""

@@ -25,7 +25,7 @@ from gavel.policies.policy import Policy
 from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent
 from gavel.runtime.agents import identity_of
 from gavel.runtime.driver import Driver
-from gavel.runtime.event_lines import Wanted, names_of
+from gavel.runtime.event_lines import Wanted, names_of, public
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
@@ -452,5 +452,9 @@ def _lines(entries: Iterator[Entry]) -> list[pb.EventLine]:
 def _line(number: int, time: float, document: Any) -> pb.EventLine:
     text = sentence(document["kind"], document["fact"])
     return pb.EventLine(
-        number=number, time=time, kind=document["kind"], text=text, document=json.dumps(document, allow_nan=False)
+        number=number,
+        time=time,
+        kind=document["kind"],
+        text=text,
+        document=json.dumps(public(document), allow_nan=False),
     )

@@ -234,14 +234,16 @@ class LocalAttempt:
         )
         directory = start.request.working_directory or None
         grace = self.context.graces.terminate_seconds
-        return ProcessSpec(list(start.request.command), environment, directory, task.log, grace)
+        umask = -1 if settings.umask is None else settings.umask
+        return ProcessSpec(list(start.request.command), environment, directory, task.log, grace, umask=umask)
 
     def _launch(self, program: ProcessSpec, number: str) -> Guarded:
         """Start a process; runs in a thread, since disks may be slow."""
         problem = obstacle(program.command, program.directory, program.environment)
         if problem is not None:
             raise NeverStartsError(problem)
-        claim(self._checkpoints, Owner(self.context.cluster, self.start.job), self.start.attempt)
+        owner = Owner(self.context.cluster, self.start.job)
+        claim(self._checkpoints, owner, self.start.attempt, self.context.settings.umask)
         guarded = Guarded(replace(program, container=self._container(number)))
         with contextlib.suppress(OSError):  # a full disk; it is noted only for the case that we crash
             self.context.state.remember(guarded.mark)

@@ -18,6 +18,7 @@ from uuid import uuid4
 from gavel.client.requests import shortened
 from gavel.runtime.agent.identity import sync_directory
 from gavel.runtime.ids import is_job_id
+from gavel.runtime.privacy import make_directory
 
 MARKER = ".gavel-owner.json"
 _OURS = ".gavel-"
@@ -42,12 +43,13 @@ class Owner:
     job: str
 
 
-def claim(directory: Path, owner: Owner, attempt: int) -> None:
+def claim(directory: Path, owner: Owner, attempt: int, umask: int | None = None) -> None:
     """Make a checkpoint directory and mark it, or make sure that it is this job's own; else NotOursError.
 
     One without a marker is adopted by a later attempt: it was made by an agent of a version that knew no markers.
+    Modes are those that the umask of jobs gives; None: that of the process.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory, umask)
     if not owner.cluster or _is_marked(directory, owner):
         return
     # Agents of one gang may be here at the same time: a marker that came meanwhile counts, not what follows it.
@@ -56,7 +58,7 @@ def claim(directory: Path, owner: Owner, attempt: int) -> None:
             f"the checkpoint directory {directory} is not empty and nothing says whose it is, so this new job must "
             f"not continue from it; {_REMEDY}"
         )
-    _mark(directory, owner)
+    _mark(directory, owner, umask)
     _is_marked(directory, owner)
 
 
@@ -130,7 +132,7 @@ def _is_marked(directory: Path, owner: Owner) -> bool:
     return True
 
 
-def _mark(directory: Path, owner: Owner) -> None:
+def _mark(directory: Path, owner: Owner, umask: int | None) -> None:
     """Write the marker so that it appears whole, unless another agent was faster."""
     document = {"cluster": owner.cluster, "job": owner.job, "made": time.time()}
     unfinished = directory / f"{_OURS}{uuid4().hex}"
@@ -138,6 +140,8 @@ def _mark(directory: Path, owner: Owner) -> None:
         with unfinished.open("x") as file:
             json.dump(document, file)
             file.flush()
+            if umask is not None:  # agents of other users may share the directory
+                os.fchmod(file.fileno(), 0o666 & ~umask)
             os.fsync(file.fileno())
         try:
             os.link(unfinished, directory / MARKER)

@@ -15,6 +15,7 @@ from gavel.limits import LONGEST_LABEL
 from gavel.runtime.agent.accelerators import Indices, given_devices, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
 from gavel.runtime.offers import offer_fault
+from gavel.runtime.privacy import make_directory
 from gavel.wire import DEFAULT_ADDRESS
 
 
@@ -51,6 +52,8 @@ class AgentSettings:
     """How long to try again when the scheduler says that this agent's name is in use."""
     farewell_seconds: float = 5.0
     """How long a leaving agent tries to tell the scheduler how its jobs ended."""
+    umask: int | None = None
+    """Of jobs and their checkpoint directories; None: that of the agent."""
     contain: bool = True
     """Whether tasks have control groups of their own, where the machine offers them."""
 
@@ -76,8 +79,8 @@ class AgentSettings:
                 f"this agent was given {len(given)} devices (CUDA_VISIBLE_DEVICES={','.join(given)}), and its "
                 f"accelerators are {sum(self.counts().values())}; name only those it has"
             )
-        for directory in (self.state, self.checkpoints):
-            _writable(directory)
+        _writable(self.checkpoints, self.umask)  # first: a parent that both share stays open
+        _writable(self.state, None)
 
 
 def emulated(text: str, *, table: ThroughputTable | None = None, time_scale: float = 1.0) -> tuple[Indices, Emulation]:
@@ -85,9 +88,9 @@ def emulated(text: str, *, table: ThroughputTable | None = None, time_scale: flo
     return parse_accelerators(text), Emulation(builtin_table() if table is None else table, time_scale)
 
 
-def _writable(directory: Path) -> None:
+def _writable(directory: Path, umask: int | None) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory, umask)
     except OSError as error:
         raise InputError(f"directory {directory} cannot be made ({error.strerror}); choose another") from error
     probe = directory / f".probe-{os.getpid()}"
