@@ -854,7 +854,7 @@ REMOVAL_MUTANTS = [
         "ownership",
         DISKS,
         any_name_of_a_job_is_a_path=(
-            "    if not owner.cluster or not owner.job.isdecimal():",
+            "    if not owner.cluster or not is_job_id(owner.job):",
             "    if not owner.cluster:",
         ),
         links_are_followed=("    if directory.is_symlink():", "    if False:"),

@@ -32,6 +32,22 @@ MOST_JOBS = 10_000_000
 """The most jobs in a generated workload: more do not fit into the memory of most machines."""
 MOST_FAILURES = 10_000_000
 """The most random server failures."""
+LONGEST_LABEL = 200
+"""Characters of a name: of a job, template, entity, type, variable or agent."""
+LONGEST_PATH = 4096
+"""Characters of a working directory; what Linux takes."""
+LONGEST_REASON = 2000
+"""Characters of a sentence that an agent gives as a reason; the rest is cut off."""
+MOST_VARIABLES = 4096
+"""The most variables in a job's environment."""
+MOST_TYPES = 64
+"""The most types that one agent offers or one job names."""
+MOST_ACCELERATORS_OF_AN_AGENT = 4096
+MOST_JOBS_IN_A_CALL = 10_000
+"""The most jobs in one Submit call; clients send 1,000 at a time."""
+MOST_IDS_IN_A_CALL = 100_000
+MOST_MESSAGE_BYTES = 4 * 2**20
+"""The largest message that the scheduler accepts."""
 
 _UNITS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86_400.0}
 

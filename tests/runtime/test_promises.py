@@ -253,6 +253,9 @@ def test_a_stray_at_an_agent_that_is_lost_again_is_fenced() -> None:
     site = Site()
     site.attach("a")
     other = site.attach("b")
+    site.launch(1, "a")
+    site.end("a", 1)
+    site.write()
     site.attach("a", task(1))  # of a plan that no longer holds
     site.launch(2, "b")
     site.silence(SETTINGS.agent_timeout_seconds + 2, "b")
@@ -267,6 +270,8 @@ def test_a_task_that_should_not_run_is_stopped_and_may_save_only_if_its_job_cont
 ) -> None:
     site = Site(state=state)
     wire = site.attach("a")
+    site.launch(1, "a")
+    site.end("a", 1)
     site.fleet.heartbeat("id-a", Heartbeat((task(1),)))
     assert wire.stopped() == [(1, at_once)]
     site.fleet.heartbeat("id-a", Heartbeat((task(1),)))
@@ -276,7 +281,11 @@ def test_a_task_that_should_not_run_is_stopped_and_may_save_only_if_its_job_cont
 def test_an_older_attempt_is_not_taken_for_the_present_one() -> None:
     site = Site()
     site.attach("a")
+    site.launch(1, "a")
+    site.end("a", 1)
+    site.write()
     site.launch(2, "a")
+    del site.posted[:]
     back = site.attach("a", task(1), task(2))
     assert back.stopped() == [(1, False)]
     site.end("a", 1)

@@ -162,6 +162,8 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each out
 
 
 def _complain(sentence: str, code: int) -> int:
+    from gavel.cli.words import printable  # noqa: PLC0415 - only an error needs it
+
     shorter = re.sub(r"\d{100,}", lambda digits: f"{digits[0][:20]}... ({len(digits[0])} digits)", sentence)
-    print(f"gavel: {shorter}", file=sys.stderr)
+    print(f"gavel: {printable(shorter)}", file=sys.stderr)
     return code

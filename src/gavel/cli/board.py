@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gavel.cli.job_table import job_table
 from gavel.cli.remote import interruptible
-from gavel.cli.render import console
+from gavel.cli.render import console, styled
 from gavel.cli.words import printable, summary
 from gavel.client.views import JobState, JobUpdate, JobView
 from gavel.errors import GavelError
@@ -74,7 +74,7 @@ class Board:
         more = f"; {hidden:,} more are not shown" if hidden > 0 else ""
         footer = Text(f"{summary(jobs)}{more}", style="dim")
         if self.away:
-            footer = Text(f"the scheduler is away ({self.away}); trying again", style="yellow")
+            footer = styled(f"the scheduler is away ({self.away}); trying again", "yellow")
         return Group(job_table(jobs[:room], now, width), footer)
 
 
@@ -101,7 +101,7 @@ def _print_changes(board: Board, updates: Iterable[JobUpdate], *, as_json: bool)
             print(json.dumps(job.document(), allow_nan=False), flush=True)
         elif told.get(job.id) != (job.state, job.reason):
             at, reason = datetime.fromtimestamp(job.changed).astimezone(), " ".join(job.reason.split())
-            print(f"{at:%H:%M:%S}  {job.id}  {job.state}  {printable(reason)}".rstrip(), flush=True)
+            print(printable(f"{at:%H:%M:%S}  {job.id}  {job.state}  {reason}".rstrip()), flush=True)
             told[job.id] = (job.state, job.reason)
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import console, number, print_json, styled, table
-from gavel.cli.words import printable, span
+from gavel.cli.words import span
 from gavel.client.views import ClusterView, ServerView
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ def cluster_command(scheduler: SchedulerOption = None, as_json: AsJson = False) 
         return
     out = console()
     for alarm in view.alarms:
-        out.print(styled(f"ALARM: {printable(alarm)}", "bold red"), soft_wrap=True)
+        out.print(styled(f"ALARM: {alarm}", "bold red"), soft_wrap=True)
     _print_head(out, address, view)
     if not view.servers:
         out.print("\nno servers yet; start `gavel worker` on each server")
@@ -37,7 +37,7 @@ def cluster_command(scheduler: SchedulerOption = None, as_json: AsJson = False) 
 
 def _print_head(out: Console, address: str, view: ClusterView) -> None:
     objective = f": objective {number(view.objective)}" if view.types else ""
-    out.print(f"[bold]{view.policy}[/bold]{objective}")
+    out.print(styled(view.policy, "bold").append(objective, "not bold"))
     ends = view.round_ends - view.time
     round_left = f", the next begins in {span(ends)}" if ends > 0 else ""
     jobs = "job" if view.running == 1 else "jobs"
@@ -45,10 +45,10 @@ def _print_head(out: Console, address: str, view: ClusterView) -> None:
         f"{view.running:,} {jobs} running, {view.queued:,} waiting; rounds of {view.round_seconds:g} s{round_left}"
     )
     if view.trouble:
-        trouble = f"no new decision, the last one stays in force: {printable(view.trouble)}"
+        trouble = f"no new decision, the last one stays in force: {view.trouble}"
         out.print(styled(trouble, "yellow"), soft_wrap=True)
     if view.ignored:
-        out.print(styled(f"measurement rejected: {printable(view.ignored[-1])}", "dim"), soft_wrap=True)
+        out.print(styled(f"measurement rejected: {view.ignored[-1]}", "dim"), soft_wrap=True)
     identity = f"; cluster {view.cluster}, term {view.term}" if view.cluster else ""
     up = span(view.time - view.started)
     out.print(styled(f"gavel {view.version} at {address}, up for {up}{identity}", "dim"), soft_wrap=True)
@@ -57,7 +57,7 @@ def _print_head(out: Console, address: str, view: ClusterView) -> None:
 def _print_types(out: Console, view: ClusterView) -> None:
     rows = [
         [
-            printable(accelerator_type.name),
+            accelerator_type.name,
             f"{accelerator_type.accelerators:,}",
             f"{accelerator_type.busy:,}",
             number(accelerator_type.price),
@@ -73,8 +73,8 @@ def _print_servers(out: Console, view: ClusterView) -> None:
     """The columns of the table; a server's jobs and the reason for its state come last because they may be long."""
     rows: list[list[str | Text]] = [
         [
-            printable(server.name),
-            printable(server.type),
+            server.name,
+            server.type,
             _busy(server),
             styled(server.state, STYLES.get(server.state, "")),
             span(view.time - server.since) if server.since else "",
@@ -96,4 +96,4 @@ def _reason(server: ServerView, now: float) -> str:
     """Why it takes no work, or how long ago its last heartbeat was."""
     if server.state == "away":
         return f"last heard {span(now - server.last_heard)} ago"
-    return printable(server.reason)
+    return server.reason

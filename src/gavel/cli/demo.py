@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gavel.cli.demo_jobs import DemoJob, as_trace, demo_jobs, demo_table, emulated_ids
 from gavel.cli.options import AsJson
-from gavel.cli.render import console, print_json, table
+from gavel.cli.render import console, print_json, styled, table
 from gavel.client.api import Client
 from gavel.client.requests import JobRequest
 from gavel.client.views import JobState, JobView
@@ -245,4 +245,4 @@ def _print(result: DemoResult) -> None:
     )
     for view in result.views:
         if view.state is not JobState.COMPLETED:
-            out.print(f"job {view.id}: {view.state}: {view.reason}", style="red")
+            out.print(styled(f"job {view.id}: {view.state}: {view.reason}", "red"))

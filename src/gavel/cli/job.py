@@ -11,7 +11,7 @@ from gavel.cli.jobs import Id
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import console, number, pairs, print_json, share, styled, table
-from gavel.cli.words import STYLES, done, label, lasted, printable, said_command, span, steps, where
+from gavel.cli.words import STYLES, done, label, lasted, said_command, span, steps, where
 from gavel.client.views import JobDetail, JobState, JobView
 
 if TYPE_CHECKING:
@@ -46,21 +46,21 @@ def job_command(
     _print_history(out, detail)
     if tail:
         out.print("\nthe end of its log:", style="dim")
-        out.print(styled(printable(tail.rstrip("\n"))), soft_wrap=True)
+        out.print(styled(tail.rstrip("\n")), soft_wrap=True)
 
 
 def _print_head(out: Console, job: JobView, now: float) -> None:
-    head = styled("").append(f"job {job.id}", "bold").append(f"  {printable(label(job))}  ")
+    head = styled(f"job {job.id}", "bold").append(styled(f"  {label(job)}  ", "not bold"))
     head = head.append(str(job.state), STYLES.get(job.state, ""))
     tense = "took" if job.finished else "for"
     out.print(head.append(f" {tense} {span(lasted(job, now))}"), soft_wrap=True)
     if job.reason:
-        out.print(styled(printable(job.reason)), soft_wrap=True)
+        out.print(styled(job.reason), soft_wrap=True)
     out.print()
 
 
 def _print_facts(out: Console, detail: JobDetail) -> None:
-    out.print(pairs((name, printable(value)) for name, value in _facts(detail) if value))
+    out.print(pairs((name, value) for name, value in _facts(detail) if value))
 
 
 def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
@@ -72,7 +72,7 @@ def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
     yield "weight", "" if request.weight == 1 else number(request.weight)
     yield "entity", request.entity
     yield "types", ", ".join(request.types)
-    yield "environment", " ".join(f"{name}={value}" for name, value in request.environment.items())
+    yield "environment", " ".join(request.environment)  # values may be secrets
     yield "submitted", clock(job.submitted)
     if request.deadline_hours:
         yield "deadline", clock(job.submitted + 3600 * request.deadline_hours)
@@ -107,8 +107,7 @@ def _print_history(out: Console, detail: JobDetail) -> None:
     if not detail.history:
         return
     rows: list[list[str | Text]] = [
-        [clock(each.time), styled(str(each.state), STYLES.get(each.state, "")), printable(each.reason)]
-        for each in detail.history
+        [clock(each.time), styled(str(each.state), STYLES.get(each.state, "")), each.reason] for each in detail.history
     ]
     out.print()
     out.print(table(["since", "state", "reason"], rows, left=3))

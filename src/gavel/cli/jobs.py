@@ -12,7 +12,7 @@ import typer
 from gavel.cli.options import AsJson
 from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect
 from gavel.cli.render import console, print_json
-from gavel.cli.words import summary
+from gavel.cli.words import printable, summary
 from gavel.client.requests import nearest
 from gavel.client.views import JobState, JobView
 from gavel.errors import InputError
@@ -141,7 +141,7 @@ def cancel_command(
         print_json({"jobs": [job.document() for job in found], "already_over": sorted(over)})
         return
     for job in found:
-        print(_outcome(job, already=job.id in over))
+        print(printable(_outcome(job, already=job.id in over)))
 
 
 def _outcome(job: JobView, *, already: bool) -> str:

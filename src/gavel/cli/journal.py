@@ -14,6 +14,7 @@ import typer
 
 from gavel.cli.options import AsJson
 from gavel.cli.render import console, print_json, table
+from gavel.cli.words import printable
 from gavel.errors import InputError
 from gavel.journal import (
     CheckReport,
@@ -57,7 +58,7 @@ def check_command(place: Place = DEFAULT, as_json: AsJson = False) -> None:
 
 def _print_report(report: CheckReport) -> None:
     for problem in report.problems:
-        print(f"damaged: {problem}")
+        print(printable(f"damaged: {problem}"))
     facts = f"facts {report.first} to {report.intact}" if report.intact >= report.first else "no facts"
     until = f", until {_moment(report.intact_time)}" if report.intact >= report.first else ""
     print(f"intact: {facts}{until}; {len(report.kept)} states; {report.finished} finished jobs")

@@ -11,7 +11,7 @@ import typer
 
 from gavel.cli.experiment_options import parse_names
 from gavel.cli.options import AsJson
-from gavel.cli.render import console, number, print_json, table
+from gavel.cli.render import console, number, print_json, styled, table
 from gavel.cli.serve import say
 from gavel.cli.submit import CommandAfterDashes
 from gavel.client.job_file import read_jobs
@@ -106,5 +106,5 @@ def _print(found: Found, out: Path) -> None:
     shown = console()
     shown.print(table(["template", "beside", "type", "steps/s"], rows, left=3))
     for note in found.notes:
-        shown.print(f"note: {note}", markup=False)
+        shown.print(styled(f"note: {note}"))
     shown.print(f"written to {out}", style="dim")

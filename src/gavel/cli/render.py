@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gavel.cli.words import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -53,10 +55,10 @@ def pairs(rows: Iterable[tuple[str, str]]) -> Table:
 
 
 def styled(text: str, style: str = "") -> Text:
-    """Text as it is, in which brackets are no markup."""
+    """Text without control characters, in which brackets are no markup; tables are made of it."""
     from rich.text import Text  # noqa: PLC0415 - see above
 
-    return Text(text, style)
+    return Text(printable(text), style)
 
 
 def number(value: float) -> str:

@@ -21,6 +21,7 @@ from gavel.cli import service_log
 from gavel.cli.experiment_options import MechanismOption, MinSecondsBetweenAllocations
 from gavel.cli.options import Agnostic, PolicyName, SpaceSharing
 from gavel.cli.service_log import FORMATS, LEVELS
+from gavel.cli.words import printable
 from gavel.client.requests import nearest, shortened
 from gavel.core.errors import InputError
 from gavel.journal.errors import JournalInUseError
@@ -29,6 +30,7 @@ from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.housekeeping import Keep
+from gavel.runtime.privacy import open_to_others, private_umask
 from gavel.runtime.server import Running, ServeSettings, read_entities, serving
 from gavel.version import __version__
 from gavel.wire import DEFAULT_ADDRESS
@@ -197,6 +199,7 @@ def serve_command(
     tell = _log if log_format == "json" else say
     if config:
         tell(f"options from {config}")
+    private_umask()
     asyncio.run(_serve(settings, tell))
 
 
@@ -245,6 +248,8 @@ def _introduce(settings: ServeSettings, running: Running, tell: Tell) -> None:
     for name, value in _flat(settings).items():
         tell(f"  {name.replace('_', '-')} = {value}")
     tell(f"  cluster {engine.journal.cluster}, term {engine.journal.term}")
+    for sentence in open_to_others(settings.folder):
+        tell(f"  {sentence}")
     tell(f"  open files: at most {raise_file_limit():,}; every agent and every client needs one")
 
 
@@ -262,7 +267,7 @@ def _flat(settings: ServeSettings) -> dict[str, Any]:
 
 def say(line: str) -> None:
     """Tell the operator of the service."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def raise_file_limit() -> int:

@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from gavel.cli.words import printable
+
 LEVELS = ("debug", "info", "warning")
 FORMATS = ("text", "json")
 _USUAL = {*logging.makeLogRecord({}).__dict__, "message", "asctime", "taskName"}
@@ -33,7 +35,7 @@ class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         at = _moment(record).astimezone()
         line = f"{at:%Y-%m-%d %H:%M:%S}.{at.microsecond // 1000:03d} {record.levelname.lower():7} {_one_line(record)}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return f"{line}\n{printable(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
 class JsonLines(logging.Formatter):
@@ -54,4 +56,4 @@ class JsonLines(logging.Formatter):
 
 def _one_line(record: logging.LogRecord) -> str:
     """The message on one line without control characters: names of jobs and agents are arbitrary."""
-    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(record.getMessage().split()))
+    return printable(" ".join(record.getMessage().split()))

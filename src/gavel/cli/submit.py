@@ -106,7 +106,7 @@ def submit_command(
     with connect(scheduler, patience) as client:
         ids = _submit(client, jobs)
         if not as_json:
-            print(_receipt(ids), flush=True)
+            print(printable(_receipt(ids)), flush=True)
         _warn_of_types(client, jobs)
         if not wait:
             if as_json:
@@ -186,7 +186,7 @@ def _wait(client: Client, ids: Sequence[str], *, as_json: bool) -> int:
         with interruptible():
             over = _watched(client, ids)
     except KeyboardInterrupt:
-        print(f"gavel: interrupted; {_left_behind(ids)}", file=sys.stderr)
+        print(printable(f"gavel: interrupted; {_left_behind(ids)}"), file=sys.stderr)
         return 130
     except GavelError as error:
         raise GavelError(f"{error}; {_left_behind(ids)}") from None

@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +26,7 @@ from gavel.limits import check_options, check_positive
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.agent.accelerators import Indices, installed_accelerators, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
+from gavel.runtime.privacy import open_to_others, private_umask
 
 AgentName = Annotated[str, typer.Argument(help="The agent's name, as shown by `gavel cluster`.", metavar="NAME")]
 
@@ -105,7 +107,7 @@ def worker_command(
         emulation=emulation,
         log_bytes=int(log_megabytes * 1024 * 1024),
     )
-    asyncio.run(_serve(settings))
+    asyncio.run(_serve(replace(settings, umask=private_umask())))
 
 
 @app.command("drain")
@@ -216,9 +218,11 @@ async def _serve(settings: AgentSettings) -> None:
     counts = ", ".join(f"{count} {type_name}" for type_name, count in settings.counts().items())
     emulated_ones = " (emulated)" if settings.emulation is not None else ""
     _say(f"agent {settings.name}: {counts}{emulated_ones}; checkpoints {settings.checkpoints}; state {settings.state}")
+    for sentence in open_to_others(settings.state):
+        _say(sentence)
     await agent.run()
     _say("left the cluster")
 
 
 def _say(sentence: str) -> None:
-    print(f"{datetime.now().astimezone():%H:%M:%S} {sentence}", file=sys.stderr, flush=True)
+    print(f"{datetime.now().astimezone():%H:%M:%S} {printable(sentence)}", file=sys.stderr, flush=True)

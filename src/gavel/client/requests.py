@@ -6,14 +6,28 @@ import difflib
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
 from gavel.errors import InputError
-from gavel.limits import LARGEST, LONGEST_HOURS, MOST_RETRIES, MOST_WORKERS, SMALLEST, as_float, at_most
+from gavel.limits import (
+    LARGEST,
+    LONGEST_HOURS,
+    LONGEST_LABEL,
+    LONGEST_PATH,
+    MOST_RETRIES,
+    MOST_TYPES,
+    MOST_VARIABLES,
+    MOST_WORKERS,
+    SMALLEST,
+    as_float,
+    at_most,
+)
 
 SHELL = ("/bin/sh", "-c")
+HIDDEN = "(hidden)"
+"""What is shown instead of the value of a variable."""
 
 
 class FieldError(InputError):
@@ -70,8 +84,9 @@ class JobRequest:
             if not isinstance(getattr(self, name), tuple):
                 raise FieldError(name, f"{name} must be a list, not {shortened(getattr(self, name))}")
         _check_command(self.command)
-        for name in ("name", "template", "entity", "working_directory"):
+        for name in ("name", "template", "entity"):
             _check_label(name, getattr(self, name))
+        _check_label("working_directory", self.working_directory, longest=LONGEST_PATH)
         _check_types(self.types)
         _check_environment(self.environment)
         if self.steps is not None:
@@ -98,6 +113,14 @@ class JobRequest:
             retries=int(self.retries),
             working_directory=self.working_directory,
         )
+
+    def redacted(self) -> JobRequest:
+        """For everyone to see: without the values of its environment, which may be secrets.
+
+        >>> JobRequest(["train"], environment={"TOKEN": "secret"}).redacted().environment
+        {'TOKEN': '(hidden)'}
+        """
+        return replace(self, environment=dict.fromkeys(self.environment, HIDDEN)) if self.environment else self
 
     def document(self) -> dict[str, Any]:
         """As plain data, with the names that job files use."""
@@ -175,14 +198,27 @@ def _check_text(name: str, value: object) -> None:
         raise FieldError(name, f"{name} contains invalid Unicode: {shortened(value)}") from None
 
 
-def _check_label(name: str, value: object) -> None:
-    """Refuse text that tables cannot show."""
+def _check_label(name: str, value: object, longest: int = LONGEST_LABEL) -> None:
+    """Refuse text that tables cannot show, or that is too long for them."""
     _check_text(name, value)
-    if not str(value).isprintable():
-        raise FieldError(name, f"{name} contains a character that cannot be printed: {shortened(value)}")
+    if (fault := label_fault(str(value), longest)) is not None:
+        raise FieldError(name, f"{name} {fault}: {shortened(value)}")
+
+
+def label_fault(text: str, longest: int = LONGEST_LABEL) -> str | None:
+    """Why a text cannot be a name in tables, as the second half of a sentence; None if it can.
+
+    >>> label_fault("a100"), label_fault("a\\x1b[31m")
+    (None, 'contains a character that cannot be printed')
+    """
+    if len(text) > longest:
+        return f"has {len(text):,} characters, at most {longest:,} are allowed"
+    return None if text.isprintable() else "contains a character that cannot be printed"
 
 
 def _check_types(types: Sequence[str]) -> None:
+    if len(types) > MOST_TYPES:
+        raise FieldError("types", f"types names {len(types):,} types; name at most {MOST_TYPES}")
     for type_name in types:
         _check_label("types", type_name)
         if not type_name:
@@ -194,11 +230,24 @@ def _check_types(types: Sequence[str]) -> None:
 def _check_environment(environment: Mapping[str, str]) -> None:
     if not isinstance(environment, Mapping):
         raise FieldError("environment", f"environment must be a mapping, not {shortened(environment)}")
+    if len(environment) > MOST_VARIABLES:
+        raise FieldError(
+            "environment", f"environment has {len(environment):,} variables, at most {MOST_VARIABLES:,} are allowed"
+        )
     for name, value in environment.items():
         _check_label("environment", name)
         if not name or "=" in name:
-            raise FieldError("environment", f"environment: {name!r} cannot be the name of a variable")
+            raise FieldError("environment", f"environment: {shortened(name)} cannot be the name of a variable")
+        _check_value(name, value)
+
+
+def _check_value(name: str, value: object) -> None:
+    """As `_check_text`, without quoting the value: it may be a secret."""
+    try:
         _check_text("environment", value)
+    except FieldError:
+        told = f"environment: the value of {shortened(name)} must be text without NUL characters, in valid Unicode"
+        raise FieldError("environment", told) from None
 
 
 def _check_number(name: str, value: object) -> float:

@@ -135,7 +135,7 @@ class JournalReader:
 
     def find(self, job: str) -> Mapping[str, Any] | None:
         """The document of one finished job."""
-        if not job.isdecimal() or len(job) > 18:
+        if not (job.isascii() and job.isdecimal()) or len(job) > 18:
             return None
         with self.reading() as connection:
             body = connection.execute(sql.select(FINISHED.c.document).where(FINISHED.c.id == int(job))).scalar()

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 from gavel.client.messages import from_submission, to_submission
 from gavel.core.locality import Locality
+from gavel.limits import LONGEST_REASON
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,
@@ -168,6 +169,7 @@ def _pack_started(started: TaskStarted) -> pb.TaskStarted:
         master_address=started.master_address,
         master_port=started.master_port,
         gang_port=started.gang_port,
+        gang_token=started.gang_token,
     )
 
 
@@ -179,6 +181,7 @@ def _unpack_started(started: pb.TaskStarted) -> TaskStarted:
         master_address=started.master_address,
         master_port=started.master_port,
         gang_port=started.gang_port,
+        gang_token=started.gang_token,
     )
 
 
@@ -198,7 +201,7 @@ def _unpack_ended(ended: pb.TaskEnded) -> TaskEnded:
         status=_unpack_status(ended.status),
         # An unknown kind of ending is no reason to believe that the job is done.
         ending=_ENDINGS.get(ended.how, Ending.CRASHED),
-        reason=ended.reason,
+        reason=ended.reason[:LONGEST_REASON],
         log_tail=ended.log_tail,
         hopeless=ended.hopeless,
         blameless=ended.blameless,
@@ -218,7 +221,8 @@ def _pack_handled(handled: CheckpointsHandled) -> pb.CheckpointsHandled:
 
 
 def _unpack_handled(handled: pb.CheckpointsHandled) -> CheckpointsHandled:
-    return CheckpointsHandled(through=handled.through, removed=tuple(handled.removed), kept=dict(handled.kept))
+    kept = {job: reason[:LONGEST_REASON] for job, reason in handled.kept.items()}
+    return CheckpointsHandled(through=handled.through, removed=tuple(handled.removed), kept=kept)
 
 
 # ---- to an agent ----
@@ -307,6 +311,7 @@ def _pack_start(start: StartAttempt) -> pb.Start:
         master_address=start.master_address,
         master_port=start.master_port,
         gang_port=start.gang_port,
+        gang_token=start.gang_token,
         steps_done=start.steps_done,
     )
 
@@ -326,6 +331,7 @@ def _unpack_start(start: pb.Start) -> StartAttempt:
         master_address=start.master_address,
         master_port=start.master_port,
         gang_port=start.gang_port,
+        gang_token=start.gang_token,
         steps_done=start.steps_done,
     )
 

@@ -26,9 +26,13 @@ class Part:
     def over(self) -> bool:
         return len(self.ended) == self.ranks
 
+    @property
+    def all_ranks(self) -> range:
+        return range(self.first_rank, self.first_rank + self.ranks)
+
     def give_up(self) -> None:
         """Count every rank as ended."""
-        self.ended.update(range(self.first_rank, self.first_rank + self.ranks))
+        self.ended.update(self.all_ranks)
 
 
 @dataclass(slots=True)
@@ -76,9 +80,14 @@ class Attempt:
     def part_at(self, agent: str) -> Part | None:
         return next((part for part in self.parts if part.agent == agent), None)
 
+    def held_by(self, agent: str, rank: int) -> bool:
+        """Whether a rank is at an agent."""
+        part = self.part_at(agent)
+        return part is not None and rank in part.all_ranks
+
     def heard(self, status: TaskStatus) -> None:
         """Apply an agent's report on a rank; the first rank speaks for the job."""
-        if status.rank == 0 and status.counts:
+        if status.rank == 0 and status.counts and status.plausible:
             self.steps, self.saved_steps = status.steps, status.saved_steps
             self.measured_steps += status.measured_steps
             self.measured_seconds += status.measured_seconds

@@ -110,7 +110,8 @@ class Engine:
         self._host, self._executor = host, executor
         state = self.state
         attempts = state.attempts
-        executor.begin(list(state.agents), list(attempts), state.agents.fences, state.renewed_until, attempts.holders)
+        holders = {**attempts.closed, **attempts.holders}
+        executor.begin(list(state.agents), list(attempts), state.agents.fences, state.renewed_until, holders)
         executor.remove_checkpoints(state.removals.outstanding())
         if state.scheduler.unanswered is not None:
             host.ask(state.scheduler.unanswered)

@@ -8,12 +8,22 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
+from gavel.client.requests import HIDDEN
 from gavel.core.codec import kind_of
 from gavel.journal.facts import Entry
 from gavel.journal.queries import JournalReader
 from gavel.runtime.agents import Agents
 from gavel.runtime.facts import KINDS, Fact, jobs_of, server_of
 from gavel.runtime.timeline import ROUTINE
+
+
+def public(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The document of a fact without the values of a job's environment, which may be secrets."""
+    request = document["fact"].get("request")
+    if not request or not request.get("environment"):
+        return document
+    hidden = {**request, "environment": dict.fromkeys(request["environment"], HIDDEN)}
+    return {**document, "fact": {**document["fact"], "request": hidden}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

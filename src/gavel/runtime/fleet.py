@@ -21,6 +21,7 @@ from gavel.runtime.attempts import Attempt, Part, parts_of
 from gavel.runtime.clearing import Clearing
 from gavel.runtime.events import AgentAttached, AgentGone, AttemptEnded, AttemptOutcome, DrainAsked, StepsCounted
 from gavel.runtime.executor import AttemptStatus, EventSink, Presence
+from gavel.runtime.holding import Holding, RefusedWords
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.messages import (
     CheckpointsHandled,
@@ -31,11 +32,13 @@ from gavel.runtime.messages import (
     StartAttempt,
     StopAttempt,
     TaskEnded,
+    TaskLog,
     TaskStarted,
     TaskStatus,
     ToAgent,
     Welcome,
 )
+from gavel.runtime.offers import hello_fault
 from gavel.runtime.removals import Outstanding
 from gavel.wire import PROTOCOL
 
@@ -143,6 +146,11 @@ class Fleet:
     clearing: Clearing = field(default_factory=Clearing)
     """Checkpoints that agents are to remove."""
     renewed_until: float = 0.0
+    held: Holding = field(default_factory=Holding)
+    refused: RefusedWords = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.refused = RefusedWords(self.clock)
 
     # ---- messages of agents ----
 
@@ -189,6 +197,8 @@ class Fleet:
             )
         if not hello.name or not hello.accelerators or not hello.agent:
             raise RefusedError("an agent needs a name, an identity and at least one accelerator")
+        if (fault := hello_fault(hello)) is not None:
+            raise RefusedError(fault)
         if ":" in hello.name:
             raise RefusedError(f"the agent's name {hello.name!r} contains a colon; give another --name")
         if hello.term > self.identity.term:
@@ -228,7 +238,7 @@ class Fleet:
             attempt = self.attempts.get(status.job)
             part = attempt.part_at(member.agent) if attempt else None
             if attempt and part and attempt.number == status.attempt:
-                self._hear(attempt, status)
+                self._hear(member, attempt, status)
                 if attempt.stopping:
                     self._send_stop(attempt, part)
             else:
@@ -243,10 +253,32 @@ class Fleet:
         """Stop a process of an unwanted attempt: let it save if its job continues, and wait for its end."""
         record = self.jobs.get(status.job)
         continues = record is not None and not record.finished
-        self.strays.setdefault(status.job, set()).add((member.agent, status.attempt, status.rank))
+        if self._may_hold(member.agent, status, record):
+            self.strays.setdefault(status.job, set()).add((member.agent, status.attempt, status.rank))
+            self.held.note(member.agent, status.job, status.attempt)
+        else:
+            self._refuse("a stray", member.agent, status)  # it is asked to stop, and no job waits for it
         if member.link:
             reason = "no longer planned here"
             member.link.send(StopAttempt(job=status.job, attempt=status.attempt, reason=reason, at_once=not continues))
+
+    def _may_hold(self, agent: str, status: TaskStatus, record: LiveJobRecord | None) -> bool:
+        """Whether an agent may have processes of an attempt that is not expected there."""
+        if self.held.has(agent, status.job, status.attempt, status.rank):
+            return True
+        fenced = (status.job, agent) in self.fences
+        return fenced and record is not None and 0 < status.attempt <= record.attempts
+
+    def holds(self, agent: str, job: str, attempt: int, rank: int) -> bool:
+        """Whether an agent has this rank, or had it until lately."""
+        current = self.attempts.get(job)
+        if current is not None and current.number == attempt:
+            return current.held_by(agent, rank)
+        return self.held.has(agent, job, attempt, rank)
+
+    def _refuse(self, kind: str, agent: str, about: TaskStatus | TaskStarted | TaskLog) -> None:
+        member = self.members.get(agent)
+        self.refused.note(kind, agent if member is None else member.name, about.job, about.attempt)
 
     def heartbeat(self, agent: str, message: Heartbeat) -> None:
         """Handle a heartbeat, which lists the agent's tasks."""
@@ -256,7 +288,7 @@ class Fleet:
         for status in message.tasks:
             attempt = self.attempts.get(status.job)
             if attempt and attempt.number == status.attempt and attempt.part_at(agent):
-                self._hear(attempt, status)
+                self._hear(member, attempt, status)
             elif (agent, status.attempt, status.rank) not in self.strays.get(status.job, set()):
                 self._stray(member, status)
         patience = self.settings.heartbeat_seconds * MISSED_HEARTBEATS
@@ -274,8 +306,11 @@ class Fleet:
                 member.link.close()
                 member.link = None
 
-    def _hear(self, attempt: Attempt, status: TaskStatus) -> None:
+    def _hear(self, member: Member, attempt: Attempt, status: TaskStatus) -> None:
         """Apply an attempt's progress; its first steps show the cost of the restart before them."""
+        if not attempt.held_by(member.agent, status.rank) or not status.plausible:
+            self._refuse("progress", member.agent, status)
+            return
         attempt.heard(status)
         now = self.clock()
         seconds = attempt.restart_seconds(now)
@@ -287,9 +322,12 @@ class Fleet:
         """Handle the start of a rank; rank 0 of a gang says where the others find it."""
         attempt = self.attempts.get(message.job)
         part = attempt.part_at(agent) if attempt else None
+        if not self.holds(agent, message.job, message.attempt, message.rank) or not message.plausible:
+            self._refuse("a start", agent, message)
+            return
         if attempt is None or part is None or attempt.number != message.attempt:
             return
-        if message.rank or part.first_rank:
+        if message.rank:
             return  # only the agent that holds the first rank speaks for it
         if attempt.started_at is None:
             attempt.started_at = self.clock()
@@ -302,12 +340,18 @@ class Fleet:
     def ended(self, agent: str, message: TaskEnded, acknowledge: Callable[[], None]) -> None:
         """Handle the end of a rank; the agent repeats it until it is acknowledged."""
         status = message.status
+        if not self.holds(agent, status.job, status.attempt, status.rank):
+            self._refuse("an end", agent, status)
+            acknowledge()
+            return
         attempt = self.attempts.get(status.job)
         part = attempt.part_at(agent) if attempt else None
         if attempt is None or part is None or attempt.number != status.attempt:
             self._forget_strays(status.job, {(agent, status.attempt, status.rank)})
             self._ended_before(status, acknowledge)
             return
+        if not status.plausible:
+            self._refuse("progress", agent, status)
         attempt.ended(part, message)
         attempt.acknowledge.append(acknowledge)
         if attempt.crash is not None and not attempt.stopping:
@@ -323,6 +367,13 @@ class Fleet:
             self.post(late, lambda _: acknowledge())
         else:
             acknowledge()
+
+    def takes_log(self, agent: str, log: TaskLog) -> bool:
+        """Whether an agent may add to a log."""
+        if self.holds(agent, log.job, log.attempt, log.rank):
+            return True
+        self._refuse("output", agent, log)
+        return False
 
     def detached(self, agent: str, link: AgentConnection) -> None:
         """Handle a broken connection; the agent has `agent_timeout_seconds` to return."""
@@ -420,8 +471,10 @@ class Fleet:
                 master_address=ports.master_address,
                 master_port=ports.master_port,
                 gang_port=ports.gang_port,
+                gang_token=ports.gang_token,
             )
         part.sent_at = self.clock()
+        self.held.note(part.agent, launch.job, attempt.number, part.all_ranks)
         member.link.send(start)
 
     def stop(self, job: str, cause: Cause) -> None:
@@ -661,6 +714,7 @@ class Fleet:
         now = self.clock()
         self.renewed_until = renewed_until
         self.fences.update(fences)
+        self.held.note_all(holders)
         for record in agents:
             if not record.lost:
                 servers = {server.type: server for server in record.servers}
@@ -690,6 +744,7 @@ class Fleet:
         attempt = Attempt(launch, parts_of(launch, agent_of), lease, stopping=stopping or len(known) < len(agent_of))
         for part in attempt.parts:
             part.sent_at = self.clock()
+            self.held.note(part.agent, launch.job, launch.attempt, part.all_ranks)
             if not part.agent:
                 part.give_up()  # its agent was lost; what may run there is fenced
         self._enter(attempt)

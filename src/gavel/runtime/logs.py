@@ -6,6 +6,8 @@ import logging
 from dataclasses import dataclass
 from pathlib import Path
 
+from gavel.runtime.ids import is_job_id
+
 logger = logging.getLogger(__name__)
 
 SEGMENTS = 2
@@ -59,6 +61,8 @@ class Logs:
         What cannot be written is dropped, and the log says so once it can be written again: a full disk must not keep
         jobs from ending.
         """
+        if not is_job_id(job):
+            return
         try:
             self._write(job, rank, attempt, begin, data)
         except OSError as error:
@@ -129,6 +133,8 @@ class Logs:
 
     def _segments(self, job: str, rank: int) -> list[_Segment]:
         """Oldest first."""
+        if not is_job_id(job):
+            return []
         return sorted(map(_Segment.of, (self._folder / job).glob(f"{rank}.*.log")))
 
     def _path(self, job: str, rank: int, start: int, attempt: int, origin: int) -> Path:

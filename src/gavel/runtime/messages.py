@@ -11,6 +11,9 @@ from enum import StrEnum
 
 from gavel.client.requests import Submission
 from gavel.core.locality import Locality
+from gavel.limits import LARGEST, LONGEST_LABEL
+
+PORTS = 2**16
 
 
 class Ending(StrEnum):
@@ -40,6 +43,12 @@ class TaskStatus:
     measured_steps: float = 0.0
     measured_seconds: float = 0.0
     """Time since the last report without start-up and saving: the basis of measured rates."""
+
+    @property
+    def plausible(self) -> bool:
+        """Whether its figures are numbers that a job can reach."""
+        figures = (self.steps, self.saved_steps, self.measured_steps, self.measured_seconds)
+        return all(0.0 <= figure <= LARGEST for figure in figures)
 
 
 # ---- from an agent ----
@@ -86,6 +95,15 @@ class TaskStarted:
     master_address: str = ""
     master_port: int = 0
     gang_port: int = 0
+    gang_token: str = field(default="", repr=False)
+    """Drawn at random for this attempt; only its ranks may know it."""
+
+    @property
+    def plausible(self) -> bool:
+        """Whether it can be where a gang meets."""
+        ports = 0 <= self.master_port < PORTS and 0 <= self.gang_port < PORTS
+        texts = self.master_address, self.gang_token
+        return ports and all(len(text) <= LONGEST_LABEL and text.isprintable() for text in texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +192,8 @@ class StartAttempt:
     master_port: int = 0
     gang_port: int = 0
     """Where rank 0 is; only for agents that do not hold it."""
+    gang_token: str = field(default="", repr=False)
+    """What rank 0 knows its gang by; only for agents that do not hold it."""
     steps_done: float = 0.0
 
 

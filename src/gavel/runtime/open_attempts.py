@@ -13,6 +13,9 @@ from gavel.core.facts import RoundPlanned
 from gavel.core.serialization import from_plain, plain_record
 from gavel.runtime.facts import AttemptClosed, Fact
 
+CLOSED = 1_000
+"""Ended attempts whose agents are remembered."""
+
 
 class OpenAttempts:
     """By job and attempt number: the launch."""
@@ -21,6 +24,8 @@ class OpenAttempts:
         self.by_job: dict[str, dict[int, Launch]] = {}
         self.holders: dict[tuple[str, int], Mapping[str, str]] = {}
         """By job and attempt: the agent of each of its servers at launch. Another agent may have the name since."""
+        self.closed: dict[tuple[str, int], Mapping[str, str]] = {}
+        """The same of attempts that ended last: their agents may still send the rest of a log."""
 
     def evolve(self, fact: Fact, agent_of: Mapping[str, str]) -> None:
         """Apply a fact; `agent_of` maps servers to their agents."""
@@ -32,13 +37,20 @@ class OpenAttempts:
                         held = {server: agent_of[server] for server in launch.accelerators if server in agent_of}
                         self.holders[launch.job, launch.attempt] = held
             case AttemptClosed():
-                self.holders.pop((fact.job, fact.attempt), None)
+                self._close(fact.job, fact.attempt)
                 attempts = self.by_job.get(fact.job, {})
                 attempts.pop(fact.attempt, None)
                 if not attempts:
                     self.by_job.pop(fact.job, None)
             case _:
                 pass
+
+    def _close(self, job: str, attempt: int) -> None:
+        held = self.holders.pop((job, attempt), None)
+        if held:
+            self.closed[job, attempt] = held
+            if len(self.closed) > CLOSED:
+                del self.closed[next(iter(self.closed))]
 
     def has(self, job: str, attempt: int) -> bool:
         return attempt in self.by_job.get(job, {})
@@ -49,16 +61,24 @@ class OpenAttempts:
             yield job, [attempts[number] for number in sorted(attempts)]
 
     def document(self) -> list[dict[str, Any]]:
-        return [
+        opened = [
             {**plain_record(launch), "agents": dict(self.holders.get((job, launch.attempt), {}))}
             for job, launches in self
             for launch in launches
         ]
+        ended = [
+            {"closed": True, "job": job, "attempt": attempt, "agents": dict(held)}
+            for (job, attempt), held in self.closed.items()
+        ]
+        return [*opened, *ended]
 
     @classmethod
     def of(cls, document: Sequence[Mapping[str, Any]]) -> OpenAttempts:
         attempts = cls()
         for entry in document:
+            if entry.get("closed"):
+                attempts.closed[entry["job"], entry["attempt"]] = entry["agents"]
+                continue
             launch = from_plain(Launch, {name: part for name, part in entry.items() if name != "agents"})
             attempts.by_job.setdefault(launch.job, {})[launch.attempt] = launch
             attempts.holders[launch.job, launch.attempt] = entry.get("agents", {})  # earlier versions stored only names

@@ -23,6 +23,7 @@ from gavel.core.throughputs import Throughputs
 from gavel.journal.database import sqlite_url
 from gavel.journal.leader import PULSE_SECONDS
 from gavel.journal.store import Journal
+from gavel.limits import MOST_MESSAGE_BYTES
 from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.clock import SteadyClock
@@ -164,6 +165,7 @@ async def serving(
 
 _OPTIONS = [
     *SERVER_OPTIONS,
+    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
     ("grpc.server.max_pending_requests", MOST_CALLS_AT_ONCE),
     ("grpc.server.max_pending_requests_hard_limit", MOST_CALLS_AT_ONCE),
     ("grpc.so_reuseport", 0),

@@ -14,16 +14,18 @@ from uuid import uuid4
 import grpc
 
 from gavel.client.messages import from_states, from_submission, to_cluster, to_detail
+from gavel.client.requests import label_fault, shortened
 from gavel.client.views import FINISHED
 from gavel.core.errors import InputError
 from gavel.core.events import JobCancelled
 from gavel.journal.facts import Entry
 from gavel.journal.finished import FinishedQuery
+from gavel.limits import MOST_IDS_IN_A_CALL, MOST_JOBS_IN_A_CALL
 from gavel.policies.policy import Policy
 from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent
 from gavel.runtime.agents import identity_of
 from gavel.runtime.driver import Driver
-from gavel.runtime.event_lines import Wanted, names_of
+from gavel.runtime.event_lines import Wanted, names_of, public
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
@@ -105,6 +107,10 @@ class Service(stubs.GavelServicer):
         scheduler = self._engine.scheduler
         entities = None if scheduler.settings.open_entities else scheduler.entities
         key = request.key or uuid4().hex
+        if len(request.jobs) > MOST_JOBS_IN_A_CALL:
+            told = f"{len(request.jobs):,} jobs in one call; submit at most {MOST_JOBS_IN_A_CALL:,} at a time"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
+        await self._check_label("the key of a submission", key, context)
         try:
             jobs = tuple(checked(from_submission(job), self._policy, entities) for job in request.jobs)
             learned = await self._driver.recalled(jobs)
@@ -115,6 +121,7 @@ class Service(stubs.GavelServicer):
         return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.JobList:  # noqa: N802
+        await self._check_ids(request.ids, context)
         records = [await self._find(job, context) for job in request.ids]
         going = [record for record in records if not record.finished]
         if going:
@@ -122,6 +129,7 @@ class Service(stubs.GavelServicer):
         return pb.JobList(jobs=[self._view(await self._find(job, context)) for job in request.ids])
 
     async def List(self, request: pb.JobQuery, context: Context) -> pb.JobList:  # noqa: N802
+        await self._check_ids(request.ids, context)
         for job in request.ids:
             await self._find(job, context)
         records, following = await self._matching(request)
@@ -141,6 +149,7 @@ class Service(stubs.GavelServicer):
         return (await self._matching(query))[0]
 
     async def Watch(self, request: pb.JobQuery, context: Context) -> AsyncIterator[pb.JobUpdate]:  # noqa: N802
+        await self._check_ids(request.ids, context)
         for job in request.ids:
             await self._find(job, context)
         await context.send_initial_metadata(())  # tells the client that the stream is accepted, even if nothing happens
@@ -167,10 +176,20 @@ class Service(stubs.GavelServicer):
                 return
             await asyncio.sleep(FOLLOW_SECONDS)
 
+    async def _check_ids(self, ids: Sequence[str], context: Context) -> None:
+        if len(ids) > MOST_IDS_IN_A_CALL:
+            told = f"{len(ids):,} ids in one call; give at most {MOST_IDS_IN_A_CALL:,} at a time"
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
+
+    async def _check_label(self, what: str, text: str, context: Context) -> None:
+        if (fault := label_fault(text)) is not None:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{what} {fault}: {shortened(text)}")
+
     async def _find(self, job: str, context: Context) -> LiveJobRecord:
         record = self._engine.records.get(job) or await asyncio.to_thread(self._engine.record, job)
         if record is None:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"there is no job {job!r}; `gavel jobs --all` lists them")
+            told = f"there is no job {shortened(job)}; `gavel jobs --all` lists them"
+            await context.abort(grpc.StatusCode.NOT_FOUND, told)
         return record
 
     async def _matching(self, query: pb.JobQuery) -> tuple[list[LiveJobRecord], str]:
@@ -223,6 +242,7 @@ class Service(stubs.GavelServicer):
     async def RemoveCheckpoints(  # noqa: N802
         self, request: pb.RemoveCheckpointsRequest, context: Context
     ) -> pb.RemoveCheckpointsReply:
+        await self._check_ids(request.ids, context)
         for job in request.ids:
             await self._find(job, context)
         kept: dict[str, str] = {}
@@ -293,6 +313,7 @@ class Service(stubs.GavelServicer):
         return await self._operate(ForgetAsked(self._engine.clock(), request.agent, OPERATOR), request.agent, context)
 
     async def _operate(self, event: Event, agent: str, context: Context) -> pb.DrainReply:
+        await self._check_label("the agent's name", agent, context)
         known = self._engine.state.agents.named(agent) is not None
         try:
             await self._driver.post(event)
@@ -383,7 +404,7 @@ class Service(stubs.GavelServicer):
             case TaskEnded() as ended:
                 self._fleet.ended(agent, ended, lambda: stream.send(Ack(frame.number)))
             case TaskLog() as log:
-                self._keep_log(log)
+                self._keep_log(agent, log)
             case Draining():
                 self._fleet.draining(agent)
             case CheckpointsHandled() as handled:
@@ -391,8 +412,8 @@ class Service(stubs.GavelServicer):
             case Hello():
                 pass  # once is enough
 
-    def _keep_log(self, log: TaskLog) -> None:
-        if log.job.isdecimal():  # it becomes part of a path
+    def _keep_log(self, agent: str, log: TaskLog) -> None:
+        if self._fleet.takes_log(agent, log):
             self._logs.append(log.job, log.rank, log.attempt, log.begin, log.data)
             if self._logs.trouble:
                 self._engine.alarms["logs"] = f"job output is not kept: {self._logs.trouble}"
@@ -431,5 +452,9 @@ def _lines(entries: Iterator[Entry]) -> list[pb.EventLine]:
 def _line(number: int, time: float, document: Any) -> pb.EventLine:
     text = sentence(document["kind"], document["fact"])
     return pb.EventLine(
-        number=number, time=time, kind=document["kind"], text=text, document=json.dumps(document, allow_nan=False)
+        number=number,
+        time=time,
+        kind=document["kind"],
+        text=text,
+        document=json.dumps(public(document), allow_nan=False),
     )

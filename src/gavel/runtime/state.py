@@ -53,6 +53,7 @@ from gavel.runtime.facts import (
     TemplateRecalled,
     TemplatesForgotten,
 )
+from gavel.runtime.ids import is_job_id
 from gavel.runtime.jobs import JobRegistry, LiveJobRecord
 from gavel.runtime.open_attempts import OpenAttempts
 from gavel.runtime.removals import Removals
@@ -312,7 +313,7 @@ class ClusterState:
     def why_checkpoints_stay(self, job: str, time: float) -> str:
         """Why the checkpoints of a job cannot be removed now; empty if they can."""
         record = self.jobs.get(job)
-        if not job.isdecimal() or not 0 < int(job) < self.jobs.next_number:
+        if not is_job_id(job) or not 0 < int(job) < self.jobs.next_number:
             return f"there is no job {job!r}; `gavel jobs --all` lists them"
         if record is not None and not record.finished:
             return f"job {job} is {record.state}; only checkpoints of finished jobs are removed"

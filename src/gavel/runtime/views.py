@@ -24,7 +24,7 @@ def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
         restarts = int(scheduler.roster.restarts[slot])
     return JobView(
         id=record.id,
-        request=record.request.request(),
+        request=record.request.request().redacted(),
         state=record.state,
         reason=reason_of(engine, record),
         submitted=record.submitted,

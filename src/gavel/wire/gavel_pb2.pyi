@@ -447,20 +447,22 @@ class Heartbeat(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ...) -> None: ...
 
 class TaskStarted(_message.Message):
-    __slots__ = ("job", "attempt", "rank", "master_address", "master_port", "gang_port")
+    __slots__ = ("job", "attempt", "rank", "master_address", "master_port", "gang_port", "gang_token")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
     MASTER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     MASTER_PORT_FIELD_NUMBER: _ClassVar[int]
     GANG_PORT_FIELD_NUMBER: _ClassVar[int]
+    GANG_TOKEN_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     rank: int
     master_address: str
     master_port: int
     gang_port: int
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ...) -> None: ...
+    gang_token: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., gang_token: _Optional[str] = ...) -> None: ...
 
 class TaskEnded(_message.Message):
     __slots__ = ("status", "how", "reason", "log_tail", "hopeless", "blameless")
@@ -564,7 +566,7 @@ class Refused(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., retry: _Optional[bool] = ...) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("job", "attempt", "first_rank", "ranks", "workers", "type", "request", "lease_seconds", "beside", "consolidated", "master_address", "master_port", "gang_port", "steps_done")
+    __slots__ = ("job", "attempt", "first_rank", "ranks", "workers", "type", "request", "lease_seconds", "beside", "consolidated", "master_address", "master_port", "gang_port", "steps_done", "gang_token")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FIRST_RANK_FIELD_NUMBER: _ClassVar[int]
@@ -579,6 +581,7 @@ class Start(_message.Message):
     MASTER_PORT_FIELD_NUMBER: _ClassVar[int]
     GANG_PORT_FIELD_NUMBER: _ClassVar[int]
     STEPS_DONE_FIELD_NUMBER: _ClassVar[int]
+    GANG_TOKEN_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     first_rank: int
@@ -593,7 +596,8 @@ class Start(_message.Message):
     master_port: int
     gang_port: int
     steps_done: float
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., first_rank: _Optional[int] = ..., ranks: _Optional[int] = ..., workers: _Optional[int] = ..., type: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., lease_seconds: _Optional[float] = ..., beside: _Optional[str] = ..., consolidated: _Optional[bool] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., steps_done: _Optional[float] = ...) -> None: ...
+    gang_token: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., first_rank: _Optional[int] = ..., ranks: _Optional[int] = ..., workers: _Optional[int] = ..., type: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., lease_seconds: _Optional[float] = ..., beside: _Optional[str] = ..., consolidated: _Optional[bool] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., steps_done: _Optional[float] = ..., gang_token: _Optional[str] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("seconds", "jobs")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -185,14 +186,48 @@ def test_ranks_on_other_servers_meet_the_first_where_it_said(tmp_path: Path) -> 
             first = await one.started("a")
             assert first.master_address == "10.1.2.3"
             assert first.master_port != first.gang_port
-            told = {"master_address": "10.1.2.3", "master_port": first.master_port, "gang_port": first.gang_port}
+            told: dict[str, Any] = {"master_address": "10.1.2.3"}
+            told |= {name: getattr(first, name) for name in ("master_port", "gang_port", "gang_token")}
             two.send(start("a", python(GANG), first_rank=1, ranks=2, workers=3, **told))
             gang = await places(one, "a", range(1)) + await places(two, "a", range(1, 3))
             assert [rank["GAVEL_RANK"] for rank in gang] == ["0", "1", "2"]
             assert [rank["LOCAL_RANK"] for rank in gang] == ["0", "0", "1"]
             assert {rank["GAVEL_GANG_ADDRESS"] for rank in gang} == {f"10.1.2.3:{first.gang_port}"}
             assert {rank["MASTER_PORT"] for rank in gang} == {str(first.master_port)}
-            assert len({rank["GAVEL_GANG_TOKEN"] for rank in gang}) == 1
+            assert {rank["GAVEL_GANG_TOKEN"] for rank in gang} == {first.gang_token}
+
+    play(scene())
+
+
+def test_the_token_of_a_gang_is_drawn_at_random_and_stays_when_the_scheduler_restarts(tmp_path: Path) -> None:
+    def derived(job: str, first: pb.TaskStarted) -> str:
+        known = f"{job}\0{first.attempt}\0{first.master_address}\0{first.master_port}\0{first.gang_port}"
+        return hashlib.sha256(known.encode()).hexdigest()[:32]
+
+    async def scene() -> None:
+        async with attached(tmp_path, "v100=4") as (scheduler, session):
+            session.send(start("a", python(GANG), ranks=2, workers=2))
+            session.send(start("b", python(GANG), ranks=2, workers=2))
+            first = {job: await session.started(job) for job in "ab"}
+            assert len(first["a"].gang_token) == 32
+            tokens = [first["a"].gang_token, first["b"].gang_token, *(derived(job, first[job]) for job in "ab")]
+            assert len(set(tokens)) == 4
+            await scheduler.vanish()
+            await scheduler.appear()
+            again = await scheduler.session()
+            assert (await again.started("a")).gang_token == first["a"].gang_token
+
+    play(scene())
+
+
+def test_a_gang_whose_first_rank_is_at_an_older_agent_agrees_on_the_token_that_agent_derives(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            told = {"master_address": "10.1.2.3", "master_port": 1001, "gang_port": 1002}
+            session.send(start("a", python(GANG), first_rank=1, ranks=1, workers=2, **told))
+            (rank,) = await places(session, "a", range(1, 2))
+            known = hashlib.sha256(b"a\x001\x0010.1.2.3\x001001\x001002").hexdigest()
+            assert rank["GAVEL_GANG_TOKEN"] == known[:32]
 
     play(scene())
 

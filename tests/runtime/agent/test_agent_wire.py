@@ -99,6 +99,7 @@ FROM_AGENT = {
         master_address=TEXTS,
         master_port=SMALL,
         gang_port=SMALL,
+        gang_token=TEXTS,
     ),
     TaskEnded: st.builds(
         TaskEnded,
@@ -142,6 +143,7 @@ TO_AGENT = {
         master_address=TEXTS,
         master_port=SMALL,
         gang_port=SMALL,
+        gang_token=TEXTS,
         steps_done=NUMBERS,
     ),
     Lease: st.builds(Lease, seconds=NUMBERS, jobs=st.lists(TEXTS, max_size=3).map(tuple)),

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
+from gavel.client.requests import shortened
 from gavel.core.throughputs import Profile
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.disks import is_full, why_full
@@ -21,6 +21,7 @@ from gavel.runtime.agent.processes import Guarded, ProcessSpec
 from gavel.runtime.agent.rendezvous import Rendezvous, rendezvous_of
 from gavel.runtime.agent.server_context import Key, ServerContext
 from gavel.runtime.agent.task import Task, TaskProgress
+from gavel.runtime.ids import file_name, is_file_name
 from gavel.runtime.messages import Ending, StartAttempt, TaskStarted, TaskStatus
 
 
@@ -62,6 +63,10 @@ class LocalAttempt:
 
     async def run(self) -> None:
         """Wait for devices, run every rank, report every end."""
+        if not is_file_name(self.start.job):
+            named = f"the job id {shortened(self.start.job)} cannot name a directory"
+            self._never_began(ExitVerdict(Ending.CRASHED, named, hopeless=True))
+            return
         there = self.context.devices.total(self.start.type)
         if there < self.start.ranks:
             named = f"server {self.context.settings.name} has {there} accelerators of type {self.start.type}"
@@ -212,7 +217,7 @@ class LocalAttempt:
 
     @property
     def _checkpoints(self) -> Path:
-        return self.context.settings.checkpoints / quote(self.start.job, safe="")
+        return self.context.settings.checkpoints / file_name(self.start.job)
 
     async def _sharing(self) -> Mapping[str, str]:
         if self.context.mps is None or not self.start.beside:
@@ -229,14 +234,16 @@ class LocalAttempt:
         )
         directory = start.request.working_directory or None
         grace = self.context.graces.terminate_seconds
-        return ProcessSpec(list(start.request.command), environment, directory, task.log, grace)
+        umask = -1 if settings.umask is None else settings.umask
+        return ProcessSpec(list(start.request.command), environment, directory, task.log, grace, umask=umask)
 
     def _launch(self, program: ProcessSpec, number: str) -> Guarded:
         """Start a process; runs in a thread, because disks may be slow."""
         problem = obstacle(program.command, program.directory, program.environment)
         if problem is not None:
             raise NeverStartsError(problem)
-        claim(self._checkpoints, Owner(self.context.cluster, self.start.job), self.start.attempt)
+        owner = Owner(self.context.cluster, self.start.job)
+        claim(self._checkpoints, owner, self.start.attempt, self.context.settings.umask)
         guarded = Guarded(replace(program, container=self._container(number)))
         with contextlib.suppress(OSError):  # a full disk; the note is needed only if we crash
             self.context.state.remember(guarded.mark)
@@ -248,7 +255,7 @@ class LocalAttempt:
         if containers is None:
             return None
         try:
-            return containers.make(f"{quote(self.start.job, safe='')[:100]}.{self.start.attempt}-{number}")
+            return containers.make(f"{file_name(self.start.job)[:100]}.{self.start.attempt}-{number}")
         except OSError as error:
             self.context.say(f"job {self.start.job}: it runs without a control group ({error})")
             return None
@@ -268,6 +275,7 @@ class LocalAttempt:
             master_address=rendezvous.address,
             master_port=rendezvous.master_port,
             gang_port=rendezvous.gang_port,
+            gang_token=rendezvous.token,
         )
 
     def _never_began(self, verdict: ExitVerdict) -> None:

@@ -70,7 +70,12 @@ def _plain(number: float) -> str:
 
 
 def gang_token(start: StartAttempt, rendezvous: Rendezvous) -> str:
-    """Make a secret that the ranks of an attempt share and no other process knows: a port may be reused."""
+    """The secret that the ranks of an attempt share and no other process knows: a port may be reused.
+
+    An agent of an earlier version derives it from public figures, and the ranks of its gangs must agree with it.
+    """
+    if rendezvous.token:
+        return rendezvous.token
     known = f"{start.job}\0{start.attempt}\0{rendezvous.address}\0{rendezvous.master_port}\0{rendezvous.gang_port}"
     return hashlib.sha256(known.encode()).hexdigest()[:32]
 

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from gavel.client.requests import shortened
 from gavel.runtime.agent.identity import sync_directory
+from gavel.runtime.ids import is_job_id
+from gavel.runtime.privacy import make_directory
 
 MARKER = ".gavel-owner.json"
 _OURS = ".gavel-"
@@ -40,12 +43,13 @@ class Owner:
     job: str
 
 
-def claim(directory: Path, owner: Owner, attempt: int) -> None:
+def claim(directory: Path, owner: Owner, attempt: int, umask: int | None = None) -> None:
     """Create and mark a checkpoint directory, or verify that it is this job's own; else NotOursError.
 
     A later attempt adopts a directory without a marker: an agent of a version without markers made it.
+    Modes are those that the umask of jobs gives; None: that of the process.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory, umask)
     if not owner.cluster or _is_marked(directory, owner):
         return
     # Agents of one gang may do this at the same time: a marker that has appeared meanwhile settles it.
@@ -54,7 +58,7 @@ def claim(directory: Path, owner: Owner, attempt: int) -> None:
             f"the checkpoint directory {directory} is not empty and nothing says whose it is, so this new job must "
             f"not continue from it; {_REMEDY}"
         )
-    _mark(directory, owner)
+    _mark(directory, owner, umask)
     _is_marked(directory, owner)
 
 
@@ -64,8 +68,9 @@ def remove(root: Path, owner: Owner) -> bool:
     The marker goes last, so that an interrupted removal can be continued. Agents that share the directory may do this
     at the same time.
     """
-    if not owner.cluster or not owner.job.isdecimal():  # it becomes part of a path
-        raise NotOursError(f"checkpoints of job {owner.job!r} of cluster {owner.cluster!r} cannot be identified")
+    if not owner.cluster or not is_job_id(owner.job):  # it becomes part of a path
+        named = f"checkpoints of job {shortened(owner.job)} of cluster {shortened(owner.cluster)}"
+        raise NotOursError(f"{named} cannot be identified")
     directory = root / owner.job
     if directory.is_symlink():
         raise NotOursError(f"{directory} is a link, whose target is not removed; remove it by hand")
@@ -127,7 +132,7 @@ def _is_marked(directory: Path, owner: Owner) -> bool:
     return True
 
 
-def _mark(directory: Path, owner: Owner) -> None:
+def _mark(directory: Path, owner: Owner, umask: int | None) -> None:
     """Write the marker atomically, unless another agent was first."""
     document = {"cluster": owner.cluster, "job": owner.job, "made": time.time()}
     unfinished = directory / f"{_OURS}{uuid4().hex}"
@@ -135,6 +140,8 @@ def _mark(directory: Path, owner: Owner) -> None:
         with unfinished.open("x") as file:
             json.dump(document, file)
             file.flush()
+            if umask is not None:  # agents of other users may share the directory
+                os.fchmod(file.fileno(), 0o666 & ~umask)
             os.fsync(file.fileno())
         try:
             os.link(unfinished, directory / MARKER)

@@ -29,6 +29,8 @@ class ProcessSpec:
     grace_seconds: float
     """Time between SIGTERM and SIGKILL."""
     container: Container | None = None
+    umask: int = -1
+    """-1: that of the agent."""
 
 
 class Guarded:
@@ -123,6 +125,7 @@ def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.
             stderr=output,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
+            umask=program.umask,
         )
     except BaseException:
         ours.close()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import secrets
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gavel.runtime.messages import StartAttempt
 
@@ -17,14 +18,16 @@ class Rendezvous:
     address: str
     master_port: int
     gang_port: int
+    token: str = field(default="", repr=False)
+    """What the ranks know each other by; empty: the first one's agent is of a version that derived it."""
 
 
 def rendezvous_of(start: StartAttempt, address: str, taken: set[int]) -> Rendezvous:
     """The meeting point of this attempt's ranks: as told, or at free ports here, which are added to `taken`."""
     if start.first_rank > 0:
-        return Rendezvous(start.master_address, start.master_port, start.gang_port)
+        return Rendezvous(start.master_address, start.master_port, start.gang_port, start.gang_token)
     local = start.ranks == start.workers
-    return Rendezvous(LOOPBACK if local else address, free_port(taken), free_port(taken))
+    return Rendezvous(LOOPBACK if local else address, free_port(taken), free_port(taken), secrets.token_hex(16))
 
 
 def free_port(taken: set[int]) -> int:

@@ -8,10 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gavel.client.requests import shortened
 from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.errors import InputError
+from gavel.limits import LONGEST_LABEL
 from gavel.runtime.agent.accelerators import Indices, given_devices, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
+from gavel.runtime.offers import offer_fault
+from gavel.runtime.privacy import make_directory
 from gavel.wire import DEFAULT_ADDRESS
 
 
@@ -48,6 +52,8 @@ class AgentSettings:
     """How long to keep trying when the scheduler says that this agent's name is in use."""
     farewell_seconds: float = 5.0
     """How long a leaving agent tries to tell the scheduler how its jobs ended."""
+    umask: int | None = None
+    """Of jobs and their checkpoint directories; None: that of the agent."""
     contain: bool = True
     """Whether each task gets a control group, where the machine supports them."""
 
@@ -57,10 +63,12 @@ class AgentSettings:
 
     def check(self) -> None:
         """Refuse invalid settings before anything is started."""
-        if not self.name or len(self.name) > 200 or not self.name.isprintable():
-            raise InputError(f"agent name {self.name!r}: give a short printable name")
+        if not self.name or len(self.name) > LONGEST_LABEL or not self.name.isprintable():
+            raise InputError(f"agent name {shortened(self.name)}: give a short printable name")
         if not self.accelerators:
             raise InputError("this agent has no accelerators; give some, for example v100=4")
+        if (fault := offer_fault(self.name, self.counts())) is not None:
+            raise InputError(fault)
         _, separator, port = self.scheduler.rpartition(":")
         if not (separator and port.isdecimal() and 0 < int(port) < 65536):
             raise InputError(f"scheduler {self.scheduler!r} is not HOST:PORT, for example {DEFAULT_ADDRESS}")
@@ -71,8 +79,8 @@ class AgentSettings:
                 f"this agent was given {len(given)} devices (CUDA_VISIBLE_DEVICES={','.join(given)}), and its "
                 f"accelerators are {sum(self.counts().values())}; name only those it has"
             )
-        for directory in (self.state, self.checkpoints):
-            _writable(directory)
+        _writable(self.checkpoints, self.umask)  # first: a parent that both share stays open
+        _writable(self.state, None)
 
 
 def emulated(text: str, *, table: ThroughputTable | None = None, time_scale: float = 1.0) -> tuple[Indices, Emulation]:
@@ -80,9 +88,9 @@ def emulated(text: str, *, table: ThroughputTable | None = None, time_scale: flo
     return parse_accelerators(text), Emulation(builtin_table() if table is None else table, time_scale)
 
 
-def _writable(directory: Path) -> None:
+def _writable(directory: Path, umask: int | None) -> None:
     try:
-        directory.mkdir(parents=True, exist_ok=True)
+        make_directory(directory, umask)
     except OSError as error:
         raise InputError(f"cannot create the directory {directory} ({error.strerror}); choose another") from error
     probe = directory / f".probe-{os.getpid()}"

@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-from urllib.parse import quote
 
 from gavel.errors import InputError
 from gavel.runtime.agent.containers import Container, Containers, offered
 from gavel.runtime.agent.identity import AgentIdentity
+from gavel.runtime.ids import LONGEST_FILE_NAME, file_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class StateDirectory:
 
     def log(self, job: str, attempt: int, rank: int) -> Path:
         """The path of a task's log."""
-        return self._logs / f"{quote(job, safe='')[:150]}.{attempt}.{rank}.log"
+        return self._logs / f"{file_name(job)[:LONGEST_FILE_NAME]}.{attempt}.{rank}.log"
 
     def socket(self, number: int) -> Path:
         """The path of a task's link."""

@@ -1,0 +1,47 @@
+"""What an agent may offer: checked by the agent before it starts and by the scheduler when it attaches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gavel.client.requests import label_fault, shortened
+from gavel.limits import LONGEST_LABEL, MOST_ACCELERATORS_OF_AN_AGENT, MOST_TYPES
+from gavel.runtime.messages import Hello
+
+LONGEST_IDENTITY = LONGEST_LABEL + 100
+"""Characters of an identity: that of an agent of an earlier version is made of its name."""
+
+
+def hello_fault(hello: Hello) -> str | None:
+    """Why the scheduler cannot accept a Hello, in a sentence; None if it can."""
+    told = {
+        "identity": hello.agent,
+        "incarnation": hello.incarnation,
+        "address": hello.address,
+        "version": hello.version,
+        "cluster id": hello.cluster,
+    }
+    for what, text in told.items():
+        if (fault := label_fault(text, LONGEST_IDENTITY if what == "identity" else LONGEST_LABEL)) is not None:
+            return f"the agent's {what} {fault}: {shortened(text)}"
+    return offer_fault(hello.name, hello.accelerators)
+
+
+def offer_fault(name: str, accelerators: Mapping[str, int]) -> str | None:
+    """Why an agent cannot have this name and these accelerators, in a sentence; None if it can.
+
+    >>> offer_fault("lab", {"v100": 5000})
+    'an agent offers at most 4,096 accelerators, not 5,000'
+    """
+    if (fault := label_fault(name)) is not None:
+        return f"the agent's name {fault}: {shortened(name)}; give another --name"
+    if len(accelerators) > MOST_TYPES:
+        return f"an agent offers at most {MOST_TYPES} types of accelerators, not {len(accelerators):,}"
+    for type_name, count in accelerators.items():
+        if not type_name or (fault := label_fault(type_name)) is not None:
+            return f"the type {shortened(type_name)} {fault}" if type_name else "a type of accelerators has no name"
+        if count < 1:
+            return f"the agent offers no accelerator of type {shortened(type_name)}; leave the type out"
+    if (total := sum(accelerators.values())) > MOST_ACCELERATORS_OF_AN_AGENT:
+        return f"an agent offers at most {MOST_ACCELERATORS_OF_AN_AGENT:,} accelerators, not {total:,}"
+    return None

@@ -1,0 +1,42 @@
+"""Who may read what a service writes: its own user only, except for what belongs to jobs."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+OTHERS = 0o077
+
+
+def private_umask() -> int:
+    """Let only this user read what this process creates from now on; returns the umask before."""
+    return os.umask(OTHERS)
+
+
+def open_to_others(directory: Path) -> list[str]:
+    """A sentence for each file that other users can reach; the directory's own mode may protect all of them."""
+    if not _is_open(directory):
+        return []
+    found = [directory, *sorted(directory.iterdir())]
+    return [
+        f"{path} is open to other users (mode {path.lstat().st_mode & 0o777:03o}); close it with: chmod go= {path}"
+        for path in found
+        if _is_open(path)
+    ]
+
+
+def _is_open(path: Path) -> bool:
+    with suppress(OSError):  # it has just been removed
+        return not path.is_symlink() and bool(path.stat().st_mode & OTHERS)
+    return False
+
+
+def make_directory(path: Path, umask: int | None) -> None:
+    """Make a directory and its parents with the modes that another umask gives; None: with the process's own."""
+    missing = [] if umask is None else [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        with suppress(FileExistsError):  # another agent was faster
+            each.mkdir()
+            each.chmod(0o777 & ~(umask or 0))
+    path.mkdir(parents=True, exist_ok=True)
