@@ -111,7 +111,7 @@ def test_settings_that_do_not_fit_what_the_journal_has_end_the_start_with_a_sent
     world.engine.take_in()
     world.close()
     world.with_settings(entities={"shop": Entity()})
-    with pytest.raises(InputError, match="jobs belong to lab, and no such entity is described any more"):
+    with pytest.raises(InputError, match="jobs belong to lab, but no such entity is described any more"):
         world.boot()
     world.finish()
 

@@ -141,7 +141,7 @@ def test_a_scheduler_that_lost_its_journal_ends_and_acknowledges_nothing(
         submitted = live.submit()
         with pytest.raises(LeadershipLostError):
             await asyncio.wait_for(live.work, SECONDS)
-        with pytest.raises(InputError, match="ended before this was written"):
+        with pytest.raises(InputError, match="stopped before this was recorded"):
             await submitted
         assert len(live.wire.heard) == said
         assert "1" not in live.engine.records

@@ -15,7 +15,7 @@ from gavel.core.cluster import Server
 from gavel.core.codec import decode_event
 from gavel.core.errors import InputError
 from gavel.core.events import JobFailed, JobSubmitted, Launch, ServerJoined, ServerLost
-from gavel.core.serialization import plain_record
+from gavel.core.serialization import from_plain, plain_record
 from gavel.journal.upgrade import OldJob, OldJournal, Upgraded
 from gavel.runtime.agents import identity_of
 from gavel.runtime.configuration import Configurator, Scheduling, settings_document
@@ -139,7 +139,7 @@ def _servers(scheduler: Mapping[str, Any]) -> dict[str, list[Server]]:
 
 def _attempts(old: Mapping[str, Any]) -> list[dict[str, Any]]:
     numbers = {entry["id"]: entry["attempts"] for entry in old["book"]["records"]}
-    launches = [Launch(**entry, attempt=numbers.get(entry["job"], 1)) for entry in old["launches"]]
+    launches = [from_plain(Launch, entry, attempt=numbers.get(entry["job"], 1)) for entry in old["launches"]]
     return [plain_record(launch) for launch in launches]
 
 
