@@ -331,6 +331,7 @@ def test_the_command_removes_what_a_real_job_saved_and_refuses_a_job_that_runs(
         monkeypatch.setenv("GAVEL_SCHEDULER", live.address)
         live.start_agent("gpu1", "v100=1", time_scale=8.0)
         live.start_agent("gpu2", "k80=1", time_scale=8.0)
+        eventually(lambda: [server.state for server in client.cluster().servers] == ["connected"] * 2, "both are there")
         (done,) = client.submit(live.counting("short", steps=20))
         client.wait(done, timeout=60)
         (going,) = client.submit(live.counting("long", steps=100_000))
