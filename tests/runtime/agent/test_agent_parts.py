@@ -96,7 +96,9 @@ def test_a_device_that_the_driver_does_not_know_is_refused(
 def test_an_agent_cannot_have_more_accelerators_than_it_was_given(tmp_path: Path) -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "1"}
     settings = AgentSettings({"v100": (0, 1)}, tmp_path / "state", tmp_path / "checkpoints", environment=environment)
-    with pytest.raises(InputError, match=r"given only the devices CUDA_VISIBLE_DEVICES=1, 1 in all, .*accelerators are 2"):
+    with pytest.raises(
+        InputError, match=r"given only the devices CUDA_VISIBLE_DEVICES=1, 1 in all, .*accelerators are 2"
+    ):
         settings.check()
 
 

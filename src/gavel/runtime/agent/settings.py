@@ -76,8 +76,8 @@ class AgentSettings:
             self.emulation.check_types(tuple(self.accelerators))
         elif (given := given_devices(self.environment)) is not None and len(given) < sum(self.counts().values()):
             raise InputError(
-                f"this agent was given only the devices CUDA_VISIBLE_DEVICES={','.join(given)}, {len(given)} in all, and its "
-                f"accelerators are {sum(self.counts().values())}; name only those it has"
+                f"this agent was given only the devices CUDA_VISIBLE_DEVICES={','.join(given)}, {len(given)} in all, "
+                f"and its accelerators are {sum(self.counts().values())}; name only those it has"
             )
         _writable(self.checkpoints, self.umask)  # first: a parent that both share stays open
         _writable(self.state, None)
