@@ -10,7 +10,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "gavel"
 LAYERS = (
     *("wire", "client", "core", "workload", "scheduler", "program", "policies", "estimator"),
-    *("journal", "runtime", "sim", "plots", "bench", "reproduce", "cli"),
+    *("journal", "security", "runtime", "sim", "plots", "bench", "reproduce", "cli"),
 )
 """From the bottom up: a layer imports itself and what is before it."""
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if not path.stem.endswith(("_pb2", "_pb2_grpc")))

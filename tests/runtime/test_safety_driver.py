@@ -35,12 +35,12 @@ class FailingJournal(Journal):
     error: Exception | None = None
     tried: Callable[[], None]
 
-    def append(self, documents: Sequence[Any]) -> None:
+    def append(self, documents: Sequence[Any], beside: Sequence[Any] = ()) -> None:
         error = self.error
         if error is not None:
             self.tried()
             raise error
-        super().append(documents)
+        super().append(documents, beside)
 
 
 class Wire:

@@ -89,14 +89,14 @@ class WatchedJournal(Journal):
 
     world: VirtualFleet
 
-    def append(self, documents: Sequence[Any]) -> None:
+    def append(self, documents: Sequence[Any], beside: Sequence[Any] = ()) -> None:
         world = self.world
         world.point("append")
         fails = world.journal_fails.pop(0) if world.journal_fails else ""
         if fails == "before":
             world.count("append failed")
             raise TemporaryJournalError("the disk is full")
-        super().append(documents)
+        super().append(documents, beside)
         world.checker.wrote(documents, self.last)
         if fails == "after":
             # As if the connection was lost during the commit: the head is not known to have moved.

@@ -16,7 +16,7 @@ from gavel.client.yaml_text import Fields, Items, LineError, Node, Scalar, docum
 from gavel.errors import InputError
 from gavel.limits import MOST_COPIES
 
-KNOWN = (*(each.name for each in fields(JobRequest)), "count")
+KNOWN = (*(each.name for each in fields(JobRequest) if each.name not in {"user", "secrets", "private"}), "count")
 _WHOLE = ("workers", "retries", "count")
 _NUMBERS = ("steps", "weight", "deadline_hours", *_WHOLE)
 _TEXTS = ("name", "template", "entity", "working_directory")

@@ -57,6 +57,9 @@ def to_submission(submission: Submission) -> pb.JobRequest:
         environment=submission.environment,
         retries=submission.retries,
         working_directory=submission.working_directory,
+        private=submission.private,
+        user=submission.user,
+        secrets=submission.secrets,
     )
 
 
@@ -75,6 +78,9 @@ def from_submission(message: pb.JobRequest) -> Submission:
         environment=dict(message.environment),
         retries=message.retries,
         working_directory=message.working_directory,
+        private=message.private,
+        user=message.user,
+        secrets=tuple(message.secrets),
     )
 
 

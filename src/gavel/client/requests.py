@@ -70,11 +70,17 @@ class JobRequest:
     """How often it may fail before the scheduler gives up."""
     working_directory: str = ""
     """On the server that runs it; empty: a directory that the agent chooses."""
+    private: bool = False
+    """Whether only its user may read its logs and environment, not the whole team."""
+    user: str = ""
+    """Whose job it is; the scheduler sets it."""
+    secrets: Sequence[str] = ()
+    """Names of its secrets, which become environment variables; their values are in no view."""
 
     def __post_init__(self) -> None:
         if isinstance(self.command, str):
             object.__setattr__(self, "command", (*SHELL, self.command))
-        for name in ("command", "types"):
+        for name in ("command", "types", "secrets"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
 
@@ -112,6 +118,9 @@ class JobRequest:
             environment=self.environment,
             retries=int(self.retries),
             working_directory=self.working_directory,
+            private=self.private,
+            user=self.user,
+            secrets=tuple(self.secrets),
         )
 
     def redacted(self) -> JobRequest:
@@ -128,6 +137,7 @@ class JobRequest:
         return values | {
             "command": list(self.command),
             "types": list(self.types),
+            "secrets": list(self.secrets),
             "environment": dict(self.environment),
         }
 
@@ -158,6 +168,12 @@ class Submission:
     retries: int = 0
     """How often it may fail before the scheduler gives up."""
     working_directory: str = ""
+    private: bool = False
+    """Whether only its user may read its logs and environment."""
+    user: str = ""
+    """Whose job it is; the scheduler sets it."""
+    secrets: tuple[str, ...] = ()
+    """Names of its secrets."""
 
     def request(self) -> JobRequest:
         """The job as its user would write it."""
@@ -174,6 +190,9 @@ class Submission:
             environment=self.environment,
             retries=self.retries,
             working_directory=self.working_directory,
+            private=self.private,
+            user=self.user,
+            secrets=self.secrets,
         )
 
 

@@ -15,8 +15,9 @@ from typing import Any, Self
 import sqlalchemy as sql
 
 from gavel.core.errors import InputError
+from gavel.journal import accounts, integrity
 from gavel.journal import finished as finished_jobs
-from gavel.journal import integrity
+from gavel.journal.audit import AuditEntry, AuditWanted, read_audit
 from gavel.journal.database import is_sqlite, parse, reader_engine, shown
 from gavel.journal.errors import CorruptJournalError, classified
 from gavel.journal.facts import Document, Entry, column, decode, jobs_of
@@ -140,6 +141,21 @@ class JournalReader:
         with self.reading() as connection:
             body = connection.execute(sql.select(FINISHED.c.document).where(FINISHED.c.id == int(job))).scalar()
         return None if body is None else decode(bytes(body), f"finished job {job}")
+
+    def documents(self, kind: str) -> dict[str, Document]:
+        """All documents of a kind beside the facts: users, tokens, enrolled agents, limits."""
+        with self.reading() as connection:
+            return accounts.read_documents(connection, kind)
+
+    def secrets(self, job: str) -> dict[str, bytes]:
+        """The sealed secrets of a job, by name."""
+        with self.reading() as connection:
+            return accounts.read_secrets(connection, job)
+
+    def audited(self, wanted: AuditWanted) -> list[AuditEntry]:
+        """Rows of the audit, oldest first."""
+        with self.reading() as connection:
+            return list(read_audit(connection, wanted))
 
     def learned(self, keys: Collection[str] = ()) -> dict[str, Mapping[str, Any]]:
         """What was learned about these templates, or about all."""

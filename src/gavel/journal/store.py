@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import sqlalchemy as sql
@@ -20,9 +20,11 @@ from gavel.journal.leader import SILENCE_SECONDS, FileLock, Writer
 from gavel.journal.queries import JournalReader
 from gavel.journal.retention import CompactReport
 from gavel.journal.rows import write_facts, write_learned, write_state
-from gavel.journal.tables import FACTS, FORMAT, KEPT, LEADER
+from gavel.journal.tables import BESIDE, FACTS, FORMAT, KEPT, LEADER
 from gavel.journal.upgrade import OldJournal, Upgrade, copy_file, set_aside
 
+Write = Callable[[sql.Connection], None]
+"""Writes to tables beside the facts, in a transaction of the leader."""
 _PAUSE = 0.05
 """Seconds between attempts to open a journal that is in use."""
 
@@ -74,6 +76,8 @@ class Journal(JournalReader):
         writer = Writer.open(address, silence_seconds)
         try:
             about, head = _prepared(address, writer, upgrade)
+            with writer.transaction() as connection:
+                BESIDE.create_all(connection)
             writer.raise_term(holder)
             return cls(address, writer, about, head)
         except BaseException:
@@ -90,14 +94,17 @@ class Journal(JournalReader):
         """The time of the last fact; 0 if there is none."""
         return self._head.time
 
-    def append(self, documents: Sequence[Document]) -> None:
-        """Write facts, all or none; they are durable when this returns."""
+    def append(self, documents: Sequence[Document], beside: Sequence[Write] = ()) -> None:
+        """Write facts, and what belongs to them in other tables, all or none; they are durable when this returns."""
         if not documents:
+            self.write(beside)
             return
         rows = batch(documents, self._head, self.term)
         try:
             with self._writer.transaction() as connection:
-                self._write(connection, rows)
+                if self._write(connection, rows):
+                    for write in beside:
+                        write(connection)
         except TemporaryJournalError:
             self._in_doubt = True
             raise
@@ -105,16 +112,27 @@ class Journal(JournalReader):
         self._head = rows.after
         self._mark()
 
-    def _write(self, connection: sql.Connection, rows: FactBatch) -> None:
-        """Advance the head, which only the leader can do and only from its current place, and write the facts."""
+    def write(self, beside: Sequence[Write]) -> None:
+        """Write to the tables beside the facts, all or none; each write must be safe to repeat."""
+        if beside:
+            with self._writer.led() as connection:
+                for write in beside:
+                    write(connection)
+
+    def _write(self, connection: sql.Connection, rows: FactBatch) -> bool:
+        """Advance the head, which only the leader can do and only from its current place, and write the facts.
+
+        False if they had been written before.
+        """
         before, after = self._head, rows.after
         ours = (LEADER.c.term == self.term) & (LEADER.c.last == before.number)
         move = LEADER.update().where(ours & (LEADER.c.last_checksum == before.checksum))
         moved = connection.execute(move.values(last=after.number, last_checksum=after.checksum)).rowcount
         if not moved:
             self._settle(connection, rows)
-            return
+            return False
         write_facts(connection, rows)
+        return True
 
     def _settle(self, connection: sql.Connection, rows: FactBatch) -> None:
         """Find out why the head is elsewhere: these facts were already written, or we no longer lead."""

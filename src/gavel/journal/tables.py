@@ -101,3 +101,42 @@ LEARNED = sql.Table(
     sql.Column("checksum", sql.LargeBinary, nullable=False),
     sql.Column("document", sql.LargeBinary, nullable=False),
 )
+
+BESIDE = sql.MetaData()
+"""Tables beside the facts; a journal of an earlier version gets them when it is opened."""
+
+ACCOUNTS = sql.Table(
+    "accounts",
+    BESIDE,
+    sql.Column("kind", sql.Text, primary_key=True),
+    sql.Column("key", sql.Text, primary_key=True),
+    sql.Column("document", sql.LargeBinary, nullable=False),
+)
+"""Users, tokens, enrolled agents and limits, as small documents."""
+
+SECRETS = sql.Table(
+    "secrets",
+    BESIDE,
+    sql.Column("job", sql.Text, primary_key=True),
+    sql.Column("name", sql.Text, primary_key=True),
+    sql.Column("sealed", sql.LargeBinary, nullable=False),
+)
+"""Encrypted; removed when the job has finished."""
+
+AUDIT = sql.Table(
+    "audit",
+    BESIDE,
+    sql.Column("number", _Number, primary_key=True, autoincrement=True),
+    sql.Column("key", sql.Text, nullable=False, unique=True),
+    sql.Column("time", sql.Double, nullable=False),
+    sql.Column("user", sql.Text, nullable=False),
+    sql.Column("acting_for", sql.Text, nullable=False),
+    sql.Column("role", sql.Text, nullable=False),
+    sql.Column("address", sql.Text, nullable=False),
+    sql.Column("method", sql.Text, nullable=False),
+    sql.Column("object", sql.Text, nullable=False),
+    sql.Column("what", sql.Text, nullable=False),
+    sql.Column("outcome", sql.Text, nullable=False),
+    sql.Index("audit_time", "time"),
+    sql.Index("audit_object", "object", "number"),
+)

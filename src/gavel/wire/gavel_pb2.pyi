@@ -25,7 +25,7 @@ FAILED: JobState
 CANCELLED: JobState
 
 class JobRequest(_message.Message):
-    __slots__ = ("name", "template", "command", "steps", "workers", "weight", "entity", "deadline_seconds", "types", "environment", "retries", "working_directory")
+    __slots__ = ("name", "template", "command", "steps", "workers", "weight", "entity", "deadline_seconds", "types", "environment", "retries", "working_directory", "user", "private", "secrets")
     class EnvironmentEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -45,6 +45,9 @@ class JobRequest(_message.Message):
     ENVIRONMENT_FIELD_NUMBER: _ClassVar[int]
     RETRIES_FIELD_NUMBER: _ClassVar[int]
     WORKING_DIRECTORY_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    PRIVATE_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
     name: str
     template: str
     command: _containers.RepeatedScalarFieldContainer[str]
@@ -57,15 +60,33 @@ class JobRequest(_message.Message):
     environment: _containers.ScalarMap[str, str]
     retries: int
     working_directory: str
-    def __init__(self, name: _Optional[str] = ..., template: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., steps: _Optional[float] = ..., workers: _Optional[int] = ..., weight: _Optional[float] = ..., entity: _Optional[str] = ..., deadline_seconds: _Optional[float] = ..., types: _Optional[_Iterable[str]] = ..., environment: _Optional[_Mapping[str, str]] = ..., retries: _Optional[int] = ..., working_directory: _Optional[str] = ...) -> None: ...
+    user: str
+    private: bool
+    secrets: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., template: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., steps: _Optional[float] = ..., workers: _Optional[int] = ..., weight: _Optional[float] = ..., entity: _Optional[str] = ..., deadline_seconds: _Optional[float] = ..., types: _Optional[_Iterable[str]] = ..., environment: _Optional[_Mapping[str, str]] = ..., retries: _Optional[int] = ..., working_directory: _Optional[str] = ..., user: _Optional[str] = ..., private: _Optional[bool] = ..., secrets: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class Secrets(_message.Message):
+    __slots__ = ("values",)
+    class ValuesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    values: _containers.ScalarMap[str, str]
+    def __init__(self, values: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class SubmitRequest(_message.Message):
-    __slots__ = ("jobs", "key")
+    __slots__ = ("jobs", "key", "secrets")
     JOBS_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[JobRequest]
     key: str
-    def __init__(self, jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., key: _Optional[str] = ...) -> None: ...
+    secrets: _containers.RepeatedCompositeFieldContainer[Secrets]
+    def __init__(self, jobs: _Optional[_Iterable[_Union[JobRequest, _Mapping]]] = ..., key: _Optional[str] = ..., secrets: _Optional[_Iterable[_Union[Secrets, _Mapping]]] = ...) -> None: ...
 
 class SubmitReply(_message.Message):
     __slots__ = ("ids",)
@@ -171,7 +192,7 @@ class JobList(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class JobQuery(_message.Message):
-    __slots__ = ("ids", "states", "limit", "ended_after", "names", "entity", "after", "without_finished", "without_unfinished", "most_finished")
+    __slots__ = ("ids", "states", "limit", "ended_after", "names", "entity", "after", "without_finished", "without_unfinished", "most_finished", "user")
     IDS_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
@@ -182,6 +203,7 @@ class JobQuery(_message.Message):
     WITHOUT_FINISHED_FIELD_NUMBER: _ClassVar[int]
     WITHOUT_UNFINISHED_FIELD_NUMBER: _ClassVar[int]
     MOST_FINISHED_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     states: _containers.RepeatedScalarFieldContainer[JobState]
     limit: int
@@ -192,7 +214,8 @@ class JobQuery(_message.Message):
     without_finished: bool
     without_unfinished: bool
     most_finished: int
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., without_finished: _Optional[bool] = ..., without_unfinished: _Optional[bool] = ..., most_finished: _Optional[int] = ...) -> None: ...
+    user: str
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., without_finished: _Optional[bool] = ..., without_unfinished: _Optional[bool] = ..., most_finished: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
 
 class JobUpdate(_message.Message):
     __slots__ = ("job", "caught_up", "jobs")
@@ -447,7 +470,7 @@ class Heartbeat(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ...) -> None: ...
 
 class TaskStarted(_message.Message):
-    __slots__ = ("job", "attempt", "rank", "master_address", "master_port", "gang_port", "gang_token")
+    __slots__ = ("job", "attempt", "rank", "master_address", "master_port", "gang_port", "gang_token", "gang_certificate")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     RANK_FIELD_NUMBER: _ClassVar[int]
@@ -455,6 +478,7 @@ class TaskStarted(_message.Message):
     MASTER_PORT_FIELD_NUMBER: _ClassVar[int]
     GANG_PORT_FIELD_NUMBER: _ClassVar[int]
     GANG_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    GANG_CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     rank: int
@@ -462,7 +486,8 @@ class TaskStarted(_message.Message):
     master_port: int
     gang_port: int
     gang_token: str
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., gang_token: _Optional[str] = ...) -> None: ...
+    gang_certificate: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., gang_token: _Optional[str] = ..., gang_certificate: _Optional[str] = ...) -> None: ...
 
 class TaskEnded(_message.Message):
     __slots__ = ("status", "how", "reason", "log_tail", "hopeless", "blameless")
@@ -566,7 +591,14 @@ class Refused(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., retry: _Optional[bool] = ...) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("job", "attempt", "first_rank", "ranks", "workers", "type", "request", "lease_seconds", "beside", "consolidated", "master_address", "master_port", "gang_port", "steps_done", "gang_token")
+    __slots__ = ("job", "attempt", "first_rank", "ranks", "workers", "type", "request", "lease_seconds", "beside", "consolidated", "master_address", "master_port", "gang_port", "steps_done", "gang_token", "secrets", "gang_certificate")
+    class SecretsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     FIRST_RANK_FIELD_NUMBER: _ClassVar[int]
@@ -582,6 +614,8 @@ class Start(_message.Message):
     GANG_PORT_FIELD_NUMBER: _ClassVar[int]
     STEPS_DONE_FIELD_NUMBER: _ClassVar[int]
     GANG_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    GANG_CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     first_rank: int
@@ -597,7 +631,9 @@ class Start(_message.Message):
     gang_port: int
     steps_done: float
     gang_token: str
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., first_rank: _Optional[int] = ..., ranks: _Optional[int] = ..., workers: _Optional[int] = ..., type: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., lease_seconds: _Optional[float] = ..., beside: _Optional[str] = ..., consolidated: _Optional[bool] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., steps_done: _Optional[float] = ..., gang_token: _Optional[str] = ...) -> None: ...
+    secrets: _containers.ScalarMap[str, str]
+    gang_certificate: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., first_rank: _Optional[int] = ..., ranks: _Optional[int] = ..., workers: _Optional[int] = ..., type: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., lease_seconds: _Optional[float] = ..., beside: _Optional[str] = ..., consolidated: _Optional[bool] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., steps_done: _Optional[float] = ..., gang_token: _Optional[str] = ..., secrets: _Optional[_Mapping[str, str]] = ..., gang_certificate: _Optional[str] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("seconds", "jobs")
@@ -659,3 +695,260 @@ class ToAgent(_message.Message):
     heard: int
     term: int
     def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., remove_checkpoints: _Optional[_Union[RemoveCheckpoints, _Mapping]] = ..., heard: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
+
+class WhoAmIRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WhoAmIReply(_message.Message):
+    __slots__ = ("user", "role", "teams", "leads", "by", "expires", "cluster")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TEAMS_FIELD_NUMBER: _ClassVar[int]
+    LEADS_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    CLUSTER_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    role: str
+    teams: _containers.RepeatedScalarFieldContainer[str]
+    leads: _containers.RepeatedScalarFieldContainer[str]
+    by: str
+    expires: float
+    cluster: str
+    def __init__(self, user: _Optional[str] = ..., role: _Optional[str] = ..., teams: _Optional[_Iterable[str]] = ..., leads: _Optional[_Iterable[str]] = ..., by: _Optional[str] = ..., expires: _Optional[float] = ..., cluster: _Optional[str] = ...) -> None: ...
+
+class User(_message.Message):
+    __slots__ = ("name", "role", "teams", "leads", "disabled", "created")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    TEAMS_FIELD_NUMBER: _ClassVar[int]
+    LEADS_FIELD_NUMBER: _ClassVar[int]
+    DISABLED_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: str
+    teams: _containers.RepeatedScalarFieldContainer[str]
+    leads: _containers.RepeatedScalarFieldContainer[str]
+    disabled: bool
+    created: float
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., teams: _Optional[_Iterable[str]] = ..., leads: _Optional[_Iterable[str]] = ..., disabled: _Optional[bool] = ..., created: _Optional[float] = ...) -> None: ...
+
+class ListUsersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class UserList(_message.Message):
+    __slots__ = ("users",)
+    USERS_FIELD_NUMBER: _ClassVar[int]
+    users: _containers.RepeatedCompositeFieldContainer[User]
+    def __init__(self, users: _Optional[_Iterable[_Union[User, _Mapping]]] = ...) -> None: ...
+
+class ChangeUserRequest(_message.Message):
+    __slots__ = ("user", "fields")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    user: User
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, user: _Optional[_Union[User, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class CreateTokenRequest(_message.Message):
+    __slots__ = ("user", "name", "role", "seconds", "uses")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    USES_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    name: str
+    role: str
+    seconds: float
+    uses: int
+    def __init__(self, user: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., seconds: _Optional[float] = ..., uses: _Optional[int] = ...) -> None: ...
+
+class NewToken(_message.Message):
+    __slots__ = ("token", "view", "address", "fingerprint")
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    VIEW_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    token: str
+    view: TokenView
+    address: str
+    fingerprint: str
+    def __init__(self, token: _Optional[str] = ..., view: _Optional[_Union[TokenView, _Mapping]] = ..., address: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+
+class TokenView(_message.Message):
+    __slots__ = ("id", "name", "user", "role", "created", "expires", "last_used", "last_address", "revoked", "uses_left")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    LAST_USED_FIELD_NUMBER: _ClassVar[int]
+    LAST_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
+    USES_LEFT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    name: str
+    user: str
+    role: str
+    created: float
+    expires: float
+    last_used: float
+    last_address: str
+    revoked: bool
+    uses_left: int
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., role: _Optional[str] = ..., created: _Optional[float] = ..., expires: _Optional[float] = ..., last_used: _Optional[float] = ..., last_address: _Optional[str] = ..., revoked: _Optional[bool] = ..., uses_left: _Optional[int] = ...) -> None: ...
+
+class ListTokensRequest(_message.Message):
+    __slots__ = ("user",)
+    USER_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    def __init__(self, user: _Optional[str] = ...) -> None: ...
+
+class TokenList(_message.Message):
+    __slots__ = ("tokens",)
+    TOKENS_FIELD_NUMBER: _ClassVar[int]
+    tokens: _containers.RepeatedCompositeFieldContainer[TokenView]
+    def __init__(self, tokens: _Optional[_Iterable[_Union[TokenView, _Mapping]]] = ...) -> None: ...
+
+class RevokeTokenRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class EnrolRequest(_message.Message):
+    __slots__ = ("join_token", "agent", "name", "signing_request")
+    JOIN_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SIGNING_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    join_token: str
+    agent: str
+    name: str
+    signing_request: str
+    def __init__(self, join_token: _Optional[str] = ..., agent: _Optional[str] = ..., name: _Optional[str] = ..., signing_request: _Optional[str] = ...) -> None: ...
+
+class RenewRequest(_message.Message):
+    __slots__ = ("signing_request",)
+    SIGNING_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    signing_request: str
+    def __init__(self, signing_request: _Optional[str] = ...) -> None: ...
+
+class Certificate(_message.Message):
+    __slots__ = ("certificate", "authority", "expires", "agents_port", "server_name")
+    CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    AUTHORITY_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    AGENTS_PORT_FIELD_NUMBER: _ClassVar[int]
+    SERVER_NAME_FIELD_NUMBER: _ClassVar[int]
+    certificate: str
+    authority: str
+    expires: float
+    agents_port: int
+    server_name: str
+    def __init__(self, certificate: _Optional[str] = ..., authority: _Optional[str] = ..., expires: _Optional[float] = ..., agents_port: _Optional[int] = ..., server_name: _Optional[str] = ...) -> None: ...
+
+class ListAgentsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class EnrolledAgent(_message.Message):
+    __slots__ = ("agent", "name", "enrolled", "expires", "revoked", "state", "by")
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ENROLLED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_FIELD_NUMBER: _ClassVar[int]
+    REVOKED_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    name: str
+    enrolled: float
+    expires: float
+    revoked: bool
+    state: str
+    by: str
+    def __init__(self, agent: _Optional[str] = ..., name: _Optional[str] = ..., enrolled: _Optional[float] = ..., expires: _Optional[float] = ..., revoked: _Optional[bool] = ..., state: _Optional[str] = ..., by: _Optional[str] = ...) -> None: ...
+
+class AgentList(_message.Message):
+    __slots__ = ("agents",)
+    AGENTS_FIELD_NUMBER: _ClassVar[int]
+    agents: _containers.RepeatedCompositeFieldContainer[EnrolledAgent]
+    def __init__(self, agents: _Optional[_Iterable[_Union[EnrolledAgent, _Mapping]]] = ...) -> None: ...
+
+class RevokeAgentRequest(_message.Message):
+    __slots__ = ("agent",)
+    AGENT_FIELD_NUMBER: _ClassVar[int]
+    agent: str
+    def __init__(self, agent: _Optional[str] = ...) -> None: ...
+
+class Limits(_message.Message):
+    __slots__ = ("unfinished_jobs", "running_accelerators", "submissions_per_minute")
+    UNFINISHED_JOBS_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_ACCELERATORS_FIELD_NUMBER: _ClassVar[int]
+    SUBMISSIONS_PER_MINUTE_FIELD_NUMBER: _ClassVar[int]
+    unfinished_jobs: int
+    running_accelerators: int
+    submissions_per_minute: float
+    def __init__(self, unfinished_jobs: _Optional[int] = ..., running_accelerators: _Optional[int] = ..., submissions_per_minute: _Optional[float] = ...) -> None: ...
+
+class LimitsOf(_message.Message):
+    __slots__ = ("kind", "name", "limits", "used")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    USED_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    limits: Limits
+    used: Limits
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., limits: _Optional[_Union[Limits, _Mapping]] = ..., used: _Optional[_Union[Limits, _Mapping]] = ...) -> None: ...
+
+class ListLimitsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class LimitList(_message.Message):
+    __slots__ = ("limits",)
+    LIMITS_FIELD_NUMBER: _ClassVar[int]
+    limits: _containers.RepeatedCompositeFieldContainer[LimitsOf]
+    def __init__(self, limits: _Optional[_Iterable[_Union[LimitsOf, _Mapping]]] = ...) -> None: ...
+
+class AuditQuery(_message.Message):
+    __slots__ = ("since", "user", "job", "limit")
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    since: float
+    user: str
+    job: str
+    limit: int
+    def __init__(self, since: _Optional[float] = ..., user: _Optional[str] = ..., job: _Optional[str] = ..., limit: _Optional[int] = ...) -> None: ...
+
+class AuditLine(_message.Message):
+    __slots__ = ("number", "time", "user", "role", "address", "method", "object", "what", "outcome")
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    AS_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    METHOD_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_FIELD_NUMBER: _ClassVar[int]
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    number: int
+    time: float
+    user: str
+    role: str
+    address: str
+    method: str
+    object: str
+    what: str
+    outcome: str
+    def __init__(self, number: _Optional[int] = ..., time: _Optional[float] = ..., user: _Optional[str] = ..., role: _Optional[str] = ..., address: _Optional[str] = ..., method: _Optional[str] = ..., object: _Optional[str] = ..., what: _Optional[str] = ..., outcome: _Optional[str] = ..., **kwargs) -> None: ...

@@ -99,6 +99,76 @@ class GavelStub:
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.FromAgent.SerializeToString,
                 response_deserializer=gavel_dot_wire_dot_gavel__pb2.ToAgent.FromString,
                 _registered_method=True)
+        self.WhoAmI = channel.unary_unary(
+                '/gavel.v1.Gavel/WhoAmI',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.WhoAmIRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.WhoAmIReply.FromString,
+                _registered_method=True)
+        self.Enrol = channel.unary_unary(
+                '/gavel.v1.Gavel/Enrol',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.EnrolRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.Certificate.FromString,
+                _registered_method=True)
+        self.RenewCertificate = channel.unary_unary(
+                '/gavel.v1.Gavel/RenewCertificate',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.RenewRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.Certificate.FromString,
+                _registered_method=True)
+        self.ListAgents = channel.unary_unary(
+                '/gavel.v1.Gavel/ListAgents',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.ListAgentsRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.AgentList.FromString,
+                _registered_method=True)
+        self.RevokeAgent = channel.unary_unary(
+                '/gavel.v1.Gavel/RevokeAgent',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.RevokeAgentRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.AgentList.FromString,
+                _registered_method=True)
+        self.ListUsers = channel.unary_unary(
+                '/gavel.v1.Gavel/ListUsers',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.ListUsersRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.UserList.FromString,
+                _registered_method=True)
+        self.AddUser = channel.unary_unary(
+                '/gavel.v1.Gavel/AddUser',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.User.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.User.FromString,
+                _registered_method=True)
+        self.ChangeUser = channel.unary_unary(
+                '/gavel.v1.Gavel/ChangeUser',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.ChangeUserRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.User.FromString,
+                _registered_method=True)
+        self.CreateToken = channel.unary_unary(
+                '/gavel.v1.Gavel/CreateToken',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.CreateTokenRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.NewToken.FromString,
+                _registered_method=True)
+        self.ListTokens = channel.unary_unary(
+                '/gavel.v1.Gavel/ListTokens',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.ListTokensRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.TokenList.FromString,
+                _registered_method=True)
+        self.RevokeToken = channel.unary_unary(
+                '/gavel.v1.Gavel/RevokeToken',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.RevokeTokenRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.TokenList.FromString,
+                _registered_method=True)
+        self.ListLimits = channel.unary_unary(
+                '/gavel.v1.Gavel/ListLimits',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.ListLimitsRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.LimitList.FromString,
+                _registered_method=True)
+        self.SetLimits = channel.unary_unary(
+                '/gavel.v1.Gavel/SetLimits',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.LimitsOf.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.LimitList.FromString,
+                _registered_method=True)
+        self.Audit = channel.unary_stream(
+                '/gavel.v1.Gavel/Audit',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.AuditQuery.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.AuditLine.FromString,
+                _registered_method=True)
 
 
 class GavelServicer:
@@ -191,6 +261,97 @@ class GavelServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def WhoAmI(self, request, context):
+        """Who the scheduler takes the caller for.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Enrol(self, request, context):
+        """A new agent exchanges a join token and a signing request for a certificate.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenewCertificate(self, request, context):
+        """An enrolled agent asks for a new certificate before its own expires.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAgents(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeAgent(self, request, context):
+        """Its certificate no longer counts, and its connection is closed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListUsers(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AddUser(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ChangeUser(self, request, context):
+        """Replaces the fields that are named.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreateToken(self, request, context):
+        """The answer is the only time that the token itself is shown.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTokens(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeToken(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListLimits(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetLimits(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Audit(self, request, context):
+        """What was done and refused, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GavelServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -258,6 +419,76 @@ def add_GavelServicer_to_server(servicer, server):
                     servicer.Attach,
                     request_deserializer=gavel_dot_wire_dot_gavel__pb2.FromAgent.FromString,
                     response_serializer=gavel_dot_wire_dot_gavel__pb2.ToAgent.SerializeToString,
+            ),
+            'WhoAmI': grpc.unary_unary_rpc_method_handler(
+                    servicer.WhoAmI,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.WhoAmIRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.WhoAmIReply.SerializeToString,
+            ),
+            'Enrol': grpc.unary_unary_rpc_method_handler(
+                    servicer.Enrol,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.EnrolRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.Certificate.SerializeToString,
+            ),
+            'RenewCertificate': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenewCertificate,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.RenewRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.Certificate.SerializeToString,
+            ),
+            'ListAgents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAgents,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.ListAgentsRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.AgentList.SerializeToString,
+            ),
+            'RevokeAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeAgent,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.RevokeAgentRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.AgentList.SerializeToString,
+            ),
+            'ListUsers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListUsers,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.ListUsersRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.UserList.SerializeToString,
+            ),
+            'AddUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddUser,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.User.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.User.SerializeToString,
+            ),
+            'ChangeUser': grpc.unary_unary_rpc_method_handler(
+                    servicer.ChangeUser,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.ChangeUserRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.User.SerializeToString,
+            ),
+            'CreateToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateToken,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.CreateTokenRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.NewToken.SerializeToString,
+            ),
+            'ListTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTokens,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.ListTokensRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.TokenList.SerializeToString,
+            ),
+            'RevokeToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeToken,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.RevokeTokenRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.TokenList.SerializeToString,
+            ),
+            'ListLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListLimits,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.ListLimitsRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.LimitList.SerializeToString,
+            ),
+            'SetLimits': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetLimits,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.LimitsOf.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.LimitList.SerializeToString,
+            ),
+            'Audit': grpc.unary_stream_rpc_method_handler(
+                    servicer.Audit,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.AuditQuery.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.AuditLine.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -611,6 +842,384 @@ class Gavel:
             '/gavel.v1.Gavel/Attach',
             gavel_dot_wire_dot_gavel__pb2.FromAgent.SerializeToString,
             gavel_dot_wire_dot_gavel__pb2.ToAgent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WhoAmI(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/WhoAmI',
+            gavel_dot_wire_dot_gavel__pb2.WhoAmIRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.WhoAmIReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Enrol(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/Enrol',
+            gavel_dot_wire_dot_gavel__pb2.EnrolRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.Certificate.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenewCertificate(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/RenewCertificate',
+            gavel_dot_wire_dot_gavel__pb2.RenewRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.Certificate.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAgents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/ListAgents',
+            gavel_dot_wire_dot_gavel__pb2.ListAgentsRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.AgentList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/RevokeAgent',
+            gavel_dot_wire_dot_gavel__pb2.RevokeAgentRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.AgentList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListUsers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/ListUsers',
+            gavel_dot_wire_dot_gavel__pb2.ListUsersRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.UserList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/AddUser',
+            gavel_dot_wire_dot_gavel__pb2.User.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.User.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ChangeUser(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/ChangeUser',
+            gavel_dot_wire_dot_gavel__pb2.ChangeUserRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.User.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/CreateToken',
+            gavel_dot_wire_dot_gavel__pb2.CreateTokenRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.NewToken.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/ListTokens',
+            gavel_dot_wire_dot_gavel__pb2.ListTokensRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.TokenList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/RevokeToken',
+            gavel_dot_wire_dot_gavel__pb2.RevokeTokenRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.TokenList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/ListLimits',
+            gavel_dot_wire_dot_gavel__pb2.ListLimitsRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.LimitList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetLimits(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/SetLimits',
+            gavel_dot_wire_dot_gavel__pb2.LimitsOf.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.LimitList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Audit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/gavel.v1.Gavel/Audit',
+            gavel_dot_wire_dot_gavel__pb2.AuditQuery.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.AuditLine.FromString,
             options,
             channel_credentials,
             insecure,
