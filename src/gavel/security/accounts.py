@@ -1,0 +1,322 @@
+"""Users and tokens: kept in memory, so that no check touches the disk; changes go to the journal's database first.
+
+Tokens are random and stored as digests; the token itself is shown once, to the one who creates it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from gavel.client.requests import label_fault, shortened
+from gavel.core.errors import InputError
+from gavel.core.serialization import from_plain, plain_record
+from gavel.journal.accounts import write_document
+from gavel.journal.queries import JournalReader
+from gavel.journal.store import Write
+from gavel.security.roles import Role
+
+PREFIX, JOIN_PREFIX, SESSION_PREFIX = "gvl_", "gvj_", "gvs_"
+LONGEST_TOKEN = 100
+"""Characters; longer texts are not even hashed."""
+TOKEN_SECONDS = 90 * 86_400.0
+JOIN_SECONDS = 3600.0
+LONGEST_TOKEN_SECONDS = 3650 * 86_400.0
+SESSION_SECONDS = 12 * 3600.0
+MOST_SESSIONS = 10_000
+MOST_USES = 10_000
+KINDS = USER_KIND, TOKEN_KIND = "user", "token"
+
+
+class UnknownTokenError(Exception):
+    """A token that proves nothing, with a sentence for its holder and a word for counting."""
+
+    def __init__(self, sentence: str, reason: str) -> None:
+        super().__init__(sentence)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserRecord:
+    """A person or a program that may call."""
+
+    name: str
+    role: Role = Role.USER
+    teams: tuple[str, ...] = ()
+    """The first is the default team of the user's jobs."""
+    leads: tuple[str, ...] = ()
+    disabled: bool = False
+    created: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRecord:
+    """What is known about a token, without the token."""
+
+    id: str
+    digest: str
+    user: str
+    """Whose rights it gives; for a join token, who created it."""
+    name: str = ""
+    role: Role = Role.USER
+    created: float = 0.0
+    expires: float = 0.0
+    last_used: float = 0.0
+    last_address: str = ""
+    revoked: bool = False
+    uses_left: int = 0
+    """For join tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change that takes effect by `apply`, once `write` has made it durable."""
+
+    write: Write
+    apply: Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A caller's user and token, both valid now."""
+
+    user: UserRecord
+    token: TokenRecord
+
+    @property
+    def role(self) -> Role:
+        """The lesser of the user's role and the token's."""
+        return self.token.role if not self.token.role.includes(self.user.role) else self.user.role
+
+
+class Accounts:
+    """All users and tokens."""
+
+    def __init__(self, users: Iterable[UserRecord] = (), tokens: Iterable[TokenRecord] = ()) -> None:
+        self.users = {user.name: user for user in users}
+        self.tokens = {token.id: token for token in tokens}
+        self._by_digest = {token.digest: token.id for token in self.tokens.values()}
+        self._used: dict[str, tuple[float, str]] = {}
+        """By id of a token: its last use, until that is written."""
+
+    @classmethod
+    def load(cls, journal: JournalReader) -> Accounts:
+        """Read what the journal's database has."""
+        users = [_of(UserRecord, document) for document in journal.documents(USER_KIND).values()]
+        return cls(users, [_of(TokenRecord, document) for document in journal.documents(TOKEN_KIND).values()])
+
+    # ---- recognising ----
+
+    def recognise(self, text: str, now: float, address: str = "") -> Known:
+        """The user and token that a text proves; UnknownTokenError if it proves nothing."""
+        token = self._valid(text, now)
+        if token.role is Role.AGENT:
+            raise UnknownTokenError("this is a join token, for `gavel worker --join`; log in with your own", "join")
+        user = self.active(token.user)
+        self._used[token.id] = now, address
+        return Known(user, token)
+
+    def active(self, name: str) -> UserRecord:
+        """The user of that name, unless it is disabled."""
+        user = self.users.get(name)
+        if user is None or user.disabled:
+            raise UnknownTokenError(f"user {name!r} is disabled; ask an administrator", "disabled")
+        return user
+
+    def _valid(self, text: str, now: float) -> TokenRecord:
+        found = self._by_digest.get(digest_of(text)) if len(text) <= LONGEST_TOKEN else None
+        token = None if found is None else self.tokens.get(found)
+        if token is None:
+            raise UnknownTokenError("the scheduler does not know this token; ask for a new one", "unknown")
+        if token.revoked:
+            raise UnknownTokenError(f"token {token.id} was revoked; ask for a new one", "revoked")
+        if now >= token.expires:
+            raise UnknownTokenError(f"token {token.id} has expired; ask for a new one", "expired")
+        return token
+
+    def valid(self, token: str, now: float) -> bool:
+        """Whether the token with this id still proves something."""
+        found = self.tokens.get(token)
+        user = None if found is None else self.users.get(found.user)
+        return (
+            found is not None and not found.revoked and now < found.expires and user is not None and not user.disabled
+        )
+
+    def used(self) -> Write | None:
+        """Note when tokens were last used; None if none was since the last time."""
+        used, self._used = self._used, {}
+        known = {token: seen for token, seen in used.items() if token in self.tokens}
+        for token, (time, address) in known.items():
+            self.tokens[token] = replace(self.tokens[token], last_used=time, last_address=address)
+        return partial(_write_tokens, tokens=[self.tokens[token] for token in known]) if known else None
+
+    # ---- users ----
+
+    def add_user(self, user: UserRecord) -> Change:
+        """Add a user; InputError if the name is taken or a field is invalid."""
+        check_user(user)
+        if user.name in self.users:
+            raise InputError(f"there is a user {user.name!r} already; `gavel user set` changes one")
+        return self._put_user(user)
+
+    def change_user(self, name: str, changes: Mapping[str, Any]) -> Change:
+        """Replace fields of a user."""
+        user = replace(self.user(name), **changes)
+        check_user(user)
+        admins = [each.name for each in self.users.values() if each.role is Role.ADMIN and not each.disabled]
+        if admins == [name] and (user.disabled or user.role is not Role.ADMIN):
+            raise InputError(f"{name} is the only administrator; make another one first")
+        return self._put_user(user)
+
+    def user(self, name: str) -> UserRecord:
+        """The user of that name; InputError if there is none."""
+        if name not in self.users:
+            raise InputError(f"there is no user {shortened(name)}; `gavel user list` lists them")
+        return self.users[name]
+
+    def _put_user(self, user: UserRecord) -> Change:
+        def apply() -> None:
+            self.users[user.name] = user
+
+        return Change(partial(_write, kind=USER_KIND, key=user.name, record=user), apply)
+
+    # ---- tokens ----
+
+    def create_token(
+        self,
+        *,
+        user: str,
+        role: Role,
+        now: float,
+        seconds: float = 0.0,
+        name: str = "",
+        uses: int = 0,
+    ) -> tuple[str, TokenRecord, Change]:
+        """A new token: its text, its record, and the change that makes it valid."""
+        if (fault := label_fault(name)) is not None:
+            raise InputError(f"the token's name {fault}: {shortened(name)}")
+        joins = role is Role.AGENT
+        lasting = seconds or (JOIN_SECONDS if joins else TOKEN_SECONDS)
+        if not 1.0 <= lasting <= LONGEST_TOKEN_SECONDS:
+            raise InputError(f"a token is valid for between 1 second and 3,650 days, not {lasting:g} s")
+        if not joins and uses:
+            raise InputError("only join tokens have a number of uses")
+        if uses > MOST_USES:
+            raise InputError(f"a join token has at most {MOST_USES:,} uses, not {uses:,}")
+        text = (JOIN_PREFIX if joins else PREFIX) + secrets.token_urlsafe(32)
+        record = TokenRecord(
+            id=self._fresh_id(),
+            digest=digest_of(text),
+            user=user,
+            name=name,
+            role=role,
+            created=now,
+            expires=now + lasting,
+            uses_left=(uses or 1) if joins else 0,
+        )
+        return text, record, self._put_token(record)
+
+    def _fresh_id(self) -> str:
+        while (found := secrets.token_hex(4)) in self.tokens:
+            pass
+        return found
+
+    def revoke(self, token: str) -> Change:
+        """The token with this id proves nothing from now on."""
+        return self._put_token(replace(self.token(token), revoked=True))
+
+    def token(self, token: str) -> TokenRecord:
+        """The token with this id; InputError if there is none."""
+        if token not in self.tokens:
+            raise InputError(f"there is no token {shortened(token)}; `gavel token list --all` lists them")
+        return self.tokens[token]
+
+    def redeem(self, text: str, now: float) -> tuple[TokenRecord, Write]:
+        """Use a join token once, at once: of two calls with one use left, one gets it. The write makes it durable."""
+        token = self._valid(text, now)
+        if token.role is not Role.AGENT:
+            raise UnknownTokenError("this is not a join token; `gavel token create --join` makes one", "role")
+        if token.uses_left < 1:
+            raise UnknownTokenError(f"join token {token.id} is used up; `gavel token create --join` makes one", "used")
+        change = self._put_token(replace(token, uses_left=token.uses_left - 1, last_used=now))
+        change.apply()
+        return token, change.write
+
+    def _put_token(self, token: TokenRecord) -> Change:
+        def apply() -> None:
+            self.tokens[token.id] = token
+            self._by_digest[token.digest] = token.id
+
+        return Change(partial(_write, kind=TOKEN_KIND, key=token.id, record=token), apply)
+
+    def forget_tokens(self, before: float) -> Change | None:
+        """Remove tokens that expired before that time; None if there are none."""
+        gone = [token for token in self.tokens.values() if token.expires < before]
+
+        def write(connection: Any) -> None:
+            for token in gone:
+                write_document(connection, TOKEN_KIND, token.id, None)
+
+        def apply() -> None:
+            for token in gone:
+                self.tokens.pop(token.id, None)
+                self._by_digest.pop(token.digest, None)
+
+        return Change(write, apply) if gone else None
+
+
+@dataclass(slots=True)
+class Sessions:
+    """Tokens of local users, recognised by the operating system; they live only in memory."""
+
+    seconds: float = SESSION_SECONDS
+    _users: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """By digest: the user, and when it expires."""
+
+    def begin(self, user: str, now: float) -> tuple[str, float]:
+        """A token for a user, and when it expires."""
+        text = SESSION_PREFIX + secrets.token_urlsafe(32)
+        while len(self._users) >= MOST_SESSIONS:
+            del self._users[next(iter(self._users))]
+        expires = now + self.seconds
+        self._users[digest_of(text)] = user, expires
+        return text, expires
+
+    def user(self, text: str, now: float) -> tuple[str, float]:
+        """Whose session this is, and when it expires."""
+        found = self._users.get(digest_of(text)) if len(text) <= LONGEST_TOKEN else None
+        if found is None or now >= found[1]:
+            raise UnknownTokenError("this session is unknown or has expired", "session")
+        return found
+
+
+def digest_of(text: str) -> str:
+    """What is stored instead of a token; comparing digests tells an attacker nothing about the token."""
+    return sha256(text.encode(errors="replace")).hexdigest()
+
+
+def check_user(user: UserRecord) -> None:
+    """Raise InputError for a user that cannot be one."""
+    for what, name in (("name", user.name), *(("team", team) for team in (*user.teams, *user.leads))):
+        if not name or name.strip() != name or (fault := label_fault(name)) is not None:
+            reason = "is empty or has blanks around it" if not name or name.strip() != name else fault
+            raise InputError(f"the {what} of a user {reason}: {shortened(name)}")
+    if not user.role.for_people:
+        raise InputError(f"a user cannot have the role {user.role}; give viewer, user, operator or admin")
+
+
+def _of(kind: type[Any], document: Mapping[str, Any]) -> Any:
+    return from_plain(kind, document)
+
+
+def _write(connection: Any, *, kind: str, key: str, record: UserRecord | TokenRecord) -> None:
+    write_document(connection, kind, key, plain_record(record))
+
+
+def _write_tokens(connection: Any, *, tokens: Iterable[TokenRecord]) -> None:
+    for token in tokens:
+        _write(connection, kind=TOKEN_KIND, key=token.id, record=token)
