@@ -163,14 +163,14 @@ class Accounts:
             raise InputError(f"there is a user {user.name!r} already; `gavel user set` changes one")
         return self._put_user(user)
 
-    def change_user(self, name: str, changes: Mapping[str, Any]) -> Change:
-        """Replace fields of a user."""
+    def change_user(self, name: str, changes: Mapping[str, Any]) -> tuple[UserRecord, Change]:
+        """Replace fields of a user; returns the user afterwards."""
         user = replace(self.user(name), **changes)
         check_user(user)
         admins = [each.name for each in self.users.values() if each.role is Role.ADMIN and not each.disabled]
         if admins == [name] and (user.disabled or user.role is not Role.ADMIN):
             raise InputError(f"{name} is the only administrator; make another one first")
-        return self._put_user(user)
+        return user, self._put_user(user)
 
     def user(self, name: str) -> UserRecord:
         """The user of that name; InputError if there is none."""

@@ -35,10 +35,7 @@ class LocalLogin:
 
     async def start(self, path: Path) -> None:
         """Listen; everyone on this machine who can reach the folder may ask."""
-        with suppress(FileNotFoundError):
-            path.unlink()
-        self._server = await asyncio.start_unix_server(self._answer, path)
-        path.chmod(0o666)
+        self._server = await asyncio.start_unix_server(self._answer, sock=_listening(path))
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -69,6 +66,15 @@ class LocalLogin:
         if name not in self._accounts.users and uid in {0, os.geteuid()}:
             return self._owner
         return name
+
+
+def _listening(path: Path) -> socket.socket:
+    with suppress(FileNotFoundError):
+        path.unlink()
+    found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    found.bind(str(path))
+    path.chmod(0o666)
+    return found
 
 
 def account_name(uid: int) -> str:

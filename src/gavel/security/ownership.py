@@ -1,0 +1,29 @@
+"""Whose job it is, and which team's: set by the scheduler from the caller, never taken from the request alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gavel.client.requests import Submission, shortened
+from gavel.core.errors import InputError
+from gavel.security.roles import Caller
+
+
+class NotAllowedError(InputError):
+    """A valid request that this caller may not make."""
+
+
+def owned(job: Submission, caller: Caller) -> Submission:
+    """A job with its user and team; NotAllowedError if the caller may not submit it."""
+    job = replace(job, user=caller.user)
+    if caller.open:
+        return job
+    job = replace(job, entity=job.entity or (caller.teams[0] if caller.teams else None))
+    if job.entity and not (caller.operates or caller.in_team(job.entity) or caller.leads_team(job.entity)):
+        teams = f"your teams are {', '.join(caller.teams)}" if caller.teams else "you are in no team"
+        raise NotAllowedError(f"you may not submit for {shortened(job.entity)}: {teams}")
+    if job.weight > 1.0 and not (caller.operates or caller.leads_team(job.entity)):
+        raise NotAllowedError(
+            f"the weight {job.weight:g} is above 1; only leads of the team and operators give jobs more weight"
+        )
+    return job
