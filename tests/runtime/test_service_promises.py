@@ -15,10 +15,12 @@ from gavel.client.requests import JobRequest
 from gavel.journal.errors import TemporaryJournalError
 from gavel.policies.registry import find_policy
 from gavel.runtime import driver as driving
+from gavel.runtime.access import Access
 from gavel.runtime.agent_wire import pack_from_agent
 from gavel.runtime.logs import Logs
 from gavel.runtime.messages import FromAgentFrame, Heartbeat
 from gavel.runtime.service import AgentStream, Service
+from gavel.security.gate import Identities
 from gavel.wire import gavel_pb2 as pb
 
 __all__ = ["journal"]
@@ -32,7 +34,8 @@ class Context:
 
 
 def service_of(live: Live, folder: Path) -> Service:
-    return Service(live.driver, live.fleet, Logs(folder / "logs", limit=1000), find_policy("max_min_fairness"))
+    access = Access(Identities(), live.engine.journal, live.engine.clock, live.driver.write)
+    return Service(live.driver, live.fleet, Logs(folder / "logs", limit=1000), find_policy("max_min_fairness"), access)
 
 
 async def answered_once_written(live: Live, call: Coroutine[Any, Any, Any]) -> Any:

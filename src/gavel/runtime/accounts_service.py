@@ -93,7 +93,7 @@ class AccountsService(stubs.GavelServicer):
         try:
             role = _role(request.role) if request.role else accounts.user(owner).role
             if (fault := _may_not_create(caller, accounts.user(owner), role)) is not None:
-                await self._denied(fault, "CreateToken", owner, context)
+                await self._deny(fault, "CreateToken", owner, context)
             text, record, change = accounts.create_token(
                 user=owner,
                 role=role,
@@ -117,7 +117,7 @@ class AccountsService(stubs.GavelServicer):
         wanted = request.user or caller.user
         if wanted != caller.user and not caller.operates:
             told = "only operators and administrators list the tokens of others"
-            await self._denied(told, "ListTokens", wanted, context)
+            await self._deny(told, "ListTokens", wanted, context)
         records = [token for token in accounts.tokens.values() if wanted in (ALL, token.user)]
         return _tokens(records)
 
@@ -128,7 +128,7 @@ class AccountsService(stubs.GavelServicer):
         except InputError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
         if not _may_revoke(caller, record):
-            await self._denied("only its user or an administrator revokes a token", "RevokeToken", record.id, context)
+            await self._deny("only its user or an administrator revokes a token", "RevokeToken", record.id, context)
         await self._access.carry_out([accounts.revoke(record.id)], "RevokeToken", record.id, f"of {record.user}")
         self._access.end_streams(lambda caller: caller.token == record.id)
         return _tokens([accounts.tokens[record.id]])
@@ -148,7 +148,7 @@ class AccountsService(stubs.GavelServicer):
             raise AssertionError  # abort raises
         return self._access.accounts
 
-    async def _denied(self, sentence: str, method: str, subject: str, context: Context) -> None:
+    async def _deny(self, sentence: str, method: str, subject: str, context: Context) -> None:
         self._access.refused(method, sentence, subject)
         await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
 

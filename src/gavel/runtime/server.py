@@ -26,6 +26,7 @@ from gavel.journal.store import Journal
 from gavel.limits import MOST_MESSAGE_BYTES
 from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import allocate, find_policy
+from gavel.runtime.access import Access
 from gavel.runtime.clock import SteadyClock
 from gavel.runtime.configuration import Configurator, Scheduling, ServeSettings, settings_document
 from gavel.runtime.driver import Driver, Solver
@@ -41,6 +42,7 @@ from gavel.runtime.service import Service
 from gavel.runtime.state import Retries
 from gavel.runtime.state_keeper import StateKeeper
 from gavel.runtime.upgrade import upgrading
+from gavel.security.gate import Identities
 from gavel.version import __version__
 from gavel.wire import SERVER_OPTIONS
 from gavel.wire import gavel_pb2_grpc as stubs
@@ -146,17 +148,20 @@ async def serving(
         fleet = fleet_for(engine, settings.fleet)
         driver = Driver(engine, fleet, solver or _solver(settings), solve_limit_seconds=settings.solve_limit_seconds)
         logs = Logs(settings.folder / "logs", limit=int(settings.log_megabytes * 2**20))
-        server = grpc.aio.server(options=_OPTIONS)
-        service = Service(driver, fleet, logs, find_policy(settings.policy))
+        access = Access(Identities(), journal, engine.clock, driver.write, cluster=journal.cluster)
+        server = grpc.aio.server(interceptors=[access.gate], options=_OPTIONS)
+        service = Service(driver, fleet, logs, find_policy(settings.policy), access)
         stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
         address = _bind(server, settings.listen)
         work = asyncio.create_task(driver.run())
         house = asyncio.create_task(keep_house(settings.keep, engine, driver.post, logs))
+        audit = asyncio.create_task(access.keep())
         await server.start()
         try:
             yield Running(engine, fleet, address, work)
         finally:
             house.cancel()
+            audit.cancel()
             await server.stop(grace=0.2)
             driver.stop()
             with contextlib.suppress(asyncio.CancelledError, GavelError):

@@ -18,13 +18,18 @@ from gavel.client.requests import label_fault, shortened
 from gavel.client.views import FINISHED
 from gavel.core.errors import InputError
 from gavel.core.events import JobCancelled
+from gavel.core.facts import JobEnded, JobQueued
 from gavel.journal.facts import Entry
 from gavel.journal.finished import FinishedQuery
+from gavel.journal.store import Write
 from gavel.limits import MOST_IDS_IN_A_CALL, MOST_JOBS_IN_A_CALL
 from gavel.policies.policy import Policy
+from gavel.runtime.access import Access
+from gavel.runtime.accounts_service import AccountsService
 from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent
 from gavel.runtime.agents import identity_of
 from gavel.runtime.driver import Driver
+from gavel.runtime.engine import Beside
 from gavel.runtime.event_lines import Wanted, names_of, public
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
@@ -49,8 +54,11 @@ from gavel.runtime.requests import checked
 from gavel.runtime.timeline import sentence
 from gavel.runtime.views import cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching, matcher
+from gavel.security.caller import current
+from gavel.security.ownership import NotAllowedError, owned
+from gavel.security.roles import Caller, may_change, may_read
+from gavel.security.trail import written
 from gavel.wire import gavel_pb2 as pb
-from gavel.wire import gavel_pb2_grpc as stubs
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -64,8 +72,9 @@ AT_ONCE = 100
 """Jobs added to an answer before other tasks get their turn."""
 REMOVING_SECONDS = 10.0
 """How long a call waits for agents to remove checkpoints; a longer removal continues without it."""
-OPERATOR = "operator"
-"""Who requests a drain; the service does not identify its callers."""
+
+OPEN_OPERATOR = "operator"
+"""Who asks for a drain, as facts name it, if the scheduler does not identify its callers."""
 
 
 class AgentStream:
@@ -89,11 +98,12 @@ class AgentStream:
             yield message
 
 
-class Service(stubs.GavelServicer):
+class Service(AccountsService):
     """The scheduler as clients and agents see it."""
 
-    def __init__(self, driver: Driver, fleet: Fleet, logs: Logs, policy: Policy) -> None:
+    def __init__(self, driver: Driver, fleet: Fleet, logs: Logs, policy: Policy, access: Access) -> None:
         self._driver = driver
+        self._access = access
         self._engine = engine = driver.engine
         self._fleet = fleet
         self._logs = logs
@@ -106,16 +116,20 @@ class Service(stubs.GavelServicer):
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: N802
         scheduler = self._engine.scheduler
         entities = None if scheduler.settings.open_entities else scheduler.entities
-        key = request.key or uuid4().hex
+        caller, key = current(), request.key or uuid4().hex
         if len(request.jobs) > MOST_JOBS_IN_A_CALL:
             told = f"{len(request.jobs):,} jobs in one call; submit at most {MOST_JOBS_IN_A_CALL:,} at a time"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
         await self._check_label("the key of a submission", key, context)
+        key = key if caller.open else f"{caller.user}:{key}"  # keys of others are theirs
         try:
-            jobs = tuple(checked(from_submission(job), self._policy, entities) for job in request.jobs)
+            jobs = tuple(checked(owned(from_submission(job), caller), self._policy, entities) for job in request.jobs)
             learned = await self._driver.recalled(jobs)
+            submitted = JobsSubmitted(self._engine.clock(), jobs, key, learned)
             # A client that disconnects changes nothing.
-            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key, learned)))
+            await asyncio.shield(self._driver.post(submitted, beside=self._audited("Submit")))
+        except NotAllowedError as error:
+            await self._deny(str(error), "Submit", "", context)
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))
@@ -123,9 +137,12 @@ class Service(stubs.GavelServicer):
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.JobList:  # noqa: N802
         await self._check_ids(request.ids, context)
         records = [await self._find(job, context) for job in request.ids]
+        for record in records:
+            await self._check_may_change(record, "Cancel", context)
         going = [record for record in records if not record.finished]
         if going:
-            await self._driver.post(*(JobCancelled(self._engine.clock(), record.id) for record in going))
+            cancelled = (JobCancelled(self._engine.clock(), record.id) for record in going)
+            await self._driver.post(*cancelled, beside=self._audited("Cancel"))
         return pb.JobList(jobs=[self._view(await self._find(job, context)) for job in request.ids])
 
     async def List(self, request: pb.JobQuery, context: Context) -> pb.JobList:  # noqa: N802
@@ -140,7 +157,9 @@ class Service(stubs.GavelServicer):
         return reply
 
     async def Describe(self, request: pb.DescribeRequest, context: Context) -> pb.JobDetail:  # noqa: N802
-        return to_detail(job_detail(self._engine, await self._find(request.id, context)))
+        record, caller = await self._find(request.id, context), current()
+        shown = not caller.open and may_read(caller, record.request)
+        return to_detail(job_detail(self._engine, record, environment=shown))
 
     def _view(self, record: LiveJobRecord) -> pb.JobView:
         return self._watching.view(record)
@@ -157,7 +176,14 @@ class Service(stubs.GavelServicer):
             yield update
 
     async def Logs(self, request: pb.LogsRequest, context: Context) -> AsyncIterator[pb.LogChunk]:  # noqa: N802
-        workers = (await self._find(request.id, context)).request.workers
+        record = await self._find(request.id, context)
+        if not may_read(current(), record.request):
+            told = f"the logs of job {record.id} are for its user, {record.request.user or 'unknown'}"
+            told += "" if record.request.private else ", and for its team"
+            await self._deny(told, "Logs", record.id, context)
+        if current().user != record.request.user:
+            self._access.note("Logs", record.id, f"rank {request.rank}")
+        workers = record.request.workers
         if request.rank >= workers:
             sizes = f"{workers} workers, ranks 0 to {workers - 1}" if workers > 1 else "one worker, rank 0"
             told = f"job {request.id} has {sizes}; there is no rank {request.rank}"
@@ -165,8 +191,8 @@ class Service(stubs.GavelServicer):
         await context.send_initial_metadata(())
         offset, tail, quiet = request.offset, request.tail, 0
         while True:
-            record = self._engine.record(request.id)
-            finished = record is None or record.finished
+            seen = self._engine.record(request.id)
+            finished = seen is None or seen.finished
             begin, data = self._logs.read(request.id, request.rank, offset=offset, tail=tail)
             for start in range(0, len(data), CHUNK):
                 yield pb.LogChunk(data=data[start : start + CHUNK], offset=begin + start)
@@ -175,6 +201,21 @@ class Service(stubs.GavelServicer):
             if not request.follow or quiet > LAST_WORDS:
                 return
             await asyncio.sleep(FOLLOW_SECONDS)
+
+    def _audited(self, method: str, subjects: Iterable[str] | None = None) -> Beside:
+        """The entries of the current call, in the transaction of its facts: about these, or about the facts' jobs."""
+        caller, trail = current(), self._access.trail
+
+        def beside(facts: Sequence[Fact]) -> Sequence[Write]:
+            named = _jobs_changed(facts) if subjects is None else subjects
+            return [written([trail.entry(caller, method, subject=subject) for subject in named])]
+
+        return beside
+
+    async def _check_may_change(self, record: LiveJobRecord, method: str, context: Context) -> None:
+        if not may_change(current(), record.request):
+            told = f"job {record.id} is {record.request.user or 'another user'}'s; only its user, leads of its team"
+            await self._deny(f"{told} and operators change it", method, record.id, context)
 
     async def _check_ids(self, ids: Sequence[str], context: Context) -> None:
         if len(ids) > MOST_IDS_IN_A_CALL:
@@ -217,6 +258,7 @@ class Service(stubs.GavelServicer):
             states=[state for state in from_states(query.states) if state in FINISHED],
             names=list(query.names),
             entity=query.entity or None,
+            user=query.user or None,
             ended_after=query.ended_after or None,
             limit=most or PAGE,
             after=after,
@@ -244,7 +286,7 @@ class Service(stubs.GavelServicer):
     ) -> pb.RemoveCheckpointsReply:
         await self._check_ids(request.ids, context)
         for job in request.ids:
-            await self._find(job, context)
+            await self._check_may_change(await self._find(job, context), "RemoveCheckpoints", context)
         kept: dict[str, str] = {}
         changed = asyncio.Event()
 
@@ -256,7 +298,8 @@ class Service(stubs.GavelServicer):
 
         self._engine.witnesses.append(notice)
         try:
-            await self._driver.post(RemovalAsked(self._engine.clock(), tuple(request.ids), OPERATOR))
+            asked = RemovalAsked(self._engine.clock(), tuple(request.ids), _by(current()))
+            await self._driver.post(asked, beside=self._audited("RemoveCheckpoints", request.ids))
             with suppress(TimeoutError):
                 async with asyncio.timeout(REMOVING_SECONDS):
                     while any(self._asked_agents(job) for job in request.ids):
@@ -299,10 +342,12 @@ class Service(stubs.GavelServicer):
 
     async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
         now = self._engine.clock()
-        return await self._operate(DrainAsked(now, request.agent, OPERATOR, request.now), request.agent, context)
+        drain = DrainAsked(now, request.agent, _by(current()), request.now)
+        return await self._operate(drain, request.agent, "Drain", context)
 
     async def Undrain(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
-        return await self._operate(UndrainAsked(self._engine.clock(), request.agent, OPERATOR), request.agent, context)
+        undrain = UndrainAsked(self._engine.clock(), request.agent, _by(current()))
+        return await self._operate(undrain, request.agent, "Undrain", context)
 
     async def RemoveServer(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
         record = self._engine.state.agents.named(request.agent)
@@ -310,13 +355,14 @@ class Service(stubs.GavelServicer):
         if presence is not None and presence.attached:
             told = f"agent {request.agent!r} is still connected; stop it first"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, told)
-        return await self._operate(ForgetAsked(self._engine.clock(), request.agent, OPERATOR), request.agent, context)
+        forget = ForgetAsked(self._engine.clock(), request.agent, _by(current()))
+        return await self._operate(forget, request.agent, "RemoveServer", context)
 
-    async def _operate(self, event: Event, agent: str, context: Context) -> pb.DrainReply:
+    async def _operate(self, event: Event, agent: str, method: str, context: Context) -> pb.DrainReply:
         await self._check_label("the agent's name", agent, context)
         known = self._engine.state.agents.named(agent) is not None
         try:
-            await self._driver.post(event)
+            await self._driver.post(event, beside=self._audited(method, [agent]))
         except InputError as error:
             code = grpc.StatusCode.FAILED_PRECONDITION if known else grpc.StatusCode.NOT_FOUND
             await context.abort(code, str(error))
@@ -419,6 +465,17 @@ class Service(stubs.GavelServicer):
                 self._engine.alarms["logs"] = f"job output is not kept: {self._logs.trouble}"
             else:
                 self._engine.alarms.pop("logs", None)
+
+
+def _by(caller: Caller) -> str:
+    """Who asks, as facts name it."""
+    return OPEN_OPERATOR if caller.open else caller.by or caller.user
+
+
+def _jobs_changed(facts: Iterable[Fact]) -> list[str]:
+    """The jobs that were submitted or ended."""
+    queued = [fact.job.id for fact in facts if isinstance(fact, JobQueued)]
+    return queued + [fact.job for fact in facts if isinstance(fact, JobEnded)]
 
 
 def _key(text: str) -> tuple[float, int] | None:

@@ -64,7 +64,7 @@ def finished_jobs(records: tuple[LiveJobRecord, ...]) -> list[FinishedJobRow]:
             name=record.request.name,
             template=record.request.template,
             entity=record.request.entity or "",
-            user="",
+            user=record.request.user,
             submitted=record.submitted,
             ended=record.changed,
             document=record.document(),

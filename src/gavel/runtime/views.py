@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gavel.client.views import ClusterView, JobDetail, JobState, JobView, Place, ServerView
 from gavel.policies.mechanisms import trouble_of
 from gavel.runtime.agents import AgentRecord
@@ -68,9 +70,10 @@ def _largest(scheduler: Scheduler, allowed: set[str]) -> int:
     return max((pool.capacity for type_name, pool in type_names if not allowed or type_name in allowed), default=0)
 
 
-def job_detail(engine: Engine, record: LiveJobRecord) -> JobDetail:
-    """Everything about a job."""
+def job_detail(engine: Engine, record: LiveJobRecord, *, environment: bool = False) -> JobDetail:
+    """Everything about a job, without the values of its environment unless they are asked for."""
     view = job_view(engine, record)
+    view = replace(view, request=record.request.request()) if environment else view
     if record.finished or record.id not in engine.scheduler.roster:
         return JobDetail(view, record.history)
     shares, limit = snapshot.meant_for(engine.scheduler, record.id)

@@ -152,6 +152,7 @@ def matcher(query: pb.JobQuery) -> Callable[[LiveJobRecord], bool]:
             (not states or record.state in states)
             and (not names or record.request.name in names)
             and (not entity or record.request.entity == entity)
+            and (not query.user or record.request.user == query.user)
             and (not record.finished or record.changed >= query.ended_after)
         )
 

@@ -110,7 +110,7 @@ def _host(peer: str) -> str:
     return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "").strip("[]")[:100]
 
 
-class Gate(grpc.aio.ServerInterceptor[Any, Any]):
+class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only in its stubs
     """Admits calls, and ends open streams of callers that may no longer call."""
 
     def __init__(
