@@ -54,6 +54,7 @@ VERBS = {
     "estimate": Verb("gavel.cli.estimate:estimate_command", "Estimate how fast a template runs beside others."),
     "profile": Verb("gavel.cli.profile:profile_command", "Measure a command on every type, alone and beside others."),
     "reproduce": Verb("gavel.cli.reproduce:reproduce_command", "Rerun the paper's evaluation and check its claims."),
+    "init": Verb("gavel.cli.init:init_command", "Set up TLS and users for a scheduler."),
     "serve": Verb("gavel.cli.serve:serve_command", "Run the scheduler, which assigns jobs to agents."),
     "worker": Verb("gavel.cli.worker:app", "Run jobs on this server for a scheduler."),
     "submit": Verb("gavel.cli.submit:submit_command", "Submit jobs from files, or a command after --.", CLIENT),

@@ -30,8 +30,10 @@ from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.housekeeping import Keep
+from gavel.runtime.listening import Listening, insecure_sentence
 from gavel.runtime.privacy import open_to_others, private_umask
 from gavel.runtime.server import Running, ServeSettings, read_entities, serving
+from gavel.security.setup import FirstTokens
 from gavel.version import __version__
 from gavel.wire import DEFAULT_ADDRESS
 
@@ -51,7 +53,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
             f"--config {path}: it contains a number with thousands of digits; give {at_most(LARGEST)}"
         ) from None
     document = _with_retention(path, document)
-    known = {str(parameter.name) for parameter in context.command.params} - {"config"}
+    known = {str(parameter.name) for parameter in context.command.params} - {"config", "insecure"}
     options = {name.replace("-", "_"): value for name, value in document.items()}
     if unknown := sorted(name for name in document if name.replace("-", "_") not in known):
         names = sorted(name.replace("_", "-") for name in known)
@@ -83,7 +85,14 @@ Config = Annotated[
         help="A TOML file with these options; names may use - or _, as in log-level or log_level.",
     ),
 ]
-Seconds = Annotated[float, typer.Option(min=0.01)]
+Names = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--name",
+        help="A name or address that this scheduler is reached by; the first is told to others. May be repeated.",
+        metavar="HOST",
+    ),
+]
 
 
 def serve_command(
@@ -110,6 +119,34 @@ def serve_command(
         str, typer.Option(help=f"Log level on standard error: {', '.join(LEVELS)}.", metavar="LEVEL")
     ] = "info",
     log_format: Annotated[str, typer.Option(help=f"Log format: {' or '.join(FORMATS)}.", metavar="FORMAT")] = "text",
+    name: Names = None,
+    agents_listen: Annotated[
+        str | None,
+        typer.Option(
+            help="Address for agents with certificates; default: the port after --listen.", metavar="HOST:PORT"
+        ),
+    ] = None,
+    socket: Annotated[
+        Path | None,
+        typer.Option(
+            help="UNIX socket for local users; default: /run/gavel/gavel.sock for root, else in the folder.",
+            metavar="PATH",
+        ),
+    ] = None,
+    tls_cert: Annotated[
+        Path | None, typer.Option(help="A certificate of your own, with its chain.", metavar="FILE")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="The key of --tls-cert.", metavar="FILE")] = None,
+    client_ca: Annotated[
+        Path | None, typer.Option(help="An authority of your own for agents' certificates.", metavar="FILE")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="No TLS and no users, even beyond this machine. Not in --config.")
+    ] = False,
+    insecure_listen: Annotated[
+        str | None,
+        typer.Option(help="Also take agents without TLS here, while they are being upgraded.", metavar="HOST:PORT"),
+    ] = None,
     policy: PolicyName = "max_min_fairness",
     agnostic: Agnostic = False,
     space_sharing: SpaceSharing = False,
@@ -185,6 +222,16 @@ def serve_command(
             logs_days=keep_logs_days,
             checkpoints_days=keep_checkpoints_days,
         ),
+        listening=Listening(
+            names=tuple(name or ()),
+            agents_listen=agents_listen,
+            socket=socket,
+            tls_cert=tls_cert,
+            tls_key=tls_key,
+            client_ca=client_ca,
+            insecure=insecure,
+            insecure_listen=insecure_listen,
+        ),
         fleet=FleetSettings(
             heartbeat_seconds=heartbeat_seconds,
             agent_timeout_seconds=agent_timeout_seconds,
@@ -248,9 +295,40 @@ def _introduce(settings: ServeSettings, running: Running, tell: Tell) -> None:
     for name, value in _flat(settings).items():
         tell(f"  {name.replace('_', '-')} = {value}")
     tell(f"  cluster {engine.journal.cluster}, term {engine.journal.term}")
-    for sentence in open_to_others(settings.folder):
+    for sentence in (*access_sentences(running), *open_to_others(settings.folder)):
         tell(f"  {sentence}")
     tell(f"  open files: at most {raise_file_limit():,}; every agent and every client needs one")
+
+
+def access_sentences(running: Running) -> list[str]:
+    """Who may call, and how others get in."""
+    bound, secured = running.bound, running.secured
+    warnings = [warning] if (warning := insecure_sentence(running.mode, bound)) else []
+    if secured is None:
+        told = "open: every process on this machine may do everything, as one user; `gavel init` sets up TLS and users"
+        return warnings or [told]
+    found = [
+        *warnings,
+        f"secured: TLS, authority {secured.authority.fingerprint}",
+        f"agents with certificates at port {bound.agents_port}; local users at unix:{bound.socket}",
+    ]
+    if secured.first is not None:
+        found += first_lines(
+            secured.first, running.access.advertised, running.access.fingerprint, shown=sys.stderr.isatty()
+        )
+    return found
+
+
+def first_lines(first: FirstTokens, address: str, fingerprint: str, *, shown: bool) -> list[str]:
+    """The two lines that others need; unless tokens may be shown, with the files that have them."""
+    admin = first.admin if shown else f'"$(cat {first.admin_file})"'
+    join = first.join if shown else f'"$(cat {first.join_file})"'
+    return [
+        "to log in elsewhere as an administrator:",
+        f"  gavel login {address} --token {admin} --fingerprint {fingerprint}",
+        "to join an agent, on each server (within an hour; later: gavel token create --join):",
+        f"  gavel worker --join {address} --token {join} --fingerprint {fingerprint} --accelerators auto",
+    ]
 
 
 def _log(line: str) -> None:
@@ -260,7 +338,7 @@ def _log(line: str) -> None:
 
 def _flat(settings: ServeSettings) -> dict[str, Any]:
     own = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    fleet, keep = own.pop("fleet"), own.pop("keep")
+    fleet, keep, _ = own.pop("fleet"), own.pop("keep"), own.pop("listening")
     kept = {f"keep_{field.name}": getattr(keep, field.name) for field in fields(keep)}
     return {**own, **kept, **{field.name: getattr(fleet, field.name) for field in fields(fleet)}}
 

@@ -10,7 +10,7 @@ from gavel.journal.audit import AuditEntry
 from gavel.journal.errors import JournalError
 from gavel.journal.queries import JournalReader
 from gavel.journal.store import Write
-from gavel.security.accounts import Accounts, Change
+from gavel.security.accounts import AccountChange, Accounts
 from gavel.security.caller import current
 from gavel.security.gate import Gate, Identities
 from gavel.security.roles import Caller
@@ -73,12 +73,12 @@ class Access:
         """Have it written soon that the current call was refused."""
         self.trail.refused(current(), method, sentence, subject=subject)
 
-    async def carry_out(self, changes: Sequence[Change], method: str, subject: str, what: str) -> None:
+    async def carry_out(self, changes: Sequence[AccountChange], method: str, subject: str, what: str) -> None:
         """Write changes and their entry in the audit, then let them take effect; even if the caller is gone."""
         writes = [*(change.write for change in changes), self.audited(method, subject, what)]
         await asyncio.shield(self._carried_out(changes, writes))
 
-    async def _carried_out(self, changes: Sequence[Change], writes: Sequence[Write]) -> None:
+    async def _carried_out(self, changes: Sequence[AccountChange], writes: Sequence[Write]) -> None:
         await self._write(writes)
         for change in changes:
             change.apply()

@@ -16,6 +16,7 @@ from gavel.policies.mechanisms import DEFAULT, mechanism_for, suited
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.housekeeping import Keep
+from gavel.runtime.listening import Listening
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.patience import Patience
@@ -70,6 +71,7 @@ class ServeSettings:
     entities: Mapping[str, Entity] = field(default_factory=dict)
     log_megabytes: float = 16.0
     keep: Keep = field(default_factory=Keep)
+    listening: Listening = field(default_factory=Listening)
     fleet: FleetSettings = field(default_factory=FleetSettings)
 
     @property

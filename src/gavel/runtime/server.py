@@ -35,6 +35,17 @@ from gavel.runtime.events import Began, SettingsGiven
 from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
 from gavel.runtime.housekeeping import keep_house
 from gavel.runtime.journal_retry import Insist, insisting
+from gavel.runtime.listening import (
+    Bound,
+    Listener,
+    Listening,
+    Mode,
+    advertised,
+    insecure_sentence,
+    keep_warning,
+    mode_of,
+    server_names,
+)
 from gavel.runtime.logs import Logs
 from gavel.runtime.recovery import last_kept, recover
 from gavel.runtime.scheduler_log import BlackBox
@@ -43,6 +54,8 @@ from gavel.runtime.state import Retries
 from gavel.runtime.state_keeper import StateKeeper
 from gavel.runtime.upgrade import upgrading
 from gavel.security.gate import Identities
+from gavel.security.local_login import LocalLogin
+from gavel.security.setup import Secured, set_up
 from gavel.version import __version__
 from gavel.wire import SERVER_OPTIONS
 from gavel.wire import gavel_pb2_grpc as stubs
@@ -131,9 +144,18 @@ class Running:
 
     engine: Engine
     fleet: Fleet
-    address: str
+    bound: Bound
     work: asyncio.Task[None]
     """Ends only with an error."""
+    access: Access
+    mode: Mode
+    secured: Secured | None = None
+    """None unless callers are recognised."""
+
+    @property
+    def address(self) -> str:
+        """Where clients reach it."""
+        return self.bound.address
 
 
 @asynccontextmanager
@@ -141,6 +163,7 @@ async def serving(
     settings: ServeSettings, solver: Solver | None = None, *, table: Throughputs | None = None
 ) -> AsyncIterator[Running]:
     """Start a scheduler; on exit, its state is kept and everything is closed."""
+    wanted, mode = settings.listening, mode_of(settings.listen, settings.folder, settings.listening)
     settings.folder.mkdir(parents=True, exist_ok=True)
     with open_journal(settings, table=table) as journal:
         engine = build_engine(settings, journal, table=table)
@@ -148,24 +171,57 @@ async def serving(
         fleet = fleet_for(engine, settings.fleet)
         driver = Driver(engine, fleet, solver or _solver(settings), solve_limit_seconds=settings.solve_limit_seconds)
         logs = Logs(settings.folder / "logs", limit=int(settings.log_megabytes * 2**20))
-        access = Access(Identities(), journal, engine.clock, driver.write, cluster=journal.cluster)
+        secured = _secured(settings, journal, engine) if mode is Mode.SECURE else None
+        access = Access(_identities(secured, wanted), journal, engine.clock, driver.write, cluster=journal.cluster)
         server = grpc.aio.server(interceptors=[access.gate], options=_OPTIONS)
         service = Service(driver, fleet, logs, find_policy(settings.policy), access)
         stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
-        address = _bind(server, settings.listen)
+        listener = Listener(server, settings.listen, settings.folder, wanted)
+        bound = listener.bind(secured)
+        access.advertised = advertised(bound.address, wanted)
+        access.fingerprint = "" if secured is None else secured.authority.fingerprint
         work = asyncio.create_task(driver.run())
-        house = asyncio.create_task(keep_house(settings.keep, engine, driver.post, logs))
-        audit = asyncio.create_task(access.keep())
+        beside = [asyncio.create_task(keep_house(settings.keep, engine, driver.post, logs))]
+        beside.append(asyncio.create_task(access.keep()))
+        if insecurity := insecure_sentence(mode, bound):
+            beside.append(asyncio.create_task(keep_warning(insecurity)))
         await server.start()
+        if secured is not None:
+            logins = LocalLogin(secured.accounts, access.identities.sessions, engine.clock, secured.owner)
+            await listener.start_logins(logins)
         try:
-            yield Running(engine, fleet, address, work)
+            yield Running(engine, fleet, bound, work, access, mode, secured)
         finally:
-            house.cancel()
-            audit.cancel()
+            for task in beside:
+                task.cancel()
+            await listener.stop()
             await server.stop(grace=0.2)
+            with contextlib.suppress(GavelError):
+                await access.flush()
             driver.stop()
             with contextlib.suppress(asyncio.CancelledError, GavelError):
                 await work
+
+
+def _secured(settings: ServeSettings, journal: Journal, engine: Engine) -> Secured:
+    wanted = settings.listening
+    return set_up(
+        settings.folder,
+        journal,
+        server_names(settings.listen, wanted),
+        engine.clock,
+        own_client_authority=wanted.client_ca is not None,
+    )
+
+
+def _identities(secured: Secured | None, wanted: Listening) -> Identities:
+    if secured is None:
+        return Identities()
+    return Identities(
+        accounts=secured.accounts,
+        certificates=secured.enrolment,
+        plaintext_agents=wanted.insecure_listen is not None,
+    )
 
 
 _OPTIONS = [
@@ -175,17 +231,6 @@ _OPTIONS = [
     ("grpc.server.max_pending_requests_hard_limit", MOST_CALLS_AT_ONCE),
     ("grpc.so_reuseport", 0),
 ]
-
-
-def _bind(server: grpc.aio.Server, listen: str) -> str:
-    host, _, port = listen.rpartition(":")
-    if not host or not port.isdecimal():
-        raise InputError(f"--listen {listen}: write HOST:PORT, for example 127.0.0.1:7077")
-    try:
-        bound = server.add_insecure_port(listen)
-    except RuntimeError as error:
-        raise InputError(f"--listen {listen}: the port is in use or not permitted; choose another") from error
-    return f"{host}:{bound}"
 
 
 def read_entities(path: Path) -> dict[str, Entity]:

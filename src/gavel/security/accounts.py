@@ -73,7 +73,7 @@ class TokenRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class AccountChange:
     """A change that takes effect by `apply`, once `write` has made it durable."""
 
     write: Write
@@ -156,14 +156,14 @@ class Accounts:
 
     # ---- users ----
 
-    def add_user(self, user: UserRecord) -> Change:
+    def add_user(self, user: UserRecord) -> AccountChange:
         """Add a user; InputError if the name is taken or a field is invalid."""
         check_user(user)
         if user.name in self.users:
             raise InputError(f"there is a user {user.name!r} already; `gavel user set` changes one")
         return self._put_user(user)
 
-    def change_user(self, name: str, changes: Mapping[str, Any]) -> tuple[UserRecord, Change]:
+    def change_user(self, name: str, changes: Mapping[str, Any]) -> tuple[UserRecord, AccountChange]:
         """Replace fields of a user; returns the user afterwards."""
         user = replace(self.user(name), **changes)
         check_user(user)
@@ -178,11 +178,11 @@ class Accounts:
             raise InputError(f"there is no user {shortened(name)}; `gavel user list` lists them")
         return self.users[name]
 
-    def _put_user(self, user: UserRecord) -> Change:
+    def _put_user(self, user: UserRecord) -> AccountChange:
         def apply() -> None:
             self.users[user.name] = user
 
-        return Change(partial(_write, kind=USER_KIND, key=user.name, record=user), apply)
+        return AccountChange(partial(_write, kind=USER_KIND, key=user.name, record=user), apply)
 
     # ---- tokens ----
 
@@ -195,7 +195,7 @@ class Accounts:
         seconds: float = 0.0,
         name: str = "",
         uses: int = 0,
-    ) -> tuple[str, TokenRecord, Change]:
+    ) -> tuple[str, TokenRecord, AccountChange]:
         """A new token: its text, its record, and the change that makes it valid."""
         if (fault := label_fault(name)) is not None:
             raise InputError(f"the token's name {fault}: {shortened(name)}")
@@ -225,7 +225,7 @@ class Accounts:
             pass
         return found
 
-    def revoke(self, token: str) -> Change:
+    def revoke(self, token: str) -> AccountChange:
         """The token with this id proves nothing from now on."""
         return self._put_token(replace(self.token(token), revoked=True))
 
@@ -246,14 +246,14 @@ class Accounts:
         change.apply()
         return token, change.write
 
-    def _put_token(self, token: TokenRecord) -> Change:
+    def _put_token(self, token: TokenRecord) -> AccountChange:
         def apply() -> None:
             self.tokens[token.id] = token
             self._by_digest[token.digest] = token.id
 
-        return Change(partial(_write, kind=TOKEN_KIND, key=token.id, record=token), apply)
+        return AccountChange(partial(_write, kind=TOKEN_KIND, key=token.id, record=token), apply)
 
-    def forget_tokens(self, before: float) -> Change | None:
+    def forget_tokens(self, before: float) -> AccountChange | None:
         """Remove tokens that expired before that time; None if there are none."""
         gone = [token for token in self.tokens.values() if token.expires < before]
 
@@ -266,7 +266,7 @@ class Accounts:
                 self.tokens.pop(token.id, None)
                 self._by_digest.pop(token.digest, None)
 
-        return Change(write, apply) if gone else None
+        return AccountChange(write, apply) if gone else None
 
 
 @dataclass(slots=True)

@@ -202,6 +202,4 @@ class Enrolment:
         if now >= shown.expires:
             raise InputError(f"the certificate of agent {shortened(shown.name)} has expired; enrol the agent again")
         if now < shown.begins:
-            raise InputError(
-                f"the certificate of agent {shortened(shown.name)} is not valid yet; compare the clocks of both machines"
-            )
+            raise InputError(f"the certificate of agent {shortened(shown.name)} is not valid yet; compare both clocks")

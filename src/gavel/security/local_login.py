@@ -36,11 +36,13 @@ class LocalLogin:
     async def start(self, path: Path) -> None:
         """Listen; everyone on this machine who can reach the folder may ask."""
         self._server = await asyncio.start_unix_server(self._answer, sock=_listening(path))
+        self._path = path
 
     async def stop(self) -> None:
         if self._server is not None:
             self._server.close()
             await self._server.wait_closed()
+            _remove(self._path)
 
     async def _answer(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = writer.get_extra_info("socket")
@@ -69,12 +71,15 @@ class LocalLogin:
 
 
 def _listening(path: Path) -> socket.socket:
-    with suppress(FileNotFoundError):
-        path.unlink()
+    _remove(path)
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     found.bind(str(path))
     path.chmod(0o666)
     return found
+
+
+def _remove(path: Path) -> None:
+    path.unlink(missing_ok=True)
 
 
 def account_name(uid: int) -> str:
