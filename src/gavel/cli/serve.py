@@ -183,6 +183,7 @@ def serve_command(
         float | None,
         typer.Option(help="Checkpoints of finished jobs are kept for this long; default: for ever.", min=0.01),
     ] = None,
+    keep_audit_days: Annotated[float, typer.Option(help="How long to keep the audit.", min=1.0)] = 400.0,
     heartbeat_seconds: Annotated[float, typer.Option(help="Heartbeat interval of agents.", min=0.05)] = 2.0,
     agent_timeout_seconds: Annotated[
         float, typer.Option(help="Time without heartbeats after which an agent is lost.", min=0.1)
@@ -221,6 +222,7 @@ def serve_command(
             finished_days=keep_finished_days,
             logs_days=keep_logs_days,
             checkpoints_days=keep_checkpoints_days,
+            audit_days=keep_audit_days,
         ),
         listening=Listening(
             names=tuple(name or ()),

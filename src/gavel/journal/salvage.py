@@ -27,7 +27,7 @@ from gavel.journal.integrity import About, LeaderRow
 from gavel.journal.leader import Writer, read_mark
 from gavel.journal.queries import JournalReader
 from gavel.journal.rows import write_facts, write_learned, write_state
-from gavel.journal.tables import ABOUT, FACTS, FINISHED, KEPT, LEARNED
+from gavel.journal.tables import ABOUT, BESIDE, FACTS, FINISHED, KEPT, LEARNED
 
 _STEP = 1000
 _DAMAGE = (CorruptJournalError, sql.exc.DatabaseError)
@@ -155,6 +155,7 @@ def _copy(damaged: sql.Connection, writer: Writer, source: _Source, run: _Run, n
         heads = {head.number: head for head in _copy_facts(damaged, connection, run, start, set(numbers))}
         states = _copy_states(damaged, connection, heads)
         jobs, learned = _copy_finished(damaged, connection), _copy_learned(damaged, connection)
+        _copy_beside(damaged, connection)
         end = heads[run.end.number]
         leads = LeaderRow(source.term, "", 0.0, end.number, end.checksum, start.number, start.checksum, jobs)
         integrity.describe(connection, about, leads)
@@ -220,6 +221,17 @@ def _copy_learned(damaged: sql.Connection, connection: sql.Connection) -> int:
     good = [row for row in rows if bytes(row.checksum) == checksum(row.key, bytes(row.document))]
     write_learned(connection, {row.key: decode(bytes(row.document), row.key) for row in good})
     return len(good)
+
+
+def _copy_beside(damaged: sql.Connection, connection: sql.Connection) -> None:
+    """Copy users, tokens, enrolled agents, secrets and the audit, as far as they can be read."""
+    BESIDE.create_all(connection)
+    there = integrity.tables_of(damaged)
+    for table in BESIDE.sorted_tables:
+        if table.name in there:
+            rows = [dict(row._mapping) for row in _readable(iter(damaged.execute(sql.select(table))))]  # noqa: SLF001
+            if rows:
+                connection.execute(table.insert(), rows)
 
 
 def _readable(rows: Iterator[sql.Row[Any]]) -> Iterator[sql.Row[Any]]:

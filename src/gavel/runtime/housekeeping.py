@@ -10,8 +10,12 @@ import logging
 import math
 import time
 from dataclasses import dataclass
+from functools import partial
+
+import sqlalchemy as sql
 
 from gavel.core.errors import GavelError, InputError
+from gavel.journal.audit import remove_audit
 from gavel.journal.retention import Retention
 from gavel.journal.store import Journal
 from gavel.runtime.engine import Engine
@@ -35,6 +39,7 @@ class Keep:
     logs_days: float = 90.0
     checkpoints_days: float | None = None
     """Checkpoints of finished jobs; None: forever, because they are the users' results."""
+    audit_days: float = 400.0
 
     def __post_init__(self) -> None:
         days = self.checkpoints_days
@@ -56,9 +61,19 @@ async def keep_house(keep: Keep, engine: Engine, post: Posting, logs: Logs, *, e
         try:
             if keep.checkpoints_days is not None:
                 await expire_checkpoints(engine, post, older_than=keep.checkpoints_days * DAY)
+            await asyncio.to_thread(remove_old_entries, engine.journal, engine.clock() - keep.audit_days * DAY)
             await asyncio.to_thread(tidy, keep, engine.journal, logs, engine.clock(), forgettable(keep, engine))
         except (GavelError, OSError) as error:
             logger.warning("old data was not removed: %s", error)
+
+
+def remove_old_entries(journal: Journal, before: float) -> None:
+    """Remove entries of the audit from before that time."""
+    journal.write([partial(_remove_audit, before=before)])
+
+
+def _remove_audit(connection: sql.Connection, *, before: float) -> None:
+    remove_audit(connection, before)
 
 
 def forgettable(keep: Keep, engine: Engine) -> float:
