@@ -14,7 +14,8 @@ from gavel.core.errors import GavelError, InputError
 from gavel.core.events import AllocationReady, Solve, SolveFailed
 from gavel.core.problem import Problem
 from gavel.journal.errors import TemporaryJournalError
-from gavel.runtime.engine import Engine
+from gavel.journal.store import Write
+from gavel.runtime.engine import Beside, Engine
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
 from gavel.runtime.journal_retry import RETRY_SECONDS
@@ -85,7 +86,7 @@ class Driver:
             self._something.clear()
             batch = self.engine.prepare()
             if batch is not None:
-                if batch.facts:
+                if batch.facts or batch.beside:
                     await self._written(lambda: self.engine.write(batch))  # noqa: B023 - awaited here
                 self.engine.perform(batch)
             if self.engine.state_due and self._keeping is None:
@@ -157,12 +158,22 @@ class Driver:
         except TemporaryJournalError:
             raise InputError("the scheduler is stopping; try again when another one is running") from None
 
-    async def post(self, *events: Event) -> None:
-        """Post events, and wait until they have taken effect; InputError if one is refused."""
+    async def write(self, writes: Sequence[Write]) -> None:
+        """Write to the tables beside the facts, however long it takes."""
+        try:
+            await self._written(lambda: self.engine.journal.write(writes))
+        except TemporaryJournalError:
+            raise InputError("the scheduler is stopping; try again when another one is running") from None
+
+    async def post(self, *events: Event, beside: Beside | None = None) -> None:
+        """Post events, and wait until they have taken effect; InputError if one is refused.
+
+        What `beside` returns for the facts of each event is written with them.
+        """
         futures = [asyncio.get_running_loop().create_future() for _ in events]
         self._waiting.update(futures)
         for event, future in zip(events, futures, strict=True):
-            self.engine.post(event, _resolving(future))
+            self.engine.post(event, _resolving(future), beside)
         try:
             await asyncio.gather(*futures)
         finally:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from gavel.core.errors import InputError
 from gavel.core.events import Command, Launch, Renew, RoundDue, Solve, Stop, WakeAt
 from gavel.core.facts import JobEnded, JobRequeued
-from gavel.journal.store import Journal
+from gavel.journal.store import Journal, Write
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
 from gavel.runtime.facts import AgentForgotten, CheckpointsRemoved, CheckpointsUnwanted, Fact, document_of
@@ -25,6 +25,8 @@ from gavel.runtime.templates import Learned
 from gavel.scheduler.machine import Scheduler
 
 Clock = Callable[[], float]
+Beside = Callable[[Sequence[Fact]], Sequence[Write]]
+"""What to write in the transaction of the facts that follow from an event, given those facts."""
 
 
 class EngineHost(Protocol):
@@ -46,6 +48,7 @@ class _Posted:
 
     event: Event
     done: Done | None = None
+    beside: Beside | None = None
 
 
 @dataclass(slots=True)
@@ -55,6 +58,8 @@ class DecisionBatch:
     facts: list[Fact] = field(default_factory=list)
     commands: list[tuple[Fact, Sequence[Command]]] = field(default_factory=list)
     told: list[tuple[Done, InputError | None]] = field(default_factory=list)
+    beside: list[Write] = field(default_factory=list)
+    """Written in the same transaction."""
 
     def documents(self) -> list[dict[str, Any]]:
         """The facts as the journal stores them."""
@@ -83,6 +88,8 @@ class Engine:
         """Called with the jobs whose records changed."""
         self.witnesses: list[Callable[[Sequence[Fact]], None]] = []
         """Called with facts that have just been written, for logs and event streams."""
+        self.companions: list[Beside] = []
+        """Called with the facts of every event, for what is always written with them."""
         self.alarms: dict[str, str] = {}
         """Current alarms, by subject."""
         self._queue: list[_Posted] = []
@@ -120,9 +127,12 @@ class Engine:
         if self._queue:
             host.hurry()
 
-    def post(self, event: Event, done: Done | None = None) -> None:
-        """Post an event; `done` is called once its facts are written and in effect, or it was refused."""
-        self._queue.append(_Posted(event, done))
+    def post(self, event: Event, done: Done | None = None, beside: Beside | None = None) -> None:
+        """Post an event; `done` is called once its facts are written and in effect, or it was refused.
+
+        Unless it is refused, what `beside` returns is written in the same transaction.
+        """
+        self._queue.append(_Posted(event, done, beside))
         if self._host is not None:
             self._host.hurry()
 
@@ -135,23 +145,27 @@ class Engine:
             return None
         now, batch = max(self.clock(), self.state.time), DecisionBatch()
         for each in posted:
-            error = self._decide(replace(each.event, time=now), batch)
+            error = self._decide(replace(each, event=replace(each.event, time=now)), batch)
             if each.done is not None:
                 batch.told.append((each.done, error))
         return batch
 
-    def _decide(self, event: Event, batch: DecisionBatch) -> InputError | None:
+    def _decide(self, posted: _Posted, batch: DecisionBatch) -> InputError | None:
         try:
-            facts = self.state.take(event)
+            facts = self.state.take(posted.event)
         except InputError as error:
             return error
         batch.facts += facts
+        if posted.beside is not None:
+            batch.beside += posted.beside(facts)
+        for companion in self.companions:
+            batch.beside += companion(facts)
         batch.commands += [(fact, list(self.state.commands(fact))) for fact in facts]
         return None
 
     def write(self, batch: DecisionBatch) -> None:
         """Make a batch durable; safe to repeat after a TemporaryJournalError. Any thread may call it, one at a time."""
-        self.journal.append(batch.documents())
+        self.journal.append(batch.documents(), batch.beside)
 
     def perform(self, batch: DecisionBatch) -> None:
         """Tell the outside what has been written."""

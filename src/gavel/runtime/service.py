@@ -29,6 +29,7 @@ from gavel.runtime.event_lines import Wanted, names_of, public
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
+from gavel.runtime.job_secrets import secrets_of
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.logs import Logs
 from gavel.runtime.messages import (
@@ -49,6 +50,7 @@ from gavel.runtime.requests import checked
 from gavel.runtime.timeline import sentence
 from gavel.runtime.views import cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching, matcher
+from gavel.security.vault import VaultError
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
 
@@ -113,9 +115,15 @@ class Service(stubs.GavelServicer):
         await self._check_label("the key of a submission", key, context)
         try:
             jobs = tuple(checked(from_submission(job), self._policy, entities) for job in request.jobs)
+            secrets = secrets_of(request, jobs)
+            if any(secrets):
+                await asyncio.to_thread(self._fleet.secrets.prepare)
             learned = await self._driver.recalled(jobs)
+            submitted = JobsSubmitted(self._engine.clock(), jobs, key, learned)
             # A client that disconnects changes nothing.
-            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key, learned)))
+            await asyncio.shield(self._driver.post(submitted, beside=self._fleet.secrets.keeping(secrets)))
+        except VaultError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))
