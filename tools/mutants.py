@@ -384,11 +384,11 @@ OTHER_RUNTIME_MUTANTS = [
         "driver",
         DRIVER,
         acknowledge_before_journaling=(
-            "                if batch.facts:\n"
+            "                if batch.facts or batch.beside:\n"
             "                    await self._written(lambda: self.engine.write(batch))  # noqa: B023 - awaited here\n"
             "                self.engine.perform(batch)",
             "                self.engine.perform(batch)\n"
-            "                if batch.facts:\n"
+            "                if batch.facts or batch.beside:\n"
             "                    await self._written(lambda: self.engine.write(batch))  # noqa: B023 - awaited here",
         ),
         a_failed_write_is_taken_for_done=(
@@ -427,23 +427,21 @@ OTHER_RUNTIME_MUTANTS = [
         "service",
         "tests/runtime/test_service_promises.py",
         a_submission_is_acknowledged_before_it_is_written=(
-            "            await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key, learned)))",
-            "            self._posting = asyncio.ensure_future(\n"
-            "                self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key))\n            )\n"
-            "            await asyncio.sleep(0)",
+            "            await asyncio.shield(self._driver.post(submitted,",
+            "            await asyncio.sleep(0)\n            self._posting = asyncio.ensure_future(self._driver.post(submitted,",
         ),
         what_was_learned_is_not_looked_up=(
-            "            learned = await self._driver.recalled(jobs)",
-            "            learned = {}",
+            "jobs, key, await self._driver.recalled(jobs))",
+            "jobs, key, {})",
         ),
         a_removal_is_acknowledged_before_it_is_written=(
-            "            await self._driver.post(RemovalAsked(",
-            "            self._engine.post(RemovalAsked(",
+            "            await self._driver.post(asked, beside",
+            "            self._engine.post(asked, None, beside",
         ),
         a_cancel_is_acknowledged_before_it_is_written=(
-            "            await self._driver.post(*(JobCancelled(self._engine.clock(), record.id) for record in going))",
+            '            await self._driver.post(*cancelled, beside=self._audited("Cancel"))',
             "            cancels = [JobCancelled(self._engine.clock(), record.id) for record in going]\n"
-            "            self._posting = asyncio.ensure_future(self._driver.post(*cancels))\n"
+            '            self._posting = asyncio.ensure_future(self._driver.post(*cancels, beside=self._audited("Cancel")))\n'
             "            await asyncio.sleep(0)",
         ),
         a_connection_that_was_replaced_is_listened_to=(
@@ -994,6 +992,57 @@ TABLE_MUTANTS = [
     ),
 ]
 
+SECRETS = "tests/runtime/test_secrets.py"
+SECRET_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "job_secrets",
+        SECRETS,
+        secrets_stay_after_the_end=("        return [_removing(ended)] if ended else []", "        return []"),
+        secrets_of_jobs_that_are_gone_stay=(
+            "            insist(lambda: journal.write([_removing(leftovers)]))",
+            "            pass",
+        ),
+        a_value_that_no_job_lists_is_accepted=(
+            "    if unnamed := [name for name in values if name not in job.secrets]:",
+            "    if unnamed := []:",
+        ),
+        values_are_not_checked_again=("        check_values(values)", "        pass"),
+    ),
+    *_in(
+        RUNTIME,
+        "fleet",
+        SECRETS,
+        a_lost_secret_is_not_noticed_before_the_start=(
+            "(fault := self.secrets.fault(launch.job, record.request.secrets))",
+            '(fault := "")',
+        ),
+    ),
+    *_in(
+        "src/gavel/security",
+        "vault",
+        "tests/security/test_vault.py",
+        a_value_can_be_moved_to_another_name=("self._cluster, job, name])", 'self._cluster, job, ""])'),
+        a_value_can_be_moved_to_another_cluster=('"gavel secret", self._cluster,', '"gavel secret",'),
+        others_can_read_the_key=("os.O_EXCL, 0o600)", "os.O_EXCL, 0o644)"),
+    ),
+    *_in(
+        JOURNAL,
+        "accounts",
+        SECRETS,
+        a_removed_secret_stays_in_the_file=("PRAGMA secure_delete=ON", "PRAGMA secure_delete=OFF"),
+    ),
+    *_in(
+        AGENT,
+        "environment",
+        SECRETS,
+        the_environment_overrides_secrets=(
+            "**start.request.environment, **start.secrets,",
+            "**start.secrets, **start.request.environment,",
+        ),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
     *TOGETHER,
     *ENGINE_MUTANTS,
@@ -1013,4 +1062,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *TABLE_MUTANTS,
     *IDENTITY_MUTANTS,
     *SILENCE_MUTANTS,
+    *SECRET_MUTANTS,
 )

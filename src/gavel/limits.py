@@ -40,6 +40,12 @@ LONGEST_REASON = 2000
 """Characters of a sentence that an agent gives as a reason; the rest is cut off."""
 MOST_VARIABLES = 4096
 """The most variables in a job's environment."""
+MOST_SECRETS = 64
+"""The most secrets of a job."""
+LONGEST_SECRET = 64 * 2**10
+"""Bytes of the value of one secret."""
+MOST_SECRET_BYTES = 2**20
+"""Bytes of all secrets of a job: the system limits the whole environment of a process."""
 MOST_TYPES = 64
 """The most types that one agent offers or one job names."""
 MOST_ACCELERATORS_OF_AN_AGENT = 4096

@@ -195,6 +195,8 @@ requests = st.builds(
     environment=st.dictionaries(label.filter(lambda name: bool(name) and "=" not in name), text),
     retries=st.integers(0, 1_000_000),
     working_directory=label.map(lambda part: os.path.normpath("/" + part.lstrip("/"))),
+    private=st.booleans(),
+    secrets=st.lists(st.from_regex(r"[A-F_][A-Z0-9_]{0,20}", fullmatch=True), unique=True, max_size=5),
 )
 
 
@@ -228,6 +230,8 @@ names = st.sampled_from(
         "retries",
         "deadline_hours",
         "weight",
+        "secrets",
+        "private",
         "<<",
     ]
 )

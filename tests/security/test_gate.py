@@ -15,15 +15,15 @@ from gavel.journal.audit import AuditEntry, AuditWanted
 from gavel.journal.database import sqlite_url
 from gavel.journal.store import Journal
 from gavel.security.accounts import Accounts, Sessions, UserRecord
-from gavel.security.gate import Gate, Identities, Peer, RefusedCallError
+from gavel.security.gate import CallingPeer, Gate, Identities, RefusedCallError
 from gavel.security.roles import NEEDS, Caller, Need, Role
 from gavel.security.trail import LISTED_PER_MINUTE, Trail
 
 NOW = 1_000_000.0
-TLS = Peer("10.0.0.7", encrypted=True, local=False)
-PLAIN = Peer("10.0.0.7", encrypted=False, local=False)
-SOCKET = Peer("this machine", encrypted=False, local=True)
-AGENT = Peer("10.0.0.8", encrypted=True, local=False, certificate="good")
+TLS = CallingPeer("10.0.0.7", encrypted=True, local=False)
+PLAIN = CallingPeer("10.0.0.7", encrypted=False, local=False)
+SOCKET = CallingPeer("this machine", encrypted=False, local=True)
+AGENT = CallingPeer("10.0.0.8", encrypted=True, local=False, certificate="good")
 USERS = [UserRecord(name=name, role=Role(name), teams=("nlp",)) for name in ("viewer", "user", "operator", "admin")]
 
 
@@ -53,11 +53,11 @@ class World:
         change.apply()
         return text
 
-    def calls(self, method: str, peer: Peer = TLS, token: str = "", acting_for: str = "") -> Caller:
+    def calls(self, method: str, peer: CallingPeer = TLS, token: str = "", acting_for: str = "") -> Caller:
         metadata = {"authorization": f"Bearer {token}"} if token else {}
         return self.gate.admitted(method, peer, metadata | ({"x-gavel-as": acting_for} if acting_for else {}))
 
-    def refused(self, method: str, peer: Peer = TLS, token: str = "", acting_for: str = "") -> RefusedCallError:
+    def refused(self, method: str, peer: CallingPeer = TLS, token: str = "", acting_for: str = "") -> RefusedCallError:
         with pytest.raises(RefusedCallError) as refusal:
             self.calls(method, peer, token, acting_for)
         return refusal.value
@@ -94,7 +94,7 @@ def test_a_token_beside_a_certificate_adds_nothing() -> None:
 
 
 def test_a_certificate_that_does_not_count_is_refused() -> None:
-    bad = Peer("10.0.0.9", encrypted=True, local=False, certificate="revoked")
+    bad = CallingPeer("10.0.0.9", encrypted=True, local=False, certificate="revoked")
     assert World().refused("Attach", bad).code is grpc.StatusCode.UNAUTHENTICATED
 
 

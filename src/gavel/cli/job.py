@@ -12,6 +12,7 @@ from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import console, number, pairs, print_json, share, styled, table
 from gavel.cli.words import STYLES, done, label, lasted, said_command, span, steps, where
+from gavel.client.secret_values import HIDDEN
 from gavel.client.views import JobDetail, JobState, JobView
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
     yield "entity", request.entity
     yield "types", ", ".join(request.types)
     yield "environment", " ".join(request.environment)  # values may be secrets
+    yield "secrets", " ".join(f"{name} {HIDDEN}" for name in request.secrets)
+    yield "private", "yes" if request.private else ""
     yield "submitted", clock(job.submitted)
     if request.deadline_hours:
         yield "deadline", clock(job.submitted + 3600 * request.deadline_hours)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +19,7 @@ from gavel.cli.render import console, print_json
 from gavel.cli.words import printable, summary
 from gavel.client.errors import Refused
 from gavel.client.requests import FieldError, JobRequest, absolute, nearest, shortened
+from gavel.client.secret_values import SecretValues, check_names, from_file
 from gavel.client.views import JobState, JobView
 from gavel.errors import GavelError, InputError
 from gavel.limits import MOST_COPIES, at_most
@@ -24,7 +27,12 @@ from gavel.limits import MOST_COPIES, at_most
 if TYPE_CHECKING:
     from gavel.client.api import Client
 
-FLAGS = {"deadline_hours": "--deadline-hours", "environment": "--env", "working_directory": "--directory"}
+FLAGS = {
+    "deadline_hours": "--deadline-hours",
+    "environment": "--env",
+    "secrets": "--secret",
+    "working_directory": "--directory",
+}
 """Fields whose flags have different names."""
 SHOWN_IDS = 20
 REST_SECONDS = 0.2
@@ -66,6 +74,16 @@ def submit_command(
     env: Annotated[
         list[str] | None, typer.Option(help="An environment variable for the job.", metavar="NAME=VALUE")
     ] = None,
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A secret environment variable: its value is read from your environment, the terminal, or @FILE.",
+            metavar="NAME[=@FILE]",
+        ),
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Let only you read its logs and environment, not your team.")
+    ] = False,
     retries: Annotated[
         int | None, typer.Option(help="Number of retries after failures. [default: 3]", metavar="COUNT")
     ] = None,
@@ -94,12 +112,14 @@ def submit_command(
         "deadline_hours": deadline_hours,
         "types": None if types is None else [type_name.strip() for type_name in types.split(",")],
         "environment": _environment(env) if env else None,
+        "secrets": _secrets(secret) if secret else None,
+        "private": private or None,
         "retries": retries,
         "name": name,
         "working_directory": directory,
     }
     given = {field: value for field, value in flags.items() if value is not None}
-    jobs = _jobs(files or [], context.meta.get("command"), given)
+    jobs = _with_secrets(_jobs(files or [], context.meta.get("command"), given))
     if len(jobs) * count > MOST_COPIES:
         raise InputError(f"--count {shortened(count)}: submit {at_most(MOST_COPIES)} jobs at once")
     jobs *= count
@@ -148,6 +168,52 @@ def _environment(pairs: Sequence[str]) -> dict[str, str]:
             raise InputError(f"--env {name} is given twice; keep one")
         variables[name] = value
     return variables
+
+
+def _secrets(given: Sequence[str]) -> SecretValues:
+    """Read NAME or NAME=@FILE."""
+    files: dict[str, str | None] = {}
+    for each in given:
+        name, sign, source = each.partition("=")
+        if sign and not source.startswith("@"):
+            raise InputError(
+                f"--secret {shortened(name)[1:-1]}=...: other users of this machine see command lines, so write no"
+                " value there; give --secret NAME (from your environment or the terminal) or --secret NAME=@FILE"
+            )
+        if name in files:
+            raise InputError(f"--secret {shortened(name)[1:-1]} is given twice; keep one")
+        files[name] = source[1:] if sign else None
+    try:
+        check_names(files)
+    except InputError as error:
+        raise InputError(f"--secret: {error}") from None
+    return SecretValues({name: _asked(name) if file is None else from_file(file) for name, file in files.items()})
+
+
+def _asked(name: str) -> str:
+    """The value of a secret: from the environment, else typed by the user without an echo."""
+    if name in os.environ:
+        return os.environ[name]
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise InputError(
+            f"the secret {name} has no value: there is no environment variable {name} and no terminal to ask at; set"
+            f" the variable, or give --secret {name}=@FILE"
+        )
+    from getpass import getpass  # noqa: PLC0415 - rarely needed
+
+    return getpass(f"{name} (hidden): ")
+
+
+def _with_secrets(jobs: Sequence[JobRequest]) -> list[JobRequest]:
+    """Jobs with values for the secrets of which their files have only names; each name is asked for once."""
+    names = dict.fromkeys(name for job in jobs if not isinstance(job.secrets, SecretValues) for name in job.secrets)
+    values = {name: _asked(name) for name in names}
+    return [
+        job
+        if isinstance(job.secrets, SecretValues) or not job.secrets
+        else replace(job, secrets=SecretValues({name: values[name] for name in job.secrets}))
+        for job in jobs
+    ]
 
 
 def _submit(client: Client, jobs: Sequence[JobRequest]) -> list[str]:

@@ -22,6 +22,7 @@ from gavel.client.messages import (
     to_request,
 )
 from gavel.client.requests import JobRequest
+from gavel.client.secret_values import SecretValues, check_values, from_environment
 from gavel.client.views import (
     AgentView,
     CheckpointsView,
@@ -74,6 +75,7 @@ class Client:
     def submit(self, jobs: JobRequest | Iterable[JobRequest]) -> list[str]:
         """Submit jobs and return their ids, in order. All jobs are checked before anything is sent.
 
+        Secrets without a value are read from the environment of this process.
         More than 1,000 jobs are sent in several requests; if a later one is refused, the error's `submitted` has the
         ids of the jobs that were accepted.
         """
@@ -81,9 +83,10 @@ class Client:
         for request in requests:
             request.check()
         ids: list[str] = []
-        for batch in _batches([to_request(request) for request in requests]):
+        for batch in _batches([(to_request(request), _secrets(request)) for request in requests]):
+            batch.key = uuid.uuid4().hex
             try:
-                ids += self._connection.ask("Submit", pb.SubmitRequest(jobs=batch, key=uuid.uuid4().hex)).ids
+                ids += self._connection.ask("Submit", batch).ids
             except Refused as error:
                 error.submitted = tuple(ids)
                 raise
@@ -308,20 +311,36 @@ def _joined(chunks: Iterable[Any]) -> tuple[int, bytes]:
     return start, b"".join(parts)
 
 
-def _batches(requests: Sequence[pb.JobRequest]) -> Iterator[list[pb.JobRequest]]:
-    batch: list[pb.JobRequest] = []
+Job = tuple[pb.JobRequest, pb.Secrets]
+"""A job as it is sent, and its secrets, which travel beside it."""
+
+
+def _secrets(request: JobRequest) -> pb.Secrets:
+    values = request.secrets if isinstance(request.secrets, SecretValues) else from_environment(request.secrets)
+    check_values(values)
+    return pb.Secrets(values=dict(values))
+
+
+def _batches(jobs: Sequence[Job]) -> Iterator[pb.SubmitRequest]:
+    batch: list[Job] = []
     size = 0
-    for request in requests:
-        bytes_of_it = request.ByteSize()
+    for job in jobs:
+        bytes_of_it = sum(part.ByteSize() for part in job)
         if bytes_of_it > BATCH_BYTES:
             raise InputError(f"a job of {bytes_of_it:,} bytes is too large; keep data in files, not in the command")
         if batch and (len(batch) == BATCH_JOBS or size + bytes_of_it > BATCH_BYTES):
-            yield batch
+            yield _call(batch)
             batch, size = [], 0
-        batch.append(request)
+        batch.append(job)
         size += bytes_of_it
     if batch:
-        yield batch
+        yield _call(batch)
+
+
+def _call(batch: Sequence[Job]) -> pb.SubmitRequest:
+    secrets = [values for _, values in batch]
+    some = any(values.values for values in secrets)
+    return pb.SubmitRequest(jobs=[job for job, _ in batch], secrets=secrets if some else [])
 
 
 def _listed(ids: str | Iterable[str]) -> list[str]:

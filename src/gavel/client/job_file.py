@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from gavel.client.requests import FieldError, JobRequest, absolute, nearest
+from gavel.client.requests import FieldError, JobRequest, absolute, nearest, shortened
+from gavel.client.secret_values import SecretValues, from_file, from_variable
 from gavel.client.yaml_text import Fields, Items, LineError, Node, Scalar, documents
 from gavel.errors import InputError
 from gavel.limits import MOST_COPIES
 
-KNOWN = (*(each.name for each in fields(JobRequest) if each.name not in {"user", "secrets", "private"}), "count")
+KNOWN = (*(each.name for each in fields(JobRequest) if each.name != "user"), "count")
 _WHOLE = ("workers", "retries", "count")
 _NUMBERS = ("steps", "weight", "deadline_hours", *_WHOLE)
 _TEXTS = ("name", "template", "entity", "working_directory")
@@ -56,8 +57,11 @@ def parse_jobs(text: str, *, source: str = "jobs", directory: Path | None = None
 
 
 def write_jobs(jobs: Iterable[JobRequest]) -> str:
-    """A job file; reading it gives the same jobs."""
-    listed = [{name: value for name, value in job.document().items() if value not in (None, "")} for job in jobs]
+    """A job file; reading it gives the same jobs, but of secrets it has only the names."""
+    listed = [
+        {name: value for name, value in job.document().items() if name in KNOWN and value not in (None, "")}
+        for job in jobs
+    ]
     return yaml.safe_dump(listed, sort_keys=False)  # escapes what is not ASCII: PyYAML mangles some line breaks
 
 
@@ -76,8 +80,8 @@ def _job(node: Fields, base: Path) -> tuple[JobRequest, int]:
     for name, line in node.keys.items():
         if name not in KNOWN:
             raise LineError(line, f"there is no field {name!r}; {nearest(name, KNOWN)}")
-    given = {
-        name: _value(name, value)
+    given: dict[str, Any] = {
+        name: _secrets(value, base) if name == "secrets" else _value(name, value)
         for name, value in node.values.items()
         if not (isinstance(value, Scalar) and value.null)
     }
@@ -102,6 +106,8 @@ def _value(name: str, node: Node) -> Any:
         return _text(name, node)
     if name == "environment":
         return {key: _text(f"{name}: {key}", value) for key, value in _fields(name, node).items()}
+    if name == "private":
+        return _boolean(name, node)
     if name == "command" and isinstance(node, Scalar):
         return node.text
     if not isinstance(node, Items):
@@ -110,6 +116,45 @@ def _value(name: str, node: Node) -> Any:
 
 
 _EXAMPLES = {"command": "[python, train.py]", "types": "[v100, k80]"}
+
+
+def _secrets(node: Node, base: Path) -> SecretValues | list[str]:
+    """Values by name; or names, whose values are read when the job is submitted."""
+    if isinstance(node, Items):
+        return [_text("secrets", name) for name in node.values]
+    if not isinstance(node, Fields):
+        raise LineError(node.line, f"secrets must be a list of names, or a mapping such as {_SECRET}")
+    return SecretValues({name: _secret(name, source, base) for name, source in node.values.items()})
+
+
+def _secret(name: str, node: Node, base: Path) -> str:
+    """The value of one secret. No message quotes what is in its place: it may be the value itself."""
+    told = (
+        f"secrets: {shortened(name)} must say where its value is: {{env: VARIABLE}}, {{file: PATH}} or {{value: TEXT}}"
+    )
+    if not isinstance(node, Fields) or len(node.values) != 1:
+        raise LineError(node.line, told)
+    ((kind, source),) = node.values.items()
+    if kind not in _SOURCES or not isinstance(source, Scalar) or source.null:
+        raise LineError(node.line, told)
+    try:
+        return _SOURCES[kind](source.text, base)
+    except InputError as error:
+        raise LineError(source.line, f"secrets: {error}") from None
+
+
+_SECRET = "{HF_TOKEN: {env: HF_TOKEN}}"  # noqa: S105 - an example
+_SOURCES: Mapping[str, Callable[[str, Path], str]] = {
+    "env": lambda variable, _: from_variable(variable),
+    "file": lambda path, base: from_file(absolute(path, base)),
+    "value": lambda text, _: text,
+}
+
+
+def _boolean(name: str, node: Node) -> bool:
+    if not isinstance(node, Scalar) or not node.plain or node.text.lower() not in ("true", "false"):
+        raise LineError(node.line, f"{name} must be true or false, not {node}")
+    return node.text.lower() == "true"
 
 
 def _fields(name: str, node: Node) -> Mapping[str, Node]:

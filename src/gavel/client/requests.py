@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+from gavel.client.secret_values import HIDDEN, SecretValues, check_names, check_values
 from gavel.errors import InputError
 from gavel.limits import (
     LARGEST,
@@ -26,8 +27,6 @@ from gavel.limits import (
 )
 
 SHELL = ("/bin/sh", "-c")
-HIDDEN = "(hidden)"
-"""What is shown instead of the value of a variable."""
 
 
 class FieldError(InputError):
@@ -74,12 +73,15 @@ class JobRequest:
     """Whether only its user may read its logs and environment, not the whole team."""
     user: str = ""
     """Whose job it is; the scheduler sets it."""
-    secrets: Sequence[str] = ()
-    """Names of its secrets, which become environment variables; their values are in no view."""
+    secrets: Mapping[str, str] | Sequence[str] = ()
+    """Environment variables whose values are in no view, document or journal: values by name, or only names, whose
+    values the client reads from its own environment. Views have only names."""
 
     def __post_init__(self) -> None:
         if isinstance(self.command, str):
             object.__setattr__(self, "command", (*SHELL, self.command))
+        if isinstance(self.secrets, Mapping) and not isinstance(self.secrets, SecretValues):
+            object.__setattr__(self, "secrets", SecretValues(self.secrets))
         for name in ("command", "types", "secrets"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
@@ -102,6 +104,9 @@ class JobRequest:
         _check_positive("weight", self.weight)
         _check_whole("workers", self.workers, least=1, most=MOST_WORKERS)
         _check_whole("retries", self.retries, least=0, most=MOST_RETRIES)
+        if not isinstance(self.private, bool):
+            raise FieldError("private", f"private must be true or false, not {shortened(self.private)}")
+        _check_secrets(self.secrets)
 
     def submission(self) -> Submission:
         """The job as the scheduler gets it."""
@@ -129,10 +134,12 @@ class JobRequest:
         >>> JobRequest(["train"], environment={"TOKEN": "secret"}).redacted().environment
         {'TOKEN': '(hidden)'}
         """
-        return replace(self, environment=dict.fromkeys(self.environment, HIDDEN)) if self.environment else self
+        if not self.environment and not isinstance(self.secrets, SecretValues):
+            return self
+        return replace(self, environment=dict.fromkeys(self.environment, HIDDEN), secrets=tuple(self.secrets))
 
     def document(self) -> dict[str, Any]:
-        """As plain data, with the names that job files use."""
+        """As plain data, with the names that job files use; of secrets, only their names."""
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         return values | {
             "command": list(self.command),
@@ -267,6 +274,16 @@ def _check_value(name: str, value: object) -> None:
     except FieldError:
         told = f"environment: the value of {shortened(name)} must be text without NUL characters, in valid Unicode"
         raise FieldError("environment", told) from None
+
+
+def _check_secrets(secrets: Mapping[str, str] | Sequence[str]) -> None:
+    if not isinstance(secrets, SecretValues | tuple):
+        raise FieldError("secrets", "secrets must be a mapping of names to values, or a list of names")
+    try:
+        check_names(secrets)
+        check_values(secrets if isinstance(secrets, SecretValues) else {})
+    except InputError as error:
+        raise FieldError("secrets", str(error)) from None
 
 
 def _check_number(name: str, value: object) -> float:

@@ -5,7 +5,8 @@ They are not facts, because a revocation must not be undone by restoring an earl
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import sqlalchemy as sql
 
@@ -41,8 +42,30 @@ def read_secrets(connection: sql.Connection, job: str) -> dict[str, bytes]:
     return {row.name: bytes(row.sealed) for row in rows}
 
 
+def read_all_secrets(connection: sql.Connection) -> dict[str, dict[str, bytes]]:
+    """All sealed secrets, by job and name."""
+    found: dict[str, dict[str, bytes]] = {}
+    for row in connection.execute(sql.select(SECRETS)):
+        found.setdefault(row.job, {})[row.name] = bytes(row.sealed)
+    return found
+
+
 def remove_secrets(connection: sql.Connection, jobs: Iterable[str]) -> None:
-    """Remove the secrets of jobs that have finished."""
+    """Remove the secrets of jobs that have finished, and overwrite them where the database can."""
     gone = SECRETS.delete().where(SECRETS.c.job == sql.bindparam("gone"))
     if names := [{"gone": job} for job in jobs]:
-        connection.execute(gone, names)
+        with _overwriting(connection):
+            connection.execute(gone, names)
+
+
+@contextmanager
+def _overwriting(connection: sql.Connection) -> Iterator[None]:
+    """Have SQLite fill what it deletes with zeros; for other deletions that would only be slow."""
+    if connection.dialect.name != "sqlite":
+        yield
+        return
+    connection.exec_driver_sql("PRAGMA secure_delete=ON")
+    try:
+        yield
+    finally:
+        connection.exec_driver_sql("PRAGMA secure_delete=OFF")

@@ -152,6 +152,11 @@ class JournalReader:
         with self.reading() as connection:
             return accounts.read_secrets(connection, job)
 
+    def all_secrets(self) -> dict[str, dict[str, bytes]]:
+        """All sealed secrets, by job and name."""
+        with self.reading() as connection:
+            return accounts.read_all_secrets(connection)
+
     def audited(self, wanted: AuditWanted) -> list[AuditEntry]:
         """Rows of the audit, oldest first."""
         with self.reading() as connection:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from gavel.client.messages import from_submission, to_submission
+from gavel.client.secret_values import SecretValues
 from gavel.core.locality import Locality
 from gavel.limits import LONGEST_REASON
 from gavel.runtime.messages import (
@@ -313,6 +314,7 @@ def _pack_start(start: StartAttempt) -> pb.Start:
         gang_port=start.gang_port,
         gang_token=start.gang_token,
         steps_done=start.steps_done,
+        secrets=dict(start.secrets),
     )
 
 
@@ -333,6 +335,7 @@ def _unpack_start(start: pb.Start) -> StartAttempt:
         gang_port=start.gang_port,
         gang_token=start.gang_token,
         steps_done=start.steps_done,
+        secrets=SecretValues(dict(start.secrets)),
     )
 
 

@@ -88,6 +88,8 @@ class Engine:
         """Called with the jobs whose records changed."""
         self.witnesses: list[Callable[[Sequence[Fact]], None]] = []
         """Called with facts that have just been written, for logs and event streams."""
+        self.companions: list[Beside] = []
+        """Called with the facts of every event, for what is always written with them."""
         self.alarms: dict[str, str] = {}
         """Current alarms, by subject."""
         self._queue: list[_Posted] = []
@@ -156,6 +158,8 @@ class Engine:
         batch.facts += facts
         if posted.beside is not None:
             batch.beside += posted.beside(facts)
+        for companion in self.companions:
+            batch.beside += companion(facts)
         batch.commands += [(fact, list(self.state.commands(fact))) for fact in facts]
         return None
 

@@ -8,7 +8,7 @@ from heapq import merge
 from itertools import islice
 from typing import Any
 
-from gavel.client.requests import HIDDEN
+from gavel.client.secret_values import HIDDEN
 from gavel.core.codec import kind_of
 from gavel.journal.facts import Entry
 from gavel.journal.queries import JournalReader

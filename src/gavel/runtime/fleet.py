@@ -22,6 +22,7 @@ from gavel.runtime.clearing import Clearing
 from gavel.runtime.events import AgentAttached, AgentGone, AttemptEnded, AttemptOutcome, DrainAsked, StepsCounted
 from gavel.runtime.executor import AttemptStatus, EventSink, Presence
 from gavel.runtime.holding import Holding, RefusedWords
+from gavel.runtime.job_secrets import JobSecrets
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.messages import (
     CheckpointsHandled,
@@ -123,6 +124,7 @@ class Fleet:
     post: EventSink
     jobs: Mapping[str, LiveJobRecord]
     """The journal's view of jobs; read only."""
+    secrets: JobSecrets = field(default_factory=JobSecrets)
     members: dict[str, Member] = field(default_factory=dict)
     """By agent."""
     names: dict[str, str] = field(default_factory=dict)
@@ -408,6 +410,10 @@ class Fleet:
         if not all(agent_of.values()):
             self._never_began(launch)  # a server is gone; the scheduler knows, or is about to
             return
+        record = self.jobs.get(launch.job)
+        if record is not None and (fault := self.secrets.fault(launch.job, record.request.secrets)):
+            self._never_began(launch, AttemptOutcome.CRASHED, fault)
+            return
         # It may have waited for its earlier attempt beyond the round of its launch.
         lease = self.clock() + self._lease_seconds(max(launch.until, self.renewed_until))
         attempt = Attempt(launch, parts_of(launch, agent_of), lease)
@@ -415,11 +421,21 @@ class Fleet:
         self._enter(attempt)
         self._send_start(attempt, attempt.parts[0])
 
-    def _never_began(self, launch: Launch) -> None:
-        """Close an attempt that had no processes; the next one waits until that is in the journal, too."""
-        job, outcome = launch.job, AttemptOutcome.LEFT
+    def _never_began(self, launch: Launch, outcome: AttemptOutcome = AttemptOutcome.LEFT, reason: str = "") -> None:
+        """Close an attempt that had no processes; the next one waits until that is in the journal, too.
+
+        With a reason, it would be the same the next time.
+        """
+        job = launch.job
         self.unsettled[job] = self.unsettled.get(job, 0) + 1
-        ended = AttemptEnded(time=self.clock(), job=job, attempt=launch.attempt, outcome=outcome)
+        ended = AttemptEnded(
+            time=self.clock(),
+            job=job,
+            attempt=launch.attempt,
+            outcome=outcome,
+            reason=reason,
+            hopeless=bool(reason),
+        )
         self.post(ended, lambda _: self._settled(job))
 
     def _withdraw(self, job: str) -> bool:
@@ -463,6 +479,7 @@ class Fleet:
             beside=launch.beside or "",
             locality=launch.locality,
             steps_done=record.steps_done,
+            secrets=self.secrets.of(launch.job, record.request.secrets),
         )
         if attempt.ports is not None:
             ports = attempt.ports
@@ -509,6 +526,7 @@ class Fleet:
 
     def close(self, job: str) -> None:
         self._withdraw(job)
+        self.secrets.forget(job)
         self.saving.pop(job, None)
         if job in self.attempts:
             self._stop(self.attempts[job], at_once=True)

@@ -59,7 +59,7 @@ class Listening:
 
 
 @dataclass(frozen=True, slots=True)
-class Bound:
+class BoundPorts:
     """The addresses at which a scheduler listens."""
 
     address: str
@@ -123,7 +123,7 @@ def advertised(address: str, wanted: Listening) -> str:
     return f"{host}:{port}"
 
 
-def insecure_sentence(mode: Mode, bound: Bound) -> str:
+def insecure_sentence(mode: Mode, bound: BoundPorts) -> str:
     """A warning if anyone who reaches a port can do harm; empty if not."""
     if mode is Mode.INSECURE:
         return (
@@ -149,10 +149,10 @@ class Listener:
         self._logins: LocalLogin | None = None
         self._socket: Path | None = None
 
-    def bind(self, secured: Secured | None) -> Bound:
+    def bind(self, secured: Secured | None) -> BoundPorts:
         """Bind all ports; without identities, one in plaintext."""
         if secured is None:
-            return Bound(_bound(self._server, self._listen, None, "--listen"))
+            return BoundPorts(_bound(self._server, self._listen, None, "--listen"))
         source = self._source(secured)
         address = _bound(self._server, self._listen, server_credentials(source), "--listen")
         agents = _bound(
@@ -165,7 +165,7 @@ class Listener:
         if self._wanted.insecure_listen:
             insecure = _bound(self._server, self._wanted.insecure_listen, None, "--insecure-listen")
         self._socket = self._bind_socket()
-        return Bound(address, split(agents, "--agents-listen")[1], self._socket, insecure)
+        return BoundPorts(address, split(agents, "--agents-listen")[1], self._socket, insecure)
 
     def trust(self, secured: Secured) -> tuple[bytes, str]:
         """What agents check the scheduler's certificate by: an authority in PEM, and a name (empty: the host's)."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from gavel.client.requests import Submission
+from gavel.client.secret_values import SecretValues
 from gavel.core.locality import Locality
 from gavel.limits import LARGEST, LONGEST_LABEL
 
@@ -195,6 +196,8 @@ class StartAttempt:
     gang_token: str = field(default="", repr=False)
     """What rank 0 knows its gang by; only for agents that do not hold it."""
     steps_done: float = 0.0
+    secrets: SecretValues = field(default_factory=SecretValues)
+    """Variables of the job's environment that the agent keeps in memory only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

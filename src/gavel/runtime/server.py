@@ -34,9 +34,10 @@ from gavel.runtime.engine import Clock, Engine
 from gavel.runtime.events import Began, SettingsGiven
 from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
 from gavel.runtime.housekeeping import keep_house
+from gavel.runtime.job_secrets import JobSecrets
 from gavel.runtime.journal_retry import Insist, insisting
 from gavel.runtime.listening import (
-    Bound,
+    BoundPorts,
     Listener,
     Listening,
     Mode,
@@ -56,6 +57,7 @@ from gavel.runtime.upgrade import upgrading
 from gavel.security.gate import Identities
 from gavel.security.local_login import LocalLogin
 from gavel.security.setup import Secured, set_up
+from gavel.security.vault import Vault
 from gavel.version import __version__
 from gavel.wire import SERVER_OPTIONS
 from gavel.wire import gavel_pb2_grpc as stubs
@@ -120,10 +122,18 @@ def _raise(error: InputError | None) -> None:
         raise error
 
 
-def fleet_for(engine: Engine, settings: FleetSettings) -> Fleet:
+def fleet_for(engine: Engine, settings: FleetSettings, secrets: JobSecrets | None = None) -> Fleet:
     """The executor that works through agents."""
     identity = SchedulerIdentity(engine.journal.cluster, engine.journal.term)
-    return Fleet(settings, identity, engine.clock, engine.post, engine.records)
+    return Fleet(settings, identity, engine.clock, engine.post, engine.records, secrets or JobSecrets())
+
+
+def secrets_for(engine: Engine, folder: Path, insist: Insist | None = None) -> JobSecrets:
+    """The secrets of unfinished jobs; the engine removes them with the fact that ends a job."""
+    secrets = JobSecrets(Vault.open(folder, engine.journal.cluster))
+    secrets.take_up(engine.journal, engine.state.jobs.active(), insist or insisting())
+    engine.companions.append(secrets.removal)
+    return secrets
 
 
 def _solver(settings: ServeSettings) -> Solver:
@@ -144,7 +154,7 @@ class Running:
 
     engine: Engine
     fleet: Fleet
-    bound: Bound
+    bound: BoundPorts
     work: asyncio.Task[None]
     """Ends only with an error."""
     access: Access
@@ -168,7 +178,7 @@ async def serving(
     with open_journal(settings, table=table) as journal:
         engine = build_engine(settings, journal, table=table)
         engine.witnesses.append(BlackBox(engine))
-        fleet = fleet_for(engine, settings.fleet)
+        fleet = fleet_for(engine, settings.fleet, secrets_for(engine, settings.folder))
         driver = Driver(engine, fleet, solver or _solver(settings), solve_limit_seconds=settings.solve_limit_seconds)
         logs = Logs(settings.folder / "logs", limit=int(settings.log_megabytes * 2**20))
         secured = _secured(settings, journal, engine) if mode is Mode.SECURE else None

@@ -34,6 +34,7 @@ from gavel.runtime.event_lines import Wanted, names_of, public
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
+from gavel.runtime.job_secrets import secrets_of
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.logs import Logs
 from gavel.runtime.messages import (
@@ -58,6 +59,7 @@ from gavel.security.caller import current
 from gavel.security.ownership import NotAllowedError, owned
 from gavel.security.roles import Caller, may_change, may_read
 from gavel.security.trail import written
+from gavel.security.vault import VaultError
 from gavel.wire import gavel_pb2 as pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -124,12 +126,17 @@ class Service(AccountsService):
         key = key if caller.open else f"{caller.user}:{key}"  # keys of others are theirs
         try:
             jobs = tuple(checked(owned(from_submission(job), caller), self._policy, entities) for job in request.jobs)
-            learned = await self._driver.recalled(jobs)
-            submitted = JobsSubmitted(self._engine.clock(), jobs, key, learned)
+            secrets, audited = secrets_of(request, jobs), self._audited("Submit")
+            if any(secrets):
+                await asyncio.to_thread(self._fleet.secrets.prepare)
+            keeping = self._fleet.secrets.keeping(secrets)
+            submitted = JobsSubmitted(self._engine.clock(), jobs, key, await self._driver.recalled(jobs))
             # A client that disconnects changes nothing.
-            await asyncio.shield(self._driver.post(submitted, beside=self._audited("Submit")))
+            await asyncio.shield(self._driver.post(submitted, beside=lambda facts: [*keeping(facts), *audited(facts)]))
         except NotAllowedError as error:
             await self._deny(str(error), "Submit", "", context)
+        except VaultError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))

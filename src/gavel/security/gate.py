@@ -73,7 +73,7 @@ class Identities:
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class CallingPeer:
     """What the transport says about a caller."""
 
     address: str
@@ -83,14 +83,14 @@ class Peer:
     certificate: str = ""
 
 
-def peer_of(peer: str, properties: Mapping[str, Iterable[bytes]]) -> Peer:
+def peer_of(peer: str, properties: Mapping[str, Iterable[bytes]]) -> CallingPeer:
     """Read gRPC's description of a connection.
 
     >>> peer_of("ipv4:10.0.0.7:1234", {"transport_security_type": [b"ssl"]})
-    Peer(address='10.0.0.7', encrypted=True, local=False, certificate='')
+    CallingPeer(address='10.0.0.7', encrypted=True, local=False, certificate='')
     """
     certificate = next(iter(properties.get("x509_pem_cert", ())), b"")
-    return Peer(
+    return CallingPeer(
         address=_host(peer),
         encrypted=b"ssl" in properties.get("transport_security_type", ()),
         local=peer.startswith("unix"),
@@ -195,7 +195,7 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         set_caller(caller)
         return caller
 
-    def admitted(self, method: str, peer: Peer, metadata: Mapping[str, Any]) -> Caller:
+    def admitted(self, method: str, peer: CallingPeer, metadata: Mapping[str, Any]) -> Caller:
         """The caller, if it may call this method; RefusedCallError otherwise."""
         stranger = Caller(user="", role=Role.VIEWER, address=peer.address)
         need = NEEDS.get(method)
@@ -212,7 +212,7 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
             raise RefusedCallError(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence, caller, "rate")
         return caller
 
-    def _recognised(self, peer: Peer, metadata: Mapping[str, Any], stranger: Caller) -> Caller:
+    def _recognised(self, peer: CallingPeer, metadata: Mapping[str, Any], stranger: Caller) -> Caller:
         identities = self._identities
         if peer.certificate and identities.certificates is not None:
             try:
@@ -232,7 +232,7 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
             raise self._failed("this scheduler needs a token; `gavel login` stores one", stranger, "missing")
         return self._with_token(text, peer, stranger, identities.accounts)
 
-    def _with_token(self, text: str, peer: Peer, stranger: Caller, accounts: Accounts) -> Caller:
+    def _with_token(self, text: str, peer: CallingPeer, stranger: Caller, accounts: Accounts) -> Caller:
         now = self._clock()
         try:
             if text.startswith(SESSION_PREFIX) and peer.local:

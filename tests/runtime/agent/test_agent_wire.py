@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gavel.client.messages import from_submission, to_submission
 from gavel.client.requests import Submission
+from gavel.client.secret_values import SecretValues
 from gavel.core.jobs import JobSpec
 from gavel.core.locality import Locality
 from gavel.runtime import messages
@@ -62,6 +63,9 @@ REQUESTS = st.builds(
     environment=st.dictionaries(TEXTS, TEXTS, max_size=3),
     retries=SMALL,
     working_directory=TEXTS,
+    private=st.booleans(),
+    user=TEXTS,
+    secrets=st.lists(TEXTS, max_size=3).map(tuple),
 )
 STATUSES = st.builds(
     TaskStatus,
@@ -145,6 +149,7 @@ TO_AGENT = {
         gang_port=SMALL,
         gang_token=TEXTS,
         steps_done=NUMBERS,
+        secrets=st.dictionaries(TEXTS, TEXTS, max_size=3).map(SecretValues),
     ),
     Lease: st.builds(Lease, seconds=NUMBERS, jobs=st.lists(TEXTS, max_size=3).map(tuple)),
     StopAttempt: st.builds(StopAttempt, job=TEXTS, attempt=SMALL, reason=TEXTS, at_once=st.booleans()),

@@ -196,6 +196,9 @@ class LocalAttempt:
             verdict = ExitVerdict(Ending.CRASHED, str(error), hopeless=True)
         except OSError as error:
             verdict = ExitVerdict(Ending.CRASHED, f"it cannot be started: {error}", blameless=is_full(error))
+        except UnicodeError:  # it would quote a value
+            told = "its command or environment has characters that the locale of this server's agent cannot encode"
+            verdict = ExitVerdict(Ending.CRASHED, told, hopeless=True)
         except Exception as error:  # noqa: BLE001 - a failure of one rank must not end others
             verdict = ExitVerdict(Ending.CRASHED, f"a bug in the agent: {error!r}")
         finally:

@@ -35,14 +35,14 @@ def job_environment(
     real: bool,
     extra: Mapping[str, str],
 ) -> dict[str, str]:
-    """Build the whole environment: inherited, then the job's own, then our variables, which win."""
+    """Build the whole environment: inherited, then the job's own, its secrets, then our variables, which win."""
     kept = {name: value for name, value in inherited.items() if not name.startswith("GAVEL_")}
     ours = {
         **_gavel(start, seat, rendezvous, checkpoints),
         **_torch(start, seat, rendezvous),
         **_devices(device_name(seat.device, inherited) if real else ""),
     }
-    return {**kept, "PYTHONUNBUFFERED": "1", **start.request.environment, **ours, **extra}
+    return {**kept, "PYTHONUNBUFFERED": "1", **start.request.environment, **start.secrets, **ours, **extra}
 
 
 def _gavel(start: StartAttempt, seat: Seat, rendezvous: Rendezvous, checkpoints: Path) -> dict[str, str]:

@@ -10,7 +10,7 @@ import subprocess
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gavel.client import guard
 from gavel.runtime.agent.containers import Container
@@ -23,7 +23,8 @@ class ProcessSpec:
     """What to run."""
 
     command: Sequence[str]
-    environment: Mapping[str, str]
+    environment: Mapping[str, str] = field(repr=False)
+    """With secrets."""
     directory: str | None
     log: LogFile
     grace_seconds: float
