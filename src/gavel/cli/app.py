@@ -67,6 +67,16 @@ VERBS = {
     ),
     "journal": Verb("gavel.cli.journal:app", "Check, read, compact and salvage a journal."),
     "events": Verb("gavel.cli.events:events_command", "Print a timeline of what happened.", CLIENT),
+    "login": Verb("gavel.cli.login:login_command", "Log in to a scheduler with a token.", CLIENT),
+    "whoami": Verb("gavel.cli.login:whoami_command", "Show who the scheduler takes you for.", CLIENT),
+    "context": Verb(
+        "gavel.cli.context:app", "Show, choose and remove the schedulers that you have logged in to.", CLIENT
+    ),
+    "user": Verb("gavel.cli.user:app", "Add, list, change and disable users.", CLIENT),
+    "token": Verb("gavel.cli.token:app", "Create, list and revoke tokens.", CLIENT),
+    "agent": Verb("gavel.cli.agent:app", "List and revoke enrolled agents.", CLIENT),
+    "limits": Verb("gavel.cli.limits:app", "Show and set how much users and teams may use.", CLIENT),
+    "audit": Verb("gavel.cli.audit:audit_command", "Print who did what, and what was refused.", CLIENT),
     "demo": Verb("gavel.cli.demo:demo", "Run the live system here, with emulated accelerators."),
     "bench": Verb("gavel.cli.bench:app", "Measure how fast Gavel is on this machine."),
     "trace": Verb("gavel.cli.trace:app", "Generate, convert and describe traces of jobs."),
