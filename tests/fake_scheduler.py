@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -67,8 +67,8 @@ class FakeScheduler(stubs.GavelServicer):
         self.port = self.add_port(self._server, f"127.0.0.1:{self.port}")
         self._server.start()
 
-    def interceptors(self) -> Sequence[grpc.ServerInterceptor]:
-        return ()
+    def interceptors(self) -> list[grpc.ServerInterceptor[Any, Any]]:
+        return []
 
     def add_port(self, server: grpc.Server, address: str) -> int:
         return server.add_insecure_port(address)

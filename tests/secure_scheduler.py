@@ -18,7 +18,7 @@ from gavel.wire import gavel_pb2 as pb
 LOGIN_SUFFIX = ".login"
 
 
-class _Recorder(grpc.ServerInterceptor):  # type: ignore[misc]
+class _Recorder(grpc.ServerInterceptor):  # type: ignore[type-arg] # at run time it takes none
     """Records the metadata of calls, and refuses calls without a known token."""
 
     def __init__(self, scheduler: SecureScheduler) -> None:
@@ -65,8 +65,8 @@ class SecureScheduler(FakeScheduler):
         self.audit_queries: list[pb.AuditQuery] = []
         super().__init__()
 
-    def interceptors(self) -> Sequence[grpc.ServerInterceptor]:
-        return (_Recorder(self),)
+    def interceptors(self) -> list[grpc.ServerInterceptor[Any, Any]]:
+        return [_Recorder(self)]
 
     def add_port(self, server: grpc.Server, address: str) -> int:
         if self.socket is not None:
