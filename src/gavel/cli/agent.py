@@ -15,7 +15,7 @@ from gavel.cli.words import printable, span
 if TYPE_CHECKING:
     from gavel.client.views import EnrolledAgentView
 
-app = typer.Typer(help="List and revoke enrolled agents.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 
 @app.callback()

@@ -22,7 +22,7 @@ DAY, HOUR = 86_400.0, 3600.0
 PLACEHOLDER = "HOST:PORT"
 """In place of an address that neither the scheduler nor we know."""
 
-app = typer.Typer(help="Create, list and revoke tokens.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 Days = Annotated[
     float | None,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from gavel.client.api import Client
     from gavel.client.views import NewTokenView, UserView
 
-app = typer.Typer(help="Add, list, change and disable users.", no_args_is_help=True)
+app = typer.Typer(no_args_is_help=True)
 
 Name = Annotated[str, typer.Argument(help="The user.", metavar="NAME")]
 ROLES = "viewer, user, operator or admin"
