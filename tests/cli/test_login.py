@@ -18,7 +18,7 @@ import pytest
 from certificates import Authority
 from fake_scheduler import FakeScheduler
 from gavel.cli.app import run
-from gavel.client.contexts import Context, ContextFile, Contexts
+from gavel.client.contexts import ContextFile, Contexts, SchedulerContext
 from secure_scheduler import LoginSocket, SecureScheduler, answer_with, tls_scheduler
 
 TOKEN = "gvl_" + "t" * 43
@@ -269,7 +269,7 @@ def test_contexts_are_listed_chosen_and_removed(capsys: pytest.CaptureFixture[st
     assert "no context is current" in printed(capsys, "context")
     assert "no contexts" in printed(capsys, "context", "list")
     for name in ("one", "two"):
-        context = Context(name=name, address=f"{name}:7077", user="ann", token=TOKEN)
+        context = SchedulerContext(name=name, address=f"{name}:7077", user="ann", token=TOKEN)
         ContextFile.own().change(lambda known, context=context: known.adding(context))  # type: ignore[misc]
     assert printed(capsys, "context") == "two: two:7077 as ann\n"
     assert printed(capsys, "context", "use", "one") == "now: one: one:7077 as ann\n"
@@ -280,7 +280,7 @@ def test_contexts_are_listed_chosen_and_removed(capsys: pytest.CaptureFixture[st
 
 
 def test_contexts_as_json_have_no_tokens(capsys: pytest.CaptureFixture[str]) -> None:
-    ContextFile.own().change(lambda known: known.adding(Context(name="a", address="a:7077", token=TOKEN)))
+    ContextFile.own().change(lambda known: known.adding(SchedulerContext(name="a", address="a:7077", token=TOKEN)))
 
     def answer(*arguments: str) -> Any:
         return json.loads(printed(capsys, *arguments, "--json"))
@@ -296,7 +296,7 @@ def test_a_context_is_named_like_a_scheduler(
     secure: SecureScheduler, authority: Authority, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log_in(capsys, secure, authority, "--name", "prod")
-    ContextFile.own().change(lambda known: known.adding(Context(name="other", address="127.0.0.1:1")))
+    ContextFile.own().change(lambda known: known.adding(SchedulerContext(name="other", address="127.0.0.1:1")))
     assert "ann" in printed(capsys, "whoami", "--scheduler", "prod")
     monkeypatch.setenv("GAVEL_SCHEDULER", "prod")
     assert "ann" in printed(capsys, "whoami")

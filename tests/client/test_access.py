@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gavel.client.access import Access, Wishes, resolve
-from gavel.client.contexts import Context, Contexts, Trust
+from gavel.client.access import SchedulerAccess, Wishes, resolve
+from gavel.client.contexts import Contexts, SchedulerContext, Trust
 from gavel.client.errors import NotSecured
 from gavel.errors import InputError
 
 PIN = "sha256:" + "ab" * 32
-HEAD = Context(
+HEAD = SchedulerContext(
     name="prod", address="head:7077", trust=Trust.AUTHORITY, authority="PEM", fingerprint=PIN, token="gvl_head"
 )
-LOCAL = Context(name="local", address="unix:/tmp/gavel.sock")
+LOCAL = SchedulerContext(name="local", address="unix:/tmp/gavel.sock")
 BOTH = Contexts({"prod": HEAD, "local": LOCAL}, "prod")
 
 
@@ -28,7 +28,7 @@ def access(
     environment: dict[str, str] | None = None,
     contexts: Contexts = BOTH,
     **rest: Any,
-) -> Access:
+) -> SchedulerAccess:
     wishes = {name: rest.pop(name) for name in ("token", "fingerprint", "acting_for") if name in rest}
     return resolve(Wishes(address=address, **wishes), environment or {}, contexts, **rest)
 
@@ -53,7 +53,9 @@ def test_the_name_or_address_of_a_context_brings_its_trust_and_token(named: str)
 
 
 def test_of_two_contexts_for_an_address_the_current_one_counts() -> None:
-    other = Context(name="admin", address="head:7077", trust=Trust.AUTHORITY, authority="PEM", token="gvl_admin")
+    other = SchedulerContext(
+        name="admin", address="head:7077", trust=Trust.AUTHORITY, authority="PEM", token="gvl_admin"
+    )
     contexts = Contexts({"prod": HEAD, "admin": other}, "admin")
     assert access("head", {}, contexts).token == "gvl_admin"
     assert access("prod", {}, contexts).token == "gvl_head"
@@ -90,7 +92,7 @@ def test_plaintext_beyond_this_machine_is_refused(address: str) -> None:
 
 
 def test_a_context_without_trust_beyond_this_machine_is_refused() -> None:
-    contexts = Contexts({"a": Context(name="a", address="far:7077", token="gvl_t")}, "a")
+    contexts = Contexts({"a": SchedulerContext(name="a", address="far:7077", token="gvl_t")}, "a")
     with pytest.raises(NotSecured):
         access(None, {}, contexts)
 

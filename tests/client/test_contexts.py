@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from gavel.client.contexts import Context, ContextFile, Contexts, Trust, check_name, configuration_directory
+from gavel.client.contexts import ContextFile, Contexts, SchedulerContext, Trust, check_name, configuration_directory
 from gavel.errors import InputError
 
 SECRET = "gvl_" + "s" * 43
-HEAD = Context(
+HEAD = SchedulerContext(
     name="head", address="head:7077", trust=Trust.AUTHORITY, authority="PEM", fingerprint="sha256:1", token=SECRET
 )
 
@@ -115,7 +115,7 @@ def test_concurrent_logins_all_stay(tmp_path: Path) -> None:
         "file = ContextFile(Path(sys.argv[1]))\n"
         "for number in range(10):\n"
         "    name = f'{sys.argv[2]}{number}'\n"
-        "    file.change(lambda contexts: contexts.adding(Context(name=name, address='h:1')))\n"
+        "    file.change(lambda contexts: contexts.adding(SchedulerContext(name=name, address='h:1')))\n"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "gavel")]
     running = [subprocess.Popen([*command, prefix]) for prefix in "abc"]
@@ -131,7 +131,7 @@ def test_the_token_is_in_no_representation() -> None:
 
 
 def test_the_current_context_goes_with_its_removal() -> None:
-    two = Contexts().adding(HEAD).adding(Context(name="tail", address="tail:7077"))
+    two = Contexts().adding(HEAD).adding(SchedulerContext(name="tail", address="tail:7077"))
     assert two.current == "tail"
     assert two.without("tail") == Contexts({"head": HEAD})
     assert two.without("head").current == "tail"

@@ -69,9 +69,7 @@ VERBS = {
     "events": Verb("gavel.cli.events:events_command", "Print a timeline of what happened.", CLIENT),
     "login": Verb("gavel.cli.login:login_command", "Log in to a scheduler with a token.", CLIENT),
     "whoami": Verb("gavel.cli.login:whoami_command", "Show who the scheduler takes you for.", CLIENT),
-    "context": Verb(
-        "gavel.cli.context:app", "Show, choose and remove the schedulers that you have logged in to.", CLIENT
-    ),
+    "context": Verb("gavel.cli.context:app", "Show, choose and remove your logins to schedulers.", CLIENT),
     "user": Verb("gavel.cli.user:app", "Add, list, change and disable users.", CLIENT),
     "token": Verb("gavel.cli.token:app", "Create, list and revoke tokens.", CLIENT),
     "agent": Verb("gavel.cli.agent:app", "List and revoke enrolled agents.", CLIENT),

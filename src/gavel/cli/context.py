@@ -9,7 +9,7 @@ import typer
 from gavel.cli.options import AsJson
 from gavel.cli.render import console, print_json, table
 from gavel.cli.words import printable
-from gavel.client.contexts import Context, ContextFile
+from gavel.client.contexts import ContextFile, SchedulerContext
 
 app = typer.Typer(invoke_without_command=True)
 Name = Annotated[str, typer.Argument(help="The name of a context.", metavar="NAME")]
@@ -17,7 +17,7 @@ Name = Annotated[str, typer.Argument(help="The name of a context.", metavar="NAM
 
 @app.callback()
 def context_command(context: typer.Context, as_json: AsJson = False) -> None:
-    """Show, choose and remove the schedulers that you have logged in to.
+    """Show, choose and remove your logins to schedulers.
 
     Example: gavel context use gpu-head
     """
@@ -69,6 +69,6 @@ def rm_command(name: Name, as_json: AsJson = False) -> None:
     print(printable(f"context {name} is removed" + ("" if left.current else "; no context is current")))
 
 
-def _sentence(context: Context) -> str:
+def _sentence(context: SchedulerContext) -> str:
     user = f" as {context.user}" if context.user else ""
     return f"{context.name}: {context.address}{user}"

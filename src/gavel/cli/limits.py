@@ -60,7 +60,7 @@ def set_command(
 
     Example: gavel limits set --team nlp --running-accelerators 64
     """
-    from gavel.client.views import Limits  # noqa: PLC0415
+    from gavel.client.views import UsageLimits  # noqa: PLC0415
 
     if sum(map(bool, (user, team, default))) != 1:
         raise InputError("say whose limits: one of --user, --team and --default")
@@ -75,7 +75,7 @@ def set_command(
     kind = "user" if user else "team" if team else "default"
     with connect(scheduler) as client:
         known = {(each.kind, each.name): each.limits for each in client.limits()}
-        now = known.get((kind, user or team), Limits())
+        now = known.get((kind, user or team), UsageLimits())
         found = client.set_limits(kind, user or team, replace(now, **given))
     _print(found, as_json=as_json)
 

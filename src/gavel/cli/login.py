@@ -17,11 +17,11 @@ from gavel.cli.options import AsJson
 from gavel.cli.remote import ActingFor, SchedulerOption, connect
 from gavel.cli.render import print_json
 from gavel.cli.words import printable, span
-from gavel.client.contexts import Context, ContextFile, Contexts, Trust
+from gavel.client.contexts import ContextFile, Contexts, SchedulerContext, Trust
 from gavel.errors import InputError
 
 if TYPE_CHECKING:
-    from gavel.client.access import Access
+    from gavel.client.access import SchedulerAccess
     from gavel.client.views import IdentityView, UserView
 
 LOGIN_TIMEOUT_SECONDS = 30.0
@@ -71,20 +71,22 @@ def login_command(
         print(printable(f"logged in at {access.address} as {described(identity)}; context {context.name}"))
 
 
-def _trusted(given: str, fingerprint: str | None, ca: str | None, contexts: Contexts, *, may_ask: bool) -> Access:
+def _trusted(
+    given: str, fingerprint: str | None, ca: str | None, contexts: Contexts, *, may_ask: bool
+) -> SchedulerAccess:
     """How the scheduler will be recognised: as asked for, as known from an earlier login, or as confirmed now."""
-    from gavel.client.access import UNIX, Access, normal_address, read_authority  # noqa: PLC0415
+    from gavel.client.access import UNIX, SchedulerAccess, normal_address, read_authority  # noqa: PLC0415
 
     address = normal_address(given.strip())
     if address.startswith(UNIX):
-        return Access(address=address)
+        return SchedulerAccess(address=address)
     if ca == "system":
-        return Access(address=address, trust=Trust.SYSTEM)
+        return SchedulerAccess(address=address, trust=Trust.SYSTEM)
     if ca is not None:
-        return Access(address=address, trust=Trust.AUTHORITY, authority=read_authority("--ca", ca))
+        return SchedulerAccess(address=address, trust=Trust.AUTHORITY, authority=read_authority("--ca", ca))
     known = contexts.at(address)
     if fingerprint is None and known is not None and known.trust is not Trust.NONE:
-        return Access(
+        return SchedulerAccess(
             address=address,
             trust=known.trust,
             authority=known.authority,
@@ -92,7 +94,7 @@ def _trusted(given: str, fingerprint: str | None, ca: str | None, contexts: Cont
             server_name=known.server_name,
         )
     pin = fingerprint if fingerprint is not None else _confirmed(address, may_ask=may_ask)
-    return Access(address=address, trust=Trust.AUTHORITY, fingerprint=pin)
+    return SchedulerAccess(address=address, trust=Trust.AUTHORITY, fingerprint=pin)
 
 
 def _confirmed(address: str, *, may_ask: bool) -> str:
@@ -113,7 +115,7 @@ def _confirmed(address: str, *, may_ask: bool) -> str:
     return shown
 
 
-def _with_token(access: Access, given: str | None) -> Access:
+def _with_token(access: SchedulerAccess, given: str | None) -> SchedulerAccess:
     from gavel.client.access import check_words  # noqa: PLC0415
 
     token = "" if access.local and given is None else _token(given)
@@ -136,7 +138,7 @@ def _token(given: str | None) -> str:
     return getpass("token: ").strip()
 
 
-def _identity(access: Access) -> IdentityView:
+def _identity(access: SchedulerAccess) -> IdentityView:
     from gavel.client.connection import Connection  # noqa: PLC0415 - loads the network library
     from gavel.client.messages import from_identity  # noqa: PLC0415
     from gavel.wire import gavel_pb2 as pb  # noqa: PLC0415
@@ -145,8 +147,8 @@ def _identity(access: Access) -> IdentityView:
         return from_identity(connection.ask("WhoAmI", pb.WhoAmIRequest()))
 
 
-def _context(access: Access, identity: IdentityView, contexts: Contexts, name: str | None) -> Context:
-    return Context(
+def _context(access: SchedulerAccess, identity: IdentityView, contexts: Contexts, name: str | None) -> SchedulerContext:
+    return SchedulerContext(
         name=name or free_name(access.address, identity.user, contexts),
         address=access.address,
         trust=access.trust,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
 from pathlib import Path
 
-from gavel.client.contexts import Context, ContextFile, Contexts, Trust
+from gavel.client.contexts import ContextFile, Contexts, SchedulerContext, Trust
 from gavel.client.errors import NotSecured
 from gavel.errors import InputError
 from gavel.wire import DEFAULT_ADDRESS, DEFAULT_PORT
@@ -27,7 +27,7 @@ UNIX = "unix:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
+class SchedulerAccess:
     """How to reach one scheduler."""
 
     address: str
@@ -67,7 +67,7 @@ class Wishes:
     acting_for: str = ""
 
 
-def access_now(wishes: Wishes) -> Access:
+def access_now(wishes: Wishes) -> SchedulerAccess:
     """The access that this process has: from its arguments, environment, contexts and machine."""
     environment = os.environ
     explicit = bool((wishes.address or environment.get(ADDRESS_VARIABLE, "")).strip())
@@ -87,7 +87,7 @@ def resolve(
     *,
     machine_socket: bool = False,
     authority: str = "",
-) -> Access:
+) -> SchedulerAccess:
     """Decide where to call and as whom; `authority` is the content of the file that GAVEL_CA names.
 
     The address: as given, else GAVEL_SCHEDULER, else that of the current context, else this machine's socket, else
@@ -110,7 +110,7 @@ def _named(wishes: Wishes, environment: Mapping[str, str]) -> str:
     return given.strip()
 
 
-def _context(wishes: Wishes, environment: Mapping[str, str], contexts: Contexts) -> Context | None:
+def _context(wishes: Wishes, environment: Mapping[str, str], contexts: Contexts) -> SchedulerContext | None:
     """The context that is meant: by name, by address, or because it is current and nothing else is said."""
     named = _named(wishes, environment)
     if not named:
@@ -125,23 +125,23 @@ def _address(wishes: Wishes, environment: Mapping[str, str], *, machine_socket: 
 
 
 def _trusting(
-    address: str, wishes: Wishes, environment: Mapping[str, str], context: Context | None, authority: str
-) -> Access:
+    address: str, wishes: Wishes, environment: Mapping[str, str], context: SchedulerContext | None, authority: str
+) -> SchedulerAccess:
     if address.startswith(UNIX):
-        return Access(address=address)
+        return SchedulerAccess(address=address)
     fingerprint = wishes.fingerprint or environment.get(FINGERPRINT_VARIABLE, "").strip()
     if fingerprint and not (context and context.authority and context.fingerprint == fingerprint.lower()):
-        return Access(address=address, trust=Trust.AUTHORITY, fingerprint=fingerprint)
+        return SchedulerAccess(address=address, trust=Trust.AUTHORITY, fingerprint=fingerprint)
     if not fingerprint and authority:
         system = authority == SYSTEM_AUTHORITIES
-        return Access(
+        return SchedulerAccess(
             address=address,
             trust=Trust.SYSTEM if system else Trust.AUTHORITY,
             authority="" if system else authority,
         )
     if context is None:
-        return Access(address=address)
-    return Access(
+        return SchedulerAccess(address=address)
+    return SchedulerAccess(
         address=address,
         trust=context.trust,
         authority=context.authority,
@@ -150,7 +150,7 @@ def _trusting(
     )
 
 
-def _guarded(access: Access, *, explicit: bool, insecure: bool) -> Access:
+def _guarded(access: SchedulerAccess, *, explicit: bool, insecure: bool) -> SchedulerAccess:
     """Refuse plaintext beyond this machine, and keep the token out of plaintext."""
     if access.encrypted or access.local:
         return access
@@ -167,7 +167,7 @@ def _guarded(access: Access, *, explicit: bool, insecure: bool) -> Access:
     return replace(access, token="")
 
 
-def check_words(access: Access) -> None:
+def check_words(access: SchedulerAccess) -> None:
     """Refuse a token or a name that cannot be sent; a token is never quoted."""
     if access.token and not re.fullmatch(r"[\x21-\x7e]{1,1000}", access.token):
         raise InputError("the token has characters that no token has; copy it again")

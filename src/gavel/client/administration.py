@@ -21,10 +21,10 @@ from gavel.client.views import (
     AuditView,
     EnrolledAgentView,
     IdentityView,
-    Limits,
     LimitsView,
     NewTokenView,
     TokenView,
+    UsageLimits,
     UserView,
 )
 from gavel.errors import InputError
@@ -110,7 +110,7 @@ class Administration:
         """The limits of users and teams, and how much of each is used."""
         return [from_limits(each) for each in self._connection.ask("ListLimits", pb.ListLimitsRequest()).limits]
 
-    def set_limits(self, kind: str, name: str, limits: Limits) -> list[LimitsView]:
+    def set_limits(self, kind: str, name: str, limits: UsageLimits) -> list[LimitsView]:
         """Set all limits of a `user` or `team`, or with `default` those of users without their own; 0 removes one."""
         reply = self._administer("SetLimits", to_limits(kind, name, limits))
         return [from_limits(each) for each in reply.limits]

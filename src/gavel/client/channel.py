@@ -15,7 +15,7 @@ from typing import Any
 
 import grpc
 
-from gavel.client.access import Access, host_of
+from gavel.client.access import SchedulerAccess, host_of
 from gavel.client.contexts import Trust
 from gavel.client.errors import NotLoggedIn, NotReachable, NotSecured, SchedulerFailed
 from gavel.client.trust import TIMEOUT_SECONDS, TrustError, fetch_chain, pinned_authority
@@ -40,7 +40,7 @@ _OPTIONS = (
 )
 
 
-def open_channel(access: Access) -> grpc.Channel:
+def open_channel(access: SchedulerAccess) -> grpc.Channel:
     """A channel by a completed access. It connects at the first call."""
     if not access.encrypted:
         return grpc.insecure_channel(access.address, options=_OPTIONS)
@@ -59,7 +59,7 @@ def _system_authorities() -> bytes | None:
         return None
 
 
-def completed(access: Access) -> Access:
+def completed(access: SchedulerAccess) -> SchedulerAccess:
     """The access with everything that TLS needs: fetches the authority of a fingerprint and the scheduler's name.
 
     Nothing secret is sent. Raises TrustError if the scheduler is not the expected one.
@@ -72,7 +72,7 @@ def completed(access: Access) -> Access:
     return replace(pinned, server_name=_scheduler_name(pinned))
 
 
-def _scheduler_name(access: Access) -> str:
+def _scheduler_name(access: SchedulerAccess) -> str:
     """The fixed name in the scheduler's certificate, which the pinned authority has signed; else its host name."""
     try:
         certificate = _handshake(access, None)
@@ -82,7 +82,7 @@ def _scheduler_name(access: Access) -> str:
     return next((name for name in names if FIXED_NAME.fullmatch(name)), host_of(access.address))
 
 
-def _handshake(access: Access, server_name: str | None) -> dict[str, Any]:
+def _handshake(access: SchedulerAccess, server_name: str | None) -> dict[str, Any]:
     """Verify the server's certificate and return it; the name in it only if one is given."""
     context = ssl.create_default_context(cadata=access.authority or None)
     context.check_hostname = server_name is not None
@@ -96,7 +96,7 @@ def _handshake(access: Access, server_name: str | None) -> dict[str, Any]:
         return dict(secured.getpeercert() or {})
 
 
-def why_not(access: Access) -> GavelError | None:
+def why_not(access: SchedulerAccess) -> GavelError | None:
     """Why a scheduler that accepts connections cannot be called, if it is a matter of TLS."""
     if access.local:
         return None
@@ -116,7 +116,7 @@ def why_not(access: Access) -> GavelError | None:
     )
 
 
-def _explained(access: Access, error: OSError | UnicodeError) -> GavelError | None:
+def _explained(access: SchedulerAccess, error: OSError | UnicodeError) -> GavelError | None:
     """A failed handshake as a sentence; None if the failure has nothing to do with TLS."""
     address = access.address
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -142,7 +142,7 @@ def _explained(access: Access, error: OSError | UnicodeError) -> GavelError | No
     return None
 
 
-def session_token(access: Access) -> str:
+def session_token(access: SchedulerAccess) -> str:
     """Ask the scheduler behind a UNIX socket for a token: the operating system tells it which user asks.
 
     Empty if the scheduler there hands out none, because it does not identify its callers.

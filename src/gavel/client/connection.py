@@ -11,7 +11,7 @@ from typing import Any
 
 import grpc
 
-from gavel.client.access import ADDRESS_VARIABLE, Access, scheduler_address
+from gavel.client.access import ADDRESS_VARIABLE, SchedulerAccess, scheduler_address
 from gavel.client.channel import completed, open_channel, session_token, why_not
 from gavel.client.errors import (
     NoSuchJob,
@@ -62,7 +62,7 @@ class Away:
 class Connection:
     """Calls to one scheduler. Threads may share it."""
 
-    def __init__(self, access: Access, timeout: float, patience: float) -> None:
+    def __init__(self, access: SchedulerAccess, timeout: float, patience: float) -> None:
         self._access = access
         self._timeout = timeout
         self._patience = patience
@@ -80,7 +80,7 @@ class Connection:
         return self._access.address
 
     @property
-    def access(self) -> Access:
+    def access(self) -> SchedulerAccess:
         """How the scheduler is reached, with all that was found out at the first call."""
         return self._access
 

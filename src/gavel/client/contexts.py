@@ -38,7 +38,7 @@ class Trust(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
+class SchedulerContext:
     """One scheduler, and who the user is there."""
 
     name: str
@@ -63,26 +63,26 @@ class Context:
 class Contexts:
     """All contexts by name, and which of them is current."""
 
-    known: Mapping[str, Context] = field(default_factory=dict)
+    known: Mapping[str, SchedulerContext] = field(default_factory=dict)
     current: str = ""
 
     @property
-    def chosen(self) -> Context | None:
+    def chosen(self) -> SchedulerContext | None:
         return self.known.get(self.current)
 
-    def named(self, name: str) -> Context:
+    def named(self, name: str) -> SchedulerContext:
         """The context of that name; InputError if there is none."""
         if name not in self.known:
             there = f"there are: {', '.join(self.known)}" if self.known else "`gavel login HOST` makes one"
             raise InputError(f"there is no context {name[:LONGEST_NAME]!r}; {there}")
         return self.known[name]
 
-    def at(self, address: str) -> Context | None:
+    def at(self, address: str) -> SchedulerContext | None:
         """The context for an address; the current one first if several have it."""
         ordered = sorted(self.known.values(), key=lambda each: each.name != self.current)
         return next((each for each in ordered if each.address == address), None)
 
-    def adding(self, context: Context) -> Contexts:
+    def adding(self, context: SchedulerContext) -> Contexts:
         """With a new or replaced context, which becomes the current one."""
         check_name(context.name)
         return Contexts({**self.known, context.name: context}, context.name)
@@ -218,13 +218,13 @@ def _document(contexts: Contexts) -> dict[str, Any]:
 
 def _from_document(document: Any) -> Contexts:
     """Fields that only a newer version knows are left out."""
-    names = {each.name for each in fields(Context)}
-    found: list[Context] = []
+    names = {each.name for each in fields(SchedulerContext)}
+    found: list[SchedulerContext] = []
     for plain in document["contexts"]:
         given = {name: value for name, value in plain.items() if name in names}
         if not all(isinstance(value, str) for value in given.values()):
             raise TypeError
-        found.append(Context(**{**given, "trust": Trust(given.get("trust", Trust.NONE))}))
+        found.append(SchedulerContext(**{**given, "trust": Trust(given.get("trust", Trust.NONE))}))
     return Contexts({context.name: context for context in found}, str(document.get("current", "")))
 
 

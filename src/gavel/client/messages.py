@@ -23,7 +23,6 @@ from gavel.client.views import (
     JobState,
     JobUpdate,
     JobView,
-    Limits,
     LimitsView,
     NewTokenView,
     Place,
@@ -31,6 +30,7 @@ from gavel.client.views import (
     TokenView,
     Transition,
     TypeView,
+    UsageLimits,
     UserView,
 )
 from gavel.errors import InputError
@@ -244,7 +244,7 @@ def to_cluster(view: ClusterView) -> pb.ClusterView:
     )
 
 
-def _fields(record: ServerView | TypeView | ClusterView | Limits) -> dict[str, Any]:
+def _fields(record: ServerView | TypeView | ClusterView | UsageLimits) -> dict[str, Any]:
     """Copy by name: for records whose fields have the same names in the protocol."""
     return {each.name: getattr(record, each.name) for each in fields(record)}
 
@@ -374,18 +374,18 @@ def from_enrolled(message: pb.EnrolledAgent) -> EnrolledAgentView:
     )
 
 
-def to_limits(kind: str, name: str, limits: Limits) -> pb.LimitsOf:
-    """Limits to be set."""
+def to_limits(kind: str, name: str, limits: UsageLimits) -> pb.LimitsOf:
+    """UsageLimits to be set."""
     return pb.LimitsOf(kind=kind, name=name, limits=pb.Limits(**_fields(limits)))
 
 
 def from_limits(message: pb.LimitsOf) -> LimitsView:
-    """Limits and their use."""
+    """UsageLimits and their use."""
     return LimitsView(message.kind, message.name, _from_limits(message.limits), _from_limits(message.used))
 
 
-def _from_limits(message: pb.Limits) -> Limits:
-    return Limits(message.unfinished_jobs, message.running_accelerators, message.submissions_per_minute)
+def _from_limits(message: pb.Limits) -> UsageLimits:
+    return UsageLimits(message.unfinished_jobs, message.running_accelerators, message.submissions_per_minute)
 
 
 def from_audit(message: pb.AuditLine) -> AuditView:

@@ -306,7 +306,7 @@ class EnrolledAgentView(_Record):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits(_Record):
+class UsageLimits(_Record):
     """How much a user or team may use; 0: no limit of its own."""
 
     unfinished_jobs: int = 0
@@ -321,8 +321,8 @@ class LimitsView(_Record):
     kind: str
     """user, team, or default: of every user without limits of its own."""
     name: str
-    limits: Limits = field(default_factory=Limits)
-    used: Limits = field(default_factory=Limits)
+    limits: UsageLimits = field(default_factory=UsageLimits)
+    used: UsageLimits = field(default_factory=UsageLimits)
 
 
 @dataclass(frozen=True, slots=True)
