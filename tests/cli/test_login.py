@@ -194,6 +194,8 @@ def test_an_authority_from_a_file(authority: Authority, capsys: pytest.CaptureFi
         scheduler.stop()
     file.write_text("nonsense")
     assert "has no certificate" in refusal(capsys, "login", "head", "--ca", str(file))
+    file.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    assert "cannot be read" in refusal(capsys, "login", "head", "--ca", str(file))
     assert "no such file" in refusal(capsys, "login", "head", "--ca", str(tmp_path / "none"))
     assert "not both" in refusal(capsys, "login", "head", "--ca", str(file), "--fingerprint", "sha256:1")
 
@@ -260,6 +262,11 @@ def test_on_a_terminal_the_fingerprint_is_shown_and_confirmed(
         assert code == 0
         assert "logged in at" in seen
         assert contexts().chosen is not None
+
+
+def test_a_token_in_the_wrong_place_is_not_repeated(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "gvl_(hidden)" in refusal(capsys, "login", "head", TOKEN)
+    assert "gvl_(hidden)" in refusal(capsys, "jobs", "--scheduler", f"{TOKEN}!")
 
 
 # ---- contexts ----

@@ -72,6 +72,7 @@ def test_a_directory_that_others_may_read_is_closed_to_them(file: ContextFile) -
         *(b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"contexts": 7}', b'{"contexts": [7]}', b'{"contexts": [{}]}'),
         json.dumps({"contexts": [{"name": "a", "address": "b", "token": 7}]}).encode(),
         json.dumps({"contexts": [{"name": "a", "address": "b", "trust": SECRET}]}).encode(),
+        json.dumps({"contexts": [{"name": "a", "address": "b", "trust": "authority"}]}).encode(),
         b"[" * 100_000,
     ],
 )

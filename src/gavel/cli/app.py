@@ -173,5 +173,6 @@ def _complain(sentence: str, code: int) -> int:
     from gavel.cli.words import printable  # noqa: PLC0415 - only an error needs it
 
     shorter = re.sub(r"\d{100,}", lambda digits: f"{digits[0][:20]}... ({len(digits[0])} digits)", sentence)
-    print(f"gavel: {printable(shorter)}", file=sys.stderr)
+    discreet = re.sub(r"\b(gv[ljs]_)[\w-]{8,}", r"\1(hidden)", shorter)  # a token, typed in a wrong place
+    print(f"gavel: {printable(discreet)}", file=sys.stderr)
     return code

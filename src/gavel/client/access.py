@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_address
@@ -70,12 +71,11 @@ class Wishes:
 def access_now(wishes: Wishes) -> SchedulerAccess:
     """The access that this process has: from its arguments, environment, contexts and machine."""
     environment = os.environ
-    explicit = bool((wishes.address or environment.get(ADDRESS_VARIABLE, "")).strip())
     return resolve(
         wishes,
         environment,
         ContextFile.own().read(),
-        machine_socket=not explicit and MACHINE_SOCKET.is_socket(),
+        machine_socket=not _named(wishes, environment) and MACHINE_SOCKET.is_socket(),
         authority=_authority_file(environment.get(AUTHORITY_VARIABLE, "")),
     )
 
@@ -240,4 +240,8 @@ def read_authority(option: str, path: str) -> str:
         raise InputError(f"{option} {path}: {reason}; give a file with certificates in PEM") from None
     if "-----BEGIN CERTIFICATE-----" not in content:
         raise InputError(f"{option} {path} has no certificate in PEM")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=content)
+    except ssl.SSLError:
+        raise InputError(f"{option} {path} has a certificate that cannot be read; copy the file again") from None
     return content

@@ -9,6 +9,7 @@ import json
 import re
 import socket
 import ssl
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,8 @@ from gavel.wire import CHANNEL_OPTIONS
 LOGIN_SUFFIX = ".login"
 """Beside the socket of a scheduler: the socket that hands out tokens of sessions."""
 LONGEST_LOGIN = 65_536
+SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
+"""Where distributions keep the authorities that a machine trusts."""
 FIXED_NAME = re.compile(r"scheduler\.[a-z0-9-]+\.gavel\.internal", re.IGNORECASE)
 """The name in the certificate of a scheduler that has its own authority, however it is reached."""
 
@@ -52,11 +55,11 @@ def open_channel(access: SchedulerAccess) -> grpc.Channel:
 
 def _system_authorities() -> bytes | None:
     """The authorities that this machine trusts, in PEM; None: those that come with the network library."""
-    path = ssl.get_default_verify_paths().cafile
-    try:
-        return Path(path).read_bytes() if path else None
-    except OSError:
-        return None
+    for path in (ssl.get_default_verify_paths().cafile, *SYSTEM_BUNDLES):
+        with suppress(OSError):
+            if path is not None:
+                return Path(path).read_bytes()
+    return None
 
 
 def completed(access: SchedulerAccess) -> SchedulerAccess:
@@ -84,7 +87,11 @@ def _scheduler_name(access: SchedulerAccess) -> str:
 
 def _handshake(access: SchedulerAccess, server_name: str | None) -> dict[str, Any]:
     """Verify the server's certificate and return it; the name in it only if one is given."""
-    context = ssl.create_default_context(cadata=access.authority or None)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if access.trust is Trust.SYSTEM:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cadata=access.authority)
     context.check_hostname = server_name is not None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])

@@ -224,7 +224,10 @@ def _from_document(document: Any) -> Contexts:
         given = {name: value for name, value in plain.items() if name in names}
         if not all(isinstance(value, str) for value in given.values()):
             raise TypeError
-        found.append(SchedulerContext(**{**given, "trust": Trust(given.get("trust", Trust.NONE))}))
+        context = SchedulerContext(**{**given, "trust": Trust(given.get("trust", Trust.NONE))})
+        if context.trust is Trust.AUTHORITY and not context.authority:
+            raise ValueError
+        found.append(context)
     return Contexts({context.name: context for context in found}, str(document.get("current", "")))
 
 

@@ -375,12 +375,12 @@ def from_enrolled(message: pb.EnrolledAgent) -> EnrolledAgentView:
 
 
 def to_limits(kind: str, name: str, limits: UsageLimits) -> pb.LimitsOf:
-    """UsageLimits to be set."""
+    """Limits to be set."""
     return pb.LimitsOf(kind=kind, name=name, limits=pb.Limits(**_fields(limits)))
 
 
 def from_limits(message: pb.LimitsOf) -> LimitsView:
-    """UsageLimits and their use."""
+    """Limits and their use."""
     return LimitsView(message.kind, message.name, _from_limits(message.limits), _from_limits(message.used))
 
 
