@@ -12,14 +12,13 @@ import ssl
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import grpc
 
 from gavel.client.access import SchedulerAccess, host_of
 from gavel.client.contexts import Trust
 from gavel.client.errors import NotLoggedIn, NotReachable, NotSecured, SchedulerFailed
-from gavel.client.trust import TIMEOUT_SECONDS, TrustError, fetch_chain, pinned_authority
+from gavel.client.trust import TIMEOUT_SECONDS, TrustError, fetch_chain, pinned_authority, verified_name
 from gavel.errors import GavelError
 from gavel.wire import CHANNEL_OPTIONS
 
@@ -28,8 +27,6 @@ LOGIN_SUFFIX = ".login"
 LONGEST_LOGIN = 65_536
 SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
 """Where distributions keep the authorities that a machine trusts."""
-FIXED_NAME = re.compile(r"scheduler\.[a-z0-9-]+\.gavel\.internal", re.IGNORECASE)
-"""The name in the certificate of a scheduler that has its own authority, however it is reached."""
 
 _OPTIONS = (
     *CHANNEL_OPTIONS,
@@ -72,35 +69,25 @@ def completed(access: SchedulerAccess) -> SchedulerAccess:
     if access.trust is Trust.SYSTEM or not access.fingerprint:
         return replace(access, server_name=access.server_name or host_of(access.address))
     pinned = replace(access, authority=access.authority or pinned_authority(access.address, access.fingerprint))
-    return replace(pinned, server_name=_scheduler_name(pinned))
+    name = verified_name(pinned.address, pinned.authority) or host_of(pinned.address)
+    return replace(pinned, server_name=name)
 
 
-def _scheduler_name(access: SchedulerAccess) -> str:
-    """The fixed name in the scheduler's certificate, which the pinned authority has signed; else its host name."""
-    try:
-        certificate = _handshake(access, None)
-    except (OSError, UnicodeError) as error:
-        raise _explained(access, error) or NotReachable(access.address, str(error).lower()) from None
-    names: list[str] = [value for kind, value in certificate.get("subjectAltName", ()) if kind == "DNS"]
-    return next((name for name in names if FIXED_NAME.fullmatch(name)), host_of(access.address))
-
-
-def _handshake(access: SchedulerAccess, server_name: str | None) -> dict[str, Any]:
-    """Verify the server's certificate and return it; the name in it only if one is given."""
+def _handshake(access: SchedulerAccess) -> None:
+    """Verify the server's certificate as the channel does; raises what the TLS library says."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if access.trust is Trust.SYSTEM:
         context.load_default_certs()
     else:
         context.load_verify_locations(cadata=access.authority)
-    context.check_hostname = server_name is not None
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])
     host, port = host_of(access.address), int(access.address.rpartition(":")[2])
     with (
         socket.create_connection((host, port), TIMEOUT_SECONDS) as plain,
-        context.wrap_socket(plain, server_hostname=server_name or host) as secured,
+        context.wrap_socket(plain, server_hostname=access.server_name or host),
     ):
-        return dict(secured.getpeercert() or {})
+        pass
 
 
 def why_not(access: SchedulerAccess) -> GavelError | None:
@@ -109,7 +96,7 @@ def why_not(access: SchedulerAccess) -> GavelError | None:
         return None
     if access.encrypted:
         try:
-            _handshake(access, access.server_name or host_of(access.address))
+            _handshake(access)
         except (OSError, UnicodeError) as error:
             return _explained(access, error)
         return None
