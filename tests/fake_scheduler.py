@@ -60,10 +60,18 @@ class FakeScheduler(stubs.GavelServicer):
 
     def start(self) -> None:
         # SO_REUSEPORT would let a second server take the port while the first still has it.
-        self._server = grpc.server(ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
+        self._server = grpc.server(
+            ThreadPoolExecutor(16), interceptors=self.interceptors(), options=[("grpc.so_reuseport", 0)]
+        )
         stubs.add_GavelServicer_to_server(self, self._server)  # type: ignore[no-untyped-call]
-        self.port = self._server.add_insecure_port(f"127.0.0.1:{self.port}")
+        self.port = self.add_port(self._server, f"127.0.0.1:{self.port}")
         self._server.start()
+
+    def interceptors(self) -> list[grpc.ServerInterceptor[Any, Any]]:
+        return []
+
+    def add_port(self, server: grpc.Server, address: str) -> int:
+        return server.add_insecure_port(address)
 
     def stop(self) -> None:
         """End at once, as if killed: calls break."""
@@ -204,6 +212,9 @@ class FakeScheduler(stubs.GavelServicer):
     def Cluster(self, request: pb.ClusterRequest, context: grpc.ServicerContext) -> pb.ClusterView:  # noqa: ARG002
         return self.view
 
+    def WhoAmI(self, request: pb.WhoAmIRequest, context: grpc.ServicerContext) -> pb.WhoAmIReply:  # noqa: ARG002
+        return pb.WhoAmIReply(user="you", role="admin", cluster="c1")
+
     def Drain(self, request: pb.DrainRequest, context: grpc.ServicerContext) -> pb.DrainReply:
         servers = self._servers(request.agent, context)
         jobs = [job for server in servers for job in server.jobs]
@@ -270,6 +281,7 @@ class FakeScheduler(stubs.GavelServicer):
             for job in self.jobs.values()
             if (not query.ids or job.id in query.ids)
             and (not query.states or job.state in query.states)
+            and (not query.user or job.request.user == query.user)
             and (not query.names or job.request.name in query.names)
             and not 0 < job.ended < query.ended_after
             and not (query.without_finished and job.state in OVER)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fake_scheduler import FakeScheduler
+from gavel.cli.app import CLIENT, VERBS
 from gavel.wire import gavel_pb2 as pb
 
 SOURCE = Path(__file__).parents[2] / "src" / "gavel"
@@ -59,7 +60,10 @@ def test_help_loads_no_verb_and_no_library_of_one(argument: str) -> None:
     }
 
 
-@pytest.mark.parametrize("verb", ["submit", "jobs", "job", "logs", "cancel", "cluster", "events"])
+CLIENT_VERBS = [name for name, verb in VERBS.items() if verb.package == CLIENT]
+
+
+@pytest.mark.parametrize("verb", CLIENT_VERBS)
 def test_the_help_of_a_verb_of_the_client_loads_neither_network_nor_tables(verb: str) -> None:
     names = after(verb, "--help")
     assert not names & (HEAVY | {"rich", "yaml", "grpc"})
@@ -78,6 +82,12 @@ def test_a_command_that_draws_no_table_loads_no_library_for_it(fake: FakeSchedul
     fake.detail = pb.JobDetail(job=fake.jobs["1"])
     names = after(*arguments, scheduler=fake.address)
     assert not names & (HEAVY | {"rich", "yaml"})
+
+
+def test_contexts_need_no_network(tmp_path: Path) -> None:
+    code = f"import os; os.environ['XDG_CONFIG_HOME'] = {str(tmp_path)!r}; from gavel.cli.app import run; "
+    names = loaded(code + "assert run(['context']) == 0; assert run(['context', 'list']) == 0")
+    assert not names & (HEAVY | {"rich", "yaml", "grpc"})
 
 
 @pytest.mark.parametrize("verb", ["jobs", "cluster"])

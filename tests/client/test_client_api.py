@@ -462,6 +462,7 @@ def test_an_invalid_address_is_refused(given: str) -> None:
 
 def test_the_address_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GAVEL_SCHEDULER", "head")
+    monkeypatch.setenv("GAVEL_INSECURE", "1")
     with Client() as client:
         assert client.address == "head:7077"
     with Client("tail") as client:

@@ -68,6 +68,14 @@ VERBS = {
     ),
     "journal": Verb("gavel.cli.journal:app", "Check, read, compact and salvage a journal."),
     "events": Verb("gavel.cli.events:events_command", "Print a timeline of what happened.", CLIENT),
+    "login": Verb("gavel.cli.login:login_command", "Log in to a scheduler with a token.", CLIENT),
+    "whoami": Verb("gavel.cli.login:whoami_command", "Show who the scheduler takes you for.", CLIENT),
+    "context": Verb("gavel.cli.context:app", "Show, choose and remove your logins to schedulers.", CLIENT),
+    "user": Verb("gavel.cli.user:app", "Add, list, change and disable users.", CLIENT),
+    "token": Verb("gavel.cli.token:app", "Create, list and revoke tokens.", CLIENT),
+    "agent": Verb("gavel.cli.agent:app", "List and revoke enrolled agents.", CLIENT),
+    "limits": Verb("gavel.cli.limits:app", "Show and set how much users and teams may use.", CLIENT),
+    "audit": Verb("gavel.cli.audit:audit_command", "Print who did what, and what was refused.", CLIENT),
     "demo": Verb("gavel.cli.demo:demo", "Run the live system here, with emulated accelerators."),
     "bench": Verb("gavel.cli.bench:app", "Measure how fast Gavel is on this machine."),
     "trace": Verb("gavel.cli.trace:app", "Generate, convert and describe traces of jobs."),
@@ -166,5 +174,6 @@ def _complain(sentence: str, code: int) -> int:
     from gavel.cli.words import printable  # noqa: PLC0415 - only an error needs it
 
     shorter = re.sub(r"\d{100,}", lambda digits: f"{digits[0][:20]}... ({len(digits[0])} digits)", sentence)
-    print(f"gavel: {printable(shorter)}", file=sys.stderr)
+    discreet = re.sub(r"\b(gv[ljs]_)[\w-]{8,}", r"\1(hidden)", shorter)  # a token, typed in a wrong place
+    print(f"gavel: {printable(discreet)}", file=sys.stderr)
     return code

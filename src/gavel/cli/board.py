@@ -79,16 +79,24 @@ class Board:
 
 
 def follow(
-    client: Client, *, states: Sequence[JobState], since: float, limit: int, most_finished: int, as_json: bool
+    client: Client,
+    *,
+    states: Sequence[JobState],
+    since: float,
+    limit: int,
+    most_finished: int,
+    user: str = "",
+    as_json: bool,
 ) -> None:
     """Show jobs until the user interrupts, which is not an error; of those that had finished, only the last."""
     board = Board(states, since, limit)
     out = console()
+    updates = client.watch(ended_after=since, most_finished=most_finished, user=user)
     with suppress(KeyboardInterrupt), interruptible():
         if as_json or not out.is_terminal:
-            _print_changes(board, client.watch(ended_after=since, most_finished=most_finished), as_json=as_json)
+            _print_changes(board, updates, as_json=as_json)
         else:
-            _draw(board, client.watch(ended_after=since, most_finished=most_finished), out)
+            _draw(board, updates, out)
 
 
 def _print_changes(board: Board, updates: Iterable[JobUpdate], *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gavel.cli.options import AsJson
-from gavel.cli.remote import SchedulerOption, connect
+from gavel.cli.remote import ActingFor, SchedulerOption, connect
 from gavel.cli.render import print_json
 from gavel.cli.words import printable
 
@@ -25,11 +25,12 @@ def _group() -> None:
 @app.command("remove")
 def remove_command(
     ids: Annotated[list[str], typer.Argument(help="The ids of finished jobs.", metavar="ID")],
+    acting_for: ActingFor = "",
     scheduler: SchedulerOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove the checkpoints of finished jobs on all servers; this cannot be undone."""
-    with connect(scheduler) as client:
+    with connect(scheduler, acting_for=acting_for) as client:
         found = client.remove_checkpoints(ids)
     if as_json:
         print_json({"jobs": [view.document() for view in found]})

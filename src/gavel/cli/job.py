@@ -71,6 +71,7 @@ def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
     yield "template", request.template
     yield "workers", str(request.workers)
     yield "weight", "" if request.weight == 1 else number(request.weight)
+    yield "user", request.user
     yield "entity", request.entity
     yield "types", ", ".join(request.types)
     yield "environment", " ".join(request.environment)  # values may be secrets

@@ -33,8 +33,11 @@ def _some(count: int) -> str:
     return str(count) if count else ""
 
 
+ONE_USER = frozenset({"", "you"})
+"""The users of a scheduler that does not identify them: not worth a column."""
 COLUMNS = (
     JobColumn("id", lambda job, _: job.id, 100),
+    JobColumn("user", lambda job, _: job.request.user, 70, longest=16),
     JobColumn("name", lambda job, _: label(job), 80, longest=24),
     JobColumn("state", lambda job, _: job.state, 99),
     JobColumn("time", lambda job, now: span(lasted(job, now)), 60, right=True),
@@ -51,7 +54,9 @@ COLUMNS = (
 
 def job_table(jobs: Sequence[JobView], now: float, width: int) -> Table:
     """One line for each job, at most `width` columns wide; the reason takes what is left."""
-    cells = {column: [_cut(printable(column.cell(job, now)), column.longest) for job in jobs] for column in COLUMNS}
+    several = any(job.request.user not in ONE_USER for job in jobs)
+    columns = [column for column in COLUMNS if several or column.header != "user"]
+    cells = {column: [_cut(printable(column.cell(job, now)), column.longest) for job in jobs] for column in columns}
     reasons = [_told_reason(job) for job in jobs]
     shown, left = _fitting(cells, width, min(ROOM_FOR_REASON, max(map(cell_len, reasons), default=0)))
     result = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gavel.cli.options import AsJson
-from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect
+from gavel.cli.remote import PATIENCE, ActingFor, PatienceOption, SchedulerOption, connect
 from gavel.cli.render import console, print_json
 from gavel.cli.words import printable, summary
 from gavel.client.requests import nearest
@@ -38,6 +38,8 @@ def jobs_command(
     name: Annotated[
         list[str] | None, typer.Option(help="Only jobs of this name; may be given several times.", metavar="NAME")
     ] = None,
+    user: Annotated[str, typer.Option(help="Only jobs of this user.", metavar="NAME")] = "",
+    mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs.")] = False,
     limit: Annotated[int, typer.Option(help="Only the newest; 0: all.", min=0, metavar="COUNT")] = 0,
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
@@ -47,19 +49,22 @@ def jobs_command(
     states = parse_states(state)
     if watch and name:
         raise InputError("--watch shows jobs of all names; leave --name out")
+    if user and mine:
+        raise InputError("give either --mine or --user, not both")
     since = 0.0 if everything or states else time.time() - RECENT_SECONDS
     with connect(scheduler, patience) as client:
+        user = client.whoami().user if mine else user
         if watch:
             from gavel.cli.board import follow  # noqa: PLC0415 - loads the library that draws
 
             most = 0 if everything or limit else SHOWN_FINISHED
-            follow(client, states=states, since=since, limit=limit, most_finished=most, as_json=as_json)
+            follow(client, states=states, since=since, limit=limit, most_finished=most, user=user, as_json=as_json)
             return
         names = name or ()
         if everything or limit:
-            found, more = client.jobs(states, limit=limit, ended_after=since, names=names), False
+            found, more = client.jobs(states, limit=limit, ended_after=since, names=names, user=user), False
         else:
-            found, more = _newest(client, states, names, since)
+            found, more = _newest(client, states, names, since, user)
     if as_json:
         print_json({"jobs": [job.document() for job in found], "more": more})
         return
@@ -76,11 +81,11 @@ def _print_table(jobs: Sequence[JobView], left_out: str) -> None:
 
 
 def _newest(
-    client: Client, states: Sequence[JobState], names: Sequence[str], since: float
+    client: Client, states: Sequence[JobState], names: Sequence[str], since: float, user: str
 ) -> tuple[list[JobView], bool]:
     """All unfinished jobs, the newest finished ones, and whether there are more of these."""
-    active = client.jobs(states, finished=False, names=names)
-    last = client.jobs(states, finished=True, limit=SHOWN_FINISHED + 1, ended_after=since, names=names)
+    active = client.jobs(states, finished=False, names=names, user=user)
+    last = client.jobs(states, finished=True, limit=SHOWN_FINISHED + 1, ended_after=since, names=names, user=user)
     newest = sorted(last, key=lambda job: job.ended or 0.0)[-SHOWN_FINISHED:]
     found = {job.id: job for job in (*active, *newest)}  # a job that finished meanwhile is in both
     return sorted(found.values(), key=lambda job: (len(job.id), job.id)), len(last) > len(newest)
@@ -130,11 +135,12 @@ def logs_command(
 
 def cancel_command(
     ids: Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID")],
+    acting_for: ActingFor = "",
     scheduler: SchedulerOption = None,
     as_json: AsJson = False,
 ) -> None:
     """Cancel jobs; finished jobs stay as they are."""
-    with connect(scheduler) as client:
+    with connect(scheduler, acting_for=acting_for) as client:
         over = {job.id for job in client.jobs(ids=ids) if job.finished}
         found = client.cancel(ids)
     if as_json:

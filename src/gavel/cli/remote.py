@@ -16,7 +16,9 @@ PATIENCE = 300.0
 
 SchedulerOption = Annotated[
     str | None,
-    typer.Option("--scheduler", envvar="GAVEL_SCHEDULER", metavar="HOST:PORT", help="Address of the scheduler."),
+    typer.Option(
+        "--scheduler", envvar="GAVEL_SCHEDULER", metavar="HOST:PORT", help="Address of the scheduler, or a context."
+    ),
 ]
 PatienceOption = Annotated[
     float,
@@ -28,16 +30,19 @@ PatienceOption = Annotated[
         help="How long to wait for a scheduler that becomes unreachable.",
     ),
 ]
+ActingFor = Annotated[
+    str, typer.Option("--as", metavar="USER", help="Act for this user; for operators and administrators.")
+]
 
 
 @contextmanager
-def connect(scheduler: str | None, patience: float = PATIENCE) -> Iterator[Client]:
+def connect(scheduler: str | None, patience: float = PATIENCE, *, acting_for: str = "") -> Iterator[Client]:
     """A client of the scheduler that the user named."""
     # The network library reads this when it is loaded: we report errors ourselves, in one sentence.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from gavel.client.api import Client  # noqa: PLC0415 - the network library takes long to load, and --help should be quick
 
-    with interruptible(), Client(scheduler, patience=patience) as client:
+    with interruptible(), Client(scheduler, patience=patience, acting_for=acting_for) as client:
         yield client
 
 

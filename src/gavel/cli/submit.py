@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand
 
 from gavel.cli.options import AsJson
-from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect, interruptible
+from gavel.cli.remote import PATIENCE, ActingFor, PatienceOption, SchedulerOption, connect, interruptible
 from gavel.cli.render import console, print_json
 from gavel.cli.words import printable, summary
 from gavel.client.errors import Refused
@@ -95,6 +95,7 @@ def submit_command(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until all jobs finish; exit code 0 if all completed.")
     ] = False,
+    acting_for: ActingFor = "",
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
@@ -123,7 +124,7 @@ def submit_command(
     if len(jobs) * count > MOST_COPIES:
         raise InputError(f"--count {shortened(count)}: submit {at_most(MOST_COPIES)} jobs at once")
     jobs *= count
-    with connect(scheduler, patience) as client:
+    with connect(scheduler, patience, acting_for=acting_for) as client:
         ids = _submit(client, jobs)
         if not as_json:
             print(printable(_receipt(ids)), flush=True)

@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from gavel.client.connection import Away, Connection, scheduler_address
+from gavel.client.access import Wishes, access_now
+from gavel.client.administration import Administration
+from gavel.client.connection import Away, Connection
 from gavel.client.errors import NoSuchJob, Refused
 from gavel.client.messages import (
     from_checkpoints,
@@ -45,16 +47,31 @@ LINE_BYTES = 200
 """Estimated length of a log line."""
 
 
-class Client:
+class Client(Administration):
     """A connection to a scheduler, for programs.
 
-    `address` is HOST:PORT (default: GAVEL_SCHEDULER, then this machine). A call that gets no answer within `timeout`
-    seconds fails. If a scheduler that has answered before goes away, for example to restart, calls are repeated and
-    streams reopened for up to `patience` seconds; each submission takes effect once.
+    `address` is HOST:PORT, unix:PATH or the name of a context (default: GAVEL_SCHEDULER, then the context of the last
+    `gavel login`, then this machine). A call that gets no answer within `timeout` seconds fails. If a scheduler that
+    has answered before goes away, for example to restart, calls are repeated and streams reopened for up to `patience`
+    seconds; each submission takes effect once.
+
+    Who we are and whom we trust comes from the context of that address. Programs without one give a `token` and the
+    `fingerprint` of the scheduler's authority, or set GAVEL_TOKEN and GAVEL_FINGERPRINT. Operators may act for another
+    user: `acting_for`.
     """
 
-    def __init__(self, address: str | None = None, timeout: float = 30.0, *, patience: float = 60.0) -> None:
-        self._connection = Connection(scheduler_address(address), timeout, patience)
+    def __init__(
+        self,
+        address: str | None = None,
+        timeout: float = 30.0,
+        *,
+        patience: float = 60.0,
+        token: str = "",
+        fingerprint: str = "",
+        acting_for: str = "",
+    ) -> None:
+        wishes = Wishes(address=address, token=token, fingerprint=fingerprint, acting_for=acting_for)
+        self._connection = Connection(access_now(wishes), timeout, patience)
 
     @property
     def address(self) -> str:
@@ -107,13 +124,15 @@ class Client:
         finished: bool | None = None,
         names: Iterable[str] = (),
         entity: str = "",
+        user: str = "",
     ) -> list[JobView]:
         """Jobs filtered by state or id, or all jobs; the newest `limit` of them.
 
         `ended_after` (seconds since 1970) drops jobs that ended earlier. `finished` keeps only finished (True) or only
-        unfinished (False) jobs; `names` and `entity` keep only jobs that match. Finished jobs are fetched in pages.
+        unfinished (False) jobs; `names`, `entity` and `user` keep only jobs that match. Finished jobs are fetched in
+        pages.
         """
-        query = to_query(ids, states, limit, ended_after, names=names, entity=entity)
+        query = to_query(ids, states, limit, ended_after, names=names, entity=entity, user=user)
         if query.ids:
             reply = self._connection.ask("List", query)
             return [from_job(job) for job in reply.jobs if not 0 < job.ended < ended_after]
@@ -152,6 +171,7 @@ class Client:
         *,
         ended_after: float = 0.0,
         most_finished: int = 0,
+        user: str = "",
         timeout: float | None = None,
     ) -> Iterator[JobUpdate]:
         """Yield all jobs that match, then an update with `caught_up` set, then every change.
@@ -159,7 +179,7 @@ class Client:
         With `most_finished`, only that many of the jobs that had already finished are sent. If the scheduler goes away,
         an update says so, and everything is sent again once it is back.
         """
-        query = to_query(ids, states, limit, ended_after, most_finished=most_finished)
+        query = to_query(ids, states, limit, ended_after, most_finished=most_finished, user=user)
         until = None if timeout is None else time.monotonic() + timeout
         for message in self._connection.listen("Watch", query, until=until, again=lambda: True):
             if isinstance(message, Away):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
@@ -12,38 +11,45 @@ from typing import Any
 
 import grpc
 
-from gavel.client.errors import NoSuchJob, NotReachable, Refused, SchedulerFailed, TimedOut
-from gavel.errors import GavelError, InputError
-from gavel.wire import CHANNEL_OPTIONS, DEFAULT_ADDRESS, DEFAULT_PORT
+from gavel.client.access import ADDRESS_VARIABLE, SchedulerAccess, scheduler_address
+from gavel.client.channel import completed, open_channel, session_token, why_not
+from gavel.client.errors import (
+    NoSuchJob,
+    NotAllowed,
+    NotLoggedIn,
+    NotReachable,
+    Refused,
+    SchedulerFailed,
+    TimedOut,
+)
+from gavel.errors import GavelError
 from gavel.wire.gavel_pb2_grpc import GavelStub
 
-ADDRESS_VARIABLE = "GAVEL_SCHEDULER"
+__all__ = ["ADDRESS_VARIABLE", "Away", "Connection", "scheduler_address"]
 
-_OPTIONS = (
-    *CHANNEL_OPTIONS,
-    ("grpc.max_receive_message_length", -1),  # a list of all jobs may be long
-    ("grpc.max_send_message_length", -1),
-    # The library's own pauses grow to two minutes: too long for a scheduler that restarts in a second.
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 10_000),  # how long an attempt may take when the other end is busy
-    ("grpc.max_reconnect_backoff_ms", 2000),
-    ("grpc.enable_http_proxy", 0),  # schedulers are on the local network; proxies are not
-)
+AUTHORIZATION, ACTING_FOR = "authorization", "x-gavel-as"
+"""The metadata of a call that say who calls, and for whom."""
+Metadata = tuple[tuple[str, str], ...]
+
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
 _NEVER_THERE = re.compile("failed to connect|resolv", re.IGNORECASE)
 """Matches library messages that mean there was no connection that could have broken."""
 _GIVEN_UP = re.compile("locally cancelled", re.IGNORECASE)
 """Matches library messages for calls that we ended ourselves."""
+_NO_LISTENER = re.compile("refused|resolv|no route|timed out|timeout|no such file", re.IGNORECASE)
+"""Matches library messages for addresses at which no server accepted a connection."""
+_NOT_THE_ONE = re.compile("CERTIFICATE_VERIFY_FAILED|Verification Check failed|WRONG_VERSION_NUMBER", re.IGNORECASE)
+"""Matches library messages for servers that did not prove to be the scheduler; waiting does not help."""
 _AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
-_REFUSALS = (
-    grpc.StatusCode.INVALID_ARGUMENT,
-    grpc.StatusCode.FAILED_PRECONDITION,
-    grpc.StatusCode.ALREADY_EXISTS,
-    grpc.StatusCode.NOT_FOUND,
-    grpc.StatusCode.OUT_OF_RANGE,
-    grpc.StatusCode.PERMISSION_DENIED,
-    grpc.StatusCode.UNAUTHENTICATED,
-)
+_REFUSALS = {
+    grpc.StatusCode.INVALID_ARGUMENT: Refused,
+    grpc.StatusCode.FAILED_PRECONDITION: Refused,
+    grpc.StatusCode.ALREADY_EXISTS: Refused,
+    grpc.StatusCode.NOT_FOUND: NoSuchJob,
+    grpc.StatusCode.OUT_OF_RANGE: Refused,
+    grpc.StatusCode.PERMISSION_DENIED: NotAllowed,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Refused,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,50 +59,55 @@ class Away:
     reason: str
 
 
-def scheduler_address(given: str | None = None) -> str:
-    """The scheduler's address: as given, else from the environment, else on this machine.
-
-    >>> scheduler_address("gpu-head"), scheduler_address("[::1]:9000")
-    ('gpu-head:7077', '[::1]:9000')
-    """
-    address = (given if given is not None else os.environ.get(ADDRESS_VARIABLE, "")).strip() or DEFAULT_ADDRESS
-    if address.startswith("unix:"):
-        return address
-    match = re.fullmatch(r"(\[[0-9A-Fa-f:.%\w]+\]|[\w.-]+)(?::(\d{1,5}))?", address)
-    port = int(match[2] or DEFAULT_PORT) if match else 0
-    if not match or not 0 < port < 65536:
-        raise InputError(f"{address!r} is not a scheduler address; write HOST:PORT, for example {DEFAULT_ADDRESS}")
-    return f"{match[1]}:{port}"
-
-
 class Connection:
     """Calls to one scheduler. Threads may share it."""
 
-    def __init__(self, address: str, timeout: float, patience: float) -> None:
-        self.address = address
+    def __init__(self, access: SchedulerAccess, timeout: float, patience: float) -> None:
+        self._access = access
         self._timeout = timeout
         self._patience = patience
-        self._channel = grpc.insecure_channel(address, options=_OPTIONS)
-        self._stub = GavelStub(self._channel)  # type: ignore[no-untyped-call]
+        self._lock = threading.Lock()
+        self._channel: grpc.Channel | None = None
+        """Opened by the first call, because a fingerprint is compared before."""
+        self._stub: Any = None
+        self._metadata: Metadata | None = None
+        """Of every call; None until a session has a token."""
         self._reached = False
         """Whether this scheduler has ever answered. If not, the address may be wrong, and we fail at once."""
 
-    def close(self) -> None:
-        self._channel.close()
+    @property
+    def address(self) -> str:
+        return self._access.address
 
-    def ask(self, method: str, request: Any) -> Any:
-        """Call, and repeat while the scheduler is away. The request must be safe to repeat."""
-        for pause in self._pauses():
+    @property
+    def access(self) -> SchedulerAccess:
+        """How the scheduler is reached, with all that was found out at the first call."""
+        return self._access
+
+    def close(self) -> None:
+        with self._lock:
+            if self._channel is not None:
+                self._channel.close()
+
+    def ask(self, method: str, request: Any, *, repeat: bool = True) -> Any:
+        """Call, and repeat while the scheduler is away, unless the request is not safe to repeat."""
+        pauses = self._pauses()
+        renewed = False
+        while True:
             try:
-                reply = getattr(self._stub, method)(request, timeout=self._timeout)
-            except grpc.RpcError as error:
+                stub, metadata = self._opened()
+                reply = getattr(stub, method)(request, timeout=self._timeout, metadata=metadata)
+            except (grpc.RpcError, NotReachable) as error:
+                if not renewed and self._forgets_session(error):
+                    renewed = True
+                    continue
+                pause = next(pauses) if repeat else None
                 if pause is None or not self._may_return(error):
                     raise self._translated(error) from None
                 time.sleep(pause)
             else:
                 self._reached = True
                 return reply
-        raise AssertionError("the last pause is None")
 
     def listen(
         self, method: str, request: Any, *, until: float | None = None, again: Callable[[], bool]
@@ -106,32 +117,68 @@ class Connection:
         A stream that the scheduler ends normally is reopened if `again` is set. `until` is a monotonic time.
         """
         pauses = self._pauses()
+        renewed = False
         while True:
-            call = getattr(self._stub, method)(request, timeout=_remaining(until))
+            call = None
             try:
+                stub, metadata = self._opened()
+                call = getattr(stub, method)(request, timeout=_remaining(until), metadata=metadata)
                 self._await_answer(call)
                 self._reached |= call.is_active()
                 for message in call:
                     self._reached = True
-                    pauses = self._pauses()
+                    pauses, renewed = self._pauses(), False
                     yield message
                 if not again():
                     return
                 reason = "it closed the connection"
-            except grpc.RpcError as error:
+            except (grpc.RpcError, NotReachable) as error:
                 if until is not None and time.monotonic() >= until:
                     raise TimedOut("the time limit for waiting has passed") from None
+                if not renewed and self._forgets_session(error):
+                    renewed = True
+                    continue
                 if not self._may_return(error):
                     raise self._translated(error) from None
-                details = _details(error)
-                reason = "it does not respond" if _GIVEN_UP.search(details) else _cause(details)
+                reason = _told(error)
             finally:
-                call.cancel()
+                if call is not None:
+                    call.cancel()
             pause = next(pauses)
             if pause is None:
                 raise NotReachable(self.address, f"for {self._patience:g} s: {reason}")
             yield Away(reason)
             time.sleep(pause)
+
+    def _opened(self) -> tuple[Any, Metadata]:
+        """What calls need. Everything is found out once: later calls cost nothing extra."""
+        stub, metadata = self._stub, self._metadata
+        if stub is not None and metadata is not None:
+            return stub, metadata
+        with self._lock:
+            if self._stub is None:
+                self._access = completed(self._access)
+                self._channel = open_channel(self._access)
+                self._stub = GavelStub(self._channel)  # type: ignore[no-untyped-call]
+            if self._metadata is None:
+                self._metadata = self._credentials()
+            return self._stub, self._metadata
+
+    def _credentials(self) -> Metadata:
+        access = self._access
+        token = access.token if access.token or not access.local else session_token(access)
+        # A token in plaintext is refused where the access is decided; this is the last place to keep it back.
+        bearer = ((AUTHORIZATION, f"Bearer {token}"),) if token and (access.encrypted or access.local) else ()
+        return (*bearer, *(((ACTING_FOR, access.acting_for),) if access.acting_for else ()))
+
+    def _forgets_session(self, error: Exception) -> bool:
+        """Whether only the token of a session was refused, for example after a restart; the next call gets another."""
+        ended = isinstance(error, grpc.RpcError) and _code(error) is grpc.StatusCode.UNAUTHENTICATED
+        if not ended or not self._access.local or self._access.token:
+            return False
+        with self._lock:
+            self._metadata = None
+        return True
 
     def _await_answer(self, call: Any) -> None:
         """Wait until the scheduler accepts a stream, which it does at once; abandon the call if it does not.
@@ -155,26 +202,48 @@ class Connection:
             pause = min(2 * pause, _LONGEST_PAUSE)
         yield None
 
-    def _may_return(self, error: grpc.RpcError) -> bool:
+    def _may_return(self, error: Exception) -> bool:
         """Whether the scheduler was reached before and may come back."""
-        if _code(error) not in _AWAY:
-            return False
+        if isinstance(error, NotReachable):
+            return self._reached
         details = _details(error)
+        if _code(error) not in _AWAY or _NOT_THE_ONE.search(details):
+            return False
         self._reached |= not (_NEVER_THERE.search(details) or _GIVEN_UP.search(details))
         return self._reached
 
-    def _translated(self, error: grpc.RpcError) -> GavelError:
-        code, details = _code(error), _details(error)
+    def _translated(self, error: Exception) -> GavelError:
+        if isinstance(error, NotReachable):
+            return error
+        code, details = _code(error), self._discreet(_details(error))
         if code in _REFUSALS:
-            kind = NoSuchJob if code is grpc.StatusCode.NOT_FOUND else Refused
-            return kind(details)
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED or _GIVEN_UP.search(details):
-            return NotReachable(self.address, f"no answer within {self._timeout:g} s")
-        if code in _AWAY:
-            return NotReachable(self.address, _cause(details))
+            return _REFUSALS[code](details)
+        if code is grpc.StatusCode.UNAUTHENTICATED:
+            return NotLoggedIn(self._advice(details or "the scheduler does not know who you are"))
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED or code in _AWAY:
+            return self._unreachable(code, details)
         if code is grpc.StatusCode.UNIMPLEMENTED:
             return SchedulerFailed(f"the server at {self.address} is not a scheduler of this version: {details}")
         return SchedulerFailed(f"the scheduler at {self.address} failed: {details or code.name}")
+
+    def _unreachable(self, code: grpc.StatusCode, details: str) -> GavelError:
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED or _GIVEN_UP.search(details):
+            return NotReachable(self.address, f"no answer within {self._timeout:g} s")
+        explained = None if _NO_LISTENER.search(details) else why_not(self._access)
+        return explained or NotReachable(self.address, _cause(details))
+
+    def _advice(self, details: str) -> str:
+        """What to do about a token that does not count."""
+        if self._access.local or "gavel login" in details:
+            return details
+        if not self._access.token:
+            return f"{details}; run `gavel login {self.address}`"
+        ask = "" if "ask for" in details else "; ask for a new token"
+        return f"{details}{ask}, then run `gavel login {self.address}`"
+
+    def _discreet(self, details: str) -> str:
+        """Without the token, should a server repeat it."""
+        return details.replace(self._access.token, "(token)") if self._access.token else details
 
 
 def _remaining(until: float | None) -> float | None:
@@ -189,6 +258,14 @@ def _code(error: Any) -> grpc.StatusCode:
 def _details(error: Any) -> str:
     said = error.details() if hasattr(error, "details") else str(error)
     return " ".join((said or "").split())
+
+
+def _told(error: Exception) -> str:
+    """Why a stream broke, in a few words."""
+    if isinstance(error, NotReachable):
+        return error.reason
+    details = _details(error)
+    return "it does not respond" if _GIVEN_UP.search(details) else _cause(details)
 
 
 def _cause(details: str) -> str:

@@ -23,6 +23,7 @@ class NotReachable(GavelError, ConnectionError):
             "or name another with --scheduler HOST:PORT or GAVEL_SCHEDULER"
         )
         self.address = address
+        self.reason = reason
 
 
 class Refused(InputError):
@@ -34,6 +35,18 @@ class Refused(InputError):
 
 class NoSuchJob(Refused):
     """The scheduler knows no job with that id."""
+
+
+class NotLoggedIn(Refused):
+    """The scheduler does not know who calls: there is no token, or it counts no longer."""
+
+
+class NotAllowed(Refused):
+    """The scheduler knows who calls, and this needs more rights."""
+
+
+class NotSecured(InputError):
+    """The connection would not be safe: plaintext beyond this machine, or a server that is not the one we know."""
 
 
 class TimedOut(GavelError, TimeoutError):

@@ -13,17 +13,25 @@ from typing import Any
 from gavel.client.requests import JobRequest, Submission
 from gavel.client.views import (
     AgentView,
+    AuditView,
     CheckpointsView,
     ClusterView,
+    EnrolledAgentView,
     EventView,
+    IdentityView,
     JobDetail,
     JobState,
     JobUpdate,
     JobView,
+    LimitsView,
+    NewTokenView,
     Place,
     ServerView,
+    TokenView,
     Transition,
     TypeView,
+    UsageLimits,
+    UserView,
 )
 from gavel.errors import InputError
 from gavel.wire import gavel_pb2 as pb
@@ -106,6 +114,7 @@ def to_query(
     names: Iterable[str] = (),
     entity: str = "",
     most_finished: int = 0,
+    user: str = "",
 ) -> pb.JobQuery:
     """A query for jobs."""
     return pb.JobQuery(
@@ -116,6 +125,7 @@ def to_query(
         names=list(names),
         entity=entity,
         most_finished=most_finished,
+        user=user,
     )
 
 
@@ -234,7 +244,7 @@ def to_cluster(view: ClusterView) -> pb.ClusterView:
     )
 
 
-def _fields(record: ServerView | TypeView | ClusterView) -> dict[str, Any]:
+def _fields(record: ServerView | TypeView | ClusterView | UsageLimits) -> dict[str, Any]:
     """Copy by name: for records whose fields have the same names in the protocol."""
     return {each.name: getattr(record, each.name) for each in fields(record)}
 
@@ -299,4 +309,96 @@ def _from_server(message: pb.ServerView) -> ServerView:
         last_heard=message.last_heard,
         since=message.since,
         reason=message.reason,
+    )
+
+
+# ---- people, agents, limits ----
+
+
+def from_identity(message: pb.WhoAmIReply) -> IdentityView:
+    """Who the scheduler takes a caller for."""
+    return IdentityView(
+        user=message.user,
+        role=message.role,
+        teams=tuple(message.teams),
+        leads=tuple(message.leads),
+        by=message.by,
+        expires=message.expires or None,
+        cluster=message.cluster,
+    )
+
+
+def from_user(message: pb.User) -> UserView:
+    """A user."""
+    return UserView(
+        name=message.name,
+        role=message.role,
+        teams=tuple(message.teams),
+        leads=tuple(message.leads),
+        disabled=message.disabled,
+        created=message.created,
+    )
+
+
+def from_token(message: pb.TokenView) -> TokenView:
+    """What is known about a token."""
+    return TokenView(
+        id=message.id,
+        name=message.name,
+        user=message.user,
+        role=message.role,
+        created=message.created,
+        expires=message.expires or None,
+        last_used=message.last_used or None,
+        last_address=message.last_address,
+        revoked=message.revoked,
+        uses_left=message.uses_left,
+    )
+
+
+def from_new_token(message: pb.NewToken) -> NewTokenView:
+    """A token that was just created."""
+    return NewTokenView(message.token, from_token(message.view), message.address, message.fingerprint)
+
+
+def from_enrolled(message: pb.EnrolledAgent) -> EnrolledAgentView:
+    """An agent with a certificate."""
+    return EnrolledAgentView(
+        agent=message.agent,
+        name=message.name,
+        enrolled=message.enrolled,
+        expires=message.expires,
+        revoked=message.revoked,
+        state=message.state,
+        by=message.by,
+    )
+
+
+def to_limits(kind: str, name: str, limits: UsageLimits) -> pb.LimitsOf:
+    """Limits to be set."""
+    return pb.LimitsOf(kind=kind, name=name, limits=pb.Limits(**_fields(limits)))
+
+
+def from_limits(message: pb.LimitsOf) -> LimitsView:
+    """Limits and their use."""
+    return LimitsView(message.kind, message.name, _from_limits(message.limits), _from_limits(message.used))
+
+
+def _from_limits(message: pb.Limits) -> UsageLimits:
+    return UsageLimits(message.unfinished_jobs, message.running_accelerators, message.submissions_per_minute)
+
+
+def from_audit(message: pb.AuditLine) -> AuditView:
+    """One line of the audit."""
+    return AuditView(
+        number=message.number,
+        time=message.time,
+        user=message.user,
+        acting_for=getattr(message, "as"),
+        role=message.role,
+        address=message.address,
+        method=message.method,
+        object=message.object,
+        what=message.what,
+        outcome=message.outcome,
     )

@@ -227,3 +227,119 @@ class EventView(_Record):
     """The server or agent it is about."""
     fact: Mapping[str, Any] = field(default_factory=dict)
     """The fact in the journal."""
+
+
+# ---- people, agents, limits ----
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityView(_Record):
+    """Who the scheduler takes a caller for."""
+
+    user: str
+    role: str
+    teams: tuple[str, ...] = ()
+    leads: tuple[str, ...] = ()
+    by: str = ""
+    """Who acts for that user; empty: the user."""
+    expires: float | None = None
+    """When the token expires."""
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UserView(_Record):
+    """A person or a program that may call."""
+
+    name: str
+    role: str
+    teams: tuple[str, ...] = ()
+    """The first is the default of the user's jobs."""
+    leads: tuple[str, ...] = ()
+    disabled: bool = False
+    created: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class TokenView(_Record):
+    """What is known about a token, without the token."""
+
+    id: str
+    name: str
+    user: str
+    role: str
+    created: float = 0.0
+    expires: float | None = None
+    last_used: float | None = None
+    last_address: str = ""
+    revoked: bool = False
+    uses_left: int = 0
+    """For join tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTokenView(_Record):
+    """A token that was just created; it is not shown again."""
+
+    token: str = field(repr=False)
+    view: TokenView
+    address: str = ""
+    """The scheduler's address as its operator configured it."""
+    fingerprint: str = ""
+    """Of the scheduler's authority."""
+
+
+@dataclass(frozen=True, slots=True)
+class EnrolledAgentView(_Record):
+    """An agent with a certificate."""
+
+    agent: str
+    """Its identity; names are labels for people."""
+    name: str
+    enrolled: float = 0.0
+    expires: float = 0.0
+    revoked: bool = False
+    state: str = ""
+    """As in ServerView; empty: it is not part of the cluster."""
+    by: str = ""
+    """The user whose join token it used."""
+
+
+@dataclass(frozen=True, slots=True)
+class UsageLimits(_Record):
+    """How much a user or team may use; 0: no limit of its own."""
+
+    unfinished_jobs: int = 0
+    running_accelerators: int = 0
+    submissions_per_minute: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsView(_Record):
+    """The limits of one user or team, and how much of each is used now."""
+
+    kind: str
+    """user, team, or default: of every user without limits of its own."""
+    name: str
+    limits: UsageLimits = field(default_factory=UsageLimits)
+    used: UsageLimits = field(default_factory=UsageLimits)
+
+
+@dataclass(frozen=True, slots=True)
+class AuditView(_Record):
+    """One thing that was done or refused."""
+
+    number: int
+    time: float
+    user: str
+    acting_for: str
+    """The user that it was done for; empty: the caller."""
+    role: str
+    address: str
+    method: str
+    object: str
+    """The job, agent, user or token that it was about."""
+    what: str
+    """What changed, as a sentence."""
+    outcome: str
+    """`done`, or why it was refused."""
