@@ -22,6 +22,8 @@ from gavel.cli.experiment_options import MechanismOption, MinSecondsBetweenAlloc
 from gavel.cli.options import Agnostic, PolicyName, SpaceSharing
 from gavel.cli.service_log import FORMATS, LEVELS
 from gavel.cli.words import printable
+from gavel.client.access import MACHINE_SOCKET
+from gavel.client.contexts import ContextFile, SchedulerContext
 from gavel.client.requests import nearest, shortened
 from gavel.core.errors import InputError
 from gavel.journal.errors import JournalInUseError
@@ -30,10 +32,10 @@ from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.housekeeping import Keep
-from gavel.runtime.listening import Listening, insecure_sentence
+from gavel.runtime.listening import BoundPorts, Listening, insecure_sentence
 from gavel.runtime.privacy import open_to_others, private_umask
 from gavel.runtime.server import Running, ServeSettings, read_entities, serving
-from gavel.security.setup import FirstTokens
+from gavel.security.setup import FirstTokens, Secured
 from gavel.version import __version__
 from gavel.wire import DEFAULT_ADDRESS
 
@@ -75,6 +77,9 @@ def _with_retention(path: Path, document: dict[str, Any]) -> dict[str, Any]:
         raise InputError(f"--config {path}: retention must be a table, such as [retention] with journal-days = 30")
     return {**document, **{f"keep-{name.replace('_', '-')}": value for name, value in table.items()}}
 
+
+LOCAL_CONTEXT = "local"
+"""The context of the account that sets a cluster up."""
 
 Config = Annotated[
     Path | None,
@@ -315,10 +320,23 @@ def access_sentences(running: Running) -> list[str]:
         f"agents with certificates at port {bound.agents_port}; local users at unix:{bound.socket}",
     ]
     if secured.first is not None:
+        found += _logged_in(bound, secured)
         found += first_lines(
             secured.first, running.access.advertised, running.access.fingerprint, shown=sys.stderr.isatty()
         )
     return found
+
+
+def _logged_in(bound: BoundPorts, secured: Secured) -> list[str]:
+    """Log the account that set the cluster up in at its socket, where commands do not look by themselves."""
+    if bound.socket in (None, MACHINE_SOCKET):
+        return []
+    context = SchedulerContext(name=LOCAL_CONTEXT, address=f"unix:{bound.socket}", user=secured.owner)
+    try:
+        ContextFile.own().change(lambda contexts: contexts.adding(context))
+    except InputError as error:
+        return [f"commands on this machine: --scheduler unix:{bound.socket} ({error})"]
+    return [f"commands of this account use it: context {LOCAL_CONTEXT!r}, as {secured.owner}"]
 
 
 def first_lines(first: FirstTokens, address: str, fingerprint: str, *, shown: bool) -> list[str]:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import grpc
 
+from gavel.client.access import MACHINE_SOCKET
 from gavel.core.errors import InputError
 from gavel.security.local_login import SUFFIX, LocalLogin
 from gavel.security.names import default_names
@@ -22,8 +23,6 @@ from gavel.security.tls import OwnCertificate, Source, server_credentials
 
 logger = logging.getLogger(__name__)
 
-MACHINE_SOCKET = Path("/run/gavel/gavel.sock")
-"""Where clients look for a scheduler of the whole machine."""
 LONGEST_SOCKET = 90
 """Bytes of a socket's path, so that the one for logins fits, too."""
 WARN_SECONDS = 3600.0
