@@ -25,6 +25,7 @@ from gavel.policies.policy import Policy
 from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent
 from gavel.runtime.agents import identity_of
 from gavel.runtime.driver import Driver
+from gavel.runtime.enrolment_service import Audit, EnrolmentCalls, EnrolmentDesk, no_audit
 from gavel.runtime.event_lines import Wanted, names_of, public
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
@@ -47,7 +48,7 @@ from gavel.runtime.messages import (
 )
 from gavel.runtime.requests import checked
 from gavel.runtime.timeline import sentence
-from gavel.runtime.views import cluster_view, job_detail, server_views
+from gavel.runtime.views import agent_state, cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching, matcher
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
@@ -89,10 +90,21 @@ class AgentStream:
             yield message
 
 
-class Service(stubs.GavelServicer):
+class Service(EnrolmentCalls, stubs.GavelServicer):
     """The scheduler as clients and agents see it."""
 
-    def __init__(self, driver: Driver, fleet: Fleet, logs: Logs, policy: Policy) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        fleet: Fleet,
+        logs: Logs,
+        policy: Policy,
+        *,
+        desk: EnrolmentDesk | None = None,
+        audit: Audit = no_audit,
+    ) -> None:
+        self._desk = desk
+        self._audit = audit
         self._driver = driver
         self._engine = engine = driver.engine
         self._fleet = fleet
@@ -370,6 +382,7 @@ class Service(stubs.GavelServicer):
         hello = hello if hello.agent else replace(hello, agent=identity_of(hello.name))
         stream.heard = first.number
         try:
+            self._check_identity(hello)
             self._fleet.attach(hello, stream)
         except RefusedError as refusal:
             refused = AttachRefused(reason=str(refusal), retry=refusal.retry)
@@ -382,6 +395,18 @@ class Service(stubs.GavelServicer):
         finally:
             reader.cancel()
             self._fleet.detached(hello.agent, stream)
+
+    def _check_identity(self, hello: Hello) -> None:
+        """Let an agent speak for itself only."""
+        record = self._engine.state.agents.get(hello.agent)
+        if (fault := self.hello_fault(hello, None if record is None else record.name)) is not None:
+            raise RefusedError(fault)
+
+    def agent_state(self, agent: str) -> str:
+        return agent_state(self._engine, agent)
+
+    def disconnect(self, agent: str) -> None:
+        self._fleet.disconnect(agent)
 
     async def _listen(self, agent: str, requests: AsyncIterator[pb.FromAgent], stream: AgentStream) -> None:
         """Handle an agent's messages until the stream ends."""

@@ -143,6 +143,9 @@ class Enrolment:
                 f"agent {agent} is enrolled already, as {known.name!r}; "
                 f"if its key was lost, revoke it first: gavel agent revoke {agent}"
             )
+        if name in self._records or self._named(agent) is not None:
+            # Otherwise a revocation by name could hit another agent than was meant.
+            raise InputError(f"the name {name!r} or identity {agent} is confusable with another agent's; give another")
         holder = self._named(name)
         if holder is not None and holder.agent != agent and not holder.revoked:
             raise InputError(
@@ -170,6 +173,16 @@ class Enrolment:
         self._check_time(shown)
         return "", shown.name
 
+    def revoked_fault(self, agent: str) -> str | None:
+        """The sentence for an agent whose certificate was revoked; None if it was not."""
+        record = self._records.get(agent)
+        if record is None or not record.revoked:
+            return None
+        return (
+            f"the certificate of agent {record.name!r} was revoked; to admit the agent again, remove its "
+            "credentials.json and enrol it with a new join token"
+        )
+
     def plaintext_fault(self, agent: str, name: str) -> str | None:
         """Why an agent may not attach without a certificate, in a sentence; None if it may."""
         if agent in self._records:
@@ -184,11 +197,8 @@ class Enrolment:
         record = self._records.get(shown.agent)
         if record is None or not shown.agent:
             raise InputError(f"no agent {shortened(shown.agent)} is enrolled here; enrol it with a join token")
-        if record.revoked:
-            raise InputError(
-                f"the certificate of agent {record.name!r} was revoked; to admit the agent again, "
-                "enrol it with a new join token"
-            )
+        if (fault := self.revoked_fault(record.agent)) is not None:
+            raise InputError(fault)
         if shown.serial not in (record.serial, record.previous) or shown.name != record.name:
             raise InputError(
                 f"agent {record.name!r} shows a certificate that was replaced; "
@@ -203,5 +213,5 @@ class Enrolment:
             raise InputError(f"the certificate of agent {shortened(shown.name)} has expired; enrol the agent again")
         if now < shown.begins:
             raise InputError(
-                f"the certificate of agent {shortened(shown.name)} is not valid yet; compare the clocks of both machines"
+                f"the certificate of agent {shortened(shown.name)} is not valid yet; compare both machines' clocks"
             )
