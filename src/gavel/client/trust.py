@@ -10,6 +10,9 @@ import hmac
 import re
 import socket
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 from gavel.client.errors import NotReachable
@@ -17,6 +20,10 @@ from gavel.errors import InputError
 
 TIMEOUT_SECONDS = 10.0
 """How long a connection and a handshake may take."""
+FIXED = ".gavel.internal"
+"""The end of the name that every scheduler with its own authority has in its certificate."""
+_NOT_YET_VALID, _EXPIRED = 9, 10
+"""Codes of the TLS library."""
 
 
 class TrustError(InputError):
@@ -41,18 +48,49 @@ def pinned_authority(address: str, fingerprint: str) -> str:
 
 def fetch_chain(address: str) -> list[bytes]:
     """Read the certificates that the server at HOST:PORT shows, its own first, in DER and unverified."""
-    host, port = _split(address)
+    context = _context()
+    context.verify_mode = ssl.CERT_NONE  # the caller compares the fingerprint
+    with _handshake(address, context) as secured:
+        chain = _unverified_chain(secured)
+    if not chain:
+        raise TrustError(f"the server at {address} shows no certificate; it is not a secured scheduler")
+    return chain
+
+
+def verified_name(address: str, authority: str) -> str:
+    """The name to check the scheduler's certificate against, which an authority (in PEM) has signed.
+
+    That is the fixed name of a cluster with its own authority; empty: the host name. Raises TrustError if the
+    certificate is not from that authority, or the clocks of the two machines are too far apart.
+    """
+    context = _context()
+    context.load_verify_locations(cadata=authority)
+    with _handshake(address, context) as secured:
+        shown: Any = secured.getpeercert() or {}
+    names = [str(name) for kind, name in shown.get("subjectAltName", ()) if kind == "DNS"]
+    return next((name for name in names if name.endswith(FIXED)), "")
+
+
+def _context() -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE  # the caller compares the fingerprint
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["h2"])  # gRPC servers refuse a handshake without it
+    return context
+
+
+@contextmanager
+def _handshake(address: str, context: ssl.SSLContext) -> Iterator[ssl.SSLSocket]:
+    """A connection after its handshake; failures are our own errors."""
+    host, port = _split(address)
     try:
         with (
             socket.create_connection((host, port), TIMEOUT_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=host) as secured,
         ):
-            chain = _unverified_chain(secured)
+            yield secured
+    except ssl.SSLCertVerificationError as error:
+        raise TrustError(_unverified(address, error)) from None
     except ssl.SSLError as error:
         raise TrustError(
             f"the server at {address} does not answer with TLS ({_reason(error)}): "
@@ -60,9 +98,25 @@ def fetch_chain(address: str) -> list[bytes]:
         ) from None
     except (OSError, UnicodeError) as error:
         raise NotReachable(address, _words(error)) from None
-    if not chain:
-        raise TrustError(f"the server at {address} shows no certificate; it is not a secured scheduler")
-    return chain
+
+
+def _unverified(address: str, error: ssl.SSLCertVerificationError) -> str:
+    """Say why a certificate was not accepted."""
+    here = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+    if error.verify_code == _NOT_YET_VALID:
+        return (
+            f"the certificate of the scheduler at {address} is not valid yet, and the clock of this machine says "
+            f"{here}: the clocks of the two machines are too far apart; correct the wrong one"
+        )
+    if error.verify_code == _EXPIRED:
+        return (
+            f"the certificate of the scheduler at {address} has expired, and the clock of this machine says {here}; "
+            "if that is right, restart the scheduler"
+        )
+    return (
+        f"the certificate of the scheduler at {address} is not from the authority that this machine trusts "
+        f"({error.verify_message}): someone may be in between; nothing was sent"
+    )
 
 
 def fingerprint(der: bytes) -> str:
