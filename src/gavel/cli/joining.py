@@ -105,7 +105,7 @@ def _enrolled(joining: Joining, state: Path, name: str, say: Say) -> StoredCrede
 
 
 def _token(joining: Joining) -> str:
-    if joining.token == "-":
+    if joining.token == "-":  # noqa: S105 - not a token
         return sys.stdin.readline().strip()
     token = (joining.token or os.environ.get(TOKEN_VARIABLE, "")).strip()
     if not token:

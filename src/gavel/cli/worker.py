@@ -7,6 +7,7 @@ import os
 import platform
 import signal
 import sys
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated
@@ -122,21 +123,24 @@ def worker_command(
     found, emulation = _hardware(accelerators, emulate, time_scale, throughputs)
     named = platform.node() if name is None else name
     home = _home() / "agents" / (named.replace("/", "_") or "_") if state is None else state
-    umask = private_umask()
-    joining = Joining(join=join, token=token, fingerprint=fingerprint, certificate=tls_cert, key=tls_key, authority=ca)
-    credentials = credentials_for(joining, scheduler, home, named, _say)
     settings = AgentSettings(
         accelerators=found,
         state=home,
         checkpoints=_home() / "checkpoints" if checkpoints is None else checkpoints,
-        scheduler=scheduler_address(scheduler) if credentials is None else credentials.address,
-        credentials=credentials,
-        umask=umask,
+        scheduler=scheduler_address(scheduler),
+        umask=private_umask(),
         name=named,
         address=address,
         emulation=emulation,
         log_bytes=int(log_megabytes * 1024 * 1024),
     )
+    settings.check()  # before a join token is used
+    joining = Joining(join=join, token=token, fingerprint=fingerprint, certificate=tls_cert, key=tls_key, authority=ca)
+    # A variable for the clients of this machine must not lead an enrolled agent elsewhere.
+    given = scheduler if _is_typed(context, "scheduler") else None
+    credentials = credentials_for(joining, given, home, named, _say)
+    if credentials is not None:
+        settings = replace(settings, credentials=credentials, scheduler=credentials.address)
     asyncio.run(_serve(settings))
 
 
@@ -218,6 +222,11 @@ def _hardware(
     if accelerators is None or accelerators == "auto":
         return installed_accelerators(os.environ), None
     return parse_accelerators(accelerators), None
+
+
+def _is_typed(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _table(name: str) -> ThroughputTable | None:

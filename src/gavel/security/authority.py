@@ -185,6 +185,8 @@ def _read_pair(folder: Path, name: str) -> Pair:
         ) from None
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read ({error.strerror})") from None
+    except InputError:
+        raise  # it is a ValueError, too
     except _MALFORMED:
         raise InputError(f"{key_path} or {path} is damaged; restore both from a backup") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
