@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import grpc
 import sqlalchemy as sql
@@ -77,6 +78,7 @@ class SecureScheduler(EnrolmentCalls, GavelServicer):
         self.refusals: list[str] = []
         self._streams: dict[str, asyncio.Event] = {}
         self._server: grpc.aio.Server | None = None
+        self._writer = ThreadPoolExecutor(1)
         self.port = self.agents_port = 0
 
     @property
@@ -89,6 +91,7 @@ class SecureScheduler(EnrolmentCalls, GavelServicer):
 
     async def __aexit__(self, *_: object) -> None:
         await self.vanish()
+        self._writer.shutdown()
         self.journal.close()
 
     async def appear(self) -> None:
@@ -114,7 +117,7 @@ class SecureScheduler(EnrolmentCalls, GavelServicer):
             self._server = None
 
     async def _write(self, writes: Sequence[Write]) -> None:
-        await asyncio.to_thread(self.journal.write, writes)
+        await asyncio.get_running_loop().run_in_executor(self._writer, self.journal.write, writes)
 
     def _audit(self, *, method: str, object: str, what: str) -> Write:  # noqa: A002
         def write(_: sql.Connection) -> None:
@@ -153,8 +156,3 @@ class SecureScheduler(EnrolmentCalls, GavelServicer):
         closed = self._streams[first.message.agent] = asyncio.Event()
         self.welcomed.put_nowait((first.message, shown))
         await closed.wait()
-
-
-def authenticated_call(address: str, credentials: grpc.ChannelCredentials, server_name: str) -> Any:
-    """A channel of a test that plays an agent or an attacker."""
-    return grpc.secure_channel(address, credentials, options=[("grpc.ssl_target_name_override", server_name)])

@@ -193,8 +193,10 @@ def _refusing(code: grpc.StatusCode) -> Iterator[None]:
 
 async def _answered(context: Context, work: Coroutine[Any, Any, Change]) -> Change:
     """Do the work to its end even if the caller disconnects: a change is recorded completely or not at all."""
+    working = asyncio.ensure_future(work)
+    working.add_done_callback(lambda done: done.cancelled() or done.exception())  # for a caller that is gone
     try:
-        return await asyncio.shield(work)
+        return await asyncio.shield(working)
     except _RefusedCallError as refused:
         await context.abort(refused.code, str(refused))
         raise AssertionError from None  # abort raises
