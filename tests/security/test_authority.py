@@ -140,6 +140,12 @@ def test_creation_that_was_cut_short_is_made_again(authority: Authority, tmp_pat
     assert Authority.load(tmp_path / "security", CLUSTER, clock=lambda: NOW).shown() == again.shown()
 
 
+def test_an_authority_of_another_cluster_is_refused(authority: Authority, tmp_path: Path) -> None:
+    assert authority.fingerprint
+    with pytest.raises(InputError, match=r"is of another cluster .*Gavel cluster 0f3cab"):
+        Authority.load(tmp_path / "security", "ffff", clock=lambda: NOW)
+
+
 # ---- the scheduler's certificate ----
 
 

@@ -106,6 +106,11 @@ class Authority:
             raise InputError(f"there is no certificate authority in {folder}; create one with `gavel init`") from None
         pair = _read_pair(folder, AUTHORITY)
         _check_authority(folder, pair, clock())
+        if pair.certificate.subject != made.authority_name(cluster):
+            raise InputError(
+                f"the authority in {folder} is of another cluster ({pair.certificate.subject.rfc4514_string()}), "
+                f"and this is cluster {cluster}; restore the folder and the journal from the same backup"
+            )
         found = cls(folder, cluster, pair, clock, server_seconds)
         with suppress(InputError):  # it is issued again
             found._take_up(_read_pair(folder, SERVER))

@@ -90,7 +90,7 @@ def serial_of(certificate: x509.Certificate) -> str:
 def make_authority(cluster: str, now: float, seconds: float = AUTHORITY_SECONDS) -> Pair:
     """A self-signed authority, which can sign certificates of servers and agents but no other authority."""
     key = new_key()
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Gavel cluster {cluster}"[:LONGEST_COMMON_NAME])])
+    name = authority_name(cluster)
     builder = (
         _builder(name, name, key.public_key(), now, seconds)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -98,6 +98,11 @@ def make_authority(cluster: str, now: float, seconds: float = AUTHORITY_SECONDS)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
     return Pair(builder.sign(key, hashes.SHA256()), key)
+
+
+def authority_name(cluster: str) -> x509.Name:
+    """The name of a cluster's authority."""
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Gavel cluster {cluster}"[:LONGEST_COMMON_NAME])])
 
 
 def make_server(authority: Pair, names: Sequence[str], now: float, seconds: float = SERVER_SECONDS) -> Pair:

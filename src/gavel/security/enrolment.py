@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import sqlalchemy as sql
 
 from gavel.client.requests import shortened
+from gavel.core.serialization import from_plain, plain_record
 from gavel.errors import InputError
 from gavel.journal.accounts import write_document
 from gavel.journal.store import Write
@@ -56,7 +57,7 @@ class Change:
     @property
     def write(self) -> Write:
         """Writes the record; safe to repeat."""
-        document = asdict(self.record)
+        document = plain_record(self.record)
 
         def write(connection: sql.Connection) -> None:
             write_document(connection, KIND, self.record.agent, document)
@@ -91,7 +92,7 @@ class Enrolment:
         lifetime_seconds: float = AGENT_SECONDS,
     ) -> Self:
         """From the journal: `journal.documents("agent")`."""
-        records = [EnrolledAgent(**document) for document in documents.values()]
+        records = [from_plain(EnrolledAgent, document) for document in documents.values()]
         return cls(authority, records, clock=clock, lifetime_seconds=lifetime_seconds)
 
     def records(self) -> list[EnrolledAgent]:
