@@ -76,6 +76,8 @@ class SecureScheduler(EnrolmentCalls, GavelServicer):
         self.welcomed: asyncio.Queue[tuple[Hello, str]] = asyncio.Queue()
         """Each hello that was accepted, and the serial number that came with it."""
         self.refusals: list[str] = []
+        self.orders: list[pb.ToAgent] = []
+        """What the next agent that attaches is told to do."""
         self._streams: dict[str, asyncio.Event] = {}
         self._server: grpc.aio.Server | None = None
         self._writer = ThreadPoolExecutor(1)
@@ -155,4 +157,6 @@ class SecureScheduler(EnrolmentCalls, GavelServicer):
         )  # fmt: skip
         closed = self._streams[first.message.agent] = asyncio.Event()
         self.welcomed.put_nowait((first.message, shown))
+        while self.orders:
+            yield self.orders.pop(0)
         await closed.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 import time
 from collections.abc import Coroutine
@@ -392,6 +393,29 @@ def test_an_agent_renews_its_certificate_by_itself_and_keeps_its_connection(tmp_
             loaded = StoredCredentials.load(state)
             assert loaded is not None
             assert loaded.enrolled == credentials.enrolled, "the file is never behind"
+
+    play(scene())
+
+
+def test_a_job_continues_through_a_renewal_and_the_next_connection(tmp_path: Path, state: Path) -> None:
+    async def scene() -> None:
+        trail = tmp_path / "pid"
+        script = f"echo $$ > {trail}.new; mv {trail}.new {trail}; sleep 1000"
+        request = pb.JobRequest(name="1", command=["/bin/sh", "-c", script])
+        order = pb.Start(job="1", attempt=1, ranks=1, workers=1, type="v100", lease_seconds=LONGEST, request=request)
+        async with SecureScheduler(tmp_path) as scheduler:
+            credentials = await enrolled(scheduler, state)
+            scheduler.orders.append(pb.ToAgent(start=order, term=1))
+            async with Running(settings(state, credentials)):
+                hello, first = await scheduler.welcomed.get()
+                while not await asyncio.to_thread(trail.exists):  # noqa: ASYNC110 - another process writes it
+                    await asyncio.sleep(0.01)
+                await credentials.renew()
+                scheduler.disconnect(hello.agent)
+                again, second = await scheduler.welcomed.get()
+                assert second != first
+                assert [(task.job, task.attempt) for task in again.tasks] == [("1", 1)]
+                os.kill(int(trail.read_text()), 0)  # it is still the same process
 
     play(scene())
 
