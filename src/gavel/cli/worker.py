@@ -14,6 +14,7 @@ from typing import Annotated
 
 import typer
 
+from gavel.cli.joining import Joining, credentials_for
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import print_json
@@ -90,6 +91,30 @@ def worker_command(
         str, typer.Option(help="Throughput table of emulated accelerators, or 'builtin'.", metavar="FILE")
     ] = "builtin",
     log_megabytes: Annotated[float, typer.Option(help="Largest log of one worker of a job.", min=0.1)] = 16.0,
+    join: Annotated[
+        str | None,
+        typer.Option(
+            help="Enrol at this scheduler, if this agent has not yet; later starts need no options.",
+            metavar="HOST:PORT",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(help="Join token; -: read it from standard input. Also GAVEL_JOIN_TOKEN.", metavar="TOKEN"),
+    ] = None,
+    fingerprint: Annotated[
+        str | None, typer.Option(help="Fingerprint of the cluster's authority.", metavar="sha256:…")
+    ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(
+            help="Own certificate, for a scheduler with --client-ca; its common name is --name.", metavar="FILE"
+        ),
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Key of that certificate.", metavar="FILE")] = None,
+    ca: Annotated[
+        Path | None, typer.Option(help="Authority of the scheduler's certificate, in PEM.", metavar="FILE")
+    ] = None,
 ) -> None:
     """Run the agent, unless a subcommand was given."""
     if context.invoked_subcommand is not None:
@@ -97,17 +122,26 @@ def worker_command(
     check_options({"log_megabytes": log_megabytes})
     found, emulation = _hardware(accelerators, emulate, time_scale, throughputs)
     named = platform.node() if name is None else name
+    home = _home() / "agents" / (named.replace("/", "_") or "_") if state is None else state
     settings = AgentSettings(
         accelerators=found,
-        state=_home() / "agents" / (named.replace("/", "_") or "_") if state is None else state,
+        state=home,
         checkpoints=_home() / "checkpoints" if checkpoints is None else checkpoints,
         scheduler=scheduler_address(scheduler),
+        umask=private_umask(),
         name=named,
         address=address,
         emulation=emulation,
         log_bytes=int(log_megabytes * 1024 * 1024),
     )
-    asyncio.run(_serve(replace(settings, umask=private_umask())))
+    settings.check()  # before a join token is used
+    joining = Joining(join=join, token=token, fingerprint=fingerprint, certificate=tls_cert, key=tls_key, authority=ca)
+    # A variable for the clients of this machine must not lead an enrolled agent elsewhere.
+    given = scheduler if _is_typed(context, "scheduler") else None
+    credentials = credentials_for(joining, given, home, named, _say)
+    if credentials is not None:
+        settings = replace(settings, credentials=credentials, scheduler=credentials.address)
+    asyncio.run(_serve(settings))
 
 
 @app.command("drain")
@@ -188,6 +222,11 @@ def _hardware(
     if accelerators is None or accelerators == "auto":
         return installed_accelerators(os.environ), None
     return parse_accelerators(accelerators), None
+
+
+def _is_typed(context: typer.Context, option: str) -> bool:
+    source = context.get_parameter_source(option)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _table(name: str) -> ThroughputTable | None:

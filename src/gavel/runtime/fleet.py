@@ -184,6 +184,13 @@ class Fleet:
         self._lift_fences(lambda _, agent: agent == hello.agent)
         self.clearing.forget(hello.agent)  # the next tick sends the order again
 
+    def disconnect(self, agent: str) -> None:
+        """Close the connection of an agent; it is lost if it does not return in time."""
+        member = self.members.get(agent)
+        if member is not None and member.link is not None:
+            member.link.close()
+            member.link = None
+
     def _seat(self, member: Member) -> None:
         before = self.members.get(member.agent)
         if before is not None:

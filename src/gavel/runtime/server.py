@@ -31,6 +31,7 @@ from gavel.runtime.clock import SteadyClock
 from gavel.runtime.configuration import Configurator, Scheduling, ServeSettings, settings_document
 from gavel.runtime.driver import Driver, Solver
 from gavel.runtime.engine import Clock, Engine
+from gavel.runtime.enrolment_service import AccountJoinTokens, EnrolmentDesk
 from gavel.runtime.events import Began, SettingsGiven
 from gavel.runtime.fleet import Fleet, FleetSettings, SchedulerIdentity
 from gavel.runtime.housekeeping import keep_house
@@ -184,12 +185,13 @@ async def serving(
         secured = _secured(settings, journal, engine) if mode is Mode.SECURE else None
         access = Access(_identities(secured, wanted), journal, engine.clock, driver.write, cluster=journal.cluster)
         server = grpc.aio.server(interceptors=[access.gate], options=_OPTIONS)
-        service = Service(driver, fleet, logs, find_policy(settings.policy), access)
-        stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
         listener = Listener(server, settings.listen, settings.folder, wanted)
         bound = listener.bind(secured)
+        desk = None if secured is None else _desk(secured, listener, bound, driver)
+        service = Service(driver, fleet, logs, find_policy(settings.policy), access, desk)
+        stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
         access.advertised = advertised(bound.address, wanted)
-        access.fingerprint = "" if secured is None else secured.authority.fingerprint
+        access.fingerprint = "" if secured is None or wanted.tls_cert else secured.authority.fingerprint
         work = asyncio.create_task(driver.run())
         beside = [asyncio.create_task(keep_house(settings.keep, engine, driver.post, logs))]
         beside.append(asyncio.create_task(access.keep()))
@@ -221,6 +223,19 @@ def _secured(settings: ServeSettings, journal: Journal, engine: Engine) -> Secur
         server_names(settings.listen, wanted),
         engine.clock,
         own_client_authority=wanted.client_ca is not None,
+    )
+
+
+def _desk(secured: Secured, listener: Listener, bound: BoundPorts, driver: Driver) -> EnrolmentDesk:
+    authority, name = listener.trust(secured)
+    return EnrolmentDesk(
+        enrolment=secured.enrolment,
+        join_tokens=AccountJoinTokens(secured.accounts),
+        write=driver.write,
+        agents_port=bound.agents_port,
+        authority=authority,
+        server_name=name,
+        clock=driver.engine.clock,
     )
 
 

@@ -30,6 +30,7 @@ from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent
 from gavel.runtime.agents import identity_of
 from gavel.runtime.driver import Driver
 from gavel.runtime.engine import Beside
+from gavel.runtime.enrolment_service import EnrolmentCalls, EnrolmentDesk
 from gavel.runtime.event_lines import Wanted, names_of, public
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
@@ -53,7 +54,7 @@ from gavel.runtime.messages import (
 )
 from gavel.runtime.requests import checked
 from gavel.runtime.timeline import sentence
-from gavel.runtime.views import cluster_view, job_detail, server_views
+from gavel.runtime.views import agent_state, cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching, matcher
 from gavel.security.caller import current
 from gavel.security.ownership import NotAllowedError, owned
@@ -100,10 +101,20 @@ class AgentStream:
             yield message
 
 
-class Service(AccountsService):
+class Service(EnrolmentCalls, AccountsService):
     """The scheduler as clients and agents see it."""
 
-    def __init__(self, driver: Driver, fleet: Fleet, logs: Logs, policy: Policy, access: Access) -> None:
+    def __init__(
+        self,
+        driver: Driver,
+        fleet: Fleet,
+        logs: Logs,
+        policy: Policy,
+        access: Access,
+        desk: EnrolmentDesk | None = None,
+    ) -> None:
+        self._desk = desk
+        self._audit = access.describing
         self._driver = driver
         self._access = access
         self._engine = engine = driver.engine
@@ -423,6 +434,7 @@ class Service(AccountsService):
         hello = hello if hello.agent else replace(hello, agent=identity_of(hello.name))
         stream.heard = first.number
         try:
+            self._check_identity(hello)
             self._fleet.attach(hello, stream)
         except RefusedError as refusal:
             refused = AttachRefused(reason=str(refusal), retry=refusal.retry)
@@ -435,6 +447,23 @@ class Service(AccountsService):
         finally:
             reader.cancel()
             self._fleet.detached(hello.agent, stream)
+
+    def _check_identity(self, hello: Hello) -> None:
+        """Let an agent speak for itself only."""
+        record = self._engine.state.agents.get(hello.agent)
+        if (fault := self.hello_fault(hello, None if record is None else record.name)) is not None:
+            raise RefusedError(fault)
+
+    def agent_state(self, agent: str) -> str:
+        return agent_state(self._engine, agent)
+
+    def disconnect(self, agent: str) -> None:
+        self._fleet.disconnect(agent)
+
+    def refused_call(self, method: str, sentence: str, *, proof: bool) -> None:
+        self._access.refused(method, sentence)
+        if proof:
+            self._access.gate.note_failure(current().address)
 
     async def _listen(self, agent: str, requests: AsyncIterator[pb.FromAgent], stream: AgentStream) -> None:
         """Handle an agent's messages until the stream ends."""

@@ -115,6 +115,15 @@ def server_views(engine: Engine) -> tuple[ServerView, ...]:
     )
 
 
+def agent_state(engine: Engine, agent: str) -> str:
+    """The state of one agent, as `gavel cluster` shows it; empty if the cluster does not know it."""
+    record, executor = engine.state.agents.get(agent), engine.executor
+    if record is None:
+        return ""
+    presence = executor.presence(agent)
+    return _state(record, attached=presence is not None and presence.attached, empty=not list(executor.at(agent)))
+
+
 def _server(
     executor: Executor, record: AgentRecord, here: snapshot.ServerSnapshot | None, name: str, type_name: str, size: int
 ) -> ServerView:

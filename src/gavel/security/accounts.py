@@ -235,16 +235,14 @@ class Accounts:
             raise InputError(f"there is no token {shortened(token)}; `gavel token list --all` lists them")
         return self.tokens[token]
 
-    def redeem(self, text: str, now: float) -> tuple[TokenRecord, Write]:
-        """Use a join token once, at once: of two calls with one use left, one gets it. The write makes it durable."""
+    def redeem(self, text: str, now: float) -> tuple[TokenRecord, AccountChange]:
+        """A join token that may be used once more, and the change that counts the use."""
         token = self._valid(text, now)
         if token.role is not Role.AGENT:
             raise UnknownTokenError("this is not a join token; `gavel token create --join` makes one", "role")
         if token.uses_left < 1:
             raise UnknownTokenError(f"join token {token.id} is used up; `gavel token create --join` makes one", "used")
-        change = self._put_token(replace(token, uses_left=token.uses_left - 1, last_used=now))
-        change.apply()
-        return token, change.write
+        return token, self._put_token(replace(token, uses_left=token.uses_left - 1, last_used=now))
 
     def _put_token(self, token: TokenRecord) -> AccountChange:
         def apply() -> None:

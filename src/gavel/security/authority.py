@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from gavel.client.trust import fingerprint
 from gavel.errors import InputError
 from gavel.security import certificates as made
-from gavel.security.certificates import AGENT_SECONDS, SERVER_SECONDS, Pair, Signed
+from gavel.security.certificates import AGENT_SECONDS, SERVER_SECONDS, KeyPair, Signed
 from gavel.security.files import check_private, private_directory, read_private, write_private
 from gavel.security.names import fixed_name, normalised
 
@@ -51,7 +51,7 @@ class Authority:
         self,
         folder: Path,
         cluster: str,
-        pair: Pair,
+        pair: KeyPair,
         clock: Callable[[], float] = time.time,
         server_seconds: float = SERVER_SECONDS,
     ) -> None:
@@ -61,7 +61,7 @@ class Authority:
         self._server_seconds = server_seconds
         self.server_name = fixed_name(cluster)
         self._names: tuple[str, ...] = (self.server_name,)
-        self._server: Pair | None = None
+        self._server: KeyPair | None = None
         self._shown: Shown | None = None
         self._lock = threading.Lock()
 
@@ -106,6 +106,11 @@ class Authority:
             raise InputError(f"there is no certificate authority in {folder}; create one with `gavel init`") from None
         pair = _read_pair(folder, AUTHORITY)
         _check_authority(folder, pair, clock())
+        if pair.certificate.subject != made.authority_name(cluster):
+            raise InputError(
+                f"the authority in {folder} is of another cluster ({pair.certificate.subject.rfc4514_string()}), "
+                f"and this is cluster {cluster}; restore the folder and the journal from the same backup"
+            )
         found = cls(folder, cluster, pair, clock, server_seconds)
         with suppress(InputError):  # it is issued again
             found._take_up(_read_pair(folder, SERVER))
@@ -145,17 +150,17 @@ class Authority:
         assert self._shown is not None  # noqa: S101 - for mypy
         return self._shown
 
-    def _suffices(self, server: Pair | None) -> bool:
+    def _suffices(self, server: KeyPair | None) -> bool:
         if server is None or made.lifetime_left(server.certificate, self._clock()) < RENEWED_AT:
             return False
         return set(self._names) <= set(made.names_in(server.certificate))
 
-    def _take_up(self, server: Pair) -> None:
+    def _take_up(self, server: KeyPair) -> None:
         """Use the certificate of an earlier run, if it is ours; its names are kept."""
         if made.is_issued_by(server.certificate, self._pair.certificate):
             self._show(server)
 
-    def _show(self, server: Pair) -> None:
+    def _show(self, server: KeyPair) -> None:
         self._server = server
         self._shown = Shown(made.key_pem(server.key), made.certificate_pem(server.certificate) + self.authority_pem)
 
@@ -172,7 +177,7 @@ def exists(folder: Path) -> bool:
     return (folder / f"{AUTHORITY}.crt").exists()
 
 
-def _read_pair(folder: Path, name: str) -> Pair:
+def _read_pair(folder: Path, name: str) -> KeyPair:
     """Read a certificate and its key, which must belong together."""
     key_path, path = folder / f"{name}.key", folder / f"{name}.crt"
     try:
@@ -185,14 +190,16 @@ def _read_pair(folder: Path, name: str) -> Pair:
         ) from None
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read ({error.strerror})") from None
+    except InputError:
+        raise  # it is a ValueError, too
     except _MALFORMED:
         raise InputError(f"{key_path} or {path} is damaged; restore both from a backup") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise InputError(f"{key_path} is not the key of {path}; restore both from a backup")
-    return Pair(certificate, key)
+    return KeyPair(certificate, key)
 
 
-def _check_authority(folder: Path, pair: Pair, now: float) -> None:
+def _check_authority(folder: Path, pair: KeyPair, now: float) -> None:
     path, certificate = folder / f"{AUTHORITY}.crt", pair.certificate
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value

@@ -36,7 +36,7 @@ _RSA_BITS = range(2048, 8193)
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class KeyPair:
     """A certificate and its key."""
 
     certificate: x509.Certificate
@@ -87,20 +87,25 @@ def serial_of(certificate: x509.Certificate) -> str:
     return f"{certificate.serial_number:x}"
 
 
-def make_authority(cluster: str, now: float, seconds: float = AUTHORITY_SECONDS) -> Pair:
+def make_authority(cluster: str, now: float, seconds: float = AUTHORITY_SECONDS) -> KeyPair:
     """A self-signed authority, which can sign certificates of servers and agents but no other authority."""
     key = new_key()
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Gavel cluster {cluster}"[:LONGEST_COMMON_NAME])])
+    name = authority_name(cluster)
     builder = (
         _builder(name, name, key.public_key(), now, seconds)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_usage(authority=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    return Pair(builder.sign(key, hashes.SHA256()), key)
+    return KeyPair(builder.sign(key, hashes.SHA256()), key)
 
 
-def make_server(authority: Pair, names: Sequence[str], now: float, seconds: float = SERVER_SECONDS) -> Pair:
+def authority_name(cluster: str) -> x509.Name:
+    """The name of a cluster's authority."""
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Gavel cluster {cluster}"[:LONGEST_COMMON_NAME])])
+
+
+def make_server(authority: KeyPair, names: Sequence[str], now: float, seconds: float = SERVER_SECONDS) -> KeyPair:
     """A certificate for the scheduler, with a new key; the first name is its common name."""
     key = new_key()
     common = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:LONGEST_COMMON_NAME])])
@@ -110,11 +115,11 @@ def make_server(authority: Pair, names: Sequence[str], now: float, seconds: floa
         [_general(name) for name in names],
         ExtendedKeyUsageOID.SERVER_AUTH,
     )
-    return Pair(certificate, key)
+    return KeyPair(certificate, key)
 
 
 def make_agent(
-    authority: Pair,
+    authority: KeyPair,
     public_key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
     agent: str,
     name: str,
@@ -244,7 +249,7 @@ def _general(name: str) -> x509.GeneralName:
     return x509.IPAddress(parsed) if isinstance(parsed, IPv4Address | IPv6Address) else x509.DNSName(parsed)
 
 
-def _at_most(authority: Pair, now: float, seconds: float) -> float:
+def _at_most(authority: KeyPair, now: float, seconds: float) -> float:
     """A lifetime that ends no later than that of the authority."""
     return min(seconds, authority.certificate.not_valid_after_utc.timestamp() - now)
 
@@ -269,7 +274,7 @@ def _builder(
 
 
 def _issued(
-    authority: Pair,
+    authority: KeyPair,
     builder: x509.CertificateBuilder,
     names: Sequence[x509.GeneralName],
     purpose: x509.ObjectIdentifier,

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import sqlalchemy as sql
 
 from gavel.client.requests import shortened
+from gavel.core.serialization import from_plain, plain_record
 from gavel.errors import InputError
 from gavel.journal.accounts import write_document
 from gavel.journal.store import Write
@@ -47,7 +48,7 @@ class EnrolledAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class EnrolmentChange:
     """A new record of an agent, and its certificate if it was given one."""
 
     record: EnrolledAgent
@@ -56,7 +57,7 @@ class Change:
     @property
     def write(self) -> Write:
         """Writes the record; safe to repeat."""
-        document = asdict(self.record)
+        document = plain_record(self.record)
 
         def write(connection: sql.Connection) -> None:
             write_document(connection, KIND, self.record.agent, document)
@@ -91,20 +92,20 @@ class Enrolment:
         lifetime_seconds: float = AGENT_SECONDS,
     ) -> Self:
         """From the journal: `journal.documents("agent")`."""
-        records = [EnrolledAgent(**document) for document in documents.values()]
+        records = [from_plain(EnrolledAgent, document) for document in documents.values()]
         return cls(authority, records, clock=clock, lifetime_seconds=lifetime_seconds)
 
     def records(self) -> list[EnrolledAgent]:
         """All records, by name."""
         return sorted(self._records.values(), key=lambda record: (record.name, record.agent))
 
-    def adopt(self, change: Change) -> None:
+    def adopt(self, change: EnrolmentChange) -> None:
         """Apply a change that is in the journal now."""
         self._records[change.record.agent] = change.record
 
     # ---- changes ----
 
-    def enrol(self, agent: str, name: str, signing_request: str, by: str) -> Change:
+    def enrol(self, agent: str, name: str, signing_request: str, by: str) -> EnrolmentChange:
         """Give a new agent a certificate; InputError if its identity or name is taken."""
         authority = self._own_authority("agents need no enrolment")
         if (fault := agent_fault(agent, name)) is not None:
@@ -114,22 +115,22 @@ class Enrolment:
         record = EnrolledAgent(
             agent=agent, name=name, serial=signed.serial, enrolled=self._clock(), expires=signed.expires, by=by
         )
-        return Change(record, signed)
+        return EnrolmentChange(record, signed)
 
-    def renew(self, certificate_pem: str, signing_request: str) -> Change:
+    def renew(self, certificate_pem: str, signing_request: str) -> EnrolmentChange:
         """Give the agent that presents this certificate a new one, for the same identity and name."""
         authority = self._own_authority("it renews the agents' certificates, too")
         shown, record = self._known(certificate_pem)
         signed = authority.sign(signing_request, record.agent, record.name, self._lifetime)
         renewed = replace(record, serial=signed.serial, previous=shown.serial, expires=signed.expires)
-        return Change(renewed, signed)
+        return EnrolmentChange(renewed, signed)
 
-    def revoke(self, agent: str) -> Change:
+    def revoke(self, agent: str) -> EnrolmentChange:
         """Let an agent's certificate count no more; by identity or name."""
         record = self._records.get(agent) or self._named(agent)
         if record is None:
             raise InputError(f"no agent {shortened(agent)} is enrolled; `gavel agent list` shows all")
-        return Change(replace(record, revoked=True))
+        return EnrolmentChange(replace(record, revoked=True))
 
     def _own_authority(self, instead: str) -> Authority:
         if self._authority is None:
@@ -143,6 +144,9 @@ class Enrolment:
                 f"agent {agent} is enrolled already, as {known.name!r}; "
                 f"if its key was lost, revoke it first: gavel agent revoke {agent}"
             )
+        if name in self._records or self._named(agent) is not None:
+            # Otherwise a revocation by name could hit another agent than was meant.
+            raise InputError(f"the name {name!r} or identity {agent} is confusable with another agent's; give another")
         holder = self._named(name)
         if holder is not None and holder.agent != agent and not holder.revoked:
             raise InputError(
@@ -170,6 +174,16 @@ class Enrolment:
         self._check_time(shown)
         return "", shown.name
 
+    def revoked_fault(self, agent: str) -> str | None:
+        """The sentence for an agent whose certificate was revoked; None if it was not."""
+        record = self._records.get(agent)
+        if record is None or not record.revoked:
+            return None
+        return (
+            f"the certificate of agent {record.name!r} was revoked; to admit the agent again, remove its "
+            "credentials.json and enrol it with a new join token"
+        )
+
     def plaintext_fault(self, agent: str, name: str) -> str | None:
         """Why an agent may not attach without a certificate, in a sentence; None if it may."""
         if agent in self._records:
@@ -184,11 +198,8 @@ class Enrolment:
         record = self._records.get(shown.agent)
         if record is None or not shown.agent:
             raise InputError(f"no agent {shortened(shown.agent)} is enrolled here; enrol it with a join token")
-        if record.revoked:
-            raise InputError(
-                f"the certificate of agent {record.name!r} was revoked; to admit the agent again, "
-                "enrol it with a new join token"
-            )
+        if (fault := self.revoked_fault(record.agent)) is not None:
+            raise InputError(fault)
         if shown.serial not in (record.serial, record.previous) or shown.name != record.name:
             raise InputError(
                 f"agent {record.name!r} shows a certificate that was replaced; "
@@ -202,4 +213,6 @@ class Enrolment:
         if now >= shown.expires:
             raise InputError(f"the certificate of agent {shortened(shown.name)} has expired; enrol the agent again")
         if now < shown.begins:
-            raise InputError(f"the certificate of agent {shortened(shown.name)} is not valid yet; compare both clocks")
+            raise InputError(
+                f"the certificate of agent {shortened(shown.name)} is not valid yet; compare both machines' clocks"
+            )

@@ -275,6 +275,11 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
             raise RefusedCallError(grpc.StatusCode.PERMISSION_DENIED, told, caller, "acting")
         return replace(caller, user=user.name, role=user.role, teams=user.teams, leads=user.leads, by=caller.user)
 
+    def note_failure(self, address: str) -> None:
+        """Count a proof that failed after the call was admitted, such as a join token."""
+        if self._failures is not None:
+            self._failures.note(address)
+
     def end_streams(self, invalid: Callable[[Caller], bool]) -> int:
         """End the open streams of callers that may no longer call; returns how many."""
         tasks = [task for caller, tasks in self._streams.items() if invalid(caller) for task in tasks]

@@ -75,6 +75,8 @@ class Agent:
             await asyncio.to_thread(work.context.mps.quit)  # a daemon that an earlier agent left
         streaming = asyncio.create_task(work.stream.run())
         others = [asyncio.create_task(self._stopping.wait()), asyncio.create_task(work.keep_logs_small())]
+        if self.settings.credentials is not None:
+            others.append(asyncio.create_task(self.settings.credentials.keep_fresh(self._say)))
         try:
             await asyncio.wait([streaming, *others], return_when=asyncio.FIRST_COMPLETED)
             await self._take_leave(work, streaming)

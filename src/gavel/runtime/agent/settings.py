@@ -13,6 +13,7 @@ from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.errors import InputError
 from gavel.limits import LONGEST_LABEL
 from gavel.runtime.agent.accelerators import Indices, given_devices, parse_accelerators
+from gavel.runtime.agent.credentials import Credentials
 from gavel.runtime.agent.emulation import Emulation
 from gavel.runtime.offers import offer_fault
 from gavel.runtime.privacy import make_directory
@@ -54,6 +55,8 @@ class AgentSettings:
     """How long a leaving agent tries to tell the scheduler how its jobs ended."""
     umask: int | None = None
     """Of jobs and their checkpoint directories; None: that of the agent."""
+    credentials: Credentials | None = None
+    """How this agent shows who it is; None: not at all, in plaintext."""
     contain: bool = True
     """Whether each task gets a control group, where the machine supports them."""
 

@@ -9,6 +9,8 @@ import os
 import shutil
 import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
@@ -120,6 +122,17 @@ class StateDirectory:
             if old.name.startswith(_PREFIX):
                 shutil.rmtree(old, ignore_errors=True)
         return killed
+
+
+@contextmanager
+def held(path: Path) -> Iterator[AgentIdentity]:
+    """Hold the directory of an agent that does not run, to change what it is."""
+    path.mkdir(parents=True, exist_ok=True)
+    lock = _locked(path / "lock")
+    try:
+        yield AgentIdentity.of(path)
+    finally:
+        os.close(lock)
 
 
 _PREFIX = "gavel-"

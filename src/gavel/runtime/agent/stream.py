@@ -80,6 +80,7 @@ class _LostError(Exception):
 
 
 _LOST = (_LostError, grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, TimeoutError, OSError)
+_UNACCEPTED = (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED)
 _RANDOM = SystemRandom()
 """Random pauses, so that agents do not all reconnect at the same moment."""
 
@@ -190,6 +191,7 @@ class SchedulerStream:
     def __init__(self, settings: AgentSettings, identity: AgentIdentity, desk: Desk) -> None:
         self._identity = identity
         self._scheduler = settings.scheduler
+        self._credentials = settings.credentials
         self._pauses = settings.first_pause_seconds, settings.longest_pause_seconds
         self._patience = settings.patience_seconds
         self._desk = desk
@@ -284,7 +286,9 @@ class SchedulerStream:
 
     async def _connect(self) -> tuple[bool, str]:
         """Hold one connection to its end; return whether it was established, and a message if there is one to print."""
-        async with grpc.aio.insecure_channel(self._scheduler, options=_OPTIONS) as channel:
+        if self._credentials is not None and (fault := self._credentials.fault()) is not None:
+            return False, fault
+        async with self._channel() as channel:
             call = GavelStub(channel).Attach()  # type: ignore[no-untyped-call]
             connection = _Connection(call, asyncio.get_running_loop())
             try:
@@ -299,6 +303,8 @@ class SchedulerStream:
                 self._refused(refused)
                 return self.attached, f"the scheduler at {self._scheduler} does not accept this agent yet: {refused}"
             except _LOST as error:
+                if await _code(error, call) in _UNACCEPTED:
+                    return self.attached, self._unaccepted(await _in_words(error, call))
                 what = "lost the scheduler" if self.attached else "no scheduler answers"
                 return self.attached, f"{what} at {self._scheduler} ({await _in_words(error, call)})"
             finally:
@@ -308,6 +314,18 @@ class SchedulerStream:
                     self.attached = False
                     self._desk.lost()
         raise AssertionError  # a conversation ends only with an error
+
+    def _channel(self) -> grpc.aio.Channel:
+        if self._credentials is None:
+            return grpc.aio.insecure_channel(self._scheduler, options=_OPTIONS)
+        return self._credentials.channel(_OPTIONS)
+
+    def _unaccepted(self, reason: str) -> str:
+        """Show an earlier certificate if there is one; otherwise give up, unless that has not lasted long."""
+        if self._credentials is not None and self._credentials.rejected():
+            return f"the scheduler at {self._scheduler} does not accept the new certificate ({reason}); using the last"
+        self._refused(_RefusedError(AttachRefused(reason=reason, retry=True)))
+        return f"the scheduler at {self._scheduler} does not accept this agent: {reason}"
 
     async def _introduce(self, connection: _Connection) -> Welcome:
         await self._send(connection, await self._desk.hello())
@@ -337,6 +355,8 @@ class SchedulerStream:
     async def _converse(self, connection: _Connection, welcome: Welcome) -> None:
         self._refused_since = None
         self.attached = True
+        if self._credentials is not None:
+            self._credentials.accepted()
         first, longest = self._pauses
         self._pauses = first, min(longest, MISSED * (welcome.heartbeat_seconds or 1.0))
         endings = [FromAgentFrame(number, self._endings[number]) for number in sorted(self._endings)]
@@ -444,6 +464,13 @@ async def _until_one_ends(*talks: Coroutine[Any, Any, None]) -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def _code(error: Exception, call: Any) -> grpc.StatusCode | None:
+    """The status of a call that has ended; None if it has not."""
+    if isinstance(error, grpc.aio.AioRpcError):
+        return error.code()
+    return await call.code() if call.done() else None
+
+
 async def _in_words(error: Exception, call: Any) -> str:
     if isinstance(error, TimeoutError):
         return "it does not answer"
@@ -464,5 +491,14 @@ def _shortened(code: grpc.StatusCode, details: str | None) -> str:
     """
     if code == grpc.StatusCode.UNIMPLEMENTED:
         return "the server there is not a scheduler"
+    if code in _UNACCEPTED:
+        return details or "it does not say why"
+    if "CERTIFICATE_VERIFY_FAILED" in (details or ""):
+        return (
+            "its certificate is not one of the authority that this agent trusts, or has expired: "
+            "someone may be in between, or a clock is wrong"
+        )
+    if "WRONG_VERSION_NUMBER" in (details or ""):
+        return "it does not answer with TLS"
     last = (details or code.name.lower().replace("_", " ")).rpartition(": ")[2]
     return re.sub(r" \(\d+\)$", "", last)
