@@ -100,8 +100,8 @@ class Accounts:
         self.users = {user.name: user for user in users}
         self.tokens = {token.id: token for token in tokens}
         self._by_digest = {token.digest: token.id for token in self.tokens.values()}
-        self._used: dict[str, tuple[float, str]] = {}
-        """By id of a token: its last use, until that is written."""
+        self._used: set[str] = set()
+        """Ids of tokens whose last use is not written yet."""
 
     @classmethod
     def load(cls, journal: JournalReader) -> Accounts:
@@ -117,7 +117,8 @@ class Accounts:
         if token.role is Role.AGENT:
             raise UnknownTokenError("this is a join token, for `gavel worker --join`; log in with your own", "join")
         user = self.active(token.user)
-        self._used[token.id] = now, address
+        token = self.tokens[token.id] = replace(token, last_used=now, last_address=address)
+        self._used.add(token.id)
         return Known(user, token)
 
     def active(self, name: str) -> UserRecord:
@@ -147,12 +148,10 @@ class Accounts:
         )
 
     def used(self) -> Write | None:
-        """Note when tokens were last used; None if none was since the last time."""
-        used, self._used = self._used, {}
-        known = {token: seen for token, seen in used.items() if token in self.tokens}
-        for token, (time, address) in known.items():
-            self.tokens[token] = replace(self.tokens[token], last_used=time, last_address=address)
-        return partial(_write_tokens, tokens=[self.tokens[token] for token in known]) if known else None
+        """The write of when tokens were last used; None if none was since the last time."""
+        used, self._used = self._used, set()
+        tokens = [self.tokens[token] for token in used if token in self.tokens]
+        return partial(_write_tokens, tokens=tokens) if tokens else None
 
     # ---- users ----
 

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, load_pem_priv
 from gavel.client.trust import fingerprint
 from gavel.errors import InputError
 from gavel.security import certificates as made
-from gavel.security.certificates import AGENT_SECONDS, SERVER_SECONDS, KeyPair, Signed
+from gavel.security.certificates import AGENT_SECONDS, SERVER_SECONDS, CertifiedKey, Signed
 from gavel.security.files import check_private, private_directory, read_private, write_private
 from gavel.security.names import fixed_name, normalised
 
@@ -51,7 +51,7 @@ class Authority:
         self,
         folder: Path,
         cluster: str,
-        pair: KeyPair,
+        pair: CertifiedKey,
         clock: Callable[[], float] = time.time,
         server_seconds: float = SERVER_SECONDS,
     ) -> None:
@@ -61,7 +61,7 @@ class Authority:
         self._server_seconds = server_seconds
         self.server_name = fixed_name(cluster)
         self._names: tuple[str, ...] = (self.server_name,)
-        self._server: KeyPair | None = None
+        self._server: CertifiedKey | None = None
         self._shown: Shown | None = None
         self._lock = threading.Lock()
 
@@ -150,17 +150,17 @@ class Authority:
         assert self._shown is not None  # noqa: S101 - for mypy
         return self._shown
 
-    def _suffices(self, server: KeyPair | None) -> bool:
+    def _suffices(self, server: CertifiedKey | None) -> bool:
         if server is None or made.lifetime_left(server.certificate, self._clock()) < RENEWED_AT:
             return False
         return set(self._names) <= set(made.names_in(server.certificate))
 
-    def _take_up(self, server: KeyPair) -> None:
+    def _take_up(self, server: CertifiedKey) -> None:
         """Use the certificate of an earlier run, if it is ours; its names are kept."""
         if made.is_issued_by(server.certificate, self._pair.certificate):
             self._show(server)
 
-    def _show(self, server: KeyPair) -> None:
+    def _show(self, server: CertifiedKey) -> None:
         self._server = server
         self._shown = Shown(made.key_pem(server.key), made.certificate_pem(server.certificate) + self.authority_pem)
 
@@ -177,7 +177,7 @@ def exists(folder: Path) -> bool:
     return (folder / f"{AUTHORITY}.crt").exists()
 
 
-def _read_pair(folder: Path, name: str) -> KeyPair:
+def _read_pair(folder: Path, name: str) -> CertifiedKey:
     """Read a certificate and its key, which must belong together."""
     key_path, path = folder / f"{name}.key", folder / f"{name}.crt"
     try:
@@ -196,10 +196,10 @@ def _read_pair(folder: Path, name: str) -> KeyPair:
         raise InputError(f"{key_path} or {path} is damaged; restore both from a backup") from None
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
         raise InputError(f"{key_path} is not the key of {path}; restore both from a backup")
-    return KeyPair(certificate, key)
+    return CertifiedKey(certificate, key)
 
 
-def _check_authority(folder: Path, pair: KeyPair, now: float) -> None:
+def _check_authority(folder: Path, pair: CertifiedKey, now: float) -> None:
     path, certificate = folder / f"{AUTHORITY}.crt", pair.certificate
     try:
         constraints = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value

@@ -36,7 +36,7 @@ _RSA_BITS = range(2048, 8193)
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPair:
+class CertifiedKey:
     """A certificate and its key."""
 
     certificate: x509.Certificate
@@ -87,7 +87,7 @@ def serial_of(certificate: x509.Certificate) -> str:
     return f"{certificate.serial_number:x}"
 
 
-def make_authority(cluster: str, now: float, seconds: float = AUTHORITY_SECONDS) -> KeyPair:
+def make_authority(cluster: str, now: float, seconds: float = AUTHORITY_SECONDS) -> CertifiedKey:
     """A self-signed authority, which can sign certificates of servers and agents but no other authority."""
     key = new_key()
     name = authority_name(cluster)
@@ -97,7 +97,7 @@ def make_authority(cluster: str, now: float, seconds: float = AUTHORITY_SECONDS)
         .add_extension(_usage(authority=True), critical=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
-    return KeyPair(builder.sign(key, hashes.SHA256()), key)
+    return CertifiedKey(builder.sign(key, hashes.SHA256()), key)
 
 
 def authority_name(cluster: str) -> x509.Name:
@@ -105,7 +105,9 @@ def authority_name(cluster: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"Gavel cluster {cluster}"[:LONGEST_COMMON_NAME])])
 
 
-def make_server(authority: KeyPair, names: Sequence[str], now: float, seconds: float = SERVER_SECONDS) -> KeyPair:
+def make_server(
+    authority: CertifiedKey, names: Sequence[str], now: float, seconds: float = SERVER_SECONDS
+) -> CertifiedKey:
     """A certificate for the scheduler, with a new key; the first name is its common name."""
     key = new_key()
     common = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0][:LONGEST_COMMON_NAME])])
@@ -115,11 +117,11 @@ def make_server(authority: KeyPair, names: Sequence[str], now: float, seconds: f
         [_general(name) for name in names],
         ExtendedKeyUsageOID.SERVER_AUTH,
     )
-    return KeyPair(certificate, key)
+    return CertifiedKey(certificate, key)
 
 
 def make_agent(
-    authority: KeyPair,
+    authority: CertifiedKey,
     public_key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
     agent: str,
     name: str,
@@ -249,7 +251,7 @@ def _general(name: str) -> x509.GeneralName:
     return x509.IPAddress(parsed) if isinstance(parsed, IPv4Address | IPv6Address) else x509.DNSName(parsed)
 
 
-def _at_most(authority: KeyPair, now: float, seconds: float) -> float:
+def _at_most(authority: CertifiedKey, now: float, seconds: float) -> float:
     """A lifetime that ends no later than that of the authority."""
     return min(seconds, authority.certificate.not_valid_after_utc.timestamp() - now)
 
@@ -274,7 +276,7 @@ def _builder(
 
 
 def _issued(
-    authority: KeyPair,
+    authority: CertifiedKey,
     builder: x509.CertificateBuilder,
     names: Sequence[x509.GeneralName],
     purpose: x509.ObjectIdentifier,

@@ -48,7 +48,7 @@ class Trail:
             time=self._clock(),
             user=caller.by or caller.user or caller.agent_name,
             acting_for=caller.user if caller.by else "",
-            role=str(caller.role),
+            role=str(caller.role) if caller.user or caller.agent else "",
             address=caller.address,
             method=method,
             object=subject,
