@@ -154,8 +154,8 @@ def test_accounts_survive_a_restart_and_hold_no_token(journal: Journal, tmp_path
     text, record, change = accounts.create_token(user="ann", role=Role.USER, now=NOW, name="laptop")
     journal.write([added.write, change.write])
     loaded = Accounts.load(journal)
-    assert loaded.recognise(text, NOW).user == ANN
     assert loaded.tokens == {record.id: record}
+    assert loaded.recognise(text, NOW).user == ANN
     stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
     assert text.encode() not in stored
     assert text.removeprefix("gvl_").encode() not in stored
