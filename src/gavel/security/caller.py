@@ -1,0 +1,29 @@
+"""Who makes the call that is being answered: set by the gate for each call, read wherever a rule needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from gavel.security.roles import OPEN_USER, Caller, Role
+
+OPEN = Caller(user=OPEN_USER, role=Role.ADMIN, open=True)
+"""Every caller of a scheduler that does not identify them."""
+
+_caller: ContextVar[Caller] = ContextVar("caller", default=OPEN)
+
+
+def current() -> Caller:
+    """The caller of the call that is being answered; without a gate: the one user of an open scheduler."""
+    return _caller.get()
+
+
+@contextmanager
+def as_caller(caller: Caller) -> Iterator[None]:
+    """Answer for this caller."""
+    token = _caller.set(caller)
+    try:
+        yield
+    finally:
+        _caller.reset(token)
