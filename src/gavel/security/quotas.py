@@ -10,9 +10,10 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import chain
 from typing import Any
 
 from gavel.client.requests import Submission
@@ -87,6 +88,8 @@ class Limits:
         for name, value in plain_record(self).items():
             if not isinstance(value, int | float) or not 0 <= value < math.inf:
                 raise InputError(f"{name} is {value}; it must be 0 (no limit of its own) or more")
+        if 0 < self.submissions_per_minute < 1:
+            raise InputError(f"submissions_per_minute is {self.submissions_per_minute:g}; it must be 0 or at least 1")
 
 
 NO_LIMITS = Limits()
@@ -150,8 +153,8 @@ Group = tuple[str, str]
 class _Claim:
     """What an unfinished job counts as."""
 
-    number: int
-    """Jobs are admitted in this order."""
+    job: str
+    """Its id; jobs are admitted in the order of their numbers."""
     group: Group
     workers: int
 
@@ -197,7 +200,7 @@ class Quotas:
 
     def used_by(self, subject: Subject, time: float) -> Limits:
         """What a subject uses now."""
-        use = self._uses.get(subject, _Use())
+        use = self._uses.get(subject, _NO_USE)
         return Limits(
             unfinished_jobs=use.unfinished,
             running_accelerators=use.accelerators,
@@ -215,20 +218,21 @@ class Quotas:
 
     def reason(self, job: str) -> Cause:
         """Why a job is not admitted, as of now."""
-        claim = self._claims[job]
-        full = [subject for subject in self._of(claim.group) if not self._fits(subject, claim.workers, {})]
-        if full:
-            who, limit = full[0], self.limits_of(full[0]).running_accelerators
-            if (told := over_size(who, limit, claim.workers)) is not None:
-                return Cause(CODE, told)
-            return Cause(CODE, self._use_told(who, limit))
-        for subject in self._of(claim.group):
-            if limit := self.limits_of(subject).running_accelerators:
-                return Cause(CODE, f"{self._use_told(subject, limit)}; earlier jobs come first")
-        return Cause(CODE, "its user or team may run no more accelerators at a time")
+        return self._why(self._claims[job], {})
 
-    def _use_told(self, who: Subject, limit: int) -> str:
-        return f"{who} may run {_count(limit, 'accelerator')} at a time, and uses {self._uses[who].accelerators:,}"
+    def _why(self, claim: _Claim, taken: Mapping[Subject, int]) -> Cause:
+        """Why a job is not admitted, if these accelerators are taken as well."""
+        limited = self._limited(claim.group)
+        full = [subject for subject in limited if not self._fits(subject, claim.workers, taken)]
+        if not limited:
+            return Cause(CODE, "its limits have just been raised")
+        who = (full or limited)[0]
+        limit = self.limits_of(who).running_accelerators
+        if (told := over_size(who, limit, claim.workers)) is not None:
+            return Cause(CODE, told)
+        uses = self._uses.get(who, _NO_USE).accelerators + taken.get(who, 0)
+        order = "" if full else "; earlier jobs come first"
+        return Cause(CODE, f"{who} may run {_count(limit, 'accelerator')} at a time, and uses {uses:,}{order}")
 
     # ---- decide ----
 
@@ -239,7 +243,7 @@ class Quotas:
             for subject in subjects_of(user, team):
                 more[subject] += count
         for subject, count in more.items():
-            limits, use = self.limits_of(subject), self._uses.get(subject, _Use())
+            limits, use = self.limits_of(subject), self._uses.get(subject, _NO_USE)
             told = over_unfinished(subject, limits.unfinished_jobs, use.unfinished, count)
             told = told or over_rate(subject, limits.submissions_per_minute, _recent(use, time), count)
             if told:
@@ -255,53 +259,42 @@ class Quotas:
 
     def must_wait(self, jobs: Sequence[tuple[str, Submission]]) -> dict[str, Cause]:
         """Of new jobs, those that are not admitted yet, and why."""
-        if not self._limits_accelerators():
+        if not any(limits.running_accelerators for limits in self.limits.values()):
             return {}
-        trial = {job: _Claim(int(job), _group(request), request.workers) for job, request in jobs}
-        admitted = set(self._pass(trial))
-        refused = [job for job in trial if job not in admitted]
-        taken = Counter[Subject]()
-        for job in admitted:
-            for subject in self._of(trial[job].group):
-                taken[subject] += trial[job].workers
-        return {job: self._why(trial[job], taken) for job in refused}
-
-    def _why(self, claim: _Claim, taken: Mapping[Subject, int]) -> Cause:
-        limited = [(subject, self.limits_of(subject).running_accelerators) for subject in self._of(claim.group)]
-        limited = [(subject, limit) for subject, limit in limited if limit]
-        full = [each for each in limited if not self._fits(each[0], claim.workers, taken)]
-        who, limit = (full or limited)[0]
-        uses = self._uses.get(who, _Use()).accelerators + taken.get(who, 0)
-        order = "" if full else "; earlier jobs come first"
-        return Cause(CODE, f"{who} may run {_count(limit, 'accelerator')} at a time, and uses {uses:,}{order}")
+        claims = [_Claim(job, _group(request), request.workers) for job, request in jobs]
+        admitted = set(self._pass(claims))
+        taken: Counter[Subject] = Counter()
+        for claim in claims:
+            if claim.job in admitted:
+                taken.update(dict.fromkeys(self._of(claim.group), claim.workers))
+        return {claim.job: self._why(claim, taken) for claim in claims if claim.job not in admitted}
 
     def admissible(self) -> tuple[str, ...]:
         """Jobs that wait and can be admitted now, in order of submission."""
-        return tuple(self._pass({})) if self._waiting else ()
+        return tuple(self._pass(())) if self._waiting else ()
 
-    def excess(self, running: Iterable[str]) -> tuple[tuple[str, ...], Cause] | None:
+    def excess(self, runs: Callable[[str], bool]) -> tuple[tuple[str, ...], Cause] | None:
         """Jobs to hold because a limit was lowered: admitted ones that do not run, the latest first; and why."""
         for subject, use in self._uses.items():
             limit = self.limits_of(subject).running_accelerators
-            if not limit or use.accelerators <= limit:
-                continue
-            if jobs := self._latest(subject, use.accelerators - limit, set(running)):
-                return jobs, Cause(CODE, f"{subject} may run {_count(limit, 'accelerator')} at a time, and uses more")
+            if limit and use.accelerators > limit and (jobs := self._latest(subject, use.accelerators - limit, runs)):
+                told = f"{subject} may run {_count(limit, 'accelerator')} at a time, and uses {use.accelerators:,}"
+                return jobs, Cause(CODE, told)
         return None
 
-    def _latest(self, subject: Subject, excess: int, running: set[str]) -> tuple[str, ...]:
+    def _latest(self, subject: Subject, excess: int, runs: Callable[[str], bool]) -> tuple[str, ...]:
         """Admitted jobs of a subject that do not run, from the latest, until they make up for the excess."""
         groups = [group for group in self._admitted if subject in self._of(group)]
-        jobs = [job for group in groups for job in self._admitted[group] if job not in running]
         found: list[str] = []
-        for job in sorted(jobs, key=lambda job: self._claims[job].number, reverse=True):
+        for job in sorted((job for group in groups for job in self._admitted[group]), key=int, reverse=True):
             if excess <= 0:
                 break
-            found.append(job)
-            excess -= self._claims[job].workers
+            if not runs(job):
+                found.append(job)
+                excess -= self._claims[job].workers
         return tuple(found)
 
-    def _pass(self, newcomers: Mapping[str, _Claim]) -> Iterator[str]:
+    def _pass(self, newcomers: Iterable[_Claim]) -> Iterator[str]:
         """The jobs to admit, waiting ones and newcomers, in order of submission.
 
         A job that does not fit blocks the limits that it exceeds for all later jobs, and reserves its accelerators
@@ -310,16 +303,12 @@ class Quotas:
         """
         taken: Counter[Subject] = Counter()
         blocked: set[Subject] = set()
-        queues = {group: list(jobs) for group, jobs in self._waiting.items()} if newcomers else self._waiting
-        for job, claim in newcomers.items():
-            queues.setdefault(claim.group, []).append(job)  # type: ignore[union-attr] # lists here
-        claims = {**self._claims, **newcomers} if newcomers else self._claims
-        heads = [(claims[job].number, job, rest) for rest in map(iter, queues.values()) for job in [next(rest)]]
+        queues = self._queues(newcomers)
+        heads = [(int(claim.job), claim, rest) for rest in queues for claim in [next(rest)]]
         heapq.heapify(heads)
         while heads:
-            _, job, rest = heapq.heappop(heads)
-            claim = claims[job]
-            limited = [subject for subject in self._of(claim.group) if self.limits_of(subject).running_accelerators]
+            _, claim, rest = heapq.heappop(heads)
+            limited = self._limited(claim.group)
             if not blocked.isdisjoint(limited):
                 continue  # and so is the rest of its group
             if not any(claim.workers > self.limits_of(subject).running_accelerators for subject in limited):
@@ -328,18 +317,29 @@ class Quotas:
                 taken.update(dict.fromkeys(limited, claim.workers))
                 if full:
                     continue
-                yield job
+                yield claim.job
             following = next(rest, None)
             if following is not None:
-                heapq.heappush(heads, (claims[following].number, following, rest))
+                heapq.heappush(heads, (int(following.job), following, rest))
+
+    def _queues(self, newcomers: Iterable[_Claim]) -> list[Iterator[_Claim]]:
+        """By group: the jobs that wait, then the newcomers."""
+        fresh: dict[Group, list[_Claim]] = {}
+        for claim in newcomers:
+            fresh.setdefault(claim.group, []).append(claim)
+        return [
+            chain(map(self._claims.__getitem__, self._waiting.get(group, ())), fresh.get(group, ()))
+            for group in {**self._waiting, **fresh}
+        ]
+
+    def _limited(self, group: Group) -> list[Subject]:
+        """The subjects of a group with a limit of accelerators."""
+        return [subject for subject in self._of(group) if self.limits_of(subject).running_accelerators]
 
     def _fits(self, subject: Subject, workers: int, taken: Mapping[Subject, int]) -> bool:
         limit = self.limits_of(subject).running_accelerators
         used = self._uses.get(subject, _NO_USE).accelerators + taken.get(subject, 0)
         return not limit or used + workers <= limit
-
-    def _limits_accelerators(self) -> bool:
-        return any(limits.running_accelerators for limits in self.limits.values())
 
     def _of(self, group: Group) -> tuple[Subject, ...]:
         known = self._subjects.get(group)
@@ -365,7 +365,7 @@ class Quotas:
             self._uses[subject].recent[int(time)] += 1
 
     def _add(self, job: str, request: Submission, *, held: bool) -> None:
-        claim = self._claims[job] = _Claim(int(job), _group(request), request.workers)
+        claim = self._claims[job] = _Claim(job, _group(request), request.workers)
         for subject in self._of(claim.group):
             self._uses.setdefault(subject, _Use()).unfinished += 1
         self._place(job, claim, held=held)
@@ -402,9 +402,10 @@ class Quotas:
     def released(self, jobs: Iterable[str]) -> None:
         """Jobs are admitted."""
         for job in jobs:
-            claim = self._claims[job]
-            self._take(job, claim)
-            self._place(job, claim, held=False)
+            if self.waits(job):
+                claim = self._claims[job]
+                self._take(job, claim)
+                self._place(job, claim, held=False)
 
     def ended(self, job: str) -> None:
         """A job has finished."""
@@ -436,10 +437,10 @@ class Quotas:
     def document(self) -> dict[str, Any]:
         """Everything that unfinished jobs do not tell."""
         return {
-            "limits": [[who.kind, who.name, plain_record(limits)] for who, limits in sorted(self.limits.items())],
+            "limits": [[who.kind.value, who.name, plain_record(limits)] for who, limits in sorted(self.limits.items())],
             "waiting": sorted((job for jobs in self._waiting.values() for job in jobs), key=int),
             "recent": [
-                [who.kind, who.name, sorted(use.recent.items())]
+                [who.kind.value, who.name, [[at, count] for at, count in sorted(use.recent.items())]]
                 for who, use in sorted(self._uses.items(), key=lambda each: each[0])
                 if use.recent
             ],
@@ -450,6 +451,7 @@ class Quotas:
     def of(cls, document: Mapping[str, Any], unfinished: Iterable[tuple[str, Submission]]) -> Quotas:
         """The quotas in a document, with the jobs that have not finished."""
         quotas = cls()
+        quotas.due = True
         for kind, name, limits in document.get("limits", ()):
             quotas.limits[Subject(Kind(kind), name)] = from_plain(Limits, limits)
         waiting = set(document.get("waiting", ()))
