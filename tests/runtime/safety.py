@@ -18,6 +18,7 @@ from gavel.client.views import JobState
 from gavel.core.codec import kind_of
 from gavel.core.events import JobsProgressed
 from gavel.core.facts import JobEnded, JobQueued, RoundPlanned
+from gavel.core.serialization import from_plain
 from gavel.journal.facts import Head
 from gavel.runtime.configuration import Configurator, settings_document
 from gavel.runtime.engine import Engine
@@ -29,11 +30,12 @@ from gavel.runtime.facts import (
     AgentUndrained,
     AttemptClosed,
     CheckpointsUnwanted,
+    LimitsChanged,
 )
 from gavel.runtime.messages import StartAttempt, TaskEnded, TaskStatus
 from gavel.runtime.recovery import recover
 from gavel.scheduler.machine import check_invariants
-from gavel.security.quotas import Quotas, Subject, subjects_of
+from gavel.security.quotas import Limits, Quotas, Subject, subjects_of
 
 if TYPE_CHECKING:
     from virtual_agent import Agent
@@ -46,6 +48,7 @@ PROGRESSED = kind_of(JobsProgressed)
 JOINED, LOST = kind_of(AgentJoined), kind_of(AgentLost)
 DRAINING, UNDRAINED = kind_of(AgentDraining), kind_of(AgentUndrained)
 UNWANTED = kind_of(CheckpointsUnwanted)
+LIMITED = kind_of(LimitsChanged)
 
 
 class Checker:
@@ -63,6 +66,8 @@ class Checker:
         self.closed: dict[str, set[int]] = {}
         self.drained: set[tuple[str, bool]] = set()
         """Names of agents that were drained (True) and undrained (False)."""
+        self.limited: set[tuple[Subject, Limits]] = set()
+        """All limits that were ever in force."""
         self._names: dict[str, str] = {}
         self._given_up: set[tuple[str, str, int]] = set()
         """By agent, job and attempt: what was open when the agent was lost."""
@@ -94,6 +99,11 @@ class Checker:
         self._written = last
         for document in documents:
             self._took(document["kind"], document["fact"])
+            if document["kind"] == LIMITED:
+                self._limited(document["fact"])
+
+    def _limited(self, fact: Mapping[str, Any]) -> None:
+        self.limited.add((from_plain(Subject, fact["subject"]), from_plain(Limits, fact.get("limits", {}))))
 
     def _took(self, kind: str, fact: Mapping[str, Any]) -> None:
         if kind == QUEUED:

@@ -30,7 +30,7 @@ from gavel.policies.registry import allocate
 from gavel.runtime.clock import SteadyClock
 from gavel.runtime.engine import DecisionBatch, Engine
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, LimitsGiven, RemovalAsked, UndrainAsked
-from gavel.runtime.facts import Fact, LimitsChanged
+from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.journal_retry import at_once
@@ -609,10 +609,8 @@ class VirtualFleet:
         limits = Limits(running_accelerators=accelerators)
 
         def verify() -> None:
-            assert self.engine is not None
-            told = [fact.limits for fact in self.story if isinstance(fact, LimitsChanged) and fact.subject == subject]
-            in_force = self.engine.state.quotas.limits.get(subject, Limits())
-            assert limits in (*told, in_force), f"the limit of {subject} is not in the journal"
+            known = limits == Limits() or (subject, limits) in self.checker.limited
+            assert known, f"the limit of {subject} is not in the journal"
 
         self.requests.append(Request(lambda engine: LimitsGiven(engine.clock(), "operator", subject, limits), verify))
 
