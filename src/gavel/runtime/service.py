@@ -30,6 +30,7 @@ from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, 
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
 from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.limits_service import LimitsService
 from gavel.runtime.logs import Logs
 from gavel.runtime.messages import (
     Ack,
@@ -49,6 +50,7 @@ from gavel.runtime.requests import checked
 from gavel.runtime.timeline import sentence
 from gavel.runtime.views import cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching, matcher
+from gavel.security.quotas import OverLimitError
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
 
@@ -89,7 +91,7 @@ class AgentStream:
             yield message
 
 
-class Service(stubs.GavelServicer):
+class Service(LimitsService, stubs.GavelServicer):
     """The scheduler as clients and agents see it."""
 
     def __init__(self, driver: Driver, fleet: Fleet, logs: Logs, policy: Policy) -> None:
@@ -116,6 +118,8 @@ class Service(stubs.GavelServicer):
             learned = await self._driver.recalled(jobs)
             # A client that disconnects changes nothing.
             await asyncio.shield(self._driver.post(JobsSubmitted(self._engine.clock(), jobs, key, learned)))
+        except OverLimitError as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))
