@@ -23,7 +23,6 @@ from gavel.core.throughputs import Throughputs
 from gavel.journal.database import sqlite_url
 from gavel.journal.leader import PULSE_SECONDS
 from gavel.journal.store import Journal
-from gavel.limits import MOST_MESSAGE_BYTES
 from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.clock import SteadyClock
@@ -40,15 +39,13 @@ from gavel.runtime.scheduler_log import BlackBox
 from gavel.runtime.service import Service
 from gavel.runtime.state import Retries
 from gavel.runtime.state_keeper import StateKeeper
+from gavel.runtime.streams import CONNECTION_OPTIONS
 from gavel.runtime.upgrade import upgrading
 from gavel.version import __version__
-from gavel.wire import SERVER_OPTIONS
 from gavel.wire import gavel_pb2_grpc as stubs
 from gavel.workload.rows import Source
 
 __all__ = ["FleetSettings", "Running", "Scheduling", "ServeSettings", "build_engine", "read_entities", "serving"]
-
-MOST_CALLS_AT_ONCE = 100_000
 
 
 def open_journal(settings: ServeSettings, *, table: Throughputs | None = None) -> Journal:
@@ -146,7 +143,7 @@ async def serving(
         fleet = fleet_for(engine, settings.fleet)
         driver = Driver(engine, fleet, solver or _solver(settings), solve_limit_seconds=settings.solve_limit_seconds)
         logs = Logs(settings.folder / "logs", limit=int(settings.log_megabytes * 2**20))
-        server = grpc.aio.server(options=_OPTIONS)
+        server = grpc.aio.server(options=CONNECTION_OPTIONS)
         service = Service(driver, fleet, logs, find_policy(settings.policy))
         stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
         address = _bind(server, settings.listen)
@@ -161,15 +158,6 @@ async def serving(
             driver.stop()
             with contextlib.suppress(asyncio.CancelledError, GavelError):
                 await work
-
-
-_OPTIONS = [
-    *SERVER_OPTIONS,
-    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
-    ("grpc.server.max_pending_requests", MOST_CALLS_AT_ONCE),
-    ("grpc.server.max_pending_requests_hard_limit", MOST_CALLS_AT_ONCE),
-    ("grpc.so_reuseport", 0),
-]
 
 
 def _bind(server: grpc.aio.Server, listen: str) -> str:

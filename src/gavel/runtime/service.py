@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -29,6 +29,7 @@ from gavel.runtime.event_lines import Wanted, names_of, public
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
+from gavel.runtime.following import Follower, Following
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.limits_service import LimitsService
 from gavel.runtime.logs import Logs
@@ -47,9 +48,11 @@ from gavel.runtime.messages import (
     ToAgentFrame,
 )
 from gavel.runtime.requests import checked
+from gavel.runtime.streams import Streams, TooManyStreamsError
 from gavel.runtime.timeline import sentence
 from gavel.runtime.views import cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching, matcher
+from gavel.security.caller import current
 from gavel.security.quotas import OverLimitError
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
@@ -62,6 +65,8 @@ LAST_WORDS = 5
 """Agents report an end before the last lines of the log, so a log is followed for this many more looks."""
 PAGE = 1_000
 """Finished jobs read at a time."""
+LINES = 100
+"""Events read at a time."""
 AT_ONCE = 100
 """Jobs added to an answer before other tasks get their turn."""
 REMOVING_SECONDS = 10.0
@@ -102,6 +107,8 @@ class Service(LimitsService, stubs.GavelServicer):
         self._policy = policy
         self._started = engine.clock()
         self._watching = Watching(engine, self._listed)
+        self._following = Following(engine, _new_line)
+        self._streams = Streams()
 
     # ---- jobs ----
 
@@ -156,9 +163,9 @@ class Service(LimitsService, stubs.GavelServicer):
         await self._check_ids(request.ids, context)
         for job in request.ids:
             await self._find(job, context)
-        await context.send_initial_metadata(())  # tells the client that the stream is accepted, even if nothing happens
-        async for update in self._watching.watch(request):
-            yield update
+        async with self._stream(context):
+            async for update in self._watching.watch(request):
+                yield update
 
     async def Logs(self, request: pb.LogsRequest, context: Context) -> AsyncIterator[pb.LogChunk]:  # noqa: N802
         workers = (await self._find(request.id, context)).request.workers
@@ -166,15 +173,22 @@ class Service(LimitsService, stubs.GavelServicer):
             sizes = f"{workers} workers, ranks 0 to {workers - 1}" if workers > 1 else "one worker, rank 0"
             told = f"job {request.id} has {sizes}; there is no rank {request.rank}"
             await context.abort(grpc.StatusCode.OUT_OF_RANGE, told)
-        await context.send_initial_metadata(())
+        async with self._stream(context):
+            async for chunk in self._log(request):
+                yield chunk
+
+    async def _log(self, request: pb.LogsRequest) -> AsyncIterator[pb.LogChunk]:
+        """A log, one chunk in memory at a time."""
         offset, tail, quiet = request.offset, request.tail, 0
         while True:
             record = self._engine.record(request.id)
             finished = record is None or record.finished
-            begin, data = self._logs.read(request.id, request.rank, offset=offset, tail=tail)
-            for start in range(0, len(data), CHUNK):
-                yield pb.LogChunk(data=data[start : start + CHUNK], offset=begin + start)
+            begin, data = self._logs.read(request.id, request.rank, offset=offset, tail=tail, most=CHUNK)
+            if data:
+                yield pb.LogChunk(data=data, offset=begin)
             offset, tail = begin + len(data), 0
+            if len(data) == CHUNK:
+                continue
             quiet = 0 if data or not finished else quiet + 1
             if not request.follow or quiet > LAST_WORDS:
                 return
@@ -329,9 +343,6 @@ class Service(LimitsService, stubs.GavelServicer):
         return pb.DrainReply(jobs=list(jobs), state=servers[0].state if servers else "removed")
 
     async def Events(self, request: pb.EventsRequest, context: Context) -> AsyncIterator[pb.EventLine]:  # noqa: N802
-        await context.send_initial_metadata(())
-        queue: asyncio.Queue[pb.EventLine] = asyncio.Queue()
-        last = self._engine.journal.last
         wanted = Wanted(
             job=request.job,
             servers=names_of(request.server, self._engine.state.agents),
@@ -340,25 +351,38 @@ class Service(LimitsService, stubs.GavelServicer):
             limit=request.limit,
             routine=request.routine,
         )
+        async with self._stream(context):
+            following = self._following.follower(wanted) if request.follow else nullcontext(Follower(wanted))
+            with following as follower:
+                async for line in self._events(wanted, follower, follow=request.follow):
+                    yield line
 
-        def notice(facts: Sequence[Fact]) -> None:
-            first = self._engine.journal.last - len(facts) + 1
-            for number, fact in enumerate(facts, start=first):
-                if number > last and wanted.includes(fact):
-                    queue.put_nowait(_line(number, fact.time, document_of(fact)))
-
-        if request.follow:
-            self._engine.witnesses.append(notice)
-        try:
+    async def _events(self, wanted: Wanted, follower: Follower, *, follow: bool) -> AsyncIterator[pb.EventLine]:
+        """Past facts from the journal, then new ones; from the journal again whenever the reader is behind."""
+        while True:
+            last = self._engine.journal.last
+            follower.begin(last)
             past = wanted.until(self._engine.journal, last)
             while lines := await asyncio.to_thread(_lines, past):
                 for line in lines:
                     yield line
-            while request.follow:
-                yield await queue.get()
-        finally:
-            if request.follow:
-                self._engine.witnesses.remove(notice)
+            while follow and (new := await follower.next()) is not None:
+                last = new.number
+                yield new
+            if not follow:
+                return
+            wanted = replace(wanted, after=max(wanted.after, last), limit=0)
+
+    @asynccontextmanager
+    async def _stream(self, context: Context) -> AsyncIterator[None]:
+        """Count a stream of the caller, and tell the client that it is accepted, even if nothing happens."""
+        with ExitStack() as counted:
+            try:
+                counted.enter_context(self._streams.one(current()))
+            except TooManyStreamsError as error:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            await context.send_initial_metadata(())
+            yield
 
     # ---- agents ----
 
@@ -450,7 +474,11 @@ def _rank(record: LiveJobRecord) -> tuple[float, int]:
 
 
 def _lines(entries: Iterator[Entry]) -> list[pb.EventLine]:
-    return [_line(entry.number, entry.time, entry.document) for entry in islice(entries, PAGE)]
+    return [_line(entry.number, entry.time, entry.document) for entry in islice(entries, LINES)]
+
+
+def _new_line(number: int, fact: Fact) -> pb.EventLine:
+    return _line(number, fact.time, document_of(fact))
 
 
 def _line(number: int, time: float, document: Any) -> pb.EventLine:
