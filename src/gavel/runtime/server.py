@@ -126,6 +126,7 @@ class Running:
 
     engine: Engine
     fleet: Fleet
+    service: Service
     address: str
     work: asyncio.Task[None]
     """Ends only with an error."""
@@ -151,7 +152,7 @@ async def serving(
         house = asyncio.create_task(keep_house(settings.keep, engine, driver.post, logs))
         await server.start()
         try:
-            yield Running(engine, fleet, address, work)
+            yield Running(engine, fleet, service, address, work)
         finally:
             house.cancel()
             await server.stop(grace=0.2)
