@@ -188,6 +188,8 @@ class Quotas:
         self._admitted: dict[Group, dict[str, None]] = {}
         self._uses: dict[Subject, _Use] = {}
         self._subjects: dict[Group, tuple[Subject, ...]] = {}
+        self._caps: dict[Group, Mapping[Subject, int]] = {}
+        """The limits of accelerators of groups, while no limit changes."""
         self._second = 0
         """When old submissions were last forgotten."""
 
@@ -223,14 +225,14 @@ class Quotas:
     def _why(self, claim: _Claim, taken: Mapping[Subject, int]) -> Cause:
         """Why a job is not admitted, if these accelerators are taken as well."""
         limited = self._limited(claim.group)
-        full = [subject for subject in limited if not self._fits(subject, claim.workers, taken)]
+        full = [who for who, limit in limited.items() if self._use(who, taken) + claim.workers > limit]
         if not limited:
             return Cause(CODE, "its limits have just been raised")
-        who = (full or limited)[0]
-        limit = self.limits_of(who).running_accelerators
+        who = (full or list(limited))[0]
+        limit = limited[who]
         if (told := over_size(who, limit, claim.workers)) is not None:
             return Cause(CODE, told)
-        uses = self._uses.get(who, _NO_USE).accelerators + taken.get(who, 0)
+        uses = self._use(who, taken)
         order = "" if full else "; earlier jobs come first"
         return Cause(CODE, f"{who} may run {_count(limit, 'accelerator')} at a time, and uses {uses:,}{order}")
 
@@ -309,12 +311,13 @@ class Quotas:
         while heads:
             _, claim, rest = heapq.heappop(heads)
             limited = self._limited(claim.group)
-            if not blocked.isdisjoint(limited):
+            if blocked and not blocked.isdisjoint(limited):
                 continue  # and so is the rest of its group
-            if not any(claim.workers > self.limits_of(subject).running_accelerators for subject in limited):
-                full = [subject for subject in limited if not self._fits(subject, claim.workers, taken)]
+            if not limited or claim.workers <= min(limited.values()):
+                full = [who for who, limit in limited.items() if self._use(who, taken) + claim.workers > limit]
                 blocked.update(full)
-                taken.update(dict.fromkeys(limited, claim.workers))
+                for who in limited:
+                    taken[who] += claim.workers
                 if full:
                     continue
                 yield claim.job
@@ -332,14 +335,17 @@ class Quotas:
             for group in {**self._waiting, **fresh}
         ]
 
-    def _limited(self, group: Group) -> list[Subject]:
-        """The subjects of a group with a limit of accelerators."""
-        return [subject for subject in self._of(group) if self.limits_of(subject).running_accelerators]
+    def _limited(self, group: Group) -> Mapping[Subject, int]:
+        """The limits of accelerators that apply to a group."""
+        known = self._caps.get(group)
+        if known is None:
+            limits = {subject: self.limits_of(subject).running_accelerators for subject in self._of(group)}
+            known = self._caps[group] = {subject: limit for subject, limit in limits.items() if limit}
+        return known
 
-    def _fits(self, subject: Subject, workers: int, taken: Mapping[Subject, int]) -> bool:
-        limit = self.limits_of(subject).running_accelerators
-        used = self._uses.get(subject, _NO_USE).accelerators + taken.get(subject, 0)
-        return not limit or used + workers <= limit
+    def _use(self, who: Subject, taken: Mapping[Subject, int]) -> int:
+        """The accelerators that a subject uses, with those that are taken in the present pass."""
+        return self._uses.get(who, _NO_USE).accelerators + taken.get(who, 0)
 
     def _of(self, group: Group) -> tuple[Subject, ...]:
         known = self._subjects.get(group)
@@ -355,6 +361,7 @@ class Quotas:
             self.limits.pop(subject, None)
         else:
             self.limits[subject] = limits
+        self._caps.clear()
         self.due = True
 
     def queued(self, job: str, request: Submission, time: float, *, held: bool) -> None:
@@ -421,6 +428,7 @@ class Quotas:
                 del self._uses[subject]
         if claim.group not in self._waiting and claim.group not in self._admitted:
             self._subjects.pop(claim.group, None)
+            self._caps.pop(claim.group, None)
 
     def _forget(self, second: int) -> None:
         """Forget submissions that are older than the window, at most once a second."""
