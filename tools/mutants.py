@@ -877,7 +877,7 @@ LIMIT_MUTANTS = [
         "src/gavel/security",
         "quotas",
         QUOTAS,
-        later_jobs_take_what_an_earlier_one_needs=(
+        jobs_behind_a_blocked_one_reserve_what_others_need=(
             "                blocked.update(full)\n",
             "",
         ),

@@ -157,15 +157,17 @@ SCENARIOS: dict[str, Scenario] = {
             (0.5, submits("other", 30.0, user="bob")),
             (3.0, cancels("y")),
         ),
+        world={"facts_between_states": 5},
         outcomes={"y": EITHER},
     ),
     "limit lowered and raised": Scenario(
         (
-            *((0.0, submits(label, 30.0, **ANN)) for label in "xyz"),
+            *((0.0, submits(label, 80.0, **ANN)) for label in "xyz"),
             (1.5, limits(1)),
             (4.0, submits("late", 10.0, **ANN)),
-            (7.0, limits(2)),
-        )
+            (13.0, limits(2)),
+        ),
+        world={"facts_between_states": 5},
     ),
     "submit": Scenario(TWO),
     "more jobs than accelerators": Scenario(

@@ -151,6 +151,21 @@ def test_a_job_over_the_limit_says_why_it_waits_and_until_when_in_lists_and_hist
     play(scene())
 
 
+def test_a_limit_that_is_set_later_holds_jobs_that_do_not_run_the_latest_first(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with site(tmp_path) as here:
+            jobs = [await here.submit(entity="lab") for _ in range(3)]
+            await here.stub.SetLimits(of("team", "lab", running_accelerators=1))
+            reasons = [(await here.stub.Describe(pb.DescribeRequest(id=job))).job.reason for job in jobs]
+            over = "team lab may run 1 accelerator at a time, and uses 1"
+            assert [reason == over for reason in reasons] == [False, True, True]
+            await here.stub.SetLimits(of("team", "lab"))
+            reasons = [(await here.stub.Describe(pb.DescribeRequest(id=job))).job.reason for job in jobs]
+            assert over not in reasons
+
+    play(scene())
+
+
 def test_limits_survive_a_restart(tmp_path: Path) -> None:
     async def scene() -> None:
         async with site(tmp_path) as here:

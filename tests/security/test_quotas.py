@@ -234,6 +234,12 @@ def test_a_job_that_waits_for_its_team_leaves_the_rest_of_its_users_limit_to_oth
     assert world.waiting == []
 
 
+def test_a_job_behind_one_that_does_not_fit_reserves_nothing() -> None:
+    world = World({ANN: Limits(running_accelerators=4), NLP: Limits(running_accelerators=4)})
+    world.submit(job(4), job(4), job(4, team="research/nlp"), job(4, user="bob", team="research/nlp"))
+    assert world.waiting == ["2", "3"]
+
+
 def test_cancelling_the_job_that_waits_first_admits_the_next() -> None:
     world = World({ANN: Limits(running_accelerators=8)})
     world.submit(job(4), job(8), job(1))
