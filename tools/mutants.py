@@ -904,6 +904,7 @@ LIMIT_MUTANTS = [
         what_was_lowered_holds_nothing=(
             "while (excess := self.quotas.excess(self._stays)) is not None:",
             "while False:",
+            ("tests/runtime/test_limits_service.py",),
         ),
         nothing_is_admitted_later=("if admitted := self.quotas.admissible():", "if admitted := ():"),
         limits_are_not_kept=('document.get("quotas", {}), unfinished', "{}, unfinished"),
