@@ -59,7 +59,8 @@ from gavel.wire import gavel_pb2_grpc as stubs
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-CHUNK = 256 * 2**10
+CHUNK = 64 * 2**10
+"""Bytes of a log in one message; a reader that does not read keeps a few of them in memory."""
 FOLLOW_SECONDS = 0.2
 LAST_WORDS = 5
 """Agents report an end before the last lines of the log, so a log is followed for this many more looks."""
