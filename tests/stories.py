@@ -16,7 +16,9 @@ from gavel.core.events import (
     JobCancelled,
     JobFailed,
     JobFinished,
+    JobsHeld,
     JobsProgressed,
+    JobsReleased,
     JobSubmitted,
     RateMeasured,
     RestartMeasured,
@@ -27,7 +29,7 @@ from gavel.core.events import (
     SolveFailed,
     WakeAt,
 )
-from gavel.core.jobs import JobSpec
+from gavel.core.jobs import Cause, JobSpec
 from gavel.core.locality import Locality
 from gavel.policies.registry import allocate
 from gavel.scheduler.machine import Scheduler
@@ -41,6 +43,7 @@ Story = list[tuple[str, int, int]]
 
 def stories(*, at_most: int = 40) -> st.SearchStrategy[Story]:
     rare = ["finish", "cancel", "fail", "lose", "join", "progress", "measure", "restart", "slow", "answer"]
+    rare += ["hold", "release"]
     kinds = st.sampled_from(["submit"] * 4 + ["round"] * 6 + rare)
     return st.lists(st.tuples(kinds, st.integers(0, 7), st.integers(0, 3)), min_size=1, max_size=at_most)
 
@@ -85,7 +88,8 @@ class Teller:
         match kind:
             case "submit":
                 self.submitted += 1
-                return JobSubmitted(self.time, self._spec(number, other))
+                held = Cause("over_limit", "you may run 8 accelerators at a time") if number == 7 else None
+                return JobSubmitted(self.time, self._spec(number, other), held=held)
             case "round":
                 return RoundDue(self.time)
             case "join":
@@ -131,6 +135,10 @@ class Teller:
                 return RestartMeasured(self.time, job, 5.0 * number)
             case "progress":
                 return JobsProgressed(self.time, [job], np.array([10.0]))
+            case "hold":
+                return JobsHeld(self.time, (job, "missing"), Cause("held", "an operator holds it"))
+            case "release":
+                return JobsReleased(self.time, (job, "missing"))
             case "finish":
                 return JobFinished(self.time, job)
             case "cancel":

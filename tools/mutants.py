@@ -506,8 +506,12 @@ SCHEDULER_MUTANTS = [
             "",
         ),
         a_job_that_pauses_is_planned=(
-            "        return slots[~np.isin(slots, list(self._held))] if self._held else slots",
-            "        return slots",
+            "        held = [*self._held, *self._on_hold]\n",
+            "        held = [*self._on_hold]\n",
+        ),
+        a_job_on_hold_is_planned=(
+            "        held = [*self._held, *self._on_hold]\n",
+            "        held = [*self._held]\n",
         ),
     ),
     *_in(
@@ -587,7 +591,8 @@ SCHEDULER_MUTANTS = [
         ORDER,
         STATE,
         MACHINE,
-        pauses_are_forgotten=("scheduler._held = dict(state.held)", "scheduler._held = {}"),
+        pauses_are_forgotten=("= dict(state.held), set(state.on_hold)", "= {}, set(state.on_hold)"),
+        holds_are_forgotten=("= dict(state.held), set(state.on_hold)", "= dict(state.held), set()"),
         questions_are_forgotten=(
             "scheduler.allocation, scheduler.unanswered = state.allocation, state.unanswered",
             "scheduler.allocation, scheduler.unanswered = state.allocation, None",
@@ -864,6 +869,46 @@ REMOVAL_MUTANTS = [
     ),
 ]
 
+QUOTAS = "tests/security/test_quotas.py"
+LIMIT_MUTANTS = [
+    *_in(
+        "src/gavel/security",
+        "quotas",
+        QUOTAS,
+        jobs_behind_a_blocked_one_reserve_what_others_need=(
+            "                blocked.update(full)\n",
+            "",
+        ),
+        nothing_is_reserved_under_other_limits=(
+            "                for who in limited:\n                    taken[who] += claim.workers\n",
+            "                for who in () if full else limited:\n                    taken[who] += claim.workers\n",
+        ),
+        a_job_beyond_a_lowered_limit_blocks_all_others=(
+            "if not limited or claim.workers <= min(limited.values()):",
+            "if True:",
+        ),
+        teams_above_do_not_count=("for depth in range(len(parts))))", "for depth in range(len(parts))[-1:]))"),
+        submissions_count_for_less_than_a_minute=("int(time) - WINDOW_SECONDS\n", "int(time) - WINDOW_SECONDS // 2\n"),
+        limits_are_remembered_when_they_change=("        self._caps.clear()\n", ""),
+    ),
+    *_in(
+        RUNTIME,
+        "state",
+        *_scenario("limited user", "limit lowered and raised"),
+        new_jobs_are_always_admitted=(
+            "held = self.quotas.must_wait(list(zip(ids, event.requests, strict=True)))",
+            "held: dict[str, Cause] = {}",
+        ),
+        what_was_lowered_holds_nothing=(
+            "while (excess := self.quotas.excess(self._stays)) is not None:",
+            "while False:",
+            ("tests/runtime/test_limits_service.py",),
+        ),
+        nothing_is_admitted_later=("if admitted := self.quotas.admissible():", "if admitted := ():"),
+        limits_are_not_kept=('document.get("quotas", {}), unfinished', "{}, unfinished"),
+    ),
+]
+
 TEMPLATES = "tests/runtime/test_templates.py"
 TEMPLATE_MUTANTS = [
     *_in(
@@ -1058,6 +1103,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *AGENT_MUTANTS,
     *REMOVAL_MUTANTS,
     *TEMPLATE_MUTANTS,
+    *LIMIT_MUTANTS,
     *INSISTENCE_MUTANTS,
     *TABLE_MUTANTS,
     *IDENTITY_MUTANTS,

@@ -19,11 +19,15 @@ from pathlib import Path
 from virtual_agent import Agent
 from virtual_fleet import SETTINGS, VirtualFleet, shared_connections
 
+from gavel.security.quotas import EVERYBODY, Kind, Subject
+
 TROUBLED_SECONDS = 90.0
 QUIET_SECONDS = 900.0
 """Everything has finished this long after the last fault."""
 PAIRED = "ResNet-18 (batch size 16)"
 """A template of which the table knows that two of its jobs share an accelerator well."""
+
+SUBJECTS = (EVERYBODY, Subject(Kind.USER, "ann"), Subject(Kind.TEAM, "lab"), Subject(Kind.TEAM, "lab/vision"))
 
 
 class Campaign:
@@ -50,6 +54,8 @@ class Campaign:
         )
         self.submitted = 0
         self.others = 0
+        self.limiting = random.Random(seed + 1_000_000)
+        """Chooses owners and limits."""
 
     # ---- faults ----
 
@@ -167,7 +173,14 @@ class Campaign:
                 workers=1 if template == PAIRED else rng.choice([1, 2, 3]),
                 retries=rng.choice([0, 2, 1000]),
                 template=template,
+                user=self.limiting.choice(["ann", "bob"]),
+                entity=self.limiting.choice([None, "lab", "lab/vision"]),
             )
+
+    def change_limit(self) -> None:
+        """An operator limits a user, a team or every user, or lifts a limit."""
+        subject = self.limiting.choice(SUBJECTS)
+        self.world.operator_limits(subject, self.limiting.choice([0, 1, 2, 3, 4]))
 
     # ---- one run ----
 
@@ -203,6 +216,9 @@ class Campaign:
                         faults[fault.__name__] += 1
                 if self.random.random() < 0.04:
                     self.submit_job()
+                if self.limiting.random() < 0.02:
+                    self.change_limit()
+                    faults["limit changed"] += 1
                 world.step()
             self.calm()
             world.run_until_over(QUIET_SECONDS)
@@ -215,8 +231,13 @@ class Campaign:
         return faults
 
     def calm(self) -> None:
-        """The end of all faults: one machine of each name is left and takes work, and rounds outlast restarts."""
+        """The end of all faults: one machine of each name is left and takes work, and rounds outlast restarts.
+
+        Limits remain, but none is below the size of a job.
+        """
         world = self.world
+        for subject in SUBJECTS:
+            world.operator_limits(subject, self.limiting.choice([0, 3, 4]))
         world.with_settings(round_seconds=12.0, min_seconds_between_allocations=0.0)
         if world.leader is not None and not world.leader.frozen:
             world.kill_scheduler(1.0)

@@ -10,6 +10,7 @@ from typing import Any
 from virtual_fleet import VirtualFleet
 
 from gavel.runtime.fleet import FleetSettings
+from gavel.security.quotas import Kind, Subject
 
 Action = Callable[[VirtualFleet], None]
 Script = tuple[tuple[float, Action], ...]
@@ -127,7 +128,13 @@ def void(_: object) -> None:
     pass
 
 
+def limits(accelerators: int) -> Action:
+    """An operator lets ann run this many accelerators at a time; 0: any number."""
+    return lambda world: world.operator_limits(Subject(Kind.USER, "ann"), accelerators)
+
+
 EITHER = {"completed", "cancelled"}
+ANN = {"user": "ann", "entity": "lab"}
 TWO: Script = ((0.0, submits("x", 30.0)), (0.0, submits("y", 50.0)))
 LONG: Script = ((0.0, submits("x", 160.0)),)
 LONG_LEASES = {"round_seconds": 10.0, "slow_to_leave": True}
@@ -141,6 +148,27 @@ PATIENT = FleetSettings(
 )
 
 SCENARIOS: dict[str, Scenario] = {
+    "limited user": Scenario(
+        (
+            (0.0, limits(1)),
+            (0.5, submits("x", 20.0, **ANN)),
+            (0.5, submits("y", 20.0, **ANN)),
+            (0.5, submits("z", 20.0, **ANN)),
+            (0.5, submits("other", 30.0, user="bob")),
+            (3.0, cancels("y")),
+        ),
+        world={"facts_between_states": 5},
+        outcomes={"y": EITHER},
+    ),
+    "limit lowered and raised": Scenario(
+        (
+            *((0.0, submits(label, 80.0, **ANN)) for label in "xyz"),
+            (1.5, limits(1)),
+            (4.0, submits("late", 10.0, **ANN)),
+            (13.0, limits(2)),
+        ),
+        world={"facts_between_states": 5},
+    ),
     "submit": Scenario(TWO),
     "more jobs than accelerators": Scenario(
         (*TWO, (0.5, submits("z", 40.0))), agents=(("a", "v100", 1), ("b", "k80", 1))

@@ -2,19 +2,23 @@
 
 1 no two attempts of a job have processes at once; 2 no accelerator is held by two combos; 3 nothing is acknowledged or
 started before it is in the journal; 4 a finished job stays finished; 5 steps go back only to a checkpoint; 6 recovery
-from any prefix gives the state that existed then.
+from any prefix gives the state that existed then; 7 no job starts beyond the accelerators that its user and teams may
+use.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from gavel.client.views import JobState
 from gavel.core.codec import kind_of
 from gavel.core.events import JobsProgressed
 from gavel.core.facts import JobEnded, JobQueued, RoundPlanned
+from gavel.core.serialization import from_plain
 from gavel.journal.facts import Head
 from gavel.runtime.configuration import Configurator, settings_document
 from gavel.runtime.engine import Engine
@@ -26,10 +30,12 @@ from gavel.runtime.facts import (
     AgentUndrained,
     AttemptClosed,
     CheckpointsUnwanted,
+    LimitsChanged,
 )
 from gavel.runtime.messages import StartAttempt, TaskEnded, TaskStatus
 from gavel.runtime.recovery import recover
 from gavel.scheduler.machine import check_invariants
+from gavel.security.quotas import Limits, Quotas, Subject, subjects_of
 
 if TYPE_CHECKING:
     from virtual_agent import Agent
@@ -42,6 +48,7 @@ PROGRESSED = kind_of(JobsProgressed)
 JOINED, LOST = kind_of(AgentJoined), kind_of(AgentLost)
 DRAINING, UNDRAINED = kind_of(AgentDraining), kind_of(AgentUndrained)
 UNWANTED = kind_of(CheckpointsUnwanted)
+LIMITED = kind_of(LimitsChanged)
 
 
 class Checker:
@@ -59,6 +66,8 @@ class Checker:
         self.closed: dict[str, set[int]] = {}
         self.drained: set[tuple[str, bool]] = set()
         """Names of agents that were drained (True) and undrained (False)."""
+        self.limited: set[tuple[Subject, Limits]] = set()
+        """All limits that were ever in force."""
         self._names: dict[str, str] = {}
         self._given_up: set[tuple[str, str, int]] = set()
         """By agent, job and attempt: what was open when the agent was lost."""
@@ -71,6 +80,10 @@ class Checker:
         """By job: the steps with which its last attempt began."""
         self._fell: dict[str, int] = {}
         """By job: how many of its attempts had ended when its steps last went back."""
+        self._ran: set[str] | None = None
+        """The jobs that ran when a batch was last decided; None: not known."""
+        self._limits = Quotas()
+        """The limits that were in force then."""
         self._known_saved: dict[str, float] = {}
         """By job: the checkpoint that the present scheduler has heard of."""
         self.unwanted: set[str] = set()
@@ -86,6 +99,11 @@ class Checker:
         self._written = last
         for document in documents:
             self._took(document["kind"], document["fact"])
+            if document["kind"] == LIMITED:
+                self._limited(document["fact"])
+
+    def _limited(self, fact: Mapping[str, Any]) -> None:
+        self.limited.add((from_plain(Subject, fact["subject"]), from_plain(Limits, fact.get("limits", {}))))
 
     def _took(self, kind: str, fact: Mapping[str, Any]) -> None:
         if kind == QUEUED:
@@ -163,6 +181,7 @@ class Checker:
     def began(self, engine: Engine) -> None:
         """A scheduler has read the journal."""
         self._known_saved.clear()
+        self._ran = None
         self.decided(engine)
 
     def decided(self, engine: Engine) -> None:
@@ -170,11 +189,30 @@ class Checker:
         refusals = [str(refusal) for refusal in engine.state.jobs.refusals]
         assert not refusals, refusals
         check_invariants(engine.scheduler)
+        self._check_limits(engine.state)
         for record in engine.state.jobs.records.values():
             told = self.steps.get(record.id, 0.0)
             assert abs(record.steps_done - told) < 1e-6, f"job {record.id} has {record.steps_done} steps, not {told}"
         if self.states is not None:
             self.states[engine.journal.last] = text_of(engine.state)
+
+    def _check_limits(self, state: ClusterState) -> None:
+        """Jobs that started since the last batch are within the limits in force then or now."""
+        running = {job: record for job, record in state.jobs.records.items() if record.state is JobState.RUNNING}
+        used: Counter[Subject] = Counter()
+        fresh: dict[Subject, str] = {}
+        for job, record in running.items():
+            for subject in subjects_of(record.request.user, record.request.entity):
+                used[subject] += record.request.workers
+                if self._ran is not None and job not in self._ran:
+                    fresh[subject] = job
+        for subject, job in fresh.items():
+            limits = [quotas.limits_of(subject).running_accelerators for quotas in (self._limits, state.quotas)]
+            assert not all(limits) or used[subject] <= max(limits), (
+                f"job {job} starts although {subject} may run {max(limits)} accelerators and runs {used[subject]}"
+            )
+        self._ran, self._limits = set(running), Quotas()
+        self._limits.limits = dict(state.quotas.limits)
 
     def saved(self, job: str) -> None:
         """A job has saved a checkpoint."""

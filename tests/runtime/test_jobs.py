@@ -10,7 +10,7 @@ import pytest
 from gavel.client.requests import Submission
 from gavel.client.views import FINISHED, JobState
 from gavel.core.cluster import Server
-from gavel.core.events import JobsProgressed
+from gavel.core.events import JobsHeld, JobsProgressed, JobsReleased
 from gavel.core.facts import (
     JobEnded,
     JobQueued,
@@ -79,12 +79,15 @@ CHANGES: Mapping[str, tuple[JobChange, Fact]] = {
     "completed": (JobChange.COMPLETED, ended("completed")),
     "failed": (JobChange.FAILED, ended("failed")),
     "cancelled": (JobChange.CANCELLED, ended("cancelled")),
+    "held": (JobChange.HELD, JobsHeld(9.0, (JOB,), CAUSE)),
+    "released": (JobChange.RELEASED, JobsReleased(9.0, (JOB,))),
 }
 EXPECTED: Mapping[tuple[JobState, JobChange], JobState] = {
     (Q, JobChange.LAUNCHED): R,
     (P, JobChange.LAUNCHED): R,
     (R, JobChange.MOVED): R,
     (R, JobChange.STOPPED): P,
+    **{(state, change): state for state in (Q, P) for change in (JobChange.HELD, JobChange.RELEASED)},
     **{(state, JobChange.REQUEUED): Q for state in ACTIVE},
     **{(state, JobChange.COMPLETED): JobState.COMPLETED for state in ACTIVE},
     **{(state, JobChange.FAILED): JobState.FAILED for state in ACTIVE},

@@ -29,7 +29,7 @@ from gavel.journal.store import Journal
 from gavel.policies.registry import allocate
 from gavel.runtime.clock import SteadyClock
 from gavel.runtime.engine import DecisionBatch, Engine
-from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
+from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, LimitsGiven, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError
 from gavel.runtime.jobs import LiveJobRecord
@@ -47,6 +47,7 @@ from gavel.runtime.messages import (
     TaskStatus,
 )
 from gavel.runtime.server import ServeSettings, build_engine, fleet_for
+from gavel.security.quotas import Limits, Subject
 
 STEP = 0.25
 SETTINGS = FleetSettings(
@@ -602,6 +603,16 @@ class VirtualFleet:
             assert self.keys[label] in self.checker.unwanted, f"the removal for {label!r} is not in the journal"
 
         self.requests.append(Request(make, verify))
+
+    def operator_limits(self, subject: Subject, accelerators: int) -> None:
+        """An operator sets the limit of accelerators; 0 removes it."""
+        limits = Limits(running_accelerators=accelerators)
+
+        def verify() -> None:
+            known = limits == Limits() or (subject, limits) in self.checker.limited
+            assert known, f"the limit of {subject} is not in the journal"
+
+        self.requests.append(Request(lambda engine: LimitsGiven(engine.clock(), "operator", subject, limits), verify))
 
     def operator_removes(self, name: str) -> None:
         self.requests.append(Request(lambda engine: ForgetAsked(engine.clock(), name, "operator"), lambda: None))

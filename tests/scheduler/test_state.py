@@ -139,7 +139,7 @@ def test_every_attribute_is_dumped_or_follows_from_the_rest() -> None:
     scheduler = Scheduler(TABLE, Credits(), Settings())
     brought = {"table", "mechanism", "settings", "prices", "_tree"}
     own = {"roster", "beliefs", "occupancy", "allocation", "unanswered", "accelerator_seconds"}
-    own |= {"_problem_base", "_held"}
+    own |= {"_problem_base", "_held", "_on_hold"}
     between_events = {"_facts", "_begun", "_ended"}  # empty between events
     runs = {"_roster", "server_pools", "placed", "run_of"}
     assert vars(scheduler).keys() | vars(scheduler.occupancy).keys() == (

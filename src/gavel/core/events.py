@@ -30,6 +30,25 @@ class JobSubmitted:
     """What the user asked for; None in simulations."""
     key: str = ""
     """The key of the submitting call: repeating the call with the same key submits nothing."""
+    held: Cause | None = None
+    """Why it must wait until it is released; None: it need not."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobsHeld:
+    """These jobs do not run until they are released; jobs that run are not held."""
+
+    time: float
+    jobs: tuple[str, ...]
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class JobsReleased:
+    """These jobs need wait for nothing but accelerators any more."""
+
+    time: float
+    jobs: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +190,8 @@ class RoundDue:
 Event = (
     JobSubmitted
     | JobCancelled
+    | JobsHeld
+    | JobsReleased
     | JobsProgressed
     | JobFinished
     | JobFailed

@@ -14,7 +14,9 @@ from gavel.core.allocation import Allocation
 from gavel.core.cluster import Server
 from gavel.core.events import (
     Command,
+    JobsHeld,
     JobsProgressed,
+    JobsReleased,
     Launch,
     RateMeasured,
     RatesProfiled,
@@ -41,6 +43,8 @@ class JobQueued:
     """What the user asked for; None in simulations."""
     key: str = ""
     """The key of the submitting call: repeating the call with the same key submits nothing."""
+    held: Cause | None = None
+    """Why the job waits until it is released; None: it need not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +216,8 @@ Fact = (
     JobQueued
     | JobEnded
     | JobRequeued
+    | JobsHeld
+    | JobsReleased
     | JobsProgressed
     | RateMeasured
     | RestartMeasured

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
@@ -13,6 +14,7 @@ from gavel.journal.store import Write
 from gavel.security.accounts import AccountChange, Accounts
 from gavel.security.caller import current
 from gavel.security.gate import Gate, Identities
+from gavel.security.rates import Failures, Rates
 from gavel.security.roles import Caller
 from gavel.security.trail import Trail, written
 
@@ -47,7 +49,7 @@ class Access:
         """The address that others are told to use."""
         self.fingerprint = fingerprint
         self.trail = Trail(clock)
-        self.gate = Gate(identities, clock, self.trail)
+        self.gate = Gate(identities, clock, self.trail, rates=Rates(time.monotonic), failures=Failures(time.monotonic))
         self.turn = asyncio.Lock()
         """Held while a change of accounts is checked and written."""
         self._write = write

@@ -10,6 +10,7 @@ from typing import Any
 from gavel.client.requests import Submission
 from gavel.core import events as core
 from gavel.core.cluster import Server
+from gavel.security.quotas import Limits, Subject
 
 
 class AttemptOutcome(StrEnum):
@@ -143,6 +144,16 @@ class SettingsGiven:
 
 
 @dataclass(frozen=True, slots=True)
+class LimitsGiven:
+    """New limits of a user, a team or every user; they replace the earlier ones."""
+
+    time: float
+    by: str
+    subject: Subject
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
 class Began:
     """A scheduler has opened the journal."""
 
@@ -164,6 +175,7 @@ OwnEvent = (
     | RemovalAsked
     | CheckpointsCleared
     | SettingsGiven
+    | LimitsGiven
     | Began
 )
 Event = OwnEvent | core.Event

@@ -10,9 +10,10 @@ from gavel.core import facts as core
 from gavel.core.cluster import Server
 from gavel.core.codec import decode_fact, encode_event, kind_of
 from gavel.core.errors import InputError
-from gavel.core.events import RateMeasured, RestartMeasured
+from gavel.core.events import JobsHeld, JobsReleased, RateMeasured, RestartMeasured
 from gavel.core.problem import Problem
 from gavel.core.serialization import MisfitError, from_plain, plain_record
+from gavel.security.quotas import Limits, Subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +24,16 @@ class SettingsChanged:
     by: str
     after: Mapping[str, Any]
     before: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsChanged:
+    """The limits of a user, a team or every user in force from now on; without any limit: none of its own."""
+
+    time: float
+    by: str
+    subject: Subject
+    limits: Limits = field(default_factory=Limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +153,7 @@ class TemplateRecalled:
 
 OwnFact = (
     SettingsChanged
+    | LimitsChanged
     | SchedulerStarted
     | AttemptClosed
     | AgentJoined
@@ -192,7 +204,7 @@ def jobs_of(fact: Fact) -> tuple[str, ...]:
             jobs = (fact.job.id,)
         case core.JobEnded() | core.JobRequeued() | AttemptClosed() | RateMeasured() | RestartMeasured():
             jobs = (fact.job,)
-        case core.RoundPlanned():
+        case core.RoundPlanned() | JobsHeld() | JobsReleased():
             jobs = fact.jobs
         case core.ServerRemoved():
             jobs = fact.stopped

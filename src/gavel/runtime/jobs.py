@@ -12,7 +12,7 @@ from typing import Any
 
 from gavel.client.requests import Submission
 from gavel.client.views import JobState, Transition
-from gavel.core.events import JobsProgressed
+from gavel.core.events import JobsHeld, JobsProgressed, JobsReleased
 from gavel.core.facts import JobEnded, JobQueued, JobRequeued, RoundPlanned, ServerRemoved, Started
 from gavel.core.jobs import Cause
 from gavel.core.serialization import from_plain, plain_record
@@ -29,6 +29,8 @@ class JobChange(StrEnum):
     COMPLETED = "completed"
     FAILED = "failed"
     CANCELLED = "cancelled"
+    HELD = "held"
+    RELEASED = "released"
 
 
 _ENDS = {
@@ -45,6 +47,11 @@ TRANSITIONS: Mapping[tuple[JobState, JobChange], JobState] = {
     (JobState.RUNNING, JobChange.STOPPED): JobState.PREEMPTED,
     (JobState.RUNNING, JobChange.REQUEUED): JobState.QUEUED,
     **{
+        (state, change): state
+        for state in (JobState.QUEUED, JobState.PREEMPTED)
+        for change in (JobChange.HELD, JobChange.RELEASED)
+    },
+    **{
         (state, change): end
         for state in (JobState.QUEUED, JobState.RUNNING, JobState.PREEMPTED)
         for change, end in _ENDS.items()
@@ -52,6 +59,8 @@ TRANSITIONS: Mapping[tuple[JobState, JobChange], JobState] = {
 }
 """Everything else is refused; above all, a finished job stays as it finished."""
 
+WAITING = Cause("", "waiting for accelerators")
+RELEASED = Cause("released", "waiting for accelerators")
 HISTORY = 200
 """Most transitions kept per job: the newest."""
 
@@ -162,6 +171,10 @@ class JobRegistry:
                 changed = self._ended(fact)
             case RoundPlanned():
                 changed = self._planned(fact)
+            case JobsHeld():
+                changed = {job for job in fact.jobs if self._changed(fact.time, job, JobChange.HELD, fact.cause)}
+            case JobsReleased():
+                changed = {job for job in fact.jobs if self._changed(fact.time, job, JobChange.RELEASED, RELEASED)}
             case ServerRemoved():
                 changed = self._stop(fact.time, fact.stopped, fact.cause)
             case _:
@@ -172,7 +185,8 @@ class JobRegistry:
     def _queued(self, fact: JobQueued) -> set[str]:
         job, request = fact.job.id, fact.request
         assert request is not None, "only simulated jobs have no request"  # noqa: S101
-        first = Transition(fact.time, JobState.QUEUED, "waiting for accelerators")
+        cause = fact.held or WAITING
+        first = Transition(fact.time, JobState.QUEUED, cause.text, cause.code)
         self.records[job] = LiveJobRecord(id=job, request=request, submitted=fact.time, history=(first,))
         self.next_number = max(self.next_number, int(job) + 1)
         if fact.key:

@@ -92,17 +92,22 @@ class Logs:
         with path.open("ab") as file:
             file.write(note + data)
 
-    def read(self, job: str, rank: int, *, offset: int = 0, tail: int = 0) -> tuple[int, bytes]:
-        """Kept output from an offset, at most the last `tail` bytes if given, and the offset of its first byte."""
+    def read(
+        self, job: str, rank: int, *, offset: int = 0, tail: int = 0, most: int | None = None
+    ) -> tuple[int, bytes]:
+        """Kept output from an offset, at most the last `tail` bytes if given, and the offset of its first byte.
+
+        Of that, the first bytes, at most `most`.
+        """
         segments = self._segments(job, rank)
         end = segments[-1].end if segments else 0
         begin = max(segments[0].start if segments else 0, offset, end - tail if tail else 0)
         found = bytearray()
         for segment in segments:
-            if segment.end > begin:
+            if segment.end > begin and (most is None or len(found) < most):
                 with segment.path.open("rb") as file:
                     file.seek(max(begin - segment.start, 0))
-                    found += file.read()
+                    found += file.read(-1 if most is None else most - len(found))
         return begin, bytes(found)
 
     def end(self, job: str, rank: int) -> int:

@@ -23,7 +23,6 @@ from gavel.core.throughputs import Throughputs
 from gavel.journal.database import sqlite_url
 from gavel.journal.leader import PULSE_SECONDS
 from gavel.journal.store import Journal
-from gavel.limits import MOST_MESSAGE_BYTES
 from gavel.policies.mechanisms import check_mechanism
 from gavel.policies.registry import allocate, find_policy
 from gavel.runtime.access import Access
@@ -54,19 +53,17 @@ from gavel.runtime.scheduler_log import BlackBox
 from gavel.runtime.service import Service
 from gavel.runtime.state import Retries
 from gavel.runtime.state_keeper import StateKeeper
+from gavel.runtime.streams import CONNECTION_OPTIONS
 from gavel.runtime.upgrade import upgrading
 from gavel.security.gate import Identities
 from gavel.security.local_login import LocalLogin
 from gavel.security.setup import Secured, set_up
 from gavel.security.vault import Vault
 from gavel.version import __version__
-from gavel.wire import SERVER_OPTIONS
 from gavel.wire import gavel_pb2_grpc as stubs
 from gavel.workload.rows import Source
 
 __all__ = ["FleetSettings", "Running", "Scheduling", "ServeSettings", "build_engine", "read_entities", "serving"]
-
-MOST_CALLS_AT_ONCE = 100_000
 
 
 def open_journal(settings: ServeSettings, *, table: Throughputs | None = None) -> Journal:
@@ -155,6 +152,7 @@ class Running:
 
     engine: Engine
     fleet: Fleet
+    service: Service
     bound: BoundPorts
     work: asyncio.Task[None]
     """Ends only with an error."""
@@ -184,7 +182,7 @@ async def serving(
         logs = Logs(settings.folder / "logs", limit=int(settings.log_megabytes * 2**20))
         secured = _secured(settings, journal, engine) if mode is Mode.SECURE else None
         access = Access(_identities(secured, wanted), journal, engine.clock, driver.write, cluster=journal.cluster)
-        server = grpc.aio.server(interceptors=[access.gate], options=_OPTIONS)
+        server = grpc.aio.server(interceptors=[access.gate], options=CONNECTION_OPTIONS)
         listener = Listener(server, settings.listen, settings.folder, wanted)
         bound = listener.bind(secured)
         desk = None if secured is None else _desk(secured, listener, bound, driver)
@@ -202,7 +200,7 @@ async def serving(
             logins = LocalLogin(secured.accounts, access.identities.sessions, engine.clock, secured.owner)
             await listener.start_logins(logins)
         try:
-            yield Running(engine, fleet, bound, work, access, mode, secured)
+            yield Running(engine, fleet, service, bound, work, access, mode, secured)
         finally:
             for task in beside:
                 task.cancel()
@@ -247,15 +245,6 @@ def _identities(secured: Secured | None, wanted: Listening) -> Identities:
         certificates=secured.enrolment,
         plaintext_agents=wanted.insecure_listen is not None,
     )
-
-
-_OPTIONS = [
-    *SERVER_OPTIONS,
-    ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
-    ("grpc.server.max_pending_requests", MOST_CALLS_AT_ONCE),
-    ("grpc.server.max_pending_requests_hard_limit", MOST_CALLS_AT_ONCE),
-    ("grpc.so_reuseport", 0),
-]
 
 
 def read_entities(path: Path) -> dict[str, Entity]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
@@ -35,8 +35,10 @@ from gavel.runtime.event_lines import Wanted, names_of, public
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
+from gavel.runtime.following import Follower, Following
 from gavel.runtime.job_secrets import secrets_of
 from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.limits_service import LimitsService
 from gavel.runtime.logs import Logs
 from gavel.runtime.messages import (
     Ack,
@@ -53,11 +55,13 @@ from gavel.runtime.messages import (
     ToAgentFrame,
 )
 from gavel.runtime.requests import checked
+from gavel.runtime.streams import Streams, TooManyStreamsError
 from gavel.runtime.timeline import sentence
 from gavel.runtime.views import agent_state, cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching, matcher
 from gavel.security.caller import current
 from gavel.security.ownership import NotAllowedError, owned
+from gavel.security.quotas import OverLimitError
 from gavel.security.roles import Caller, may_change, may_read
 from gavel.security.trail import written
 from gavel.security.vault import VaultError
@@ -65,12 +69,15 @@ from gavel.wire import gavel_pb2 as pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-CHUNK = 256 * 2**10
+CHUNK = 64 * 2**10
+"""Bytes of a log in one message; a reader that does not read keeps a few of them in memory."""
 FOLLOW_SECONDS = 0.2
 LAST_WORDS = 5
 """Agents report an end before the last lines of the log, so a log is followed for this many more looks."""
 PAGE = 1_000
 """Finished jobs read at a time."""
+LINES = 100
+"""Events read at a time."""
 AT_ONCE = 100
 """Jobs added to an answer before other tasks get their turn."""
 REMOVING_SECONDS = 10.0
@@ -101,7 +108,7 @@ class AgentStream:
             yield message
 
 
-class Service(EnrolmentCalls, AccountsService):
+class Service(EnrolmentCalls, LimitsService, AccountsService):
     """The scheduler as clients and agents see it."""
 
     def __init__(
@@ -123,6 +130,8 @@ class Service(EnrolmentCalls, AccountsService):
         self._policy = policy
         self._started = engine.clock()
         self._watching = Watching(engine, self._listed)
+        self._following = Following(engine, _new_line)
+        self._streams = Streams()
 
     # ---- jobs ----
 
@@ -148,6 +157,8 @@ class Service(EnrolmentCalls, AccountsService):
             await self._deny(str(error), "Submit", "", context)
         except VaultError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except OverLimitError as error:
+            await self._over_limit(error, context)
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))
@@ -189,9 +200,9 @@ class Service(EnrolmentCalls, AccountsService):
         await self._check_ids(request.ids, context)
         for job in request.ids:
             await self._find(job, context)
-        await context.send_initial_metadata(())  # tells the client that the stream is accepted, even if nothing happens
-        async for update in self._watching.watch(request):
-            yield update
+        async with self._stream(context):
+            async for update in self._watching.watch(request):
+                yield update
 
     async def Logs(self, request: pb.LogsRequest, context: Context) -> AsyncIterator[pb.LogChunk]:  # noqa: N802
         record = await self._find(request.id, context)
@@ -206,19 +217,35 @@ class Service(EnrolmentCalls, AccountsService):
             sizes = f"{workers} workers, ranks 0 to {workers - 1}" if workers > 1 else "one worker, rank 0"
             told = f"job {request.id} has {sizes}; there is no rank {request.rank}"
             await context.abort(grpc.StatusCode.OUT_OF_RANGE, told)
-        await context.send_initial_metadata(())
+        async with self._stream(context):
+            async for chunk in self._log(request):
+                yield chunk
+
+    async def _log(self, request: pb.LogsRequest) -> AsyncIterator[pb.LogChunk]:
+        """A log, one chunk in memory at a time."""
         offset, tail, quiet = request.offset, request.tail, 0
         while True:
-            seen = self._engine.record(request.id)
-            finished = seen is None or seen.finished
-            begin, data = self._logs.read(request.id, request.rank, offset=offset, tail=tail)
-            for start in range(0, len(data), CHUNK):
-                yield pb.LogChunk(data=data[start : start + CHUNK], offset=begin + start)
+            record = self._engine.record(request.id)
+            finished = record is None or record.finished
+            begin, data = self._logs.read(request.id, request.rank, offset=offset, tail=tail, most=CHUNK)
+            if data:
+                yield pb.LogChunk(data=data, offset=begin)
             offset, tail = begin + len(data), 0
+            if len(data) == CHUNK:
+                continue
             quiet = 0 if data or not finished else quiet + 1
             if not request.follow or quiet > LAST_WORDS:
                 return
             await asyncio.sleep(FOLLOW_SECONDS)
+
+    async def _over_limit(self, error: OverLimitError, context: Context) -> None:
+        self._access.refused("Submit", str(error))
+        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+
+    def _teams_of(self, user: str) -> tuple[str, ...]:
+        accounts = self._access.accounts
+        record = None if accounts is None else accounts.users.get(user)
+        return () if record is None else record.teams
 
     def _audited(self, method: str, subjects: Iterable[str] | None = None) -> Beside:
         """The entries of the current call, in the transaction of its facts: about these, or about the facts' jobs."""
@@ -389,9 +416,6 @@ class Service(EnrolmentCalls, AccountsService):
         return pb.DrainReply(jobs=list(jobs), state=servers[0].state if servers else "removed")
 
     async def Events(self, request: pb.EventsRequest, context: Context) -> AsyncIterator[pb.EventLine]:  # noqa: N802
-        await context.send_initial_metadata(())
-        queue: asyncio.Queue[pb.EventLine] = asyncio.Queue()
-        last = self._engine.journal.last
         wanted = Wanted(
             job=request.job,
             servers=names_of(request.server, self._engine.state.agents),
@@ -400,25 +424,38 @@ class Service(EnrolmentCalls, AccountsService):
             limit=request.limit,
             routine=request.routine,
         )
+        async with self._stream(context):
+            following = self._following.follower(wanted) if request.follow else nullcontext(Follower(wanted))
+            with following as follower:
+                async for line in self._events(wanted, follower, follow=request.follow):
+                    yield line
 
-        def notice(facts: Sequence[Fact]) -> None:
-            first = self._engine.journal.last - len(facts) + 1
-            for number, fact in enumerate(facts, start=first):
-                if number > last and wanted.includes(fact):
-                    queue.put_nowait(_line(number, fact.time, document_of(fact)))
-
-        if request.follow:
-            self._engine.witnesses.append(notice)
-        try:
+    async def _events(self, wanted: Wanted, follower: Follower, *, follow: bool) -> AsyncIterator[pb.EventLine]:
+        """Past facts from the journal, then new ones; from the journal again whenever the reader is behind."""
+        while True:
+            last = self._engine.journal.last
+            follower.begin(last)
             past = wanted.until(self._engine.journal, last)
             while lines := await asyncio.to_thread(_lines, past):
                 for line in lines:
                     yield line
-            while request.follow:
-                yield await queue.get()
-        finally:
-            if request.follow:
-                self._engine.witnesses.remove(notice)
+            while follow and (new := await follower.next()) is not None:
+                last = new.number
+                yield new
+            if not follow:
+                return
+            wanted = replace(wanted, after=max(wanted.after, last), limit=0)
+
+    @asynccontextmanager
+    async def _stream(self, context: Context) -> AsyncIterator[None]:
+        """Count a stream of the caller, and tell the client that it is accepted, even if nothing happens."""
+        with ExitStack() as counted:
+            try:
+                counted.enter_context(self._streams.one(current()))
+            except TooManyStreamsError as error:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            await context.send_initial_metadata(())
+            yield
 
     # ---- agents ----
 
@@ -539,7 +576,11 @@ def _rank(record: LiveJobRecord) -> tuple[float, int]:
 
 
 def _lines(entries: Iterator[Entry]) -> list[pb.EventLine]:
-    return [_line(entry.number, entry.time, entry.document) for entry in islice(entries, PAGE)]
+    return [_line(entry.number, entry.time, entry.document) for entry in islice(entries, LINES)]
+
+
+def _new_line(number: int, fact: Fact) -> pb.EventLine:
+    return _line(number, fact.time, document_of(fact))
 
 
 def _line(number: int, time: float, document: Any) -> pb.EventLine:

@@ -32,6 +32,7 @@ from gavel.runtime.events import (
     Event,
     ForgetAsked,
     JobsSubmitted,
+    LimitsGiven,
     RemovalAsked,
     SettingsGiven,
     StepsCounted,
@@ -47,6 +48,7 @@ from gavel.runtime.facts import (
     CheckpointsRemoved,
     CheckpointsUnwanted,
     Fact,
+    LimitsChanged,
     OwnFact,
     SchedulerStarted,
     SettingsChanged,
@@ -59,6 +61,8 @@ from gavel.runtime.open_attempts import OpenAttempts
 from gavel.runtime.removals import Removals
 from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
+from gavel.security import quotas
+from gavel.security.quotas import Limits, Quotas
 
 MOST_DOUBLINGS = 60
 """Most doublings of the pause before a failed job runs again; beyond that it exceeds any limit."""
@@ -98,6 +102,7 @@ class ClusterState:
         self.agents = Agents()
         self.attempts = OpenAttempts()
         self.removals = Removals()
+        self.quotas = Quotas()
         self.forgotten: dict[str, templates.Learned] = {}
         """What was learned about forgotten templates, until the journal's table has it."""
         self.renewed_until = 0.0
@@ -132,6 +137,7 @@ class ClusterState:
         facts: list[Fact] = []
         self._facts = facts
         self._decide(event)
+        self._apply_limits(event.time)
         return facts
 
     def _decide(self, event: Event) -> None:
@@ -158,11 +164,13 @@ class ClusterState:
         specs = [JobSpec.of(str(first + offset), request) for offset, request in enumerate(event.requests)]
         for spec in specs:
             self.scheduler.check(spec)
+        self.quotas.check(event.requests, event.time)
         for template in dict.fromkeys(spec.template for spec in specs):
             self._recall(event, template)
+        ids = [spec.id for spec in specs]
+        held = self.quotas.must_wait(list(zip(ids, event.requests, strict=True)))
         for spec, request in zip(specs, event.requests, strict=True):
-            self._schedule(core.JobSubmitted(event.time, spec, request, event.key))
-
+            self._schedule(core.JobSubmitted(event.time, spec, request, event.key, held.get(spec.id)))
         if forgotten := templates.forgettable(self.scheduler):
             self._note(TemplatesForgotten(event.time, forgotten))
 
@@ -337,6 +345,25 @@ class ClusterState:
         if not self.configured or event.settings != self.settings:
             self._note(SettingsChanged(event.time, event.by, event.settings, self.settings))
 
+    def _limit(self, event: LimitsGiven) -> None:
+        event.limits.check()
+        if self.quotas.limits.get(event.subject, Limits()) != event.limits:
+            self._note(LimitsChanged(event.time, event.by, event.subject, event.limits))
+
+    def _apply_limits(self, time: float) -> None:
+        """Hold jobs that a lowered limit no longer admits and that do not run; release those that are admitted now."""
+        if not self.quotas.due:
+            return
+        while (excess := self.quotas.excess(self._stays)) is not None:
+            self._schedule(core.JobsHeld(time, *excess))
+        if admitted := self.quotas.admissible():
+            self._schedule(core.JobsReleased(time, admitted))
+        self.quotas.due = False
+
+    def _stays(self, job: str) -> bool:
+        """Whether holding a job would change nothing: it runs, or is on hold for another reason."""
+        return self.scheduler.on_hold(job) or self.scheduler.roster.slot_of[job] in self.scheduler.run_of
+
     def _began(self, event: Began) -> None:
         self._note(SchedulerStarted(event.time, event.version, event.term, event.holder))
 
@@ -366,12 +393,33 @@ class ClusterState:
         self.agents.evolve(fact)
         self.attempts.evolve(fact, self.agents.by_server)
         self.removals.evolve(fact, self.agents.records)
+        self._count_use(fact)
         if isinstance(fact, core_facts.RoundPlanned) and not fact.mid_round:
             self.renewed_until = max(self.renewed_until, fact.until)  # agents never shorten a lease
         if isinstance(fact, core.SolveFailed):
             self.trouble = fact.reason
         elif isinstance(fact, core_facts.AllocationAdopted):
             self.trouble = ""
+
+    def _count_use(self, fact: Fact) -> None:
+        """Apply a fact to what counts against limits."""
+        match fact:
+            case core_facts.JobQueued(request=Submission() as request, held=held):
+                self.quotas.queued(fact.job.id, request, fact.time, held=held is not None)
+            case core_facts.JobEnded():
+                self.quotas.ended(fact.job)
+            case core.JobsHeld(cause=Cause(code=quotas.CODE)):
+                self.quotas.held(fact.jobs)
+            case core.JobsReleased():
+                self.quotas.released(fact.jobs)
+            case LimitsChanged():
+                self.quotas.change(fact.subject, fact.limits)
+            case core_facts.RoundPlanned() | core_facts.ServerRemoved() if fact.stopped and self.quotas.limits:
+                self.quotas.due = True
+            case core_facts.JobRequeued():
+                self.quotas.due = self.quotas.due or bool(self.quotas.limits)
+            case _:
+                pass
 
     def _wake_up(self, asleep: float) -> None:
         """Extend leases and fences as if no time had passed since the last fact: the clock may have been set."""
@@ -407,6 +455,7 @@ class ClusterState:
             "agents": self.agents.document(),
             "attempts": self.attempts.document(),
             "removals": self.removals.document(),
+            "quotas": self.quotas.document(),
             "renewed_until": self.renewed_until,
             "trouble": self.trouble,
             "time": self.time,
@@ -423,6 +472,8 @@ class ClusterState:
         state.attempts = OpenAttempts.of(document["attempts"])
         if "removals" in document:  # states of earlier versions have none
             state.removals = Removals.of(document["removals"])
+        unfinished = [(record.id, record.request) for record in state.jobs.active()]
+        state.quotas = Quotas.of(document.get("quotas", {}), unfinished)
         state.renewed_until = document["renewed_until"]
         state.trouble, state.time = document["trouble"], document["time"]
         return state
@@ -451,6 +502,7 @@ _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     RemovalAsked: ClusterState._remove,  # noqa: SLF001
     CheckpointsCleared: ClusterState._cleared,  # noqa: SLF001
     SettingsGiven: ClusterState._given,  # noqa: SLF001
+    LimitsGiven: ClusterState._limit,  # noqa: SLF001
     Began: ClusterState._began,  # noqa: SLF001
 }
 """Events that this class handles itself; all others go to the scheduler."""

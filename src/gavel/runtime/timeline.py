@@ -22,7 +22,8 @@ def _queued(fact: Fact) -> str:
     job, request = fact["job"], fact.get("request") or {}
     name = f" ({request['name']})" if request.get("name") else ""
     workers = f", {job['workers']} workers" if job["workers"] > 1 else ""
-    return f"job {job['id']}{name} was submitted: {job['template']}{workers}"
+    held = f"; it waits: {fact['held'].get('text') or fact['held']['code']}" if fact.get("held") else ""
+    return f"job {job['id']}{name} was submitted: {job['template']}{workers}{held}"
 
 
 def _ended(fact: Fact) -> str:
@@ -107,10 +108,19 @@ def _settings(fact: Fact) -> str:
     return f"settings changed by {fact['by']}: {', '.join(changes)}"
 
 
+def _limits(fact: Fact) -> str:
+    kind, name = fact["subject"]["kind"], fact["subject"].get("name", "")
+    who = f"{kind} {name}" if name else "every user"
+    parts = [f"{field.replace('_', ' ')} {value:,g}" for field, value in (fact.get("limits") or {}).items()]
+    return f"limits of {who}, set by {fact['by']}: {', '.join(parts) or 'none of its own'}"
+
+
 _SENTENCES: dict[str, Callable[[Fact], str]] = {
     "job_queued": _queued,
     "job_ended": _ended,
     "job_requeued": lambda fact: f"job {fact['job']} waits again: {fact['reason']}",
+    "jobs_held": lambda fact: f"{_jobs(fact['jobs'])} must wait: {fact['cause'].get('text') or fact['cause']['code']}",
+    "jobs_released": lambda fact: f"{_jobs(fact['jobs'])} may run when there are accelerators",
     "jobs_progressed": lambda fact: f"{len(fact['jobs'])} jobs counted their steps",
     "rate_measured": lambda fact: f"job {fact['job']} made {fact['rate']:.4g} steps a second on {fact['type']}",
     "restart_measured": lambda fact: f"a restart cost job {fact['job']} {fact['seconds']:.1f} s",
@@ -126,6 +136,7 @@ _SENTENCES: dict[str, Callable[[Fact], str]] = {
     "wake_set": lambda fact: f"the scheduler will look again ({fact['why']})",
     "slept": lambda _: "nothing can run",
     "settings_changed": _settings,
+    "limits_changed": _limits,
     "scheduler_started": lambda fact: f"a scheduler of version {fact['version']} started (term {fact['term']})",
     "attempt_closed": lambda fact: (
         f"attempt {fact['attempt']} of job {fact['job']} ended: {fact.get('reason') or fact['outcome']}"

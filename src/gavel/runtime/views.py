@@ -51,6 +51,8 @@ def steps_done(engine: Engine, record: LiveJobRecord) -> float:
 
 def reason_of(engine: Engine, record: LiveJobRecord) -> str:
     """Why a job is in its state; for a job that nothing can run yet, why not."""
+    if not record.finished and engine.state.quotas.waits(record.id):
+        return engine.state.quotas.reason(record.id).text
     if record.finished or record.state is JobState.RUNNING or record.failures:
         return record.history[-1].reason
     allowed, workers = set(record.request.types), record.request.workers

@@ -23,6 +23,34 @@ LONGEST_GATHERING = 0.25
 Matching = Callable[[pb.JobQuery], Awaitable[Sequence[LiveJobRecord]]]
 
 
+class _Answer:
+    """Jobs in messages: packed once while they are shared, later one at a time for readers that are still there."""
+
+    def __init__(
+        self, records: Sequence[LiveJobRecord], pack: Callable[[Sequence[LiveJobRecord]], pb.JobUpdate]
+    ) -> None:
+        self._records = records
+        self._pack = pack
+        self._packed: dict[int, pb.JobUpdate] | None = {}
+
+    @property
+    def batches(self) -> int:
+        return -(-len(self._records) // BATCH)
+
+    def batch(self, number: int) -> pb.JobUpdate:
+        """One message."""
+        if self._packed is not None and number in self._packed:
+            return self._packed[number]
+        update = self._pack(self._records[number * BATCH : (number + 1) * BATCH])
+        if self._packed is not None:
+            self._packed[number] = update
+        return update
+
+    def unshare(self) -> None:
+        """Keep no message any longer."""
+        self._packed = None
+
+
 class Watching:
     """All clients that watch jobs."""
 
@@ -31,7 +59,7 @@ class Watching:
         self._matching = matching
         self._packed: dict[str, tuple[LiveJobRecord, pb.JobView]] = {}
         """Views of jobs that do not run: they change only with their records."""
-        self._first: dict[bytes, tuple[float, asyncio.Task[list[pb.JobUpdate]]]] = {}
+        self._first: dict[bytes, tuple[float, asyncio.Task[_Answer]]] = {}
         """By query: when it was first answered, and the answer."""
         self._steps: dict[str, float] = {}
         self._progress: asyncio.Task[None] | None = None
@@ -66,10 +94,13 @@ class Watching:
         self._keep_counting()
         try:
             told: set[str] = set()
-            for update in await self._everything(query):
+            answer = await self._everything(query)
+            for number in range(answer.batches):
+                update = answer.batch(number)
                 yield update
                 if _selects(query):
                     told.update(job.id for job in update.jobs)
+            del answer
             yield pb.JobUpdate(caught_up=True)
             while True:
                 await something.wait()
@@ -77,12 +108,13 @@ class Watching:
                 something.clear()
                 due = sorted(changed, key=int)
                 changed.clear()
-                for update in self._updates(self._wanted(due, query, told)):
-                    yield update
+                for start in range(0, len(due), BATCH):  # a slow reader has one message in memory
+                    if records := self._wanted(due[start : start + BATCH], query, told):
+                        yield self._update(records)
         finally:
             self._engine.listeners.discard(notice)
 
-    async def _everything(self, query: pb.JobQuery) -> list[pb.JobUpdate]:
+    async def _everything(self, query: pb.JobQuery) -> _Answer:
         """The first answer, shared by all clients that ask the same at about the same time."""
         now, key = self._engine.clock(), query.SerializeToString(deterministic=True)
         known = self._first.get(key)
@@ -91,17 +123,17 @@ class Watching:
             known = self._first[key] = now, asyncio.create_task(self._answer(query))
         return await asyncio.shield(known[1])
 
-    async def _answer(self, query: pb.JobQuery) -> list[pb.JobUpdate]:
-        records, updates = await self._matching(query), []
-        for start in range(0, len(records), BATCH):
-            updates += self._updates(records[start : start + BATCH])
+    async def _answer(self, query: pb.JobQuery) -> _Answer:
+        answer = _Answer(await self._matching(query), self._update)
+        for number in range(answer.batches):
+            answer.batch(number)
             await asyncio.sleep(0)
         self._forget()
-        return updates
+        asyncio.get_running_loop().call_later(SHARED_SECONDS, answer.unshare)
+        return answer
 
-    def _updates(self, records: Iterable[LiveJobRecord]) -> list[pb.JobUpdate]:
-        views = [self.view(record) for record in records]
-        return [pb.JobUpdate(jobs=views[start : start + BATCH]) for start in range(0, len(views), BATCH)]
+    def _update(self, records: Sequence[LiveJobRecord]) -> pb.JobUpdate:
+        return pb.JobUpdate(jobs=[self.view(record) for record in records])
 
     def _wanted(self, jobs: Iterable[str], query: pb.JobQuery, told: set[str]) -> list[LiveJobRecord]:
         """The jobs that match a query, or did when the watcher was last told."""

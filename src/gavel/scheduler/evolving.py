@@ -13,7 +13,16 @@ import numpy as np
 
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import LIST_PRICES, Server
-from gavel.core.events import JobsProgressed, RateMeasured, RatesProfiled, RestartMeasured, Solve, SolveFailed
+from gavel.core.events import (
+    JobsHeld,
+    JobsProgressed,
+    JobsReleased,
+    RateMeasured,
+    RatesProfiled,
+    RestartMeasured,
+    Solve,
+    SolveFailed,
+)
 from gavel.core.facts import (
     AllocationAdopted,
     Fact,
@@ -81,6 +90,8 @@ class EvolvingState:
         """The problem without jobs; None after types, servers, profiles or entities have changed."""
         self._held: dict[int, float] = {}
         """By slot of a job that failed: until when it pauses."""
+        self._on_hold: set[int] = set()
+        """The slots of jobs that wait until they are released. None of them runs."""
         self._changed = False
         """Whether something has changed that calls for a new allocation."""
         self._accounted_until = 0.0
@@ -150,6 +161,10 @@ class EvolvingState:
         """When a job that failed may run again; None if it does not pause."""
         return self._held.get(slot)
 
+    def on_hold(self, job: str) -> bool:
+        """Whether a job waits until it is released."""
+        return self.roster.slot_of.get(job) in self._on_hold
+
     def rates_of(self, job: str) -> dict[str, float]:
         """By type: the steps per second that a job is believed to make alone."""
         return dict(zip(self.types, self.roster.rates[self.roster.slot_of[job]].tolist(), strict=True))
@@ -186,12 +201,18 @@ class EvolvingState:
 
     @property
     def _ready(self) -> Ints:
-        """The slots of all jobs except those that pause after a failure."""
+        """The slots of all jobs except those that pause after a failure or are on hold."""
         return self._without_held(self.roster.active)
 
     def _without_held(self, slots: Ints) -> Ints:
-        """The slots without those of jobs that pause after a failure."""
-        return slots[~np.isin(slots, list(self._held))] if self._held else slots
+        """The slots without those of jobs that pause after a failure or are on hold."""
+        held = [*self._held, *self._on_hold]
+        return slots[~np.isin(slots, held)] if held else slots
+
+    @property
+    def _any_ready(self) -> bool:
+        """Whether there is a job that neither pauses nor is on hold."""
+        return len(self.roster) > len(self._held.keys() | self._on_hold if self._on_hold else self._held)
 
     def evolve(self, fact: Fact) -> None:
         """Apply a fact to the state."""
@@ -216,7 +237,18 @@ class EvolvingState:
             self.beliefs.add(profile, self.roster)
             self._problem_base = None
         number = self.beliefs.profiles[profile]
-        self.roster.add(job, fact.time, number, entity, self.beliefs.rates[number][:, Locality.SERVER])
+        slot = self.roster.add(job, fact.time, number, entity, self.beliefs.rates[number][:, Locality.SERVER])
+        if fact.held is not None:
+            self._on_hold.add(slot)
+        else:
+            self._changed = True
+
+    def _put_on_hold(self, fact: JobsHeld) -> None:
+        self._on_hold.update(self.roster.slot_of[job] for job in fact.jobs)
+        self._changed = True
+
+    def _released(self, fact: JobsReleased) -> None:
+        self._on_hold.difference_update([self.roster.slot_of[job] for job in fact.jobs])
         self._changed = True
 
     def _entity_number(self, job: JobSpec) -> int:
@@ -237,6 +269,7 @@ class EvolvingState:
         self._vacate(fact.time, fact.job)
         slot = self.roster.remove(fact.job)
         self._held.pop(slot, None)
+        self._on_hold.discard(slot)
         self.mechanism.leave(slot)
         self._changed = True
 
@@ -411,6 +444,8 @@ class EvolvingState:
         JobQueued: _queued,
         JobEnded: _ended_job,
         JobRequeued: _requeued,
+        JobsHeld: _put_on_hold,
+        JobsReleased: _released,
         JobsProgressed: _progressed,
         RateMeasured: _measured,
         RestartMeasured: _restart_measured,

@@ -17,6 +17,8 @@ def check_invariants(scheduler: EvolvingState) -> None:
             used[name] = used.get(name, 0) + count
     active = set(scheduler.roster.active.tolist())
     assert seen <= active, "a job runs that has left"  # noqa: S101
+    held = {slot for slot in active if scheduler.on_hold(scheduler.roster.name(slot))}
+    assert seen.isdisjoint(held), "a job runs that is on hold"  # noqa: S101
     assert scheduler.run_of == {slot: run for run in scheduler.placed for slot in run.members}, "slots and runs differ"  # noqa: S101
     seats = {slot: run.type_index + 1 for slot, run in scheduler.run_of.items()}
     running_on = scheduler.roster.running_on

@@ -19,7 +19,9 @@ from gavel.core.events import (
     JobCancelled,
     JobFailed,
     JobFinished,
+    JobsHeld,
     JobsProgressed,
+    JobsReleased,
     JobSubmitted,
     RateMeasured,
     RatesProfiled,
@@ -114,6 +116,10 @@ class Scheduler(EvolvingState):
                 self._end_job(event.time, event.job, "cancelled", "cancelled")
             case JobSubmitted():
                 self._submitted(event)
+            case JobsHeld():
+                self._hold(event)
+            case JobsReleased():
+                self._release_jobs(event)
             case AllocationReady():
                 self._answered(event.time, AllocationAdopted(event.time, event.number, event.allocation))
             case SolveFailed():
@@ -167,8 +173,22 @@ class Scheduler(EvolvingState):
     def _submitted(self, event: JobSubmitted) -> None:
         job = event.job
         self.check(job)
-        self._note(JobQueued(event.time, job, event.request, event.key))
-        self._look_for_work(event.time, self.roster.slot_of[job.id])
+        self._note(JobQueued(event.time, job, event.request, event.key, event.held))
+        if event.held is None:
+            self._look_for_work(event.time, self.roster.slot_of[job.id])
+
+    def _hold(self, event: JobsHeld) -> None:
+        """Hold the jobs that do not run and are not on hold already."""
+        slots = {job: self.roster.slot_of[job] for job in event.jobs if job in self.roster}
+        jobs = tuple(job for job, slot in slots.items() if slot not in self.run_of and slot not in self._on_hold)
+        if jobs:
+            self._note(JobsHeld(event.time, jobs, event.cause))
+
+    def _release_jobs(self, event: JobsReleased) -> None:
+        jobs = tuple(job for job in event.jobs if self.on_hold(job))
+        if jobs:
+            self._note(JobsReleased(event.time, jobs))
+            self._look_for_work(event.time)
 
     def _end_job(self, time: float, job: str, outcome: Outcome, reason: str, *, crashed: bool = False) -> None:
         """Remove a job for good."""
@@ -229,7 +249,7 @@ class Scheduler(EvolvingState):
         The wake comes after all events of the same moment, so that one plan covers them. Returns whether it was asked
         for.
         """
-        if not len(self.roster) or self._awaiting is not None or not any(self.occupancy.capacity):
+        if len(self.roster) == len(self._on_hold) or self._awaiting is not None or not any(self.occupancy.capacity):
             return False  # an answer, a job or a server will wake us
         if self._round_ends is not None and self._round_ends <= time:
             return False
@@ -251,8 +271,8 @@ class Scheduler(EvolvingState):
         for type_index, pool in enumerate(self.server_pools):
             if pool.free:
                 wanted = (roster.rates[who, type_index] > roster.rate_here[who]) & (roster.workers[who] <= pool.free)
-                if newcomer is None and self._held:
-                    wanted[list(self._held)] = False
+                if newcomer is None and (self._held or self._on_hold):
+                    wanted[[*self._held, *self._on_hold]] = False
                 if wanted.any():
                     return True
         return False
@@ -275,7 +295,7 @@ class Scheduler(EvolvingState):
             self._plan(time, mid_round=True)
             return
         self._remove_closed(time)
-        if len(self.roster) == len(self._held) and not self.placed:
+        if not self._any_ready and not self.placed:
             self._sleep(time)
         elif not late and self._wants_allocation(time):
             patience = self._solve_patience()
@@ -319,7 +339,7 @@ class Scheduler(EvolvingState):
         If the policy has not seen the latest change, try again after the length of a round.
         """
         ends = list(self._held.values())
-        if self._changed and len(self.roster) > len(self._held) and any(self.occupancy.capacity):
+        if self._changed and self._any_ready and any(self.occupancy.capacity):
             ends.append(time + self.settings.round_seconds)
         self._note(Slept(time, min(ends, default=None)))
 

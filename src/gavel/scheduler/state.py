@@ -70,6 +70,7 @@ class _SchedulerState:
     accelerator_seconds: Floats
     restarts: Mapping[str, float] = field(default_factory=dict)
     restarts_in_use: Mapping[str, float] = field(default_factory=dict)
+    on_hold: tuple[int, ...] = ()
 
 
 def dump(scheduler: Scheduler) -> dict[str, Any]:
@@ -97,6 +98,7 @@ def dump(scheduler: Scheduler) -> dict[str, Any]:
             scheduler.accelerator_seconds,
             scheduler.beliefs.restarts,
             scheduler.beliefs.restarts_in_use,
+            tuple(sorted(scheduler._on_hold)),
         )
     )
 
@@ -120,7 +122,7 @@ def restore(
     scheduler.occupancy = Occupancy(scheduler.roster, map(ServerPool.restored, state.server_pools), placed)
     _restore_beliefs(scheduler.beliefs, state)
     scheduler._problem_base = _with_servers(state.base, scheduler.server_pools)
-    scheduler._held = dict(state.held)
+    scheduler._held, scheduler._on_hold = dict(state.held), set(state.on_hold)
     here = scheduler.roster.active
     if tuple(scheduler.entities) != state.entities:
         scheduler._problem_base = None

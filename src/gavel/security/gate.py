@@ -208,9 +208,15 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         caller = self._acting(self._recognised(peer, metadata, stranger), metadata)
         if not caller.open and not need.met_by(caller.role):
             raise RefusedCallError(grpc.StatusCode.PERMISSION_DENIED, _not_allowed(caller, need), caller, "role")
-        if self._rates is not None and not caller.agent and (sentence := self._rates.admit(_key(caller))) is not None:
+        if (sentence := self._too_often(caller)) is not None:
             raise RefusedCallError(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence, caller, "rate")
         return caller
+
+    def _too_often(self, caller: Caller) -> str | None:
+        """A sentence if people or programs call too often; agents have one stream each."""
+        if self._rates is None or caller.open or caller.role is Role.AGENT:
+            return None
+        return self._rates.admit(_key(caller))
 
     def _recognised(self, peer: CallingPeer, metadata: Mapping[str, Any], stranger: Caller) -> Caller:
         identities = self._identities
