@@ -26,7 +26,9 @@ from gavel.limits import check_options, check_positive
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.agent.accelerators import Indices, installed_accelerators, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
-from gavel.runtime.privacy import open_to_others, private_umask
+from gavel.runtime.agent.run_as import run_as
+from gavel.runtime.agent.state import closed_above
+from gavel.runtime.privacy import forbid_inspection, open_to_others, private_umask
 
 AgentName = Annotated[str, typer.Argument(help="The agent's name, as shown by `gavel cluster`.", metavar="NAME")]
 
@@ -90,6 +92,17 @@ def worker_command(
         str, typer.Option(help="Throughput table of emulated accelerators, or 'builtin'.", metavar="FILE")
     ] = "builtin",
     log_megabytes: Annotated[float, typer.Option(help="Largest log of one worker of a job.", min=0.1)] = 16.0,
+    run_jobs_as: Annotated[
+        str | None,
+        typer.Option(
+            "--run-as",
+            help="For an agent that runs as root: the account that jobs run as. 'same': that of the user's name; "
+            "FILE: a JSON or TOML table of accounts by user, with '*' for all others.",
+            metavar="NAME|FILE|same",
+            envvar="GAVEL_RUN_AS",
+            show_default="same",
+        ),
+    ] = None,
 ) -> None:
     """Run the agent, unless a subcommand was given."""
     if context.invoked_subcommand is not None:
@@ -106,7 +119,9 @@ def worker_command(
         address=address,
         emulation=emulation,
         log_bytes=int(log_megabytes * 1024 * 1024),
+        run_as=run_as(run_jobs_as),
     )
+    forbid_inspection()
     asyncio.run(_serve(replace(settings, umask=private_umask())))
 
 
@@ -218,10 +233,19 @@ async def _serve(settings: AgentSettings) -> None:
     counts = ", ".join(f"{count} {type_name}" for type_name, count in settings.counts().items())
     emulated_ones = " (emulated)" if settings.emulation is not None else ""
     _say(f"agent {settings.name}: {counts}{emulated_ones}; checkpoints {settings.checkpoints}; state {settings.state}")
-    for sentence in open_to_others(settings.state):
+    for sentence in (*open_to_others(settings.state), *_isolation(settings)):
         _say(sentence)
     await agent.run()
     _say("left the cluster")
+
+
+def _isolation(settings: AgentSettings) -> list[str]:
+    """What the operator must know about what jobs can reach."""
+    closed = closed_above(settings.checkpoints / "job") if settings.run_as.accounts else None
+    if closed is None:
+        return [settings.run_as.described()]
+    unreachable = f"accounts of jobs may not be able to enter {closed}, where their checkpoints are"
+    return [settings.run_as.described(), f"{unreachable}; choose another --checkpoints directory or open this one"]
 
 
 def _say(sentence: str) -> None:

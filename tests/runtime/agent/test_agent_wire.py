@@ -89,6 +89,7 @@ FROM_AGENT = {
         draining=st.booleans(),
         cluster=TEXTS,
         term=LARGE,
+        encrypts_gangs=st.booleans(),
     ),
     Heartbeat: st.builds(Heartbeat, TASKS),
     TaskStarted: st.builds(
@@ -100,6 +101,7 @@ FROM_AGENT = {
         master_port=SMALL,
         gang_port=SMALL,
         gang_token=TEXTS,
+        gang_certificate=TEXTS,
     ),
     TaskEnded: st.builds(
         TaskEnded,
@@ -144,6 +146,8 @@ TO_AGENT = {
         master_port=SMALL,
         gang_port=SMALL,
         gang_token=TEXTS,
+        gang_certificate=TEXTS,
+        plain_gang=st.booleans(),
         steps_done=NUMBERS,
     ),
     Lease: st.builds(Lease, seconds=NUMBERS, jobs=st.lists(TEXTS, max_size=3).map(tuple)),
