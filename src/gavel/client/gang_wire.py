@@ -234,7 +234,7 @@ def _listening(address: tuple[str, int]) -> socket.socket:
             listener.bind(address)
         except OSError:
             listener.bind(("", address[1]))  # other ranks may know this host by an address that it does not know itself
-        listener.listen(128)
+        listener.listen(1024)
     except OSError as error:
         listener.close()
         raise GangError(f"rank 0 cannot listen at {address[0]}:{address[1]}: {error.strerror}") from error
