@@ -75,10 +75,10 @@ def main(arguments: list[str]) -> int:
         return 2
     if container:
         _enter(container)
-    return Guard(pipe, grace, output).run(command, Account.read(account) if account >= 0 else None)
+    return Guard(pipe, grace, output).run(command, AssumedUser.read(account) if account >= 0 else None)
 
 
-class Account:
+class AssumedUser:
     """The operating-system user that a command runs as, where it starts, and its whole environment."""
 
     def __init__(self, numbers: list[int], directory: str, needed: str, environment: dict[str, str]) -> None:
@@ -89,7 +89,7 @@ class Account:
         self.environment = environment
 
     @classmethod
-    def read(cls, descriptor: int) -> Account:
+    def read(cls, descriptor: int) -> AssumedUser:
         """Read what `packed` wrote to an inherited file, and close it."""
         with open(descriptor, "rb") as file:
             numbers, directory, needed, *variables = map(os.fsdecode, file.read().split(b"\0"))
@@ -117,8 +117,13 @@ class Account:
         except OSError as error:
             return f"account {name} cannot enter the directory {self.directory}: {error.strerror}"
         if self.needed and not os.access(self.needed, os.R_OK | os.W_OK | os.X_OK):
-            return f"account {name} cannot use {self.needed}: it must own it and be able to enter the directories above"
+            return unusable(str(name), self.needed)
         return ""
+
+
+def unusable(account: str, directory: str) -> str:
+    """Say that an account cannot use a directory, and what to do."""
+    return f"account {account} cannot use {directory}: it must own it and be able to enter the directories above"
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -155,7 +160,7 @@ class Guard:
         for number in (*_FORWARDED, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)  # the number arrives through the wake-up descriptor
 
-    def run(self, command: list[str], account: Account | None = None) -> int:
+    def run(self, command: list[str], account: AssumedUser | None = None) -> int:
         _control(_PR_SET_CHILD_SUBREAPER, 1)
         self._job, error = _start(command, self._copier.theirs if self._copier else -1, account)
         if self._copier:
@@ -364,7 +369,7 @@ def _enter(container: str) -> None:
         return
 
 
-def _start(command: list[str], output: int = -1, account: Account | None = None) -> tuple[int, str]:
+def _start(command: list[str], output: int = -1, account: AssumedUser | None = None) -> tuple[int, str]:
     """Start the command; return its process id and, if it could not be executed, the error number or a sentence."""
     parent = os.getpid()
     reading, writing = os.pipe()
@@ -377,7 +382,7 @@ def _start(command: list[str], output: int = -1, account: Account | None = None)
     return pid, os.fsdecode(error)
 
 
-def _become(command: list[str], parent: int, errors: int, output: int, account: Account | None) -> None:
+def _become(command: list[str], parent: int, errors: int, output: int, account: AssumedUser | None) -> None:
     try:
         signal.set_wakeup_fd(-1)
         os.setsid()

@@ -34,7 +34,7 @@ from gavel.errors import InputError
 from gavel.runtime.agent.containers import offered
 from gavel.runtime.agent.inherited import DENIED, inherited_by_jobs
 from gavel.runtime.agent.ownership import NotOursError, Owner, claim, make_for
-from gavel.runtime.agent.run_as import Account, NoAccountError, RunAs, on_behalf, run_as
+from gavel.runtime.agent.run_as import NoAccountError, RunAs, SystemAccount, on_behalf, run_as
 from gavel.runtime.agent.state import StateDirectory, closed_above
 from gavel.wire import gavel_pb2 as pb
 from needs import NEEDS_GROUPS, PREFIX, needs_root
@@ -429,7 +429,7 @@ def test_an_agent_without_root_refuses_other_accounts(tmp_path: Path) -> None:
 # ---- files that jobs could prepare ----
 
 
-def account(name: str) -> Account:
+def account(name: str) -> SystemAccount:
     found = RunAs({"*": name}).account_of(name)
     assert found is not None
     return found
@@ -473,3 +473,19 @@ def test_a_new_state_directory_is_for_its_own_user_whatever_the_umask(tmp_path: 
             assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
     finally:
         os.umask(before)
+
+
+@needs_root
+def test_checkpoints_that_an_account_cannot_reach_are_named_at_start_and_fail_its_job(place: Path) -> None:
+    place.chmod(0o700)
+
+    async def scene() -> None:
+        async with Scheduler() as scheduler, worker(scheduler, place, "--run-as", ALICE) as agent:
+            assert f"may not be able to enter {place}," in await agent.says("checkpoints are")
+            session = await scheduler.session()
+            session.send(start("1", shell("true"), request=of("alice")))
+            end = await session.ended("1")
+            assert end.hopeless
+            assert end.reason.startswith(f"account {ALICE} cannot use {place}/saved/1")
+
+    play(scene())

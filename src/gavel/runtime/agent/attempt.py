@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gavel.client.guard import unusable
 from gavel.client.requests import shortened
 from gavel.core.throughputs import Profile
 from gavel.runtime.agent.containers import Container
@@ -20,7 +21,7 @@ from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.ownership import NotOursError, Owner, claim, make_for
 from gavel.runtime.agent.processes import Guarded, ProcessSpec
 from gavel.runtime.agent.rendezvous import Rendezvous, rendezvous_of
-from gavel.runtime.agent.run_as import Account, NoAccountError, on_behalf
+from gavel.runtime.agent.run_as import NoAccountError, SystemAccount, on_behalf
 from gavel.runtime.agent.server_context import Key, ServerContext
 from gavel.runtime.agent.task import Task, TaskProgress
 from gavel.runtime.ids import file_name, is_file_name
@@ -227,7 +228,7 @@ class LocalAttempt:
         seat = Seat(rank, rank - self.start.first_rank, task.device, str(socket), left, certificate)
         return self._program(task, rendezvous, seat, account, await self._sharing(account))
 
-    async def _with_disk(self, verdict: ExitVerdict, task: Task, account: Account | None) -> ExitVerdict:
+    async def _with_disk(self, verdict: ExitVerdict, task: Task, account: SystemAccount | None) -> ExitVerdict:
         """Excuse a crash if the disk of its checkpoints is full or read-only."""
         if verdict.ending is not Ending.CRASHED or verdict.hopeless or verdict.blameless:
             return verdict
@@ -243,14 +244,14 @@ class LocalAttempt:
     def _checkpoints(self) -> Path:
         return self.context.settings.checkpoints / file_name(self.start.job)
 
-    async def _sharing(self, account: Account | None) -> Mapping[str, str]:
+    async def _sharing(self, account: SystemAccount | None) -> Mapping[str, str]:
         """Variables for sharing a device; the daemon for that serves only our own user."""
         if self.context.mps is None or not self.start.beside or account is not None:
             return {}
         return await asyncio.to_thread(self.context.mps.start)
 
     def _program(
-        self, task: Task, rendezvous: Rendezvous, seat: Seat, account: Account | None, extra: Mapping[str, str]
+        self, task: Task, rendezvous: Rendezvous, seat: Seat, account: SystemAccount | None, extra: Mapping[str, str]
     ) -> ProcessSpec:
         settings, request = self.context.settings, self.start.request
         environment = job_environment(
@@ -286,13 +287,17 @@ class LocalAttempt:
             self.context.state.remember(guarded.mark)
         return guarded
 
-    def _claim(self, account: Account | None) -> None:
+    def _claim(self, account: SystemAccount | None) -> None:
         """Make the job's checkpoint directory its own; that of another user's job is closed to all others."""
-        owner, umask = Owner(self.context.cluster, self.start.job), self.context.settings.umask
-        if account is not None:
-            umask = OTHERS
+        owner, attempt = Owner(self.context.cluster, self.start.job), self.start.attempt
+        if account is None:
+            claim(self._checkpoints, owner, attempt, self.context.settings.umask)
+            return
+        try:
             make_for(self._checkpoints, account)
-        on_behalf(account, lambda: claim(self._checkpoints, owner, self.start.attempt, umask))
+            on_behalf(account, lambda: claim(self._checkpoints, owner, attempt, OTHERS))
+        except PermissionError as error:
+            raise NeverStartsError(unusable(account.name, str(self._checkpoints))) from error
 
     def _container(self, number: str) -> Container | None:
         """Make a control group for a task; without one, its processes are found in other ways."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from gavel.runtime.agent.accelerators import device_name
 from gavel.runtime.agent.inherited import inherited_by_jobs
 from gavel.runtime.agent.rendezvous import Rendezvous
-from gavel.runtime.agent.run_as import Account
+from gavel.runtime.agent.run_as import SystemAccount
 from gavel.runtime.messages import StartAttempt
 
 
@@ -38,7 +38,7 @@ def job_environment(
     checkpoints: Path,
     real: bool,
     extra: Mapping[str, str],
-    account: Account | None = None,
+    account: SystemAccount | None = None,
 ) -> dict[str, str]:
     """Build the whole environment: inherited, then the job's own, then our variables, which win."""
     kept = inherited_by_jobs(inherited, other_user=account is not None)

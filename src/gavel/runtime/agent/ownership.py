@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from gavel.client.requests import shortened
 from gavel.runtime.agent.identity import sync_directory
-from gavel.runtime.agent.run_as import Account, on_behalf
+from gavel.runtime.agent.run_as import SystemAccount, on_behalf
 from gavel.runtime.ids import is_job_id
 from gavel.runtime.privacy import make_directory
 
@@ -65,7 +65,7 @@ def claim(directory: Path, owner: Owner, attempt: int, umask: int | None = None)
     _is_marked(directory, owner)
 
 
-def make_for(directory: Path, account: Account) -> None:
+def make_for(directory: Path, account: SystemAccount) -> None:
     """Make a checkpoint directory that belongs to an account and is closed to others.
 
     The account itself does so if it may. Otherwise it cannot have prepared anything there, and we may do it.

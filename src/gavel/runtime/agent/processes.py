@@ -16,7 +16,7 @@ from typing import BinaryIO
 from gavel.client import guard
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.logs import LogFile
-from gavel.runtime.agent.run_as import Account
+from gavel.runtime.agent.run_as import SystemAccount
 from gavel.runtime.agent.state import Mark, end_marked, kill_all_with, mark_of
 
 
@@ -33,7 +33,7 @@ class ProcessSpec:
     container: Container | None = None
     umask: int = -1
     """-1: that of the agent."""
-    account: Account | None = None
+    account: SystemAccount | None = None
     """None: the agent's own user."""
     needed: str = ""
     """A directory that the account must be able to use."""
@@ -152,7 +152,7 @@ def _described(program: ProcessSpec) -> BinaryIO | None:
         return None
     account = program.account
     directory = program.directory or account.directory
-    told = guard.Account([account.uid, *account.groups], directory, program.needed, dict(program.environment))
+    told = guard.AssumedUser([account.uid, *account.groups], directory, program.needed, dict(program.environment))
     file = os.fdopen(os.memfd_create("gavel-account"), "w+b")
     file.write(told.packed())
     file.seek(0)  # flushes, too

@@ -36,7 +36,7 @@ class NoAccountError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class SystemAccount:
     """An operating-system user."""
 
     name: str
@@ -67,11 +67,11 @@ class RunAs:
     """How the users of jobs become accounts; without rules, all jobs run as the agent's own user."""
 
     accounts: Mapping[str, str] = field(default_factory=dict)
-    """Account names by user; `*`: all others. The account `same` is that of the user's name."""
+    """SystemAccount names by user; `*`: all others. The account `same` is that of the user's name."""
     unnamed: bool = False
     """Whether jobs without a user run as the agent's own user: the scheduler knows no identities."""
 
-    def account_of(self, user: str) -> Account | None:
+    def account_of(self, user: str) -> SystemAccount | None:
         """The account for a user's job; None: the agent's own user. NoAccountError if there is none for it."""
         if not self.accounts or (self.unnamed and user in NO_ONE):
             return None
@@ -140,7 +140,7 @@ def _check_target(name: str, option: str) -> None:
         raise InputError(f"{option}: account {name!r} is root; only `--run-as root` itself lets jobs run as root")
 
 
-def _same_account(user: str) -> Account:
+def _same_account(user: str) -> SystemAccount:
     """The account of a user's own name: of a person, since the scheduler's users do not name system accounts."""
     account = _permitted(_account(user, user))
     if account.uid < _lowest_person():
@@ -151,13 +151,13 @@ def _same_account(user: str) -> Account:
     return account
 
 
-def _permitted(account: Account) -> Account:
+def _permitted(account: SystemAccount) -> SystemAccount:
     if account.uid == 0:
         raise NoAccountError(f"account {account.name} is root, and jobs never run as root; use another account")
     return account
 
 
-def _account(name: str, user: str) -> Account:
+def _account(name: str, user: str) -> SystemAccount:
     try:
         found = pwd.getpwnam(name)
     except (KeyError, ValueError):  # ValueError: no name at all
@@ -166,7 +166,7 @@ def _account(name: str, user: str) -> Account:
             "map the user to another with --run-as"
         ) from None
     others = [group for group in os.getgrouplist(found.pw_name, found.pw_gid) if group != found.pw_gid]
-    return Account(found.pw_name, found.pw_uid, found.pw_gid, (found.pw_gid, *others), found.pw_dir)
+    return SystemAccount(found.pw_name, found.pw_uid, found.pw_gid, (found.pw_gid, *others), found.pw_dir)
 
 
 def _lowest_person() -> int:
@@ -183,7 +183,7 @@ _SETGROUPS = {"x86_64": 116, "aarch64": 159, "riscv64": 159, "loongarch64": 159,
 """The system call that changes the groups of one thread; libc's function changes those of all."""
 
 
-def on_behalf(account: Account | None, work: Callable[[], T]) -> T:
+def on_behalf(account: SystemAccount | None, work: Callable[[], T]) -> T:
     """Do file work with the rights of an account: a link that its jobs planted leads nowhere that they cannot go.
 
     It happens in a thread of its own, whose rights the kernel checks for files; None: with our own.
@@ -208,7 +208,7 @@ def on_behalf(account: Account | None, work: Callable[[], T]) -> T:
     return outcome[0]
 
 
-def _take_file_rights(account: Account) -> None:
+def _take_file_rights(account: SystemAccount) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     number = _SETGROUPS.get(platform.machine())
     groups = (ctypes.c_uint32 * len(account.groups))(*account.groups)
