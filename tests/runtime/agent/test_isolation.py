@@ -52,10 +52,12 @@ CREDENTIALS = {
 
 @pytest.fixture
 def place() -> Iterator[Path]:
-    """A directory that all accounts can enter, unlike that of a test."""
+    """A directory that all accounts can enter, unlike that of a test, and the usual umask."""
+    before = os.umask(0o022)
     path = Path(tempfile.mkdtemp(dir="/tmp"))
     path.chmod(0o755)
     yield path
+    os.umask(before)
     if (path / "state").is_dir():
         with StateDirectory(path / "state"):  # ends what a killed agent left
             pass
@@ -116,7 +118,7 @@ def test_a_job_runs_as_the_account_of_its_user(place: Path) -> None:
             assert (int(uid), int(gid)) == (account.pw_uid, account.pw_gid)
             assert set(map(int, groups.split())) == set(os.getgrouplist(ALICE, account.pw_gid))
             assert login == f"{account.pw_dir} {ALICE} {ALICE}"
-            assert (directory, umask) == ("/usr", f"{_umask():04o}")
+            assert (directory, umask) == ("/usr", "0022")
             saved = place / "saved" / "1"
             assert (saved.stat().st_uid, saved.stat().st_mode & 0o777) == (account.pw_uid, 0o700)
             assert (saved / "saved").stat().st_uid == account.pw_uid
@@ -124,12 +126,6 @@ def test_a_job_runs_as_the_account_of_its_user(place: Path) -> None:
             assert (log.stat().st_uid, log.stat().st_mode & 0o777) == (0, 0o600)
 
     play(scene())
-
-
-def _umask() -> int:
-    current = os.umask(0)
-    os.umask(current)
-    return current
 
 
 @needs_root
