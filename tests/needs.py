@@ -25,6 +25,7 @@ def _needs(program: str, remedy: str, *, there: bool) -> pytest.MarkDecorator:
 needs_torch = _needs("torch", "make test TORCH=1 installs it", there=find_spec("torch") is not None)
 needs_browser = _needs("chromium", "install the system's package of that name", there=BROWSER is not None)
 
+needs_root = _needs("root", "run as root to test jobs of other users", there=os.geteuid() == 0)
 NEEDS_GROUPS = f"{PREFIX}control groups: run as a user who may make them"
 
 

@@ -151,12 +151,29 @@ def test_only_the_agent_with_rank_0_says_where_a_gang_meets(tmp_path: Path) -> N
                 "master_port": 1001,
                 "gang_port": 1002,
                 "gang_token": "drawn",
+                "gang_certificate": "made",
             }
+            too_long = {**meeting, "gang_certificate": "x" * 5000}
+            await first.say(started=pb.TaskStarted(job=job, attempt=1, rank=0, **too_long))
+            await first.in_order()
+            assert here.running.fleet.refused.counts["a start"] == 3
             await first.say(started=pb.TaskStarted(job=job, attempt=1, rank=0, **meeting))
             start = await second.hear("start")
             assert (start.master_address, start.master_port, start.gang_port) == ("10.0.0.1", 1001, 1002)
-            assert start.gang_token == meeting["gang_token"]
+            assert (start.gang_token, start.gang_certificate) == ("drawn", "made")
             assert b"drawn" not in b"".join(path.read_bytes() for path in here.folder.rglob("journal*"))
+
+    play(scene())
+
+
+@pytest.mark.parametrize("encrypting", [0, 1, 2])
+def test_rank_0_encrypts_only_if_all_agents_of_its_gang_can(tmp_path: Path, encrypting: int) -> None:
+    async def scene() -> None:
+        async with site(tmp_path) as here:
+            agents = [await here.agent(name, encrypts_gangs=n < encrypting) for n, name in enumerate("ab")]
+            job = await here.submit(workers=2)
+            first = agents[0] if await has_rank_0(here, job, agents[0]) else agents[1]
+            assert (await first.hear("start")).plain_gang == (encrypting < 2)
 
     play(scene())
 

@@ -145,6 +145,22 @@ def test_when_one_rank_is_killed_the_gang_stops_and_all_ranks_resume_together(li
     assert trail.steps("2", "0")[-1] == 60
 
 
+def test_only_rank_0_of_a_gang_has_the_key_of_the_certificate_that_all_trust(live: LiveCluster) -> None:
+    live.start_agent("one", "v100=1")
+    live.start_agent("two", "v100=1")
+    script = 'cat "$GAVEL_GANG_CERTIFICATE"; env'
+    with live.client() as client:
+        (job,) = client.submit(JobRequest(script, workers=2))
+        (view,) = client.wait(job, timeout=120)
+        logs = [b"".join(client.logs(job, rank=rank)) for rank in (0, 1)]
+    assert completed([view]), view
+    end = b"-----END CERTIFICATE-----"
+    assert end in logs[0]
+    assert logs[0].split(end)[0] == logs[1].split(end)[0]
+    assert [log.count(b"BEGIN PRIVATE KEY") for log in logs] == [1, 0]
+    assert b"PRIVATE KEY" not in live.everything().encode()
+
+
 def test_the_ranks_of_a_gang_stop_at_the_same_step_when_they_are_preempted(restless: LiveCluster) -> None:
     live = restless
     live.start_agent("one", "v100=1")

@@ -27,7 +27,9 @@ from gavel.limits import check_options, check_positive
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.agent.accelerators import Indices, installed_accelerators, parse_accelerators
 from gavel.runtime.agent.emulation import Emulation
-from gavel.runtime.privacy import open_to_others, private_umask
+from gavel.runtime.agent.run_as import run_as
+from gavel.runtime.agent.state import closed_above
+from gavel.runtime.privacy import forbid_inspection, open_to_others, private_umask
 
 AgentName = Annotated[str, typer.Argument(help="The agent's name, as shown by `gavel cluster`.", metavar="NAME")]
 
@@ -115,6 +117,17 @@ def worker_command(
     ca: Annotated[
         Path | None, typer.Option(help="Authority of the scheduler's certificate, in PEM.", metavar="FILE")
     ] = None,
+    run_jobs_as: Annotated[
+        str | None,
+        typer.Option(
+            "--run-as",
+            help="For an agent that runs as root: the account that jobs run as. 'same': that of the user's name; "
+            "FILE: a JSON or TOML table of accounts by user, with '*' for all others.",
+            metavar="NAME|FILE|same",
+            envvar="GAVEL_RUN_AS",
+            show_default="same",
+        ),
+    ] = None,
 ) -> None:
     """Run the agent, unless a subcommand was given."""
     if context.invoked_subcommand is not None:
@@ -133,6 +146,7 @@ def worker_command(
         address=address,
         emulation=emulation,
         log_bytes=int(log_megabytes * 1024 * 1024),
+        run_as=run_as(run_jobs_as),
     )
     settings.check()  # before a join token is used
     joining = Joining(join=join, token=token, fingerprint=fingerprint, certificate=tls_cert, key=tls_key, authority=ca)
@@ -141,6 +155,7 @@ def worker_command(
     credentials = credentials_for(joining, given, home, named, _say)
     if credentials is not None:
         settings = replace(settings, credentials=credentials, scheduler=credentials.address)
+    forbid_inspection()
     asyncio.run(_serve(settings))
 
 
@@ -257,10 +272,19 @@ async def _serve(settings: AgentSettings) -> None:
     counts = ", ".join(f"{count} {type_name}" for type_name, count in settings.counts().items())
     emulated_ones = " (emulated)" if settings.emulation is not None else ""
     _say(f"agent {settings.name}: {counts}{emulated_ones}; checkpoints {settings.checkpoints}; state {settings.state}")
-    for sentence in open_to_others(settings.state):
+    for sentence in (*open_to_others(settings.state), *_isolation(settings)):
         _say(sentence)
     await agent.run()
     _say("left the cluster")
+
+
+def _isolation(settings: AgentSettings) -> list[str]:
+    """What the operator must know about what jobs can reach."""
+    closed = closed_above(settings.checkpoints / "job") if settings.run_as.accounts else None
+    if closed is None:
+        return [settings.run_as.described()]
+    unreachable = f"accounts of jobs may not be able to enter {closed}, where their checkpoints are"
+    return [settings.run_as.described(), f"{unreachable}; choose another --checkpoints directory or open this one"]
 
 
 def _say(sentence: str) -> None:

@@ -64,7 +64,11 @@ class GangLeader:
         assert environment.gang_address is not None  # noqa: S101 - only a rank with an address leads
         try:
             for peer in gather(
-                environment.gang_address, environment.gang_token, environment.world_size, lambda: _stay(wish)
+                environment.gang_address,
+                environment.gang_token,
+                environment.world_size,
+                lambda: _stay(wish),
+                environment.gang_certificate,
             ):
                 self._peers[peer.rank] = peer
             _stay(wish)
@@ -227,7 +231,13 @@ class GangFollower:
     def begin(self, load: Load, wish: Wish) -> Position | None:
         environment = self._environment
         assert environment.gang_address is not None  # noqa: S101 - only a rank with an address follows
-        self._leader = join(environment.gang_address, environment.gang_token, environment.rank, lambda: _stay(wish))
+        self._leader = join(
+            environment.gang_address,
+            environment.gang_token,
+            environment.rank,
+            lambda: _stay(wish),
+            environment.gang_certificate,
+        )
         loaded: Position | None = None
         while True:
             try:

@@ -1,14 +1,16 @@
 """Runs one command and makes sure that no process of it survives its own end or that of the agent.
 
-`python -I -S guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] -- COMMAND…`. The command gets its
-own session. SIGTERM, SIGINT and SIGHUP are passed on to its process group. When the other end of the pipe is
-closed: SIGTERM, grace, SIGKILL. A line "k" in the pipe: SIGKILL at once. A line with a number: the same as closing,
-that many seconds from now unless another number arrives, so that a frozen agent keeps no job running beyond its
-lease. If the pipe is also writable (a socket), the guard finally writes "asked" if that is why the command ended.
+`python -I -S guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] [--account FD] -- COMMAND…`. The
+command gets its own session. SIGTERM, SIGINT and SIGHUP are passed on to its process group. When the other end of the
+pipe is closed: SIGTERM, grace, SIGKILL. A line "k" in the pipe: SIGKILL at once. A line with a number: the same as
+closing, that many seconds from now unless another number arrives, so that a frozen agent keeps no job running beyond
+its lease. If the pipe is also writable (a socket), the guard finally writes "asked" if that is why the command ended.
 With an output, what the command prints is copied there, and dropped where it cannot be written: a full disk must
-not end a job. With a container, the guard enters that control group first. Exit code: the command's, 128 + n if signal
-n ended it, 127 if there is no such command, 126 if it cannot be executed. Imports little, because every job start
-waits for it.
+not end a job. With a container, the guard enters that control group first. With an account, read from a descriptor,
+the command runs as that user with an environment of its own, but the guard does not: the command can neither signal
+nor trace it, and the guard takes nothing from the command's environment. Exit code: the command's, 128 + n if signal n
+ended it, 127 if there is no such command, 126 if it cannot be executed. Imports little, because every job start waits
+for it.
 """
 
 from __future__ import annotations
@@ -41,9 +43,16 @@ def argv(
     grace_seconds: float = GRACE_SECONDS,
     output: int | None = None,
     container: str | None = None,
+    account: int | None = None,
 ) -> list[str]:
     """Return the command line that runs a command under a guard; the descriptors must be inherited."""
-    given = {"--pipe": pipe, "--grace": grace_seconds, "--output": output, "--container": container}
+    given = {
+        "--pipe": pipe,
+        "--grace": grace_seconds,
+        "--output": output,
+        "--container": container,
+        "--account": account,
+    }
     options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
     return [sys.executable, "-I", "-S", __file__, *options, "--", *command]
 
@@ -54,17 +63,67 @@ def main(arguments: list[str]) -> int:
         given = dict(zip(options[::2], options[1::2], strict=True))
         pipe, grace = int(given.pop("--pipe", "-1")), float(given.pop("--grace", GRACE_SECONDS))
         output, container = int(given.pop("--output", "-1")), given.pop("--container", "")
+        account = int(given.pop("--account", "-1"))
     except ValueError:
         given = {"": ""}
     if given or not command:
         print(
-            "usage: guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] -- COMMAND...",
+            "usage: guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] [--account FD] -- "
+            "COMMAND...",
             file=sys.stderr,
         )
         return 2
     if container:
         _enter(container)
-    return Guard(pipe, grace, output).run(command)
+    return Guard(pipe, grace, output).run(command, AssumedUser.read(account) if account >= 0 else None)
+
+
+class AssumedUser:
+    """The operating-system user that a command runs as, where it starts, and its whole environment."""
+
+    def __init__(self, numbers: list[int], directory: str, needed: str, environment: dict[str, str]) -> None:
+        """The numbers are those of the user and of its groups, the main one first; it must be able to use `needed`."""
+        self.numbers = numbers
+        self.directory = directory
+        self.needed = needed
+        self.environment = environment
+
+    @classmethod
+    def read(cls, descriptor: int) -> AssumedUser:
+        """Read what `packed` wrote to an inherited file, and close it."""
+        with open(descriptor, "rb") as file:
+            numbers, directory, needed, *variables = map(os.fsdecode, file.read().split(b"\0"))
+        pairs = (text.partition("=") for text in variables)
+        environment = {name: value for name, _, value in pairs if name}
+        return cls([int(number) for number in numbers.split()], directory, needed, environment)
+
+    def packed(self) -> bytes:
+        """What a guard reads."""
+        texts = [" ".join(map(str, self.numbers)), self.directory, self.needed]
+        texts += [f"{name}={value}" for name, value in self.environment.items()]
+        if any("\0" in text for text in texts):
+            raise ValueError("embedded null byte")
+        return b"\0".join(map(os.fsencode, texts))
+
+    def assume(self) -> str:
+        """Become that user, for good; return why the command cannot start there, or an empty string."""
+        user, *groups = self.numbers
+        os.setgroups(groups)
+        os.setresgid(groups[0], groups[0], groups[0])
+        os.setresuid(user, user, user)
+        name = self.environment.get("USER") or user
+        try:
+            os.chdir(self.directory)
+        except OSError as error:
+            return f"account {name} cannot enter the directory {self.directory}: {error.strerror}"
+        if self.needed and not os.access(self.needed, os.R_OK | os.W_OK | os.X_OK):
+            return unusable(str(name), self.needed)
+        return ""
+
+
+def unusable(account: str, directory: str) -> str:
+    """Say that an account cannot use a directory, and what to do."""
+    return f"account {account} cannot use {directory}: it must own it and be able to enter the directories above"
 
 
 def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
@@ -101,15 +160,15 @@ class Guard:
         for number in (*_FORWARDED, signal.SIGCHLD):
             signal.signal(number, lambda *_: None)  # the number arrives through the wake-up descriptor
 
-    def run(self, command: list[str]) -> int:
+    def run(self, command: list[str], account: AssumedUser | None = None) -> int:
         _control(_PR_SET_CHILD_SUBREAPER, 1)
-        self._job, error = _start(command, self._copier.theirs if self._copier else -1)
+        self._job, error = _start(command, self._copier.theirs if self._copier else -1, account)
         if self._copier:
             self._copier.begin()
             self._poll.register(self._copier.ours, select.POLLIN)
         if error:
             os.waitpid(self._job, 0)
-            return _refusal(command[0], error)
+            return _refusal(command[0], error) if error.isdecimal() else _complaint(error)
         while self._status is None:
             due = min((at for at in (self._kill_at, self._lease_ends) if at is not None), default=None)
             self._wait(None if due is None else due - time.monotonic())
@@ -310,23 +369,24 @@ def _enter(container: str) -> None:
         return
 
 
-def _start(command: list[str], output: int = -1) -> tuple[int, int]:
-    """Start the command; return its process id and, if it could not be executed, the error number."""
+def _start(command: list[str], output: int = -1, account: AssumedUser | None = None) -> tuple[int, str]:
+    """Start the command; return its process id and, if it could not be executed, the error number or a sentence."""
     parent = os.getpid()
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
-        _become(command, parent, writing, output)
+        _become(command, parent, writing, output, account)
     os.close(writing)
-    error = os.read(reading, 16)  # empty if exec succeeded and closed the other end
+    error = os.read(reading, 4096)  # empty if exec succeeded and closed the other end
     os.close(reading)
-    return pid, int(error or b"0")
+    return pid, os.fsdecode(error)
 
 
-def _become(command: list[str], parent: int, errors: int, output: int) -> None:
+def _become(command: list[str], parent: int, errors: int, output: int, account: AssumedUser | None) -> None:
     try:
         signal.set_wakeup_fd(-1)
         os.setsid()
+        problem = account.assume() if account else ""  # first: a change of user clears what follows
         # If the guard is killed, nothing watches the command any more; then at least the command itself must end.
         _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:
@@ -337,22 +397,32 @@ def _become(command: list[str], parent: int, errors: int, output: int) -> None:
         if output >= 0:
             os.dup2(output, 1)
             os.dup2(output, 2)
-        os.execvp(command[0], command)  # noqa: S606 - running commands is what guards are for
+        if problem:
+            os.write(errors, os.fsencode(problem)[:4096])
+            os._exit(_NOT_EXECUTABLE)
+        if account:
+            os.execvpe(command[0], command, account.environment)  # noqa: S606 - running commands is what guards are for
+        os.execvp(command[0], command)  # noqa: S606
     except OSError as error:
         os.write(errors, str(error.errno).encode())
     finally:
         os._exit(_NOT_FOUND)
 
 
-def _refusal(program: str, error: int) -> int:
+def _complaint(sentence: str) -> int:
+    print(f"gavel: {sentence}", file=sys.stderr)
+    return _NOT_EXECUTABLE
+
+
+def _refusal(program: str, number: str) -> int:
     """Say why a program could not be executed, and return the exit code that shells use for it."""
+    error = int(number)
     missing = error in {2, 20}  # ENOENT, ENOTDIR
     if missing and not ("/" in program and os.path.exists(program)):  # noqa: PTH110
         print(f"gavel: command not found: {program}", file=sys.stderr)
         return _NOT_FOUND
     reason = "the interpreter in its first line does not exist" if missing else os.strerror(error)
-    print(f"gavel: cannot execute {program}: {reason}", file=sys.stderr)
-    return _NOT_EXECUTABLE
+    return _complaint(f"cannot execute {program}: {reason}")
 
 
 def _control(option: int, value: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from gavel.errors import InputError
@@ -20,7 +20,9 @@ class JobEnvironment:
     rank: int = 0
     world_size: int = 1
     gang_address: tuple[str, int] | None = None
-    gang_token: str = ""
+    gang_token: str = field(default="", repr=False)
+    gang_certificate: Path | None = None
+    """The file by which ranks recognise rank 0; None: their connections are not encrypted."""
     lease_seconds: float | None = None
 
     @classmethod
@@ -29,6 +31,7 @@ class JobEnvironment:
         world = _whole(environment, "GAVEL_WORLD_SIZE", _whole(environment, "WORLD_SIZE", 1))
         address = environment.get("GAVEL_GANG_ADDRESS")
         directory = environment.get("GAVEL_CHECKPOINT_DIR")
+        certificate = environment.get("GAVEL_GANG_CERTIFICATE")
         return cls(
             socket=environment.get("GAVEL_SOCKET") or None,
             steps=_steps(environment),
@@ -37,6 +40,7 @@ class JobEnvironment:
             world_size=world,
             gang_address=_address(address) if address and world > 1 else None,
             gang_token=environment.get("GAVEL_GANG_TOKEN", ""),
+            gang_certificate=Path(certificate) if certificate else None,
             lease_seconds=_number(environment, "GAVEL_LEASE_SECONDS"),
         )
 

@@ -109,6 +109,7 @@ def _pack_hello(hello: Hello) -> pb.Hello:
         draining=hello.draining,
         cluster=hello.cluster,
         term=hello.term,
+        encrypts_gangs=hello.encrypts_gangs,
     )
 
 
@@ -125,6 +126,7 @@ def _unpack_hello(hello: pb.Hello) -> Hello:
         draining=hello.draining,
         cluster=hello.cluster,
         term=hello.term,
+        encrypts_gangs=hello.encrypts_gangs,
     )
 
 
@@ -171,6 +173,7 @@ def _pack_started(started: TaskStarted) -> pb.TaskStarted:
         master_port=started.master_port,
         gang_port=started.gang_port,
         gang_token=started.gang_token,
+        gang_certificate=started.gang_certificate,
     )
 
 
@@ -183,6 +186,7 @@ def _unpack_started(started: pb.TaskStarted) -> TaskStarted:
         master_port=started.master_port,
         gang_port=started.gang_port,
         gang_token=started.gang_token,
+        gang_certificate=started.gang_certificate,
     )
 
 
@@ -313,6 +317,8 @@ def _pack_start(start: StartAttempt) -> pb.Start:
         master_port=start.master_port,
         gang_port=start.gang_port,
         gang_token=start.gang_token,
+        gang_certificate=start.gang_certificate,
+        plain_gang=start.plain_gang,
         steps_done=start.steps_done,
         secrets=dict(start.secrets),
     )
@@ -334,6 +340,8 @@ def _unpack_start(start: pb.Start) -> StartAttempt:
         master_port=start.master_port,
         gang_port=start.gang_port,
         gang_token=start.gang_token,
+        gang_certificate=start.gang_certificate,
+        plain_gang=start.plain_gang,
         steps_done=start.steps_done,
         secrets=SecretValues(dict(start.secrets)),
     )

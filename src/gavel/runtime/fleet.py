@@ -112,6 +112,7 @@ class Member:
     link: AgentConnection | None
     since: float = 0.0
     """When it attached."""
+    encrypts_gangs: bool = False
 
 
 @dataclass(slots=True)
@@ -167,7 +168,7 @@ class Fleet:
         if member is not None and member.incarnation not in ("", hello.incarnation):
             self._ended_with(member.agent, "its agent was restarted")
         now = self.clock()
-        self._seat(Member(hello.agent, hello.name, hello.incarnation, servers, now, link, now))
+        self._seat(Member(hello.agent, hello.name, hello.incarnation, servers, now, link, now, hello.encrypts_gangs))
         self.expected.pop(hello.agent, None)
         offered = tuple(servers.values())
         self.post(AgentAttached(time=now, agent=hello.agent, name=hello.name, servers=offered, draining=hello.draining))
@@ -487,6 +488,7 @@ class Fleet:
             locality=launch.locality,
             steps_done=record.steps_done,
             secrets=self.secrets.of(launch.job, record.request.secrets),
+            plain_gang=not all(self._encrypts(other.agent) for other in attempt.parts),
         )
         if attempt.ports is not None:
             ports = attempt.ports
@@ -496,10 +498,16 @@ class Fleet:
                 master_port=ports.master_port,
                 gang_port=ports.gang_port,
                 gang_token=ports.gang_token,
+                gang_certificate=ports.gang_certificate,
             )
         part.sent_at = self.clock()
         self.held.note(part.agent, launch.job, attempt.number, part.all_ranks)
         member.link.send(start)
+
+    def _encrypts(self, agent: str) -> bool:
+        """Whether ranks at an agent can meet others over TLS; one that is away comes back as it was."""
+        member = self.members.get(agent)
+        return member is None or member.encrypts_gangs
 
     def stop(self, job: str, cause: Cause) -> None:
         if not self._withdraw(job) and job in self.attempts:

@@ -15,6 +15,8 @@ from gavel.core.locality import Locality
 from gavel.limits import LARGEST, LONGEST_LABEL
 
 PORTS = 2**16
+LONGEST_CERTIFICATE = 4096
+"""In characters: a certificate of one key takes about 600."""
 
 
 class Ending(StrEnum):
@@ -77,6 +79,8 @@ class Hello:
     """The cluster that the agent served last; empty if it is new."""
     term: int = 0
     """The highest term that the agent has heard of."""
+    encrypts_gangs: bool = False
+    """Whether its ranks can meet over TLS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +102,16 @@ class TaskStarted:
     gang_port: int = 0
     gang_token: str = field(default="", repr=False)
     """Drawn at random for this attempt; only its ranks may know it."""
+    gang_certificate: str = field(default="", repr=False)
+    """By which the other ranks recognise rank 0, in PEM; empty: their connections are not encrypted."""
 
     @property
     def plausible(self) -> bool:
         """Whether it can be where a gang meets."""
         ports = 0 <= self.master_port < PORTS and 0 <= self.gang_port < PORTS
         texts = self.master_address, self.gang_token
-        return ports and all(len(text) <= LONGEST_LABEL and text.isprintable() for text in texts)
+        certificate = len(self.gang_certificate) <= LONGEST_CERTIFICATE and self.gang_certificate.isascii()
+        return ports and certificate and all(len(text) <= LONGEST_LABEL and text.isprintable() for text in texts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +202,10 @@ class StartAttempt:
     """Where rank 0 is; only for agents that do not hold it."""
     gang_token: str = field(default="", repr=False)
     """What rank 0 knows its gang by; only for agents that do not hold it."""
+    gang_certificate: str = field(default="", repr=False)
+    """What the gang knows rank 0 by; only for agents that do not hold it."""
+    plain_gang: bool = False
+    """Whether rank 0 must meet ranks that cannot encrypt; only for the agent that holds it."""
     steps_done: float = 0.0
     secrets: SecretValues = field(default_factory=SecretValues)
     """Variables of the job's environment that the agent keeps in memory only."""

@@ -438,7 +438,7 @@ class TaskStatus(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., counts: _Optional[bool] = ..., steps: _Optional[float] = ..., saved_steps: _Optional[float] = ..., measured_steps: _Optional[float] = ..., measured_seconds: _Optional[float] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "version", "name", "incarnation", "accelerators", "address", "tasks", "draining", "agent", "cluster", "term")
+    __slots__ = ("protocol", "version", "name", "incarnation", "accelerators", "address", "tasks", "draining", "agent", "cluster", "term", "encrypts_gangs")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -450,6 +450,7 @@ class Hello(_message.Message):
     AGENT_FIELD_NUMBER: _ClassVar[int]
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
+    ENCRYPTS_GANGS_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     version: str
     name: str
@@ -461,7 +462,8 @@ class Hello(_message.Message):
     agent: str
     cluster: str
     term: int
-    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., incarnation: _Optional[str] = ..., accelerators: _Optional[_Iterable[_Union[Accelerators, _Mapping]]] = ..., address: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., draining: _Optional[bool] = ..., agent: _Optional[str] = ..., cluster: _Optional[str] = ..., term: _Optional[int] = ...) -> None: ...
+    encrypts_gangs: bool
+    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., incarnation: _Optional[str] = ..., accelerators: _Optional[_Iterable[_Union[Accelerators, _Mapping]]] = ..., address: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., draining: _Optional[bool] = ..., agent: _Optional[str] = ..., cluster: _Optional[str] = ..., term: _Optional[int] = ..., encrypts_gangs: _Optional[bool] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("tasks",)
@@ -591,7 +593,7 @@ class Refused(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., retry: _Optional[bool] = ...) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("job", "attempt", "first_rank", "ranks", "workers", "type", "request", "lease_seconds", "beside", "consolidated", "master_address", "master_port", "gang_port", "steps_done", "gang_token", "secrets", "gang_certificate")
+    __slots__ = ("job", "attempt", "first_rank", "ranks", "workers", "type", "request", "lease_seconds", "beside", "consolidated", "master_address", "master_port", "gang_port", "steps_done", "gang_token", "secrets", "gang_certificate", "plain_gang")
     class SecretsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -616,6 +618,7 @@ class Start(_message.Message):
     GANG_TOKEN_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
     GANG_CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
+    PLAIN_GANG_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     first_rank: int
@@ -633,7 +636,8 @@ class Start(_message.Message):
     gang_token: str
     secrets: _containers.ScalarMap[str, str]
     gang_certificate: str
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., first_rank: _Optional[int] = ..., ranks: _Optional[int] = ..., workers: _Optional[int] = ..., type: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., lease_seconds: _Optional[float] = ..., beside: _Optional[str] = ..., consolidated: _Optional[bool] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., steps_done: _Optional[float] = ..., gang_token: _Optional[str] = ..., secrets: _Optional[_Mapping[str, str]] = ..., gang_certificate: _Optional[str] = ...) -> None: ...
+    plain_gang: bool
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., first_rank: _Optional[int] = ..., ranks: _Optional[int] = ..., workers: _Optional[int] = ..., type: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., lease_seconds: _Optional[float] = ..., beside: _Optional[str] = ..., consolidated: _Optional[bool] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., steps_done: _Optional[float] = ..., gang_token: _Optional[str] = ..., secrets: _Optional[_Mapping[str, str]] = ..., gang_certificate: _Optional[str] = ..., plain_gang: _Optional[bool] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("seconds", "jobs")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,8 @@ from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelServicer, add_GavelServicer_to_server
 
 T = TypeVar("T")
+
+GAVEL = [sys.executable, "-c", "from gavel.cli.app import main; main()"]
 
 LONGEST = 60.0
 """Nothing here takes this long unless it hangs."""
@@ -309,3 +312,46 @@ async def attached(
         scheduler.welcome.cluster = cluster
         async with running(settings_for(scheduler, directory, text, **fields)):
             yield scheduler, await scheduler.session()
+
+
+@dataclass
+class Worker:
+    """A `gavel worker` and what it printed."""
+
+    process: asyncio.subprocess.Process
+
+    async def says(self, text: str) -> str:
+        """Wait for a line with this text."""
+        assert self.process.stderr is not None
+        async for line in self.process.stderr:
+            if text in line.decode():
+                return line.decode()
+        raise AssertionError(f"it ended without saying {text!r}")
+
+    async def rest(self) -> str:
+        """Wait for its end, and return what it printed to stderr since."""
+        _, errors = await self.process.communicate()
+        return errors.decode()
+
+
+@asynccontextmanager
+async def worker(
+    scheduler: Scheduler,
+    directory: Path,
+    *options: str,
+    prefix: Sequence[str] = (),
+    variables: Mapping[str, str] | None = None,
+) -> AsyncIterator[Worker]:
+    """Run `gavel worker`, perhaps through another program, and kill it at the end if it still runs."""
+    told = ["--scheduler", scheduler.address, "--state", f"{directory}/state", "--checkpoints", f"{directory}/saved"]
+    process = await asyncio.create_subprocess_exec(
+        *[*prefix, *GAVEL, "worker", *told, "--emulate", "v100=2", "--name", "here", *options],
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, **(variables or {})},
+    )
+    try:
+        yield Worker(process)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()

@@ -5,56 +5,29 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agent_stage import ESCAPES, LEAVES_WHEN_ASKED, LINK, Scheduler, lease, play, python, runs, shell, start, until
+from agent_stage import (
+    ESCAPES,
+    LEAVES_WHEN_ASKED,
+    LINK,
+    Scheduler,
+    lease,
+    play,
+    python,
+    runs,
+    shell,
+    start,
+    until,
+    worker,
+)
 
 from gavel.cli.app import run
 from gavel.runtime.agent.state import Mark, StateDirectory, boot_id, end_marked, start_time
 from gavel.wire import gavel_pb2 as pb
 from needs import NEEDS_GROUPS
-
-GAVEL = [sys.executable, "-c", "from gavel.cli.app import main; main()"]
-
-
-@dataclass
-class Worker:
-    """A `gavel worker` and what it printed."""
-
-    process: asyncio.subprocess.Process
-
-    async def says(self, text: str) -> str:
-        """Wait for a line with this text."""
-        assert self.process.stderr is not None
-        async for line in self.process.stderr:
-            if text in line.decode():
-                return line.decode()
-        raise AssertionError(f"it ended without saying {text!r}")
-
-    async def rest(self) -> str:
-        """Wait for its end, and return what it printed to stderr since."""
-        _, errors = await self.process.communicate()
-        return errors.decode()
-
-
-@asynccontextmanager
-async def worker(scheduler: Scheduler, directory: Path, *options: str) -> AsyncIterator[Worker]:
-    """Run `gavel worker`, and kill it at the end if it still runs."""
-    told = ["--scheduler", scheduler.address, "--state", f"{directory}/state", "--checkpoints", f"{directory}/saved"]
-    process = await asyncio.create_subprocess_exec(
-        *GAVEL, "worker", *told, "--emulate", "v100=2", "--name", "here", *options, stderr=asyncio.subprocess.PIPE
-    )
-    try:
-        yield Worker(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.communicate()
 
 
 @pytest.fixture(autouse=True)

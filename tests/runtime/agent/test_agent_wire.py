@@ -93,6 +93,7 @@ FROM_AGENT = {
         draining=st.booleans(),
         cluster=TEXTS,
         term=LARGE,
+        encrypts_gangs=st.booleans(),
     ),
     Heartbeat: st.builds(Heartbeat, TASKS),
     TaskStarted: st.builds(
@@ -104,6 +105,7 @@ FROM_AGENT = {
         master_port=SMALL,
         gang_port=SMALL,
         gang_token=TEXTS,
+        gang_certificate=TEXTS,
     ),
     TaskEnded: st.builds(
         TaskEnded,
@@ -148,6 +150,8 @@ TO_AGENT = {
         master_port=SMALL,
         gang_port=SMALL,
         gang_token=TEXTS,
+        gang_certificate=TEXTS,
+        plain_gang=st.booleans(),
         steps_done=NUMBERS,
         secrets=st.dictionaries(TEXTS, TEXTS, max_size=3).map(SecretValues),
     ),

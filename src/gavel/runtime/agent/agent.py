@@ -37,7 +37,10 @@ class Agent:
         self.settings.check()
         try:
             settings = self.settings
-            with StateDirectory(settings.state, kept_logs=settings.kept_logs, contain=settings.contain) as state:
+            others = bool(settings.run_as.accounts)
+            with StateDirectory(
+                settings.state, kept_logs=settings.kept_logs, contain=settings.contain, others=others
+            ) as state:
                 self._introduce(state)
                 self._work = Work(self.settings, state, self._say)
                 await self._serve(self._work)

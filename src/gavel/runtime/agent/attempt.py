@@ -9,20 +9,24 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gavel.client.guard import unusable
 from gavel.client.requests import shortened
 from gavel.core.throughputs import Profile
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.disks import is_full, why_full
 from gavel.runtime.agent.environment import Seat, job_environment, obstacle
 from gavel.runtime.agent.exit_verdict import LEASE_OVER, ExitVerdict, ended
+from gavel.runtime.agent.gang_certificate import make_certificate
 from gavel.runtime.agent.logs import LogFile
-from gavel.runtime.agent.ownership import NotOursError, Owner, claim
+from gavel.runtime.agent.ownership import NotOursError, Owner, claim, make_for
 from gavel.runtime.agent.processes import Guarded, ProcessSpec
 from gavel.runtime.agent.rendezvous import Rendezvous, rendezvous_of
+from gavel.runtime.agent.run_as import NoAccountError, SystemAccount, on_behalf
 from gavel.runtime.agent.server_context import Key, ServerContext
 from gavel.runtime.agent.task import Task, TaskProgress
 from gavel.runtime.ids import file_name, is_file_name
 from gavel.runtime.messages import Ending, StartAttempt, TaskStarted, TaskStatus
+from gavel.runtime.privacy import OTHERS
 
 
 class NeverStartsError(Exception):
@@ -167,7 +171,8 @@ class LocalAttempt:
         return None
 
     async def _run_on(self, devices: tuple[int, ...]) -> None:
-        self.rendezvous = rendezvous_of(self.start, self.context.address, self.context.ports)
+        own = await asyncio.to_thread(make_certificate) if self._leads else None
+        self.rendezvous = rendezvous_of(self.start, self.context.address, self.context.ports, own)
         self.tasks = [self._task(local, device) for local, device in enumerate(devices)]
         self.context.others.neighbours_changed()
         try:
@@ -175,6 +180,11 @@ class LocalAttempt:
         finally:
             if self.start.first_rank == 0:
                 self.context.ports -= {self.rendezvous.master_port, self.rendezvous.gang_port}
+
+    @property
+    def _leads(self) -> bool:
+        """Whether rank 0 is here, and the others can recognise it by a certificate."""
+        return self.start.workers > 1 and self.start.first_rank == 0 and not self.start.plain_gang
 
     def _task(self, local: int, device: int) -> Task:
         progress = self._progress(local)
@@ -184,15 +194,13 @@ class LocalAttempt:
         return Task(progress, device, log, self.context.graces, self)
 
     async def _run_task(self, task: Task, rendezvous: Rendezvous) -> None:
-        socket = self.context.state.socket(next(self.context.sockets))
+        number = next(self.context.sockets)
         try:
-            extra = await self._sharing()
-            task.listen(socket)
-            program = self._program(task, rendezvous, socket, extra)
-            verdict = await task.run(lambda: self._launch(program, socket.name), lambda: self._report_started(task))
+            program = await self._prepared(task, rendezvous, number)
+            verdict = await task.run(lambda: self._launch(program, str(number)), lambda: self._report_started(task))
             self.context.state.forget(task.pid)
-            verdict = await self._with_disk(verdict, task)
-        except (NeverStartsError, NotOursError) as error:
+            verdict = await self._with_disk(verdict, task, program.account)
+        except (NeverStartsError, NotOursError, NoAccountError) as error:
             verdict = ExitVerdict(Ending.CRASHED, str(error), hopeless=True)
         except OSError as error:
             verdict = ExitVerdict(Ending.CRASHED, f"it cannot be started: {error}", blameless=is_full(error))
@@ -203,15 +211,32 @@ class LocalAttempt:
             verdict = ExitVerdict(Ending.CRASHED, f"a bug in the agent: {error!r}")
         finally:
             task.close()
+            self.context.state.certificate(number).unlink(missing_ok=True)
             self.context.devices.give_back(self.key, task.device)
             self.context.others.neighbours_changed()
         self._report_ended(task, verdict)
 
-    async def _with_disk(self, verdict: ExitVerdict, task: Task) -> ExitVerdict:
+    async def _prepared(self, task: Task, rendezvous: Rendezvous, number: int) -> ProcessSpec:
+        """Find the account of a task, open its link and write its certificate."""
+        account = await asyncio.to_thread(self.context.settings.run_as.account_of, self.start.request.user)
+        owner = None if account is None else account.owner
+        socket = self.context.state.socket(number)
+        task.listen(socket, owner)
+        rank, certificate = task.progress.rank, ""
+        if rendezvous.certificate is not None:
+            certificate = str(self.context.state.certificate(number))
+            shown = rendezvous.certificate if rank == 0 else rendezvous.certificate.public
+            shown.write(Path(certificate), owner)
+        left = max(0.0, self._left())
+        seat = Seat(rank, rank - self.start.first_rank, task.device, str(socket), left, certificate)
+        return self._program(task, rendezvous, seat, account, await self._sharing(account))
+
+    async def _with_disk(self, verdict: ExitVerdict, task: Task, account: SystemAccount | None) -> ExitVerdict:
         """Excuse a crash if the disk of its checkpoints is full or read-only."""
         if verdict.ending is not Ending.CRASHED or verdict.hopeless or verdict.blameless:
             return verdict
-        why = await asyncio.to_thread(why_full, self._checkpoints, task.log.tail())
+        tail = task.log.tail()
+        why = await asyncio.to_thread(on_behalf, account, lambda: why_full(self._checkpoints, tail))
         if why is None:
             return verdict
         return ExitVerdict(
@@ -222,35 +247,60 @@ class LocalAttempt:
     def _checkpoints(self) -> Path:
         return self.context.settings.checkpoints / file_name(self.start.job)
 
-    async def _sharing(self) -> Mapping[str, str]:
-        if self.context.mps is None or not self.start.beside:
+    async def _sharing(self, account: SystemAccount | None) -> Mapping[str, str]:
+        """Variables for sharing a device; the daemon for that serves only our own user."""
+        if self.context.mps is None or not self.start.beside or account is not None:
             return {}
         return await asyncio.to_thread(self.context.mps.start)
 
-    def _program(self, task: Task, rendezvous: Rendezvous, socket: Path, extra: Mapping[str, str]) -> ProcessSpec:
-        settings, start = self.context.settings, self.start
-        rank = task.progress.rank
-        seat = Seat(rank, rank - start.first_rank, task.device, str(socket), max(0.0, self._left()))
-        real = settings.emulation is None
+    def _program(
+        self, task: Task, rendezvous: Rendezvous, seat: Seat, account: SystemAccount | None, extra: Mapping[str, str]
+    ) -> ProcessSpec:
+        settings, request = self.context.settings, self.start.request
         environment = job_environment(
-            settings.environment, start, seat, rendezvous, checkpoints=self._checkpoints, real=real, extra=extra
+            settings.environment,
+            self.start,
+            seat,
+            rendezvous,
+            checkpoints=self._checkpoints,
+            real=settings.emulation is None,
+            extra=extra,
+            account=account,
         )
-        directory = start.request.working_directory or None
-        grace = self.context.graces.terminate_seconds
-        umask = -1 if settings.umask is None else settings.umask
-        return ProcessSpec(list(start.request.command), environment, directory, task.log, grace, umask=umask)
+        return ProcessSpec(
+            list(request.command),
+            environment,
+            request.working_directory or None,
+            task.log,
+            self.context.graces.terminate_seconds,
+            umask=-1 if settings.umask is None else settings.umask,
+            account=account,
+            needed=str(self._checkpoints),
+        )
 
     def _launch(self, program: ProcessSpec, number: str) -> Guarded:
         """Start a process; runs in a thread, because disks may be slow."""
-        problem = obstacle(program.command, program.directory, program.environment)
-        if problem is not None:
-            raise NeverStartsError(problem)
-        owner = Owner(self.context.cluster, self.start.job)
-        claim(self._checkpoints, owner, self.start.attempt, self.context.settings.umask)
+        if program.account is None:  # otherwise its guard finds out, with the rights of the account
+            problem = obstacle(program.command, program.directory, program.environment)
+            if problem is not None:
+                raise NeverStartsError(problem)
+        self._claim(program.account)
         guarded = Guarded(replace(program, container=self._container(number)))
         with contextlib.suppress(OSError):  # a full disk; the note is needed only if we crash
             self.context.state.remember(guarded.mark)
         return guarded
+
+    def _claim(self, account: SystemAccount | None) -> None:
+        """Make the job's checkpoint directory its own; that of another user's job is closed to all others."""
+        owner, attempt = Owner(self.context.cluster, self.start.job), self.start.attempt
+        if account is None:
+            claim(self._checkpoints, owner, attempt, self.context.settings.umask)
+            return
+        try:
+            make_for(self._checkpoints, account)
+            on_behalf(account, lambda: claim(self._checkpoints, owner, attempt, OTHERS))
+        except PermissionError as error:
+            raise NeverStartsError(unusable(account.name, str(self._checkpoints))) from error
 
     def _container(self, number: str) -> Container | None:
         """Make a control group for a task; without one, its processes are found in other ways."""
@@ -279,6 +329,7 @@ class LocalAttempt:
             master_port=rendezvous.master_port,
             gang_port=rendezvous.gang_port,
             gang_token=rendezvous.token,
+            gang_certificate="" if rendezvous.certificate is None else rendezvous.certificate.certificate,
         )
 
     def _never_began(self, verdict: ExitVerdict) -> None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gavel.runtime.agent.accelerators import device_name
+from gavel.runtime.agent.inherited import inherited_by_jobs
 from gavel.runtime.agent.rendezvous import Rendezvous
+from gavel.runtime.agent.run_as import SystemAccount
 from gavel.runtime.messages import StartAttempt
 
 
@@ -23,6 +25,8 @@ class Seat:
     device: int
     socket: str
     lease_seconds: float
+    certificate: str = ""
+    """The file with the gang's certificate and, for rank 0, its key; empty: there is none."""
 
 
 def job_environment(
@@ -34,9 +38,12 @@ def job_environment(
     checkpoints: Path,
     real: bool,
     extra: Mapping[str, str],
+    account: SystemAccount | None = None,
 ) -> dict[str, str]:
     """Build the whole environment: inherited, then the job's own, its secrets, then our variables, which win."""
-    kept = {name: value for name, value in inherited.items() if not name.startswith("GAVEL_")}
+    kept = inherited_by_jobs(inherited, other_user=account is not None)
+    if account is not None:
+        kept |= account.variables
     ours = {
         **_gavel(start, seat, rendezvous, checkpoints),
         **_torch(start, seat, rendezvous),
@@ -62,6 +69,8 @@ def _gavel(start: StartAttempt, seat: Seat, rendezvous: Rendezvous, checkpoints:
     if start.workers > 1:
         told["GAVEL_GANG_ADDRESS"] = f"{rendezvous.address}:{rendezvous.gang_port}"
         told["GAVEL_GANG_TOKEN"] = gang_token(start, rendezvous)
+        if seat.certificate:
+            told["GAVEL_GANG_CERTIFICATE"] = seat.certificate
     return told
 
 

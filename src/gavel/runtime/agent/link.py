@@ -29,7 +29,14 @@ Listener = Callable[[Mapping[str, Any]], None]
 class JobSocket:
     """Listens at one path; all processes that connect count as one job."""
 
-    def __init__(self, path: Path, hear: Listener, greet: Callable[[], list[Mapping[str, Any]]]) -> None:
+    def __init__(
+        self,
+        path: Path,
+        hear: Listener,
+        greet: Callable[[], list[Mapping[str, Any]]],
+        owner: tuple[int, int] | None = None,
+    ) -> None:
+        """Listen; only the owner, a user and a group, can connect. None: that is our own user."""
         self._loop = asyncio.get_running_loop()
         self._hear = hear
         self._greet = greet
@@ -38,6 +45,8 @@ class JobSocket:
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         self._server.bind(str(path))
         path.chmod(0o600)
+        if owner is not None:
+            os.chown(path, *owner)
         self._server.listen(64)
         self._loop.add_reader(self._server, self._accept)
 

@@ -10,6 +10,7 @@ import errno
 import json
 import os
 import shutil
+import stat
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ from uuid import uuid4
 
 from gavel.client.requests import shortened
 from gavel.runtime.agent.identity import sync_directory
+from gavel.runtime.agent.run_as import SystemAccount, on_behalf
 from gavel.runtime.ids import is_job_id
 from gavel.runtime.privacy import make_directory
 
@@ -26,6 +28,7 @@ _OURS = ".gavel-"
 
 TRIES = 10
 """How often to check whether a directory is empty: agents that share it may be removing it at the same time."""
+_LARGEST_MARKER = 64 * 1024
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 """Errors of file systems without hard links."""
 
@@ -60,6 +63,19 @@ def claim(directory: Path, owner: Owner, attempt: int, umask: int | None = None)
         )
     _mark(directory, owner, umask)
     _is_marked(directory, owner)
+
+
+def make_for(directory: Path, account: SystemAccount) -> None:
+    """Make a checkpoint directory that belongs to an account and is closed to others.
+
+    The account itself does so if it may. Otherwise it cannot have prepared anything there, and we may do it.
+    """
+    try:
+        on_behalf(account, lambda: directory.mkdir(mode=0o700, exist_ok=True))
+    except PermissionError:
+        with contextlib.suppress(FileExistsError):
+            directory.mkdir(mode=0o700)
+            os.chown(directory, *account.owner, follow_symlinks=False)
 
 
 def remove(root: Path, owner: Owner) -> bool:
@@ -115,12 +131,16 @@ def _is_marked(directory: Path, owner: Owner) -> bool:
     """Whether there is a marker; NotOursError if it names another job."""
     marker = directory / MARKER
     try:
-        document = json.loads(marker.read_text())
+        document = json.loads(_small_text(marker))
         found = Owner(str(document["cluster"]), str(document["job"]))
         made = time.strftime("%Y-%m-%d %H:%M", time.localtime(float(document["made"])))
     except FileNotFoundError:
         return False
-    except (ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise NotOursError(f"{marker} is a link, so nothing says whose {directory} is; {_REMEDY}") from error
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise NotOursError(
             f"{marker} cannot be read ({error!r}), so nothing says whose {directory} is; {_REMEDY}"
         ) from error
@@ -130,6 +150,15 @@ def _is_marked(directory: Path, owner: Owner) -> bool:
             f"{made}), not to job {owner.job} of cluster {owner.cluster}; {_REMEDY}"
         )
     return True
+
+
+def _small_text(path: Path) -> str:
+    """Read a small regular file: where jobs can write, its name may belong to a link, a pipe or something endless."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    with os.fdopen(descriptor) as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("it is not a file")
+        return file.read(_LARGEST_MARKER)
 
 
 def _mark(directory: Path, owner: Owner, umask: int | None) -> None:

@@ -11,10 +11,12 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import BinaryIO
 
 from gavel.client import guard
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.logs import LogFile
+from gavel.runtime.agent.run_as import SystemAccount
 from gavel.runtime.agent.state import Mark, end_marked, kill_all_with, mark_of
 
 
@@ -32,6 +34,10 @@ class ProcessSpec:
     container: Container | None = None
     umask: int = -1
     """-1: that of the agent."""
+    account: SystemAccount | None = None
+    """None: the agent's own user."""
+    needed: str = ""
+    """A directory that the account must be able to use."""
 
 
 class Guarded:
@@ -109,22 +115,24 @@ def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.
     """Start a guard and its job; returns it and our end of a connection that the guard takes as our sign of life."""
     output = program.log.open()
     ours, theirs = socket.socketpair()
+    account = _described(program)
     guarded = guard.argv(
         list(program.command),
         pipe=theirs.fileno(),
         grace_seconds=program.grace_seconds,
         output=1,
         container=str(program.container.path) if program.container else None,
+        account=None if account is None else account.fileno(),
     )
     try:
         process = subprocess.Popen(  # noqa: S603 - running commands is what agents are for
             guarded,
-            env=program.environment,
-            cwd=program.directory,
+            env=program.environment if account is None else _own_environment(program.environment),
+            cwd=program.directory if account is None else "/",
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=[theirs.fileno()],
+            pass_fds=[theirs.fileno(), *([] if account is None else [account.fileno()])],
             start_new_session=True,
             umask=program.umask,
         )
@@ -134,7 +142,27 @@ def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.
     finally:
         theirs.close()
         os.close(output)
+        if account is not None:
+            account.close()
     return process, ours
+
+
+def _described(program: ProcessSpec) -> BinaryIO | None:
+    """A file in memory that tells a guard as which user to run its command; None: as ours."""
+    if program.account is None:
+        return None
+    account = program.account
+    directory = program.directory or account.directory
+    told = guard.AssumedUser([account.uid, *account.groups], directory, program.needed, dict(program.environment))
+    file = os.fdopen(os.memfd_create("gavel-account"), "w+b")
+    file.write(told.packed())
+    file.seek(0)  # flushes, too
+    return file
+
+
+def _own_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """What the guard of another user's job gets: nothing that could change how it runs, as root."""
+    return {"PATH": os.defpath, "GAVEL_SOCKET": environment["GAVEL_SOCKET"]}
 
 
 async def _ended(process: subprocess.Popen[bytes]) -> None:

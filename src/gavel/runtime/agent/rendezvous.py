@@ -6,6 +6,7 @@ import secrets
 import socket
 from dataclasses import dataclass, field
 
+from gavel.runtime.agent.gang_certificate import GangCertificate
 from gavel.runtime.messages import StartAttempt
 
 LOOPBACK = "127.0.0.1"
@@ -20,14 +21,23 @@ class Rendezvous:
     gang_port: int
     token: str = field(default="", repr=False)
     """What the ranks know each other by; empty: the first one's agent is of a version that derived it."""
+    certificate: GangCertificate | None = None
+    """What the others know rank 0 by; None: their connections are not encrypted."""
 
 
-def rendezvous_of(start: StartAttempt, address: str, taken: set[int]) -> Rendezvous:
-    """The meeting point of this attempt's ranks: as told, or at free ports here, which are added to `taken`."""
+def rendezvous_of(
+    start: StartAttempt, address: str, taken: set[int], certificate: GangCertificate | None = None
+) -> Rendezvous:
+    """The meeting point of this attempt's ranks: as told, or at free ports here, which are added to `taken`.
+
+    The certificate is for a meeting point here.
+    """
     if start.first_rank > 0:
-        return Rendezvous(start.master_address, start.master_port, start.gang_port, start.gang_token)
+        told = GangCertificate(start.gang_certificate) if start.gang_certificate else None
+        return Rendezvous(start.master_address, start.master_port, start.gang_port, start.gang_token, told)
     local = start.ranks == start.workers
-    return Rendezvous(LOOPBACK if local else address, free_port(taken), free_port(taken), secrets.token_hex(16))
+    own = LOOPBACK if local else address
+    return Rendezvous(own, free_port(taken), free_port(taken), secrets.token_hex(16), certificate)
 
 
 def free_port(taken: set[int]) -> int:

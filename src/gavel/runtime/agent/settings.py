@@ -15,8 +15,9 @@ from gavel.limits import LONGEST_LABEL
 from gavel.runtime.agent.accelerators import Indices, given_devices, parse_accelerators
 from gavel.runtime.agent.credentials import Credentials
 from gavel.runtime.agent.emulation import Emulation
+from gavel.runtime.agent.run_as import RunAs
 from gavel.runtime.offers import offer_fault
-from gavel.runtime.privacy import make_directory
+from gavel.runtime.privacy import OTHERS, make_directory
 from gavel.wire import DEFAULT_ADDRESS
 
 
@@ -59,6 +60,8 @@ class AgentSettings:
     """How this agent shows who it is; None: not at all, in plaintext."""
     contain: bool = True
     """Whether each task gets a control group, where the machine supports them."""
+    run_as: RunAs = field(default_factory=RunAs)
+    """As which accounts jobs run."""
 
     def counts(self) -> dict[str, int]:
         """How many accelerators there are of each type."""
@@ -83,7 +86,7 @@ class AgentSettings:
                 f"and its accelerators are {sum(self.counts().values())}; name only those it has"
             )
         _writable(self.checkpoints, self.umask)  # first: a parent that both share stays open
-        _writable(self.state, None)
+        _writable(self.state, OTHERS)
 
 
 def emulated(text: str, *, table: ThroughputTable | None = None, time_scale: float = 1.0) -> tuple[Indices, Emulation]:

@@ -43,8 +43,10 @@ class StateDirectory:
     containers: Containers | None
     """None: the machine supports none."""
 
-    def __init__(self, path: Path, *, kept_logs: int = 500, contain: bool = True) -> None:
+    def __init__(self, path: Path, *, kept_logs: int = 500, contain: bool = True, others: bool = False) -> None:
+        """A directory; with `others`, tasks of other users must reach their sockets."""
         self.path = path
+        self._others = others
         self._contain = contain
         self._kept_logs = kept_logs
         self._lock = -1
@@ -53,7 +55,7 @@ class StateDirectory:
     def __enter__(self) -> Self:
         """Lock the directory, and end processes that an earlier agent left."""
         for directory in (self.path, self._guards, self._logs):
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = _locked(self.path / "lock")
         try:
             self._open()
@@ -66,7 +68,7 @@ class StateDirectory:
         self.identity = AgentIdentity.of(self.path)
         self.containers = offered(self.identity.agent) if self._contain else None
         self.leftovers = self._clean_up()
-        self.sockets = _short_directory()
+        self.sockets = _short_directory(others=self._others)
         (self.path / "sockets").write_text(str(self.sockets))
 
     def __exit__(
@@ -93,6 +95,10 @@ class StateDirectory:
     def socket(self, number: int) -> Path:
         """The path of a task's link."""
         return self.sockets / str(number)
+
+    def certificate(self, number: int) -> Path:
+        """The path of a task's gang certificate."""
+        return self.sockets / f"{number}.pem"
 
     def remember(self, mark: Mark) -> None:
         """Record a task that was started."""
@@ -138,13 +144,23 @@ def held(path: Path) -> Iterator[AgentIdentity]:
 _PREFIX = "gavel-"
 
 
-def _short_directory() -> Path:
-    """Make a private directory where socket paths stay within the kernel's limit."""
+def _short_directory(*, others: bool) -> Path:
+    """Make a private directory where socket paths stay within the kernel's limit.
+
+    With `others`, other users can enter it but not see what is inside, and reach what belongs to them.
+    """
     own = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    if len(os.fsencode(own)) <= 80:
-        return own
-    own.rmdir()
-    return Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
+    if len(os.fsencode(own)) > 80 or (others and closed_above(own)):
+        own.rmdir()
+        own = Path(tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp"))
+    if others:
+        own.chmod(0o711)
+    return own
+
+
+def closed_above(path: Path) -> Path | None:
+    """The uppermost directory above a path that other users cannot enter; None if they can enter all."""
+    return next((each for each in reversed(path.absolute().parents) if not each.stat().st_mode & 0o001), None)
 
 
 def _locked(path: Path) -> int:

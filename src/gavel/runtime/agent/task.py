@@ -104,9 +104,9 @@ class Task:
     _leave: asyncio.Event = field(default_factory=asyncio.Event)
     _now: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def listen(self, path: Path) -> None:
-        """Open the link."""
-        self.link = JobSocket(path, self._hear, self._greet)
+    def listen(self, path: Path, owner: tuple[int, int] | None = None) -> None:
+        """Open the link to processes of our own user, or of another."""
+        self.link = JobSocket(path, self._hear, self._greet, owner)
 
     async def run(self, launch: Callable[[], Guarded], started: Callable[[], None]) -> ExitVerdict:
         """Start the process and follow it to its end."""

@@ -78,6 +78,7 @@ class Work:
             draining=self.draining,
             cluster=identity.cluster,
             term=identity.term,
+            encrypts_gangs=True,
         )
 
     def heartbeat(self) -> Heartbeat:
