@@ -127,6 +127,7 @@ def test_the_last_administrator_stays_one() -> None:
     [
         UserRecord(name=""),
         UserRecord(name=" ann"),
+        UserRecord(name="you"),
         UserRecord(name="a\x1b[31m"),
         UserRecord(name="a" * 201),
         UserRecord(name="ann", teams=("",)),

@@ -18,7 +18,7 @@ from gavel.core.serialization import from_plain, plain_record
 from gavel.journal.accounts import write_document
 from gavel.journal.queries import JournalReader
 from gavel.journal.store import Write
-from gavel.security.roles import Role
+from gavel.security.roles import OPEN_USER, Role
 
 PREFIX, JOIN_PREFIX, SESSION_PREFIX = "gvl_", "gvj_", "gvs_"
 LONGEST_TOKEN = 100
@@ -302,6 +302,8 @@ def check_user(user: UserRecord) -> None:
         if not name or name.strip() != name or (fault := label_fault(name)) is not None:
             reason = "is empty or has blanks around it" if not name or name.strip() != name else fault
             raise InputError(f"the {what} of a user {reason}: {shortened(name)}")
+    if user.name == OPEN_USER:
+        raise InputError(f"{OPEN_USER!r} is the user of a scheduler that recognises no one; give another name")
     if not user.role.for_people:
         raise InputError(f"a user cannot have the role {user.role}; give viewer, user, operator or admin")
 
