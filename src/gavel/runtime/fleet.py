@@ -113,6 +113,8 @@ class Member:
     since: float = 0.0
     """When it attached."""
     encrypts_gangs: bool = False
+    confidential: bool = True
+    """Whether it may be sent secrets: not if it connects without TLS while others have certificates."""
 
 
 @dataclass(slots=True)
@@ -157,8 +159,8 @@ class Fleet:
 
     # ---- messages of agents ----
 
-    def attach(self, hello: Hello, link: AgentConnection) -> None:
-        """Attach an agent, for the first time or again."""
+    def attach(self, hello: Hello, link: AgentConnection, *, confidential: bool = True) -> None:
+        """Attach an agent, for the first time or again; unless it is `confidential`, it is sent no secrets."""
         self._check(hello)
         for rival in self._rivals(hello):
             self._lost(rival, f"another agent has taken the name {hello.name}")
@@ -168,7 +170,9 @@ class Fleet:
         if member is not None and member.incarnation not in ("", hello.incarnation):
             self._ended_with(member.agent, "its agent was restarted")
         now = self.clock()
-        self._seat(Member(hello.agent, hello.name, hello.incarnation, servers, now, link, now, hello.encrypts_gangs))
+        member = Member(hello.agent, hello.name, hello.incarnation, servers, now, link, now, hello.encrypts_gangs)
+        member.confidential = confidential
+        self._seat(member)
         self.expected.pop(hello.agent, None)
         offered = tuple(servers.values())
         self.post(AgentAttached(time=now, agent=hello.agent, name=hello.name, servers=offered, draining=hello.draining))
@@ -422,6 +426,10 @@ class Fleet:
         if record is not None and (fault := self.secrets.fault(launch.job, record.request.secrets)):
             self._never_began(launch, AttemptOutcome.CRASHED, fault)
             return
+        if record is not None and record.request.secrets and (open_at := self._without_tls(agent_of.values())):
+            told = f"it has secrets, and agent {open_at} is connected without TLS; join it with a certificate"
+            self._never_began(launch, AttemptOutcome.BLOCKED, told)
+            return
         # It may have waited for its earlier attempt beyond the round of its launch.
         lease = self.clock() + self._lease_seconds(max(launch.until, self.renewed_until))
         attempt = Attempt(launch, parts_of(launch, agent_of), lease)
@@ -432,7 +440,7 @@ class Fleet:
     def _never_began(self, launch: Launch, outcome: AttemptOutcome = AttemptOutcome.LEFT, reason: str = "") -> None:
         """Close an attempt that had no processes; the next one waits until that is in the journal, too.
 
-        With a reason, it would be the same the next time.
+        One that crashed would do so the next time.
         """
         job = launch.job
         self.unsettled[job] = self.unsettled.get(job, 0) + 1
@@ -442,9 +450,14 @@ class Fleet:
             attempt=launch.attempt,
             outcome=outcome,
             reason=reason,
-            hopeless=bool(reason),
+            hopeless=outcome is AttemptOutcome.CRASHED,
         )
         self.post(ended, lambda _: self._settled(job))
+
+    def _without_tls(self, agents: Iterable[str]) -> str:
+        """The name of an agent that may be sent no secrets; empty if there is none."""
+        members = [member for agent in agents if (member := self.members.get(agent)) is not None]
+        return next((member.name for member in members if not member.confidential), "")
 
     def _withdraw(self, job: str) -> bool:
         launch = self.waiting.pop(job, None)

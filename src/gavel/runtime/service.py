@@ -472,7 +472,7 @@ class Service(EnrolmentCalls, LimitsService, AccountsService):
         stream.heard = first.number
         try:
             self._check_identity(hello)
-            self._fleet.attach(hello, stream)
+            self._fleet.attach(hello, stream, confidential=_is_confidential(current()))
         except RefusedError as refusal:
             refused = AttachRefused(reason=str(refusal), retry=refusal.retry)
             yield pack_to_agent(ToAgentFrame(refused, self._fleet.identity.term))
@@ -538,6 +538,11 @@ class Service(EnrolmentCalls, LimitsService, AccountsService):
                 self._engine.alarms["logs"] = f"job output is not kept: {self._logs.trouble}"
             else:
                 self._engine.alarms.pop("logs", None)
+
+
+def _is_confidential(caller: Caller) -> bool:
+    """Whether an agent may be sent secrets: it has a certificate, or the scheduler recognises no one at all."""
+    return caller.open or bool(caller.agent or caller.agent_name)
 
 
 def _by(caller: Caller) -> str:
