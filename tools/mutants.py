@@ -1088,6 +1088,117 @@ SECRET_MUTANTS = [
     ),
 ]
 
+SECURITY = "src/gavel/security"
+GATE = "tests/security/test_gate.py"
+RIGHTS = "tests/security/test_ownership.py"
+SECURITY_MUTANTS = [
+    *_in(
+        SECURITY,
+        "gate",
+        GATE,
+        roles_are_not_checked=("if not caller.open and not need.met_by(caller.role):", "if False:"),
+        a_call_without_a_declaration_is_admitted=(
+            "        need = NEEDS.get(method)",
+            "        need = NEEDS.get(method, Need.NOTHING)",
+        ),
+        a_token_counts_in_plaintext=("if not peer.encrypted and not peer.local:", "if False:"),
+        a_session_counts_beyond_the_socket=(
+            "text.startswith(SESSION_PREFIX) and peer.local",
+            "text.startswith(SESSION_PREFIX)",
+        ),
+        users_act_for_others=("if not caller.open and not caller.operates:", "if False:"),
+        operators_act_for_administrators=("if not caller.role.includes(user.role):", "if False:"),
+        a_certificate_is_not_checked=(
+            "agent, name = identities.certificates.check(peer.certificate)",
+            'agent, name = "a1", "head"',
+        ),
+    ),
+    *_in(
+        SECURITY,
+        "accounts",
+        "tests/security/test_accounts.py",
+        expired_tokens_count=("if now >= token.expires:", "if False:"),
+        revoked_tokens_count=("        if token.revoked:", "        if False:"),
+        tokens_of_disabled_users_count=("if user is None or user.disabled:", "if user is None:"),
+        a_token_gives_its_own_role=(
+            "return self.token.role if not self.token.role.includes(self.user.role) else self.user.role",
+            "return self.token.role",
+        ),
+        a_join_token_is_used_for_ever=("if token.uses_left < 1:", "if False:"),
+        a_join_token_is_a_login=("        if token.role is Role.AGENT:", "        if False:"),
+        a_login_token_joins_agents=("if token.role is not Role.AGENT:", "if False:"),
+        tokens_are_stored_as_they_are=(
+            '    return sha256(text.encode(errors="replace")).hexdigest()',
+            "    return text",
+        ),
+        the_last_administrator_can_go=("if admins == [name] and", "if False and"),
+    ),
+    *_in(
+        SECURITY,
+        "ownership",
+        "tests/security/test_needs.py",
+        requests_say_whose_job_it_is=(
+            "job = replace(job, user=caller.user)",
+            "job = replace(job, user=job.user or caller.user)",
+        ),
+        jobs_for_teams_of_others=(
+            "caller.operates or caller.in_team(job.entity) or caller.leads_team(job.entity)",
+            "True",
+        ),
+        any_weight=("if job.weight > 1.0 and not", "if False and not"),
+    ),
+    *_in(
+        SECURITY,
+        "roles",
+        "tests/security/test_needs.py",
+        private_jobs_are_read_by_the_team=(
+            "(not job.private and caller.in_team(job.entity))",
+            "caller.in_team(job.entity)",
+        ),
+        viewers_read_logs=("    if not caller.role.includes(Role.USER):", "    if False:"),
+        a_team_is_found_by_its_first_letters=('team.startswith(above + "/")', "team.startswith(above)"),
+    ),
+    *_in(
+        RUNTIME,
+        "service",
+        RIGHTS,
+        jobs_of_others_are_cancelled=(
+            '            await self._check_may_change(record, "Cancel", context)',
+            "            pass",
+        ),
+        logs_of_others_are_read=("if not may_read(current(), record.request):", "if False:"),
+        environments_of_others_are_shown=(
+            "shown = not caller.open and may_read(caller, record.request)",
+            "shown = not caller.open",
+        ),
+        keys_of_others_answer=('key = key if caller.open else f"{caller.user}:{key}"', "key = key"),
+        a_cancel_is_not_in_the_audit=(
+            'self._driver.post(*cancelled, beside=self._audited("Cancel"))',
+            "self._driver.post(*cancelled)",
+        ),
+        agents_without_tls_get_secrets=(
+            "    return caller.open or bool(caller.agent or caller.agent_name)",
+            "    return True",
+            ("tests/security/test_plaintext_agents.py",),
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "accounts_service",
+        "tests/security/test_account_calls.py",
+        tokens_with_more_rights=("if not owner.role.includes(role):", "if False:"),
+        tokens_for_others=("if owner.name != caller.user and caller.role is not Role.ADMIN:", "if False:"),
+        tokens_beyond_the_callers_own=("if owner.name == caller.user and not caller.role.includes(role):", "if False:"),
+        open_streams_outlive_their_token=("self._access.end_streams(lambda caller: caller.token == record.id)", "pass"),
+        open_streams_outlive_their_user=(
+            "self._access.end_streams(lambda caller: name in {caller.user, caller.by})",
+            "pass",
+        ),
+        tokens_of_others_are_revoked=("if not _may_revoke(caller, record):", "if False:"),
+        tokens_of_others_are_listed=("if wanted != caller.user and not caller.operates:", "if False:"),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
     *TOGETHER,
     *ENGINE_MUTANTS,
@@ -1109,4 +1220,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *IDENTITY_MUTANTS,
     *SILENCE_MUTANTS,
     *SECRET_MUTANTS,
+    *SECURITY_MUTANTS,
 )

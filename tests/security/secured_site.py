@@ -101,8 +101,8 @@ class SecuredSite:
 
 
 @asynccontextmanager
-async def secured_site(folder: Path, **listening: Any) -> AsyncIterator[SecuredSite]:
-    """Set up and start a secured scheduler with all users."""
+async def secured_site(folder: Path, *, users: bool = True, **listening: Any) -> AsyncIterator[SecuredSite]:
+    """Set up and start a secured scheduler, with all users unless told otherwise."""
     with tempfile.TemporaryDirectory(prefix="gavel-") as short:  # paths of sockets are limited
         wanted = Listening(socket=Path(short) / "gavel.sock", **listening)
         settings = ServeSettings(
@@ -116,7 +116,7 @@ async def secured_site(folder: Path, **listening: Any) -> AsyncIterator[SecuredS
         async with serving(settings) as running:
             site = SecuredSite(running, folder)
             site.tokens["root"] = (folder / "state" / "security" / "admin.token").read_text().strip()
-            for name, user in USERS.items():
+            for name, user in USERS.items() if users else ():
                 await site.call("AddUser", user, "root")
                 site.tokens[name] = (await site.call("CreateToken", pb.CreateTokenRequest(user=name), "root")).token
             try:

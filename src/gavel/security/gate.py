@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -127,7 +127,8 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         self._trail = trail
         self._rates = rates
         self._failures = failures
-        self._streams: dict[Caller, set[asyncio.Task[Any]]] = defaultdict(set)
+        self._streams: dict[Caller, dict[asyncio.Task[Any], Context]] = defaultdict(dict)
+        self._ending: set[asyncio.Task[None]] = set()
         self.refusals: dict[str, int] = defaultdict(int)
         """How many calls were refused, by reason."""
 
@@ -162,7 +163,7 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
     def _stream(self, inner: Any, method: str) -> Any:
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
             caller = await self._admit(method, context)
-            with self._open(caller):
+            with self._open(caller, context):
                 async with aclosing(inner(request, context)) as messages:
                     async for message in messages:
                         yield message
@@ -170,15 +171,15 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         return stream
 
     @contextmanager
-    def _open(self, caller: Caller) -> Any:
+    def _open(self, caller: Caller, context: Context) -> Any:
         """Remember the task of a stream for as long as it is open."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - gRPC runs every call in a task
-        self._streams[caller].add(task)
+        self._streams[caller][task] = context
         try:
             yield
         finally:
-            self._streams[caller].discard(task)
+            self._streams[caller].pop(task, None)
             if not self._streams[caller]:
                 del self._streams[caller]
 
@@ -288,10 +289,20 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
 
     def end_streams(self, invalid: Callable[[Caller], bool]) -> int:
         """End the open streams of callers that may no longer call; returns how many."""
-        tasks = [task for caller, tasks in self._streams.items() if invalid(caller) for task in tasks]
-        for task in tasks:
-            task.cancel()
-        return len(tasks)
+        found = [each for caller, streams in self._streams.items() if invalid(caller) for each in streams.items()]
+        for task, context in found:
+            ending = asyncio.create_task(_ended(task, context))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+        return len(found)
+
+
+async def _ended(task: asyncio.Task[Any], context: Context) -> None:
+    """End a stream with a status, which the library does not send by itself when a call is cancelled."""
+    with suppress(Exception):  # abort raises in any case
+        told = "your token, your role or your account has changed; call again, or `gavel login` with a new token"
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, told)
+    task.cancel()
 
 
 def _token(metadata: Mapping[str, Any]) -> str | None:
