@@ -36,6 +36,7 @@ async def code_of(call: Any) -> grpc.StatusCode:
         ("oda", {"role": "admin"}),
         ("oda", {"role": "metrics"}),
         ("vic", {"role": "user"}),
+        ("max", {"user": "ann", "role": "admin"}),
     ],
     ids=str,
 )

@@ -131,7 +131,8 @@ def test_a_method_without_a_declared_need_is_refused_to_everyone() -> None:
 @pytest.mark.parametrize("user", ["viewer", "user"])
 def test_users_cannot_act_for_others(user: str) -> None:
     world = World()
-    assert world.refused("List", token=world.tokens[user], acting_for="admin").reason == "acting"
+    for other in ("viewer", "admin"):  # neither someone with fewer rights nor with more
+        assert world.refused("List", token=world.tokens[user], acting_for=other).reason == "acting"
 
 
 def test_an_operator_acts_with_the_rights_of_the_other() -> None:

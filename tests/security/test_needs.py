@@ -77,6 +77,23 @@ def test_private_jobs_are_read_by_those_who_may_change_them(caller: Caller, job:
         assert may_read(caller, job) == (may_change(caller, job) and caller.role is not Role.VIEWER)
 
 
+AMY = Caller(user="amy", role=Role.USER, teams=("research",))
+
+
+@pytest.mark.parametrize(
+    ("team", "private", "reads"),
+    [
+        ("research", False, True),
+        ("research/nlp", False, True),
+        ("research", True, False),
+        ("researchers", False, False),
+        (None, False, False),
+    ],
+)
+def test_logs_of_a_colleague_are_read_unless_they_are_private(team: str | None, private: bool, reads: bool) -> None:
+    assert may_read(AMY, Submission(command=("train",), user="ann", entity=team, private=private)) == reads
+
+
 @given(CALLERS, JOBS)
 def test_viewers_read_no_logs(caller: Caller, job: Submission) -> None:
     if caller.role is Role.VIEWER:
