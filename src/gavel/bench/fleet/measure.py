@@ -8,15 +8,16 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gavel.bench.fleet.admission import OPEN, Admission, User, secure
 from gavel.bench.fleet.leases import rounds_of, spread_of
 from gavel.bench.fleet.listing import measure_listing
-from gavel.bench.fleet.load import Load
-from gavel.bench.fleet.processes import Helper, SchedulerProcess, helper, run_to_the_end, scheduler_process
+from gavel.bench.fleet.load import Load, agent_name
+from gavel.bench.fleet.processes import STATE, Helper, SchedulerProcess, helper, run_to_the_end, scheduler_process
 from gavel.bench.fleet.watchers import MARKER
 from gavel.client.api import BATCH_JOBS, Client
 from gavel.client.requests import JobRequest
@@ -37,9 +38,9 @@ Figures = dict[str, Any]
 Say = Callable[[str], None]
 
 
-def run(load: Load, say: Say, profile: Path | None = None) -> Figures:
+def run(load: Load, say: Say, profile: Path | None = None, *, secured: bool = False) -> Figures:
     """Measure a scheduler under a load; if the benchmark cannot be completed, its figures include `trouble`."""
-    return run_to_the_end(_run(Bench(load, say, profile)))
+    return run_to_the_end(_run(Bench(load, say, profile, secured)))
 
 
 async def _run(bench: Bench) -> Figures:
@@ -60,6 +61,9 @@ class Bench:
     load: Load
     say: Say
     profile: Path | None
+    secured: bool = False
+    """Whether the scheduler recognises its callers and speaks TLS."""
+    admission: Admission = OPEN
     figures: Figures = field(default_factory=dict)
     phase: str = "starting"
 
@@ -73,11 +77,14 @@ class Bench:
         }
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gavel-bench-")))
-            scheduler = await stack.enter_async_context(scheduler_process(folder, options, self.profile))
+            await self._set_up(folder)
+            scheduler = await stack.enter_async_context(
+                scheduler_process(folder, options, self.profile, secured=self.secured)
+            )
             await stack.enter_async_context(self._memory(scheduler))
-            client = stack.enter_context(closing(Client(scheduler.address, timeout=CALL_SECONDS, patience=0.0)))
+            client = stack.enter_context(closing(self._client(scheduler.address)))
             prober = await stack.enter_async_context(helper("prober"))
-            await prober.ask("begin", address=scheduler.address)
+            await prober.ask("begin", login=asdict(self.admission.login(scheduler.address, User.PROBER)))
             crews = [
                 await stack.enter_async_context(helper("crew")) for _ in range(load.processes if load.agents else 0)
             ]
@@ -94,7 +101,21 @@ class Bench:
             await self._watched(watchers)
             if load.finished:
                 self._enter("listing jobs")
-                self.figures |= await measure_listing(client, prober)
+                environment = self.admission.environment(User.SUBMITTER)
+                self.figures |= await measure_listing(client, prober, environment)
+
+    async def _set_up(self, folder: Path) -> None:
+        """Make identities for all callers, unless the scheduler is open."""
+        if self.secured:
+            self._enter("setting up users and certificates")
+            agents = [agent_name(number) for number in range(self.load.agents)]
+            self.admission = await asyncio.to_thread(secure, folder, folder / STATE, agents)
+
+    def _client(self, address: str) -> Client:
+        """The client that submits."""
+        token = self.admission.tokens.get(User.SUBMITTER, "")
+        fingerprint = self.admission.fingerprint
+        return Client(address, timeout=CALL_SECONDS, patience=0.0, token=token, fingerprint=fingerprint)
 
     def _enter(self, phase: str) -> None:
         self.phase = phase
@@ -132,7 +153,8 @@ class Bench:
             numbers = list(range(index, load.agents, len(crews)))
             await crew.ask(
                 "attach",
-                address=scheduler.address,
+                login=asdict(self.admission.login(scheduler.agents_address)),
+                key_pairs=self.admission.key_pairs,
                 numbers=numbers,
                 accelerators=load.accelerators_per_agent,
                 slack=load.lease_slack_seconds,
@@ -235,8 +257,9 @@ class Bench:
         await prober.ask("report")
         processes: list[SchedulerProcess | Helper] = [scheduler, *watchers]
         began, cpu = time.monotonic(), [each.cpu_seconds() for each in processes]
+        login = asdict(self.admission.login(scheduler.address, User.WATCHER))
         for index, each in enumerate(watchers):
-            await each.ask("begin", address=scheduler.address, watchers=len(range(index, load.watchers, len(watchers))))
+            await each.ask("begin", login=login, watchers=len(range(index, load.watchers, len(watchers))))
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 while len(await _caught_up(watchers)) < load.watchers:  # noqa: ASYNC110 - asked over a pipe
