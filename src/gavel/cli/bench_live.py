@@ -65,11 +65,19 @@ def fleet_command(
     repeat: Annotated[
         Whole, typer.Option(help="With --secure: pairs to measure. Default: 3.", min=1, max=1000, metavar="PAIRS")
     ] = None,
+    at_once: Annotated[
+        bool,
+        typer.Option(
+            "--at-once", help="With --secure: measure both schedulers at the same time, if the machine does other work."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a scheduler under load from many modelled agents, which speak the protocol but run nothing."""
     if repeat is not None and not secure:
         raise InputError(f"--repeat {repeat} counts pairs of an open and a secured scheduler; add --secure")
+    if at_once and not secure:
+        raise InputError("--at-once measures an open and a secured scheduler; add --secure")
     given = {
         "agents": agents,
         "accelerators_per_agent": accelerators_per_agent,
@@ -90,7 +98,7 @@ def fleet_command(
         check_file("--profile", profile)
 
     named = {"scenario": scenario or ""}
-    figures = named | (_compare(load, repeat or PAIRS, profile) if secure else _measure(load, profile))
+    figures = named | (_compare(load, repeat or PAIRS, profile, at_once=at_once) if secure else _measure(load, profile))
     if as_json:
         print_json(figures)
     elif secure:
@@ -107,10 +115,10 @@ def _measure(load: Load, profile: Path | None) -> dict[str, Any]:
     return run(load, _say, profile)
 
 
-def _compare(load: Load, pairs: int, profile: Path | None) -> dict[str, Any]:
+def _compare(load: Load, pairs: int, profile: Path | None, *, at_once: bool) -> dict[str, Any]:
     from gavel.bench.fleet import price  # noqa: PLC0415 - the other benchmarks do not need the network
 
-    return price.document(price.compare(load, _say, pairs, profile))
+    return price.document(price.compare(load, _say, pairs, profile, at_once=at_once))
 
 
 def _print_comparison(figures: dict[str, Any]) -> None:

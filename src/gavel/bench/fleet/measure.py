@@ -43,6 +43,20 @@ def run(load: Load, say: Say, profile: Path | None = None, *, secured: bool = Fa
     return run_to_the_end(_run(Bench(load, say, profile, secured)))
 
 
+def run_both(load: Load, say: Say, open_profile: Path | None, secured_profile: Path | None) -> tuple[Figures, Figures]:
+    """Measure an open and a secured scheduler, each with its own load, during the same time."""
+    return run_to_the_end(_run_both(load, say, open_profile, secured_profile))
+
+
+async def _run_both(
+    load: Load, say: Say, open_profile: Path | None, secured_profile: Path | None
+) -> tuple[Figures, Figures]:
+    both_ready = asyncio.Barrier(2)
+    first = Bench(load, lambda line: say(f"open: {line}"), open_profile, both_ready=both_ready)
+    second = Bench(load, lambda line: say(f"secured: {line}"), secured_profile, secured=True, both_ready=both_ready)
+    return await asyncio.gather(_run(first), _run(second))
+
+
 async def _run(bench: Bench) -> Figures:
     try:
         async with asyncio.timeout(bench.load.limit_seconds):
@@ -51,6 +65,10 @@ async def _run(bench: Bench) -> Figures:
         bench.figures["trouble"] = f"no answer in time while {bench.phase}"
     except GavelError as error:
         bench.figures["trouble"] = f"{error} (while {bench.phase})"
+    except asyncio.BrokenBarrierError:
+        bench.figures["trouble"] = "the other scheduler could not be measured"
+    if "trouble" in bench.figures and bench.both_ready is not None:
+        await bench.both_ready.abort()
     return bench.figures
 
 
@@ -64,6 +82,8 @@ class Bench:
     secured: bool = False
     """Whether the scheduler recognises its callers and speaks TLS."""
     admission: Admission = OPEN
+    both_ready: asyncio.Barrier | None = None
+    """Passed together with the benchmark of another scheduler, which is measured during the same time."""
     figures: Figures = field(default_factory=dict)
     phase: str = "starting"
 
@@ -91,6 +111,7 @@ class Bench:
             await self._make_history(client)
             await self._attach(crews, scheduler)
             requests = load.requests()
+            await self._wait_for_the_other()  # jobs that run longer are at another point of the same queue
             await self._submit(client, prober, requests)
             if load.watchers:
                 watchers = [await stack.enter_async_context(helper("watchers")) for _ in range(WATCHER_PROCESSES)]
@@ -116,6 +137,10 @@ class Bench:
         token = self.admission.tokens.get(User.SUBMITTER, "")
         fingerprint = self.admission.fingerprint
         return Client(address, timeout=CALL_SECONDS, patience=0.0, token=token, fingerprint=fingerprint)
+
+    async def _wait_for_the_other(self) -> None:
+        if self.both_ready is not None:
+            await self.both_ready.wait()
 
     def _enter(self, phase: str) -> None:
         self.phase = phase
@@ -190,6 +215,7 @@ class Bench:
     ) -> None:
         """Run and count."""
         load = self.load
+        await self._wait_for_the_other()
         self._enter(f"settling for {load.settling_seconds:.0f} s")
         await asyncio.sleep(load.settling_seconds if load.agents else 0.0)
         self._enter(f"measuring for {load.seconds:.0f} s")

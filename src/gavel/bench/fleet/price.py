@@ -1,4 +1,4 @@
-"""The price of security: the same load on an open and on a secured scheduler, in turn."""
+"""The price of security: the same load on an open and on a secured scheduler, in turn or at the same time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 from statistics import median
 
 from gavel.bench.fleet.load import Load
-from gavel.bench.fleet.measure import Figures, Say, run
+from gavel.bench.fleet.measure import Figures, Say, run, run_both
 
 CPU, P50, P99 = "share_of_a_core", "call_p50_seconds", "call_p99_seconds"
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Figures of both schedulers, measured one after the other."""
+    """Figures of both schedulers under the same load."""
 
     open: Figures
     secured: Figures
@@ -35,26 +35,35 @@ class Comparison:
         return float(self.secured[figure] - self.open[figure])
 
 
-def compare(load: Load, say: Say, pairs: int, profile: Path | None = None) -> list[Comparison]:
-    """Measure pairs; the order changes from pair to pair, so that a machine that becomes busy slows both.
+def compare(
+    load: Load, say: Say, pairs: int, profile: Path | None = None, *, at_once: bool = False
+) -> list[Comparison]:
+    """Measure pairs, one scheduler after the other or both at once; ends early after a pair with trouble.
 
-    Ends early after one that could not be completed. Profiles are of the last pair; that of the open scheduler has
-    `.open` after its name.
+    Profiles are of the last pair; that of the open scheduler has `.open` after its name.
     """
     found: list[Comparison] = []
+    beside = None if profile is None else profile.with_name(f"{profile.name}.open")
     for number in range(pairs):
-        figures: dict[bool, Figures] = {}
-        for secured in (False, True) if number % 2 == 0 else (True, False):
-            say(f"--- pair {number + 1} of {pairs}, {'secured' if secured else 'open'}")
-            figures[secured] = run(load, say, _profile(profile, secured=secured), secured=secured)
-        found.append(Comparison(figures[False], figures[True]))
+        say(f"--- pair {number + 1} of {pairs}")
+        if at_once:
+            found.append(Comparison(*run_both(load, say, beside, profile)))
+        else:
+            found.append(_in_turn(load, say, beside, profile, secured_first=number % 2 == 1))
         if found[-1].trouble is not None:
             break
     return found
 
 
-def _profile(path: Path | None, *, secured: bool) -> Path | None:
-    return path if path is None or secured else path.with_name(f"{path.name}.open")
+def _in_turn(
+    load: Load, say: Say, open_profile: Path | None, secured_profile: Path | None, *, secured_first: bool
+) -> Comparison:
+    """Measure one after the other; the order changes from pair to pair, in case the machine becomes busy."""
+    figures: dict[bool, Figures] = {}
+    for secured in (secured_first, not secured_first):
+        say(f"--- {'secured' if secured else 'open'}")
+        figures[secured] = run(load, say, secured_profile if secured else open_profile, secured=secured)
+    return Comparison(figures[False], figures[True])
 
 
 def document(comparisons: Sequence[Comparison]) -> Figures:
