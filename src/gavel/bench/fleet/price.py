@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +28,9 @@ class Comparison:
 
     @property
     def cpu_ratio(self) -> float:
-        """CPU time of the secured scheduler by that of the open one."""
-        return float(self.secured[CPU] / self.open[CPU])
+        """CPU time of the secured scheduler by that of the open one, which is at least one tick of the clock."""
+        tick = 1.0 / (os.sysconf("SC_CLK_TCK") * self.open["measured_seconds"])
+        return float(self.secured[CPU] / max(self.open[CPU], tick))
 
     def added(self, figure: str) -> float:
         """By how much security increases a figure."""
