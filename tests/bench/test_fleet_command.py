@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from gavel.bench.fleet.admission import User, secure
 from gavel.bench.fleet.load import SCENARIOS
+from gavel.bench.fleet.login import read_key_pairs
 from gavel.bench.live import TARGETS
 from gavel.cli.app import run
 
@@ -42,6 +44,39 @@ def test_a_small_fleet_is_measured_to_the_end(capsys: pytest.CaptureFixture[str]
     assert measured["jobs_command_seconds"] > measured["jobs_call_seconds"] > 0
     assert measured["peak_memory_mb"] >= measured["memory_mb"] > 10
     assert children(os.getpid()) <= before
+
+
+@pytest.mark.parametrize("how", [[], ["--at-once"]], ids=["in turn", "at once"])
+def test_an_open_and_a_secured_scheduler_are_compared(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: list[str]
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    before = children(os.getpid())
+    assert run([*TINY, "--seconds", "2", "--finished", "5", "--secure", "--repeat", "1", *how, "--json"]) == 0
+    compared = json.loads(capsys.readouterr().out)
+    assert "trouble" not in compared
+    (pair,) = compared["pairs"]
+    for figures in (pair["open"], pair["secured"]):
+        assert figures["agents_connected"] == figures["watchers_caught_up"] + 1 == 3
+        assert figures["calls_failed"] == figures["refusals"] == figures["connections_lost"] == 0
+        assert figures["completions_per_second"] > 0
+        assert figures["jobs_command_seconds"] > 0
+    assert compared["cpu_ratio"] == pair["secured"]["share_of_a_core"] / pair["open"]["share_of_a_core"]
+    assert compared["added_call_p50_seconds"] == (
+        pair["secured"]["call_p50_seconds"] - pair["open"]["call_p50_seconds"]
+    )
+    assert children(os.getpid()) <= before
+    assert list(tmp_path.iterdir()) == []  # the contexts of the user are not touched
+
+
+def test_a_secured_benchmark_keeps_tokens_and_keys_private(tmp_path: Path) -> None:
+    admission = secure(tmp_path, tmp_path / "state", ["agent0", "agent1"])
+    pairs = Path(admission.key_pairs)
+    assert pairs.stat().st_mode & 0o777 == 0o600
+    assert set(read_key_pairs(admission.key_pairs)) == {"agent0", "agent1"}
+    assert all(token.startswith("gvl_") for token in admission.tokens.values())
+    assert not any(token in repr(admission) for token in admission.tokens.values())
+    assert admission.environment(User.SUBMITTER)["GAVEL_TOKEN"] == admission.tokens[User.SUBMITTER]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
@@ -78,6 +113,8 @@ def test_every_scenario_has_a_row_with_targets_in_the_table() -> None:
         (["--scenario", "250-agent"], "'250-agents'"),
         (["--job-seconds", "5"], "FROM:TO"),
         (["--job-seconds", "9:5"], "the shorter one first"),
+        (["--repeat", "2"], "add --secure"),
+        (["--at-once"], "add --secure"),
     ],
 )
 def test_an_invalid_load_is_refused(capsys: pytest.CaptureFixture[str], arguments: list[str], named: str) -> None:

@@ -12,6 +12,7 @@ import grpc
 import numpy as np
 
 from gavel.bench.fleet.agent import FleetTally, ModelledAgent
+from gavel.bench.fleet.login import Login
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
 
@@ -62,7 +63,7 @@ async def agent_of(scheduler: ScriptedScheduler, tally: FleetTally) -> AsyncIter
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     agent = ModelledAgent("agent0", "v100", 2, 30.0, tally, np.random.default_rng(0))
-    running = asyncio.create_task(agent.run(f"127.0.0.1:{port}"))
+    running = asyncio.create_task(agent.run(Login(address=f"127.0.0.1:{port}")))
     try:
         yield
     finally:

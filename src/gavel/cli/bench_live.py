@@ -17,6 +17,8 @@ from gavel.errors import GavelError, InputError
 
 Whole = int | None
 SECONDS_EACH = 20.0
+PAIRS = 3
+COMPARED = ("share_of_a_core", "starts_per_second", "call_p50_seconds", "call_p99_seconds", "machine_load")
 
 
 def fleet_command(
@@ -56,9 +58,26 @@ def fleet_command(
         Path | None,
         typer.Option(help="Write a cProfile of the scheduler to this file; profiling slows it down.", metavar="FILE"),
     ] = None,
+    secure: Annotated[
+        bool,
+        typer.Option("--secure", help="Measure an open and a secured scheduler in turn, and what security adds."),
+    ] = False,
+    repeat: Annotated[
+        Whole, typer.Option(help="With --secure: pairs to measure. Default: 3.", min=1, max=1000, metavar="PAIRS")
+    ] = None,
+    at_once: Annotated[
+        bool,
+        typer.Option(
+            "--at-once", help="With --secure: measure both schedulers at the same time, if the machine does other work."
+        ),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure a scheduler under load from many modelled agents, which speak the protocol but run nothing."""
+    if repeat is not None and not secure:
+        raise InputError(f"--repeat {repeat} counts pairs of an open and a secured scheduler; add --secure")
+    if at_once and not secure:
+        raise InputError("--at-once measures an open and a secured scheduler; add --secure")
     given = {
         "agents": agents,
         "accelerators_per_agent": accelerators_per_agent,
@@ -78,15 +97,40 @@ def fleet_command(
     if profile is not None:
         check_file("--profile", profile)
 
-    from gavel.bench.fleet.measure import run  # noqa: PLC0415 - the other benchmarks do not need the network
-
-    figures = {"scenario": scenario or "", **run(load, _say, profile)}
+    named = {"scenario": scenario or ""}
+    figures = named | (_compare(load, repeat or PAIRS, profile, at_once=at_once) if secure else _measure(load, profile))
     if as_json:
         print_json(figures)
+    elif secure:
+        _print_comparison(figures)
     else:
         print_figures(figures)
     if "trouble" in figures:
         raise GavelError(f"the benchmark was not completed: {figures['trouble']}")
+
+
+def _measure(load: Load, profile: Path | None) -> dict[str, Any]:
+    from gavel.bench.fleet.measure import run  # noqa: PLC0415 - the other benchmarks do not need the network
+
+    return run(load, _say, profile)
+
+
+def _compare(load: Load, pairs: int, profile: Path | None, *, at_once: bool) -> dict[str, Any]:
+    from gavel.bench.fleet import price  # noqa: PLC0415 - the other benchmarks do not need the network
+
+    return price.document(price.compare(load, _say, pairs, profile, at_once=at_once))
+
+
+def _print_comparison(figures: dict[str, Any]) -> None:
+    """Both schedulers of every pair, then what security adds."""
+    headers = ["pair", "scheduler", *(name.replace("_", " ") for name in COMPARED)]
+    rows = [
+        [str(index), kind, *(_figure(pair.get(kind, {}), name) for name in COMPARED)]
+        for index, pair in enumerate(figures["pairs"], 1)
+        for kind in ("open", "secured")
+    ]
+    console().print(table(headers, rows, left=2))
+    print_figures({name: value for name, value in figures.items() if name != "pairs"})
 
 
 def live_command(

@@ -14,6 +14,7 @@ import numpy as np
 
 from gavel.bench.fleet import agent_messages as messages
 from gavel.bench.fleet.load import speed
+from gavel.bench.fleet.login import KeyPair, Login
 from gavel.wire import CHANNEL_OPTIONS
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
@@ -118,10 +119,10 @@ class ModelledAgent:
         self._sent: dict[int, float] = {}
         self._greeted_with_tasks = False
 
-    async def run(self, address: str) -> None:
+    async def run(self, login: Login, shown: KeyPair | None = None) -> None:
         """Stay connected until cancelled or refused for good."""
         while True:
-            async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+            async with login.channel(_OPTIONS, shown) as channel:
                 call = GavelStub(channel).Attach()  # type: ignore[no-untyped-call]
                 lost = (grpc.aio.AioRpcError, grpc.aio.UsageError, asyncio.InvalidStateError, TimeoutError, EOFError)
                 try:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from gavel.bench.fleet.agent import FleetTally, ModelledAgent
-from gavel.bench.fleet.load import SPEEDS
+from gavel.bench.fleet.load import SPEEDS, agent_name
+from gavel.bench.fleet.login import Login, read_key_pairs
 from gavel.bench.fleet.role import Answer, play
 
 
@@ -26,15 +27,24 @@ class ModelledCrew:
         return {"attach": self.attach, "attached": self.attached, "settle": self.settle, "report": self.report}
 
     async def attach(
-        self, *, address: str, numbers: list[int], accelerators: int, slack: float, seed: int
+        self,
+        *,
+        login: dict[str, str],
+        key_pairs: str,
+        numbers: list[int],
+        accelerators: int,
+        slack: float,
+        seed: int,
     ) -> dict[str, Any]:
-        """Start agents; they connect in the background."""
+        """Start agents; they connect in the background, each with its own certificate if there are any."""
         type_names = list(SPEEDS)
+        shown = read_key_pairs(key_pairs) if key_pairs else {}
         for number in numbers:
             random = np.random.default_rng([seed, number])
             type_name = type_names[number % len(type_names)]
-            agent = ModelledAgent(f"agent{number}", type_name, accelerators, slack, self._tally, random)
-            self._agents.append(asyncio.create_task(agent.run(address)))
+            name = agent_name(number)
+            agent = ModelledAgent(name, type_name, accelerators, slack, self._tally, random)
+            self._agents.append(asyncio.create_task(agent.run(Login(**login), shown.get(name))))
         return {"agents": len(self._agents)}
 
     async def attached(self) -> dict[str, Any]:

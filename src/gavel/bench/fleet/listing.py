@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -26,10 +27,11 @@ time.time = lambda: now() + {HOURS_LATER * 3600.0}
 GAVEL = "from gavel.cli.app import main; main()"
 
 
-async def measure_listing(client: Client, prober: Helper) -> dict[str, Any]:
+async def measure_listing(client: Client, prober: Helper, environment: Mapping[str, str]) -> dict[str, Any]:
     """Time the command, the underlying call, and the waits of another caller."""
+    command = LATER + GAVEL, "jobs", "--scheduler", client.address
     await prober.ask("report")
-    runs = [await asyncio.to_thread(_run, LATER + GAVEL, "jobs", "--scheduler", client.address) for _ in range(REPEATS)]
+    runs = [await asyncio.to_thread(_run, *command, environment=environment) for _ in range(REPEATS)]
     calls = [await asyncio.to_thread(_list, client) for _ in range(REPEATS)]
     others = (await prober.ask("report"))["waits"]
     bare, _ = await asyncio.to_thread(_run, GAVEL, "--version")
@@ -42,10 +44,11 @@ async def measure_listing(client: Client, prober: Helper) -> dict[str, Any]:
     }
 
 
-def _run(program: str, *arguments: str) -> tuple[float, float]:
-    """Run a Python program to its end: elapsed seconds and CPU seconds."""
-    began = time.perf_counter()
-    process = subprocess.Popen([sys.executable, "-c", program, *arguments], stdout=subprocess.DEVNULL)  # noqa: S603 - ours
+def _run(program: str, *arguments: str, environment: Mapping[str, str] | None = None) -> tuple[float, float]:
+    """Run a Python program to its end, with additional variables: elapsed seconds and CPU seconds."""
+    began, variables = time.perf_counter(), {**os.environ, **(environment or {})}
+    command = [sys.executable, "-c", program, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, env=variables)  # noqa: S603 - ours
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:

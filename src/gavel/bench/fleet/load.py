@@ -22,6 +22,11 @@ def speed(type_name: str) -> float:
     return STEPS_PER_SECOND * SPEEDS[type_name]
 
 
+def agent_name(number: int) -> str:
+    """The name of a modelled agent, which is also its identity."""
+    return f"agent{number}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
     """One benchmark of the scheduler."""

@@ -8,15 +8,16 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from gavel.bench.fleet.admission import OPEN, Admission, User, secure
 from gavel.bench.fleet.leases import rounds_of, spread_of
 from gavel.bench.fleet.listing import measure_listing
-from gavel.bench.fleet.load import Load
-from gavel.bench.fleet.processes import Helper, SchedulerProcess, helper, run_to_the_end, scheduler_process
+from gavel.bench.fleet.load import Load, agent_name
+from gavel.bench.fleet.processes import STATE, Helper, SchedulerProcess, helper, run_to_the_end, scheduler_process
 from gavel.bench.fleet.watchers import MARKER
 from gavel.client.api import BATCH_JOBS, Client
 from gavel.client.requests import JobRequest
@@ -37,9 +38,23 @@ Figures = dict[str, Any]
 Say = Callable[[str], None]
 
 
-def run(load: Load, say: Say, profile: Path | None = None) -> Figures:
+def run(load: Load, say: Say, profile: Path | None = None, *, secured: bool = False) -> Figures:
     """Measure a scheduler under a load; if the benchmark cannot be completed, its figures include `trouble`."""
-    return run_to_the_end(_run(Bench(load, say, profile)))
+    return run_to_the_end(_run(Bench(load, say, profile, secured)))
+
+
+def run_both(load: Load, say: Say, open_profile: Path | None, secured_profile: Path | None) -> tuple[Figures, Figures]:
+    """Measure an open and a secured scheduler, each with its own load, during the same time."""
+    return run_to_the_end(_run_both(load, say, open_profile, secured_profile))
+
+
+async def _run_both(
+    load: Load, say: Say, open_profile: Path | None, secured_profile: Path | None
+) -> tuple[Figures, Figures]:
+    both_ready = asyncio.Barrier(2)
+    first = Bench(load, lambda line: say(f"open: {line}"), open_profile, both_ready=both_ready)
+    second = Bench(load, lambda line: say(f"secured: {line}"), secured_profile, secured=True, both_ready=both_ready)
+    return await asyncio.gather(_run(first), _run(second))
 
 
 async def _run(bench: Bench) -> Figures:
@@ -50,6 +65,10 @@ async def _run(bench: Bench) -> Figures:
         bench.figures["trouble"] = f"no answer in time while {bench.phase}"
     except GavelError as error:
         bench.figures["trouble"] = f"{error} (while {bench.phase})"
+    except asyncio.BrokenBarrierError:
+        bench.figures["trouble"] = "the other scheduler could not be measured"
+    if "trouble" in bench.figures and bench.both_ready is not None:
+        await bench.both_ready.abort()
     return bench.figures
 
 
@@ -60,6 +79,11 @@ class Bench:
     load: Load
     say: Say
     profile: Path | None
+    secured: bool = False
+    """Whether the scheduler recognises its callers and speaks TLS."""
+    admission: Admission = OPEN
+    both_ready: asyncio.Barrier | None = None
+    """Passed together with the benchmark of another scheduler, which is measured during the same time."""
     figures: Figures = field(default_factory=dict)
     phase: str = "starting"
 
@@ -73,17 +97,21 @@ class Bench:
         }
         async with AsyncExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="gavel-bench-")))
-            scheduler = await stack.enter_async_context(scheduler_process(folder, options, self.profile))
+            await self._set_up(folder)
+            scheduler = await stack.enter_async_context(
+                scheduler_process(folder, options, self.profile, secured=self.secured)
+            )
             await stack.enter_async_context(self._memory(scheduler))
-            client = stack.enter_context(closing(Client(scheduler.address, timeout=CALL_SECONDS, patience=0.0)))
+            client = stack.enter_context(closing(self._client(scheduler.address)))
             prober = await stack.enter_async_context(helper("prober"))
-            await prober.ask("begin", address=scheduler.address)
+            await prober.ask("begin", login=asdict(self.admission.login(scheduler.address, User.PROBER)))
             crews = [
                 await stack.enter_async_context(helper("crew")) for _ in range(load.processes if load.agents else 0)
             ]
             await self._make_history(client)
             await self._attach(crews, scheduler)
             requests = load.requests()
+            await self._wait_for_the_other()  # jobs that run longer are at another point of the same queue
             await self._submit(client, prober, requests)
             if load.watchers:
                 watchers = [await stack.enter_async_context(helper("watchers")) for _ in range(WATCHER_PROCESSES)]
@@ -94,7 +122,25 @@ class Bench:
             await self._watched(watchers)
             if load.finished:
                 self._enter("listing jobs")
-                self.figures |= await measure_listing(client, prober)
+                environment = self.admission.environment(User.SUBMITTER)
+                self.figures |= await measure_listing(client, prober, environment)
+
+    async def _set_up(self, folder: Path) -> None:
+        """Make identities for all callers, unless the scheduler is open."""
+        if self.secured:
+            self._enter("setting up users and certificates")
+            agents = [agent_name(number) for number in range(self.load.agents)]
+            self.admission = await asyncio.to_thread(secure, folder, folder / STATE, agents)
+
+    def _client(self, address: str) -> Client:
+        """The client that submits."""
+        token = self.admission.tokens.get(User.SUBMITTER, "")
+        fingerprint = self.admission.fingerprint
+        return Client(address, timeout=CALL_SECONDS, patience=0.0, token=token, fingerprint=fingerprint)
+
+    async def _wait_for_the_other(self) -> None:
+        if self.both_ready is not None:
+            await self.both_ready.wait()
 
     def _enter(self, phase: str) -> None:
         self.phase = phase
@@ -132,7 +178,8 @@ class Bench:
             numbers = list(range(index, load.agents, len(crews)))
             await crew.ask(
                 "attach",
-                address=scheduler.address,
+                login=asdict(self.admission.login(scheduler.agents_address)),
+                key_pairs=self.admission.key_pairs,
                 numbers=numbers,
                 accelerators=load.accelerators_per_agent,
                 slack=load.lease_slack_seconds,
@@ -168,6 +215,7 @@ class Bench:
     ) -> None:
         """Run and count."""
         load = self.load
+        await self._wait_for_the_other()
         self._enter(f"settling for {load.settling_seconds:.0f} s")
         await asyncio.sleep(load.settling_seconds if load.agents else 0.0)
         self._enter(f"measuring for {load.seconds:.0f} s")
@@ -235,8 +283,9 @@ class Bench:
         await prober.ask("report")
         processes: list[SchedulerProcess | Helper] = [scheduler, *watchers]
         began, cpu = time.monotonic(), [each.cpu_seconds() for each in processes]
+        login = asdict(self.admission.login(scheduler.address, User.WATCHER))
         for index, each in enumerate(watchers):
-            await each.ask("begin", address=scheduler.address, watchers=len(range(index, load.watchers, len(watchers))))
+            await each.ask("begin", login=login, watchers=len(range(index, load.watchers, len(watchers))))
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 while len(await _caught_up(watchers)) < load.watchers:  # noqa: ASYNC110 - asked over a pipe

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 
+from gavel.bench.fleet.login import Login
 from gavel.bench.fleet.role import Answer, play
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
@@ -35,9 +36,9 @@ class Prober:
         """Commands of the benchmark."""
         return {"begin": self.begin, "ask_for": self.ask_for, "report": self.report}
 
-    async def begin(self, *, address: str) -> dict[str, Any]:
+    async def begin(self, *, login: dict[str, str]) -> dict[str, Any]:
         """Probe from now on."""
-        self._probing = asyncio.create_task(self._probe(address))
+        self._probing = asyncio.create_task(self._probe(Login(**login)))
         return {}
 
     async def ask_for(self, *, job: str) -> dict[str, Any]:
@@ -53,12 +54,12 @@ class Prober:
         self._waits, self._failures, self._own_delay = [], 0, 0.0
         return answer
 
-    async def _probe(self, address: str) -> None:
-        async with grpc.aio.insecure_channel(address, options=[("grpc.enable_http_proxy", 0)]) as channel:
+    async def _probe(self, login: Login) -> None:
+        async with login.channel([("grpc.enable_http_proxy", 0)]) as channel:
             stub: Any = GavelStub(channel)  # type: ignore[no-untyped-call]
             while True:
                 self._asked_at = asked = time.monotonic()
-                await self._ask(stub)
+                await self._ask(stub, login)
                 self._waits.append(time.monotonic() - asked)
                 self._asked_at = None
                 pause = max(EVERY_SECONDS - self._waits[-1], 0.0)
@@ -66,9 +67,9 @@ class Prober:
                 await asyncio.sleep(pause)
                 self._own_delay = max(self._own_delay, time.monotonic() - due)
 
-    async def _ask(self, stub: Any) -> None:
+    async def _ask(self, stub: Any, login: Login) -> None:
         try:
-            await stub.List(pb.JobQuery(ids=[self._job]), timeout=PATIENCE_SECONDS)
+            await stub.List(pb.JobQuery(ids=[self._job]), timeout=PATIENCE_SECONDS, metadata=login.metadata)
         except grpc.aio.AioRpcError as error:
             if error.code() != grpc.StatusCode.NOT_FOUND:  # which is also an answer
                 self._failures += 1

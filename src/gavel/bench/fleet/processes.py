@@ -23,6 +23,8 @@ Result = TypeVar("Result")
 
 ENDING_SECONDS = 20.0
 START_SECONDS = 60.0
+STATE = "state"
+"""The scheduler's folder, below that of the benchmark."""
 LONGEST_LINE = 2**27
 GAVEL = """
 import ctypes, signal
@@ -54,6 +56,7 @@ class SchedulerProcess:
 
     process: asyncio.subprocess.Process
     address: str
+    agents_address: str
     log: Path
 
     def check(self) -> None:
@@ -80,18 +83,23 @@ def cpu_seconds_of(pid: int) -> float:
 
 @asynccontextmanager
 async def scheduler_process(
-    folder: Path, options: dict[str, float | str], profile: Path | None = None
+    folder: Path, options: dict[str, float | str], profile: Path | None = None, *, secured: bool = False
 ) -> AsyncIterator[SchedulerProcess]:
     """Start `gavel serve` on a free port of the loopback interface; it is ended on exit.
 
+    A secured one was set up before, in its folder; it listens for agents at another port.
     With a profile, cProfile's figures of its main thread are written there at the end; that makes it slower.
     """
-    address = f"127.0.0.1:{_free_port()}"
+    address, agents_address = (f"127.0.0.1:{port}" for port in _free_ports(2))
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
+    if secured:  # the default place of the socket may belong to another scheduler
+        flags += ["--agents-listen", agents_address, "--socket", str(folder / "gavel.sock")]
+    else:
+        agents_address = address
     log = folder / "scheduler.log"
-    arguments = ("serve", "--folder", str(folder / "state"), "--listen", address, *flags)
+    arguments = ("serve", "--folder", str(folder / STATE), "--listen", address, *flags)
     async with gavel_process(log, *arguments, profile=profile) as process:
-        scheduler = SchedulerProcess(process, address, log)
+        scheduler = SchedulerProcess(process, address, agents_address, log)
         await _until_it_listens(scheduler)
         yield scheduler
 
@@ -125,10 +133,12 @@ async def _until_it_listens(scheduler: SchedulerProcess) -> None:
     raise GavelError(f"the scheduler did not listen within {START_SECONDS:.0f} s; is the machine busy?")
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _free_ports(count: int) -> list[int]:
+    with contextlib.ExitStack() as stack:  # all are open at once, so that they differ
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
 
 
 @dataclass(slots=True)

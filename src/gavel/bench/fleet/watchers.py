@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from gavel.bench.fleet.login import Login
 from gavel.bench.fleet.role import Answer, play
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
@@ -32,22 +33,22 @@ class Watchers:
         """Commands of the benchmark."""
         return {"begin": self.begin, "report": self.report}
 
-    async def begin(self, *, address: str, watchers: int) -> dict[str, Any]:
+    async def begin(self, *, login: dict[str, str], watchers: int) -> dict[str, Any]:
         """Open all streams at once."""
-        self._streams = [asyncio.create_task(self._watch(address)) for _ in range(watchers)]
+        self._streams = [asyncio.create_task(self._watch(Login(**login))) for _ in range(watchers)]
         return {}
 
     async def report(self) -> dict[str, Any]:
         """Report how many have caught up and when, and how late each marker was seen."""
         return {"caught_up": self._caught_up, "delays": self._delays, "lost": self._lost}
 
-    async def _watch(self, address: str) -> None:
+    async def _watch(self, login: Login) -> None:
         began = time.monotonic()
-        async with grpc.aio.insecure_channel(address, options=_OPTIONS) as channel:
+        async with login.channel(_OPTIONS) as channel:
             stub: Any = GavelStub(channel)  # type: ignore[no-untyped-call]
             seen: set[str] = set()
             with contextlib.suppress(grpc.aio.AioRpcError):
-                async for update in stub.Watch(pb.JobQuery()):
+                async for update in stub.Watch(pb.JobQuery(), metadata=login.metadata):
                     self._take(update, began, seen)
             self._lost += 1
 
