@@ -280,12 +280,12 @@ FLEET_MUTANTS = _in(
         "        return True",
     ),
     relaunch_before_earlier_attempts_are_known_after_a_restart=(
-        "                self.waiting[job] = launch\n            else:",
-        "                self._begin(launch)\n            else:",
+        "                self.waiting[job] = order\n            else:",
+        "                self._begin(order)\n            else:",
     ),
     the_wrong_attempt_continues_after_a_restart=(
-        "self._resume(first, holders, stopping=first.attempt != wanted)",
-        "self._resume(first, holders, stopping=False)",
+        "self._resume(first, stopping=first.launch.attempt != wanted)",
+        "self._resume(first, stopping=False)",
     ),
     an_end_is_acknowledged_before_it_is_written=(
         "        attempt.acknowledge.append(acknowledge)",

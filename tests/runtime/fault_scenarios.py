@@ -230,6 +230,20 @@ SCENARIOS: dict[str, Scenario] = {
         agents=(("a", "v100", 1),),
         world=LONG_LEASES,
     ),
+    "name that passes to another machine while a launch is written": Scenario(
+        (
+            (2.0, submits("x", 160.0)),
+            (2.5, failing(*["before"] * 12, "", *["before"] * 4)),
+            (2.5, to("a", lambda agent: agent.hang(20.0))),
+            (2.5, replaced_by("a", "v100", 1)),
+            (6.0, lambda world: void(world.add_agent("b", "v100", 1))),
+            (8.0, lambda world: world.agents["other-a"].lose_connection(6.0)),
+            (8.0, restarts()),
+        ),
+        agents=(("a", "v100", 1),),
+        world=LONG_LEASES,
+        settings={"fleet": PATIENT},
+    ),
     "hung agent that comes back after it was lost": Scenario(
         (*LONG, (2.0, beneath("x", lambda agent: agent.hang(5.0)))), world=LONG_LEASES
     ),

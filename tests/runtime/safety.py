@@ -63,6 +63,10 @@ class Checker:
         self.ended: dict[str, str] = {}
         """Outcomes by job."""
         self.launched: dict[str, set[int]] = {}
+        self._agents: dict[str, str] = {}
+        """By server: the agent that joined with it last."""
+        self._holders: dict[tuple[str, int], set[str]] = {}
+        """By job and attempt: the agents of its servers when it was launched."""
         self.closed: dict[str, set[int]] = {}
         self.drained: set[tuple[str, bool]] = set()
         """Names of agents that were drained (True) and undrained (False)."""
@@ -119,6 +123,7 @@ class Checker:
                     numbers = self.launched.setdefault(job, set())
                     assert attempt not in numbers, f"attempt {attempt} of job {job} was launched twice"
                     numbers.add(attempt)
+                    self._holders[job, attempt] = {self._agents[server] for server in run["accelerators"]}
         elif kind == PROGRESSED:
             for job, steps in zip(fact["jobs"], fact["steps"], strict=True):
                 self._counted(job, steps)
@@ -152,6 +157,7 @@ class Checker:
     def _agent(self, kind: str, fact: Mapping[str, Any]) -> None:
         if kind == JOINED:
             self._names[fact["agent"]] = fact["name"]
+            self._agents |= {server["name"]: fact["agent"] for server in fact["servers"]}
         elif kind == LOST:
             for job, numbers in self.launched.items():
                 open_ = numbers - self.closed.get(job, set())
@@ -172,6 +178,8 @@ class Checker:
         if isinstance(message, StartAttempt):
             job, attempt = message.job, message.attempt
             assert attempt in self.launched.get(job, ()), f"attempt {attempt} of job {job} starts before it is written"
+            holders = self._holders[job, attempt]
+            assert agent.identity in holders, f"job {job} starts at {agent.identity}, in the journal at {holders}"
             assert attempt not in self.closed.get(job, ()), f"attempt {attempt} of job {job} starts after its end"
             earlier = {n for n in self.launched[job] if n < attempt} - self.closed.get(job, set())
             assert not earlier, f"attempt {attempt} of job {job} starts at {agent.name} before {earlier} have ended"

@@ -123,7 +123,8 @@ class Site:
         return wire
 
     def launch(self, attempt: int, *servers: str, until: float = 1360.0) -> None:
-        self.fleet.launch(Launch("1", "v100", dict.fromkeys(servers, 1), until, attempt=attempt))
+        launch = Launch("1", "v100", dict.fromkeys(servers, 1), until, attempt=attempt)
+        self.fleet.launch(launch, {server: f"id-{server}" for server in servers})
 
     def end(self, name: str, attempt: int, ending: Ending = Ending.LEFT, rank: int = 0, **status: Any) -> None:
         ended = TaskEnded(status=task(attempt, rank, **status), ending=ending)
