@@ -970,7 +970,28 @@ IDENTITY_MUTANTS = [
         RUNTIME,
         "fleet",
         PROMISES,
-        a_part_is_credited_to_a_namesake=("holders.get(server) or self._agent_at(server)", "self._agent_at(server)"),
+        a_part_is_credited_to_a_namesake=(
+            "order.holders.get(server) or self._agent_at(server)",
+            "self._agent_at(server)",
+        ),
+        a_launch_follows_a_name_to_another_agent=(
+            'return agent if order.holders.get(server, agent) == agent else ""',
+            "return agent",
+            (PROMISES, *_scenario("name that passes to another machine while a launch is written")),
+        ),
+        a_launch_forgets_its_agent_over_a_restart=(
+            "[Order(launch, holders.get((job, launch.attempt), {})) for launch in launches]",
+            "[Order(launch, holders.get((job, launches[0].attempt), {})) for launch in launches]",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "engine",
+        *_scenario("name that passes to another machine while a launch is written"),
+        a_launch_is_performed_at_any_agent=(
+            "self.executor.launch(command, self.state.attempts.holders_of(command.job, command.attempt))",
+            "self.executor.launch(command, {})",
+        ),
     ),
     *_in(
         RUNTIME,

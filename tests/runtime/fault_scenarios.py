@@ -271,6 +271,16 @@ SCENARIOS: dict[str, Scenario] = {
     "gang that loses an agent": Scenario(
         ((0.0, submits("x", 60.0, workers=2)), (3.0, to("b", lambda agent: agent.hang(6.0)))), world=LONG_LEASES
     ),
+    "gang of which a lost part returns after a restart": Scenario(
+        (
+            (0.0, submits("x", 300.0, workers=2)),
+            (3.0, to("b", lambda agent: agent.hang(5.0))),
+            (5.5, to("a", lambda agent: agent.lose_connection(3.5))),
+            (7.0, restarts()),
+        ),
+        world=LONG_LEASES,
+        settings={"fleet": PATIENT},
+    ),
     "gang of which a rank crashes": Scenario(((0.0, submits("x", 60.0, workers=2)), (3.0, fails("x")))),
     "gang of which a rank leaves unasked": Scenario(
         (

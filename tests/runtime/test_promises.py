@@ -326,6 +326,30 @@ def test_after_a_restart_a_namesake_is_not_taken_for_the_agent_that_a_part_was_l
     assert [ended.attempt for ended in site.ends()] == [1], "nothing is waited for that cannot come"
 
 
+def test_a_launch_does_not_start_at_a_namesake_of_the_agent_that_the_journal_names() -> None:
+    """The name passed to another agent while the launch was written."""
+    site = Site()
+    namesake = site.attach("a", agent="another")
+    site.launch(1, "a")
+    assert namesake.started() == []
+    assert [ended.attempt for ended in site.ends()] == [1]
+
+
+def test_a_launch_that_waits_over_a_restart_does_not_start_at_a_namesake_either() -> None:
+    site = Site(attempts=2)
+    servers = (replace(V100, accelerators=2), Server("b", "v100", 2))
+    known = [AgentRecord(agent=f"id-{s.name}", name=s.name, servers=(s,), since=0.0) for s in servers]
+    launches = [Launch("1", "v100", {name: 1}, 1100.0, attempt=n) for n, name in enumerate("ba", start=1)]
+    holders = {("1", 1): {"b": "id-b"}, ("1", 2): {"a": "id-a"}}
+    site.fleet.begin(known, [("1", launches)], {}, 1100.0, holders)
+    namesake = site.attach("a", agent="another")
+    site.attach("b", task(1))
+    site.end("b", 1)
+    site.write()
+    assert namesake.started() == []
+    assert [ended.attempt for ended in site.ends()] == [1, 2]
+
+
 def test_when_one_rank_crashes_all_ranks_are_stopped_and_the_attempt_ends_when_all_have() -> None:
     site = Site(workers=2)
     wires = {name: site.attach(name) for name in "ab"}
@@ -799,7 +823,7 @@ def test_a_lease_counts_from_when_the_message_was_sent_that_the_scheduler_had_he
 
 def stream_of(desk: Any = None) -> SchedulerStream:
     pauses = {"first_pause_seconds": 0.1, "longest_pause_seconds": 1.0, "patience_seconds": 1.0}
-    settings: Any = SimpleNamespace(scheduler="nowhere", **pauses)
+    settings: Any = SimpleNamespace(scheduler="nowhere", credentials=None, **pauses)
     identity: Any = None
     return SchedulerStream(settings, identity, desk)
 

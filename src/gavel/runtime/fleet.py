@@ -281,9 +281,10 @@ class Fleet:
     def holds(self, agent: str, job: str, attempt: int, rank: int) -> bool:
         """Whether an agent has this rank, or had it until lately."""
         current = self.attempts.get(job)
-        if current is not None and current.number == attempt:
-            return current.held_by(agent, rank)
-        return self.held.has(agent, job, attempt, rank)
+        part = current.part_at(agent) if current is not None and current.number == attempt else None
+        if part is not None:
+            return rank in part.all_ranks
+        return self.held.has(agent, job, attempt, rank)  # also of parts that a restarted scheduler took for lost
 
     def _refuse(self, kind: str, agent: str, about: TaskStatus | TaskStarted | TaskLog) -> None:
         member = self.members.get(agent)
