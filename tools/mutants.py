@@ -979,6 +979,11 @@ IDENTITY_MUTANTS = [
             "return agent",
             (PROMISES, *_scenario("name that passes to another machine while a launch is written")),
         ),
+        an_end_of_a_part_that_was_taken_for_lost_is_refused=(
+            "        if part is not None:\n            return rank in part.all_ranks\n",
+            "        if current is not None and current.number == attempt:\n            return current.held_by(agent, rank)\n",
+            (PROMISES, *_scenario("gang of which a lost part returns after a restart")),
+        ),
         a_launch_forgets_its_agent_over_a_restart=(
             "[Order(launch, holders.get((job, launch.attempt), {})) for launch in launches]",
             "[Order(launch, holders.get((job, launches[0].attempt), {})) for launch in launches]",

@@ -42,6 +42,21 @@ def test_a_campaign_has_every_kind_of_fault(fresh_folder: Folders) -> None:
     assert len([kind for kind, count in faults.items() if count]) >= 10
 
 
+def test_a_campaign_ends_with_rounds_that_outlast_restarts_also_if_its_scheduler_is_suspended_then(
+    fresh_folder: Folders,
+) -> None:
+    campaign = Campaign(fresh_folder(), 5)
+    world = campaign.world
+    world.with_settings(round_seconds=2.0)
+    world.boot()
+    world.stand_still(5.0)
+    campaign.calm()
+    world.run(6.0)
+    assert world.engine is not None
+    assert world.engine.state.settings["round_seconds"] == 12.0
+    world.finish()
+
+
 @pytest.fixture
 def cluster(fresh_folder: Folders) -> VirtualFleet:
     world = VirtualFleet(fresh_folder(), 1, round_seconds=4.0)

@@ -350,6 +350,24 @@ def test_a_launch_that_waits_over_a_restart_does_not_start_at_a_namesake_either(
     assert [ended.attempt for ended in site.ends()] == [1, 2]
 
 
+def test_the_end_of_a_part_that_was_lost_before_a_restart_is_heard_and_lets_the_next_attempt_start() -> None:
+    """Its agent returns while the rest of the gang is still leaving."""
+    site = Site(workers=2, attempts=2)
+    servers = (replace(V100, accelerators=2), Server("b", "v100", 2))
+    known = [AgentRecord(agent=f"id-{s.name}", name=s.name, servers=(s,), since=0.0) for s in servers]
+    known[1] = replace(known[1], lost=True)
+    launches = [Launch("1", "v100", {"a": 1, "b": 1}, 1100.0, attempt=n) for n in (1, 2)]
+    holders = {("1", n): {"a": "id-a", "b": "id-b"} for n in (1, 2)}
+    site.fleet.begin(known, [("1", launches)], {("1", "id-b"): 1200.0}, 1100.0, holders)
+    first = site.attach("a", task(1))
+    site.attach("b", task(1, 1))
+    site.end("b", 1, rank=1)
+    assert first.started() == []
+    site.end("a", 1)
+    site.write()
+    assert first.started() == [2]
+
+
 def test_when_one_rank_crashes_all_ranks_are_stopped_and_the_attempt_ends_when_all_have() -> None:
     site = Site(workers=2)
     wires = {name: site.attach(name) for name in "ab"}
