@@ -280,12 +280,12 @@ FLEET_MUTANTS = _in(
         "        return True",
     ),
     relaunch_before_earlier_attempts_are_known_after_a_restart=(
-        "                self.waiting[job] = launch\n            else:",
-        "                self._begin(launch)\n            else:",
+        "                self.waiting[job] = order\n            else:",
+        "                self._begin(order)\n            else:",
     ),
     the_wrong_attempt_continues_after_a_restart=(
-        "self._resume(first, holders, stopping=first.attempt != wanted)",
-        "self._resume(first, holders, stopping=False)",
+        "self._resume(first, stopping=first.launch.attempt != wanted)",
+        "self._resume(first, stopping=False)",
     ),
     an_end_is_acknowledged_before_it_is_written=(
         "        attempt.acknowledge.append(acknowledge)",
@@ -970,7 +970,33 @@ IDENTITY_MUTANTS = [
         RUNTIME,
         "fleet",
         PROMISES,
-        a_part_is_credited_to_a_namesake=("holders.get(server) or self._agent_at(server)", "self._agent_at(server)"),
+        a_part_is_credited_to_a_namesake=(
+            "order.holders.get(server) or self._agent_at(server)",
+            "self._agent_at(server)",
+        ),
+        a_launch_follows_a_name_to_another_agent=(
+            'return agent if order.holders.get(server, agent) == agent else ""',
+            "return agent",
+            (PROMISES, *_scenario("name that passes to another machine while a launch is written")),
+        ),
+        an_end_of_a_part_that_was_taken_for_lost_is_refused=(
+            "        if part is not None:\n            return rank in part.all_ranks\n",
+            "        if current is not None and current.number == attempt:\n            return current.held_by(agent, rank)\n",
+            (PROMISES, *_scenario("gang of which a lost part returns after a restart")),
+        ),
+        a_launch_forgets_its_agent_over_a_restart=(
+            "[Order(launch, holders.get((job, launch.attempt), {})) for launch in launches]",
+            "[Order(launch, holders.get((job, launches[0].attempt), {})) for launch in launches]",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "engine",
+        *_scenario("name that passes to another machine while a launch is written"),
+        a_launch_is_performed_at_any_agent=(
+            "self.executor.launch(command, self.state.attempts.holders_of(command.job, command.attempt))",
+            "self.executor.launch(command, {})",
+        ),
     ),
     *_in(
         RUNTIME,

@@ -239,8 +239,8 @@ class Campaign:
         for subject in SUBJECTS:
             world.operator_limits(subject, self.limiting.choice([0, 3, 4]))
         world.with_settings(round_seconds=12.0, min_seconds_between_allocations=0.0)
-        if world.leader is not None and not world.leader.frozen:
-            world.kill_scheduler(1.0)
+        if world.leader is not None:
+            world.kill_scheduler(1.0)  # also a suspended one: only a scheduler that starts takes the settings over
         world.journal_fails.clear()
         world.crash_at, world.crash_rate = 0, 0.0
         names: set[str] = set()

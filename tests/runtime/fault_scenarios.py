@@ -230,6 +230,20 @@ SCENARIOS: dict[str, Scenario] = {
         agents=(("a", "v100", 1),),
         world=LONG_LEASES,
     ),
+    "name that passes to another machine while a launch is written": Scenario(
+        (
+            (2.0, submits("x", 160.0)),
+            (2.5, failing(*["before"] * 12, "", *["before"] * 4)),
+            (2.5, to("a", lambda agent: agent.hang(20.0))),
+            (2.5, replaced_by("a", "v100", 1)),
+            (6.0, lambda world: void(world.add_agent("b", "v100", 1))),
+            (8.0, lambda world: world.agents["other-a"].lose_connection(6.0)),
+            (8.0, restarts()),
+        ),
+        agents=(("a", "v100", 1),),
+        world=LONG_LEASES,
+        settings={"fleet": PATIENT},
+    ),
     "hung agent that comes back after it was lost": Scenario(
         (*LONG, (2.0, beneath("x", lambda agent: agent.hang(5.0)))), world=LONG_LEASES
     ),
@@ -256,6 +270,16 @@ SCENARIOS: dict[str, Scenario] = {
     "gang over two agents": Scenario(((0.0, submits("x", 40.0, workers=2)), (0.0, submits("y", 20.0)))),
     "gang that loses an agent": Scenario(
         ((0.0, submits("x", 60.0, workers=2)), (3.0, to("b", lambda agent: agent.hang(6.0)))), world=LONG_LEASES
+    ),
+    "gang of which a lost part returns after a restart": Scenario(
+        (
+            (0.0, submits("x", 300.0, workers=2)),
+            (3.0, to("b", lambda agent: agent.hang(5.0))),
+            (5.5, to("a", lambda agent: agent.lose_connection(3.5))),
+            (7.0, restarts()),
+        ),
+        world=LONG_LEASES,
+        settings={"fleet": PATIENT},
     ),
     "gang of which a rank crashes": Scenario(((0.0, submits("x", 60.0, workers=2)), (3.0, fails("x")))),
     "gang of which a rank leaves unasked": Scenario(

@@ -73,7 +73,8 @@ class ModelledExecutor:
                 elif record is None or record.attempts != launch.attempt or record.finished:
                     self.stop(job, Cause("", "no longer planned"))
 
-    def launch(self, launch: Launch) -> None:
+    def launch(self, launch: Launch, holders: Mapping[str, str]) -> None:
+        del holders
         if launch.job in self.processes.running or launch.job in self.unsettled:
             self.waiting[launch.job] = launch
         else:

@@ -22,7 +22,7 @@ from gavel.core.serialization import from_plain
 from gavel.journal.facts import Head
 from gavel.runtime.configuration import Configurator, settings_document
 from gavel.runtime.engine import Engine
-from gavel.runtime.events import SettingsGiven
+from gavel.runtime.events import AttemptEnded, Event, SettingsGiven, StepsCounted
 from gavel.runtime.facts import (
     AgentDraining,
     AgentJoined,
@@ -63,6 +63,10 @@ class Checker:
         self.ended: dict[str, str] = {}
         """Outcomes by job."""
         self.launched: dict[str, set[int]] = {}
+        self._agents: dict[str, str] = {}
+        """By server: the agent that joined with it last."""
+        self._holders: dict[tuple[str, int], set[str]] = {}
+        """By job and attempt: the agents of its servers when it was launched."""
         self.closed: dict[str, set[int]] = {}
         self.drained: set[tuple[str, bool]] = set()
         """Names of agents that were drained (True) and undrained (False)."""
@@ -86,6 +90,8 @@ class Checker:
         """The limits that were in force then."""
         self._known_saved: dict[str, float] = {}
         """By job: the checkpoint that the present scheduler has heard of."""
+        self._reported: dict[str, list[tuple[float, float]]] = {}
+        """By job: steps that were reported and are not recorded yet, each with the checkpoint that was known then."""
         self.unwanted: set[str] = set()
         """Jobs whose checkpoints are to be removed."""
 
@@ -119,6 +125,7 @@ class Checker:
                     numbers = self.launched.setdefault(job, set())
                     assert attempt not in numbers, f"attempt {attempt} of job {job} was launched twice"
                     numbers.add(attempt)
+                    self._holders[job, attempt] = {self._agents[server] for server in run["accelerators"]}
         elif kind == PROGRESSED:
             for job, steps in zip(fact["jobs"], fact["steps"], strict=True):
                 self._counted(job, steps)
@@ -134,13 +141,23 @@ class Checker:
     def _counted(self, job: str, steps: float) -> None:
         """The recorded steps of a job change; they fall once after the end of an attempt at most."""
         self.steps[job] = after = self.steps.get(job, 0.0) + steps
+        saved = self._saved_when_reported(job, after)
         if steps >= -1e-6:
             return
         closed, before = len(self.closed.get(job, ())), after - steps
         assert closed > self._fell.get(job, 0), f"job {job} went back from {before} to {after}, and nothing crashed"
         self._fell[job] = closed
-        floor = max(self._known_saved.get(job, 0.0), self._begun.get(job, 0.0))
+        floor = max(saved, self._begun.get(job, 0.0))
         assert after >= floor - 1e-6, f"job {job} went back from {before} to {after}, behind its checkpoint of {floor}"
+
+    def _saved_when_reported(self, job: str, steps: float) -> float:
+        """The checkpoint that the scheduler had heard of when it reported these steps; writing takes time."""
+        reports = self._reported.get(job, [])
+        while reports:
+            reported, saved = reports.pop(0)
+            if abs(reported - steps) < 1e-6:
+                return saved
+        return self._known_saved.get(job, 0.0)
 
     def _queued(self, fact: Mapping[str, Any]) -> None:
         job, key = fact["job"]["id"], fact["key"]
@@ -152,6 +169,7 @@ class Checker:
     def _agent(self, kind: str, fact: Mapping[str, Any]) -> None:
         if kind == JOINED:
             self._names[fact["agent"]] = fact["name"]
+            self._agents |= {server["name"]: fact["agent"] for server in fact["servers"]}
         elif kind == LOST:
             for job, numbers in self.launched.items():
                 open_ = numbers - self.closed.get(job, set())
@@ -172,6 +190,8 @@ class Checker:
         if isinstance(message, StartAttempt):
             job, attempt = message.job, message.attempt
             assert attempt in self.launched.get(job, ()), f"attempt {attempt} of job {job} starts before it is written"
+            holders = self._holders[job, attempt]
+            assert agent.identity in holders, f"job {job} starts at {agent.identity}, in the journal at {holders}"
             assert attempt not in self.closed.get(job, ()), f"attempt {attempt} of job {job} starts after its end"
             earlier = {n for n in self.launched[job] if n < attempt} - self.closed.get(job, set())
             assert not earlier, f"attempt {attempt} of job {job} starts at {agent.name} before {earlier} have ended"
@@ -181,6 +201,7 @@ class Checker:
     def began(self, engine: Engine) -> None:
         """A scheduler has read the journal."""
         self._known_saved.clear()
+        self._reported.clear()
         self._ran = None
         self.decided(engine)
 
@@ -235,6 +256,14 @@ class Checker:
     def begins(self, job: str, steps: float) -> None:
         """An attempt begins with what is saved."""
         self._begun[job] = steps
+
+    def reports(self, event: Event) -> None:
+        """The executor reports an event, perhaps with the steps of jobs."""
+        steps: Mapping[str, float] = event.steps if isinstance(event, StepsCounted) else {}
+        if isinstance(event, AttemptEnded) and event.steps is not None:
+            steps = {event.job: event.steps}
+        for job, done in steps.items():
+            self._reported.setdefault(job, []).append((done, self._known_saved.get(job, 0.0)))
 
     def heard(self, statuses: Iterable[TaskStatus]) -> None:
         """The scheduler hears how far jobs are."""

@@ -195,7 +195,7 @@ class Site:
 
     def launch(self, until: float = 360.0) -> None:
         self.attempts += 1
-        self.fleet.launch(Launch("1", "v100", {"a": 1}, until, attempt=self.attempts))
+        self.fleet.launch(Launch("1", "v100", {"a": 1}, until, attempt=self.attempts), {"a": "a"})
 
     def stop(self) -> None:
         self.fleet.stop("1", Cause("yielded"))

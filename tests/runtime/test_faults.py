@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from fault_campaign import Campaign, play
 from fault_fixtures import Folders
+from safety import CLOSED, PROGRESSED, Checker
 from virtual_fleet import VirtualFleet
 
+from gavel.runtime.events import StepsCounted
 from gavel.runtime.facts import AgentLost
+from gavel.runtime.messages import TaskStatus
 
 BROAD_FAULTS = 10_000
 """Survived in the broad profile, doubled messages aside."""
@@ -40,6 +44,55 @@ def test_a_campaign_has_every_kind_of_fault(fresh_folder: Folders) -> None:
     faults = campaign.play()
     assert campaign.world.crashes
     assert len([kind for kind, count in faults.items() if count]) >= 10
+
+
+def test_a_campaign_ends_with_rounds_that_outlast_restarts_also_if_its_scheduler_is_suspended_then(
+    fresh_folder: Folders,
+) -> None:
+    campaign = Campaign(fresh_folder(), 5)
+    world = campaign.world
+    world.with_settings(round_seconds=2.0)
+    world.boot()
+    world.stand_still(5.0)
+    campaign.calm()
+    world.run(6.0)
+    assert world.engine is not None
+    assert world.engine.state.settings["round_seconds"] == 12.0
+    world.finish()
+
+
+def recorded(kind: str, **fact: object) -> dict[str, object]:
+    return {"kind": kind, "fact": fact}
+
+
+def checker_of_a_crashed_job(folder: Path) -> Checker:
+    """69 steps are recorded of job 1, whose agent died, and its next attempt has begun with 60."""
+    checker = Checker(VirtualFleet(folder))
+    closed = recorded(CLOSED, job="1", attempt=1)
+    checker.wrote([recorded(PROGRESSED, jobs=["1"], steps=[69.0]), closed], 2)
+    checker.begins("1", 60.0)
+    return checker
+
+
+SAVED = TaskStatus(job="1", attempt=2, rank=0, counts=True, steps=72.0, saved_steps=72.0)
+COUNTED = StepsCounted(0.0, {"1": 67.5})
+FELL = recorded(PROGRESSED, jobs=["1"], steps=[-1.5])
+
+
+def test_a_checkpoint_that_is_heard_of_while_steps_are_written_is_not_held_against_them(tmp_path: Path) -> None:
+    checker = checker_of_a_crashed_job(tmp_path)
+    checker.reports(COUNTED)
+    checker.heard([SAVED])
+    checker.wrote([FELL], 3)
+    assert checker.steps["1"] == 67.5
+
+
+def test_steps_behind_a_checkpoint_that_was_heard_of_before_are_noticed(tmp_path: Path) -> None:
+    checker = checker_of_a_crashed_job(tmp_path)
+    checker.heard([SAVED])
+    checker.reports(COUNTED)
+    with pytest.raises(AssertionError, match="behind its checkpoint of 72"):
+        checker.wrote([FELL], 3)
 
 
 @pytest.fixture

@@ -91,6 +91,6 @@ def test_nothing_of_a_job_starts_while_an_end_is_on_its_way_to_the_journal() -> 
     made, _ = fleet(job)
     job.stopping = True
     end(made, job)
-    made.launch(Launch("1", "v100", {"a": 1}, 60.0, attempt=2))
+    made.launch(Launch("1", "v100", {"a": 1}, 60.0, attempt=2), {})
     assert "1" in made.waiting
     assert not made.attempts

@@ -123,7 +123,8 @@ class Site:
         return wire
 
     def launch(self, attempt: int, *servers: str, until: float = 1360.0) -> None:
-        self.fleet.launch(Launch("1", "v100", dict.fromkeys(servers, 1), until, attempt=attempt))
+        launch = Launch("1", "v100", dict.fromkeys(servers, 1), until, attempt=attempt)
+        self.fleet.launch(launch, {server: f"id-{server}" for server in servers})
 
     def end(self, name: str, attempt: int, ending: Ending = Ending.LEFT, rank: int = 0, **status: Any) -> None:
         ended = TaskEnded(status=task(attempt, rank, **status), ending=ending)
@@ -323,6 +324,48 @@ def test_after_a_restart_a_namesake_is_not_taken_for_the_agent_that_a_part_was_l
     assert site.ends() == []
     site.end("a", 1)
     assert [ended.attempt for ended in site.ends()] == [1], "nothing is waited for that cannot come"
+
+
+def test_a_launch_does_not_start_at_a_namesake_of_the_agent_that_the_journal_names() -> None:
+    """The name passed to another agent while the launch was written."""
+    site = Site()
+    namesake = site.attach("a", agent="another")
+    site.launch(1, "a")
+    assert namesake.started() == []
+    assert [ended.attempt for ended in site.ends()] == [1]
+
+
+def test_a_launch_that_waits_over_a_restart_does_not_start_at_a_namesake_either() -> None:
+    site = Site(attempts=2)
+    servers = (replace(V100, accelerators=2), Server("b", "v100", 2))
+    known = [AgentRecord(agent=f"id-{s.name}", name=s.name, servers=(s,), since=0.0) for s in servers]
+    launches = [Launch("1", "v100", {name: 1}, 1100.0, attempt=n) for n, name in enumerate("ba", start=1)]
+    holders = {("1", 1): {"b": "id-b"}, ("1", 2): {"a": "id-a"}}
+    site.fleet.begin(known, [("1", launches)], {}, 1100.0, holders)
+    namesake = site.attach("a", agent="another")
+    site.attach("b", task(1))
+    site.end("b", 1)
+    site.write()
+    assert namesake.started() == []
+    assert [ended.attempt for ended in site.ends()] == [1, 2]
+
+
+def test_the_end_of_a_part_that_was_lost_before_a_restart_is_heard_and_lets_the_next_attempt_start() -> None:
+    """Its agent returns while the rest of the gang is still leaving."""
+    site = Site(workers=2, attempts=2)
+    servers = (replace(V100, accelerators=2), Server("b", "v100", 2))
+    known = [AgentRecord(agent=f"id-{s.name}", name=s.name, servers=(s,), since=0.0) for s in servers]
+    known[1] = replace(known[1], lost=True)
+    launches = [Launch("1", "v100", {"a": 1, "b": 1}, 1100.0, attempt=n) for n in (1, 2)]
+    holders = {("1", n): {"a": "id-a", "b": "id-b"} for n in (1, 2)}
+    site.fleet.begin(known, [("1", launches)], {("1", "id-b"): 1200.0}, 1100.0, holders)
+    first = site.attach("a", task(1))
+    site.attach("b", task(1, 1))
+    site.end("b", 1, rank=1)
+    assert first.started() == []
+    site.end("a", 1)
+    site.write()
+    assert first.started() == [2]
 
 
 def test_when_one_rank_crashes_all_ranks_are_stopped_and_the_attempt_ends_when_all_have() -> None:
@@ -798,7 +841,7 @@ def test_a_lease_counts_from_when_the_message_was_sent_that_the_scheduler_had_he
 
 def stream_of(desk: Any = None) -> SchedulerStream:
     pauses = {"first_pause_seconds": 0.1, "longest_pause_seconds": 1.0, "patience_seconds": 1.0}
-    settings: Any = SimpleNamespace(scheduler="nowhere", **pauses)
+    settings: Any = SimpleNamespace(scheduler="nowhere", credentials=None, **pauses)
     identity: Any = None
     return SchedulerStream(settings, identity, desk)
 

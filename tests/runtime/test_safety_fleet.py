@@ -44,9 +44,9 @@ def test_an_attempt_waits_until_the_withdrawal_of_the_one_before_is_written() ->
     fleet, wire = Fleet(SETTINGS, SchedulerIdentity("cluster", 1), lambda: 100.0, post, {"1": record}), Wire()
     fleet.attach(Hello(protocol=PROTOCOL, name="a", agent="id", incarnation="1", accelerators={"v100": 1}), wire)
     for attempt in (1, 2):
-        fleet.launch(Launch("1", "v100", {"a": 1}, 110.0, attempt=attempt))
+        fleet.launch(Launch("1", "v100", {"a": 1}, 110.0, attempt=attempt), {"a": "id"})
         fleet.stop("1", Cause("yielded", "yields"))
-    fleet.launch(Launch("1", "v100", {"a": 1}, 110.0, attempt=3))
+    fleet.launch(Launch("1", "v100", {"a": 1}, 110.0, attempt=3), {"a": "id"})
     left = TaskEnded(status=TaskStatus(job="1", attempt=1, rank=0), ending=Ending.LEFT)
     acknowledged: list[int] = []
     fleet.ended("id", left, lambda: acknowledged.append(1))

@@ -30,6 +30,7 @@ from gavel.policies.registry import allocate
 from gavel.runtime.clock import SteadyClock
 from gavel.runtime.engine import DecisionBatch, Engine
 from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, LimitsGiven, RemovalAsked, UndrainAsked
+from gavel.runtime.executor import Done
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError
 from gavel.runtime.jobs import LiveJobRecord
@@ -163,8 +164,15 @@ class Leader:
         world.checker.began(self.engine)
         self.engine.witnesses.append(world.story.extend)
         self.fleet = fleet_for(self.engine, world.settings.fleet)
+        self.fleet.post = self.post
         world.point("begin")
         self.engine.begin(self, self.fleet)
+
+    def post(self, event: Event, done: Done | None = None) -> None:
+        """Pass on what the fleet reports."""
+        if self is self.world.leader:
+            self.world.checker.reports(event)
+        self.engine.post(event, done)
 
     def close(self) -> None:
         """The process is gone, and with it everything in memory."""

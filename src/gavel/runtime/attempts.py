@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gavel.core.events import Launch
 from gavel.runtime.events import AttemptOutcome
 from gavel.runtime.messages import Ending, TaskEnded, TaskStarted, TaskStatus
+
+
+class Order(NamedTuple):
+    """A launch to perform."""
+
+    launch: Launch
+    holders: Mapping[str, str]
+    """By server: the agent that the journal expects to run it. Empty in journals of earlier versions."""
 
 
 @dataclass(slots=True)

@@ -209,7 +209,7 @@ class Engine:
             case Renew():
                 self.executor.renew(command.until)
             case Launch():
-                self.executor.launch(command)
+                self.executor.launch(command, self.state.attempts.holders_of(command.job, command.attempt))
             case Stop():
                 self.executor.stop(command.job, command.cause)
 

@@ -65,8 +65,11 @@ class Executor(Protocol):
         `holders` gives, by job and attempt, the agents of its servers at launch.
         """
 
-    def launch(self, launch: Launch) -> None:
-        """Start an attempt as soon as no earlier attempt of its job can still run."""
+    def launch(self, launch: Launch, holders: Mapping[str, str]) -> None:
+        """Start an attempt as soon as no earlier attempt of its job can still run.
+
+        `holders` gives the agent of each server at launch, as the journal has it; no other agent may run the attempt.
+        """
 
     def stop(self, job: str, cause: Cause) -> None:
         """Let a job save a checkpoint and leave; a launch that has not begun is withdrawn."""

@@ -17,7 +17,7 @@ from gavel.core.errors import GavelError
 from gavel.core.events import Launch, RateMeasured, RestartMeasured
 from gavel.core.jobs import Cause
 from gavel.runtime.agents import ITSELF, AgentRecord
-from gavel.runtime.attempts import Attempt, Part, parts_of
+from gavel.runtime.attempts import Attempt, Order, Part, parts_of
 from gavel.runtime.clearing import Clearing
 from gavel.runtime.events import AgentAttached, AgentGone, AttemptEnded, AttemptOutcome, DrainAsked, StepsCounted
 from gavel.runtime.executor import AttemptStatus, EventSink, Presence
@@ -136,7 +136,7 @@ class Fleet:
     """The one attempt of each job that may have processes: no other starts before it has ended."""
     by_agent: dict[str, dict[str, Attempt]] = field(default_factory=dict)
     """The same attempts by agent and job, so that handling one agent's message costs the same in any fleet."""
-    waiting: dict[str, Launch] = field(default_factory=dict)
+    waiting: dict[str, Order] = field(default_factory=dict)
     """Launches of jobs whose earlier attempt has not ended yet."""
     strays: dict[str, set[tuple[str, int, int]]] = field(default_factory=dict)
     """By job: (agent, attempt, rank) of unwanted processes that are being stopped."""
@@ -286,9 +286,10 @@ class Fleet:
     def holds(self, agent: str, job: str, attempt: int, rank: int) -> bool:
         """Whether an agent has this rank, or had it until lately."""
         current = self.attempts.get(job)
-        if current is not None and current.number == attempt:
-            return current.held_by(agent, rank)
-        return self.held.has(agent, job, attempt, rank)
+        part = current.part_at(agent) if current is not None and current.number == attempt else None
+        if part is not None:
+            return rank in part.all_ranks
+        return self.held.has(agent, job, attempt, rank)  # also of parts that a restarted scheduler took for lost
 
     def _refuse(self, kind: str, agent: str, about: TaskStatus | TaskStarted | TaskLog) -> None:
         member = self.members.get(agent)
@@ -405,22 +406,23 @@ class Fleet:
 
     # ---- orders of the scheduler ----
 
-    def launch(self, launch: Launch) -> None:
-        if self._may_start(launch):
-            self._begin(launch)
+    def launch(self, launch: Launch, holders: Mapping[str, str]) -> None:
+        order = Order(launch, holders)
+        if self._may_start(launch.job):
+            self._begin(order)
         else:
-            self.waiting[launch.job] = launch
+            self.waiting[launch.job] = order
 
-    def _may_start(self, launch: Launch) -> bool:
-        job = launch.job
+    def _may_start(self, job: str) -> bool:
         if job in self.attempts or job in self.unsettled or self.strays.get(job):
             return False
         return all(fenced != job for fenced, _ in self.fences)  # few: only those of lost agents
 
-    def _begin(self, launch: Launch) -> None:
-        agent_of = {server: self._agent_at(server) for server in launch.accelerators}
+    def _begin(self, order: Order) -> None:
+        launch = order.launch
+        agent_of = {server: self._holder(server, order) for server in launch.accelerators}
         if not all(agent_of.values()):
-            self._never_began(launch)  # a server is gone; the scheduler knows, or is about to
+            self._never_began(launch)  # a server is gone or another agent's; the scheduler knows, or is about to
             return
         record = self.jobs.get(launch.job)
         if record is not None and (fault := self.secrets.fault(launch.job, record.request.secrets)):
@@ -460,10 +462,10 @@ class Fleet:
         return next((member.name for member in members if not member.confidential), "")
 
     def _withdraw(self, job: str) -> bool:
-        launch = self.waiting.pop(job, None)
-        if launch is not None:
-            self._never_began(launch)
-        return launch is not None
+        order = self.waiting.pop(job, None)
+        if order is not None:
+            self._never_began(order.launch)
+        return order is not None
 
     def _enter(self, attempt: Attempt) -> None:
         self.attempts[attempt.job] = attempt
@@ -480,6 +482,14 @@ class Fleet:
         if member is None or all(server != own.name for own in member.servers.values()):
             return ""
         return member.agent
+
+    def _holder(self, server: str, order: Order) -> str:
+        """The agent at which to start; empty if the server is no longer with the agent of the order.
+
+        A name may pass to another agent while a launch is written. A restarted scheduler would not expect it there.
+        """
+        agent = self._agent_at(server)
+        return agent if order.holders.get(server, agent) == agent else ""
 
     def _send_start(self, attempt: Attempt, part: Part) -> None:
         member, launch = self.members[part.agent], attempt.launch
@@ -644,7 +654,7 @@ class Fleet:
         self._start_waiting(job)
 
     def _start_waiting(self, job: str) -> None:
-        if job in self.waiting and self._may_start(self.waiting[job]):
+        if job in self.waiting and self._may_start(job):
             self._begin(self.waiting.pop(job))
 
     def _forget_strays(self, job: str, ended: set[tuple[str, int, int]]) -> None:
@@ -767,23 +777,24 @@ class Fleet:
                 self._seat(Member(record.agent, record.name, "", servers, now, None))
                 self.expected[record.agent] = now + self.settings.agent_timeout_seconds
         for job, launches in attempts:
-            self._take_up(job, launches, holders.get((job, launches[0].attempt), {}))
+            self._take_up(job, [Order(launch, holders.get((job, launch.attempt), {})) for launch in launches])
 
-    def _take_up(self, job: str, launches: Sequence[Launch], holders: Mapping[str, str]) -> None:
+    def _take_up(self, job: str, orders: Sequence[Order]) -> None:
         """Resume a job: only its first open attempt may have processes; the last is the one that should run, if any."""
         record = self.jobs.get(job)
         wanted = record.attempts if record is not None and record.state is JobState.RUNNING else 0
-        first, *later = launches
-        self._resume(first, holders, stopping=first.attempt != wanted)
-        for launch in later:
-            if launch.attempt == wanted:
-                self.waiting[job] = launch
+        first, *later = orders
+        self._resume(first, stopping=first.launch.attempt != wanted)
+        for order in later:
+            if order.launch.attempt == wanted:
+                self.waiting[job] = order
             else:
-                self._never_began(launch)
+                self._never_began(order.launch)
 
-    def _resume(self, launch: Launch, holders: Mapping[str, str], *, stopping: bool) -> None:
+    def _resume(self, order: Order, *, stopping: bool) -> None:
         """Expect an attempt where it was launched: an agent that has taken the name since runs nothing of it."""
-        held = {server: holders.get(server) or self._agent_at(server) for server in launch.accelerators}
+        launch = order.launch
+        held = {server: order.holders.get(server) or self._agent_at(server) for server in launch.accelerators}
         agent_of = {server: agent if agent in self.members else "" for server, agent in held.items()}
         known = {server: agent for server, agent in agent_of.items() if agent}
         lease = self.clock() + self._lease_seconds(self.renewed_until)

@@ -52,6 +52,10 @@ class OpenAttempts:
             if len(self.closed) > CLOSED:
                 del self.closed[next(iter(self.closed))]
 
+    def holders_of(self, job: str, attempt: int) -> Mapping[str, str]:
+        """The agent of each server of an open attempt."""
+        return self.holders.get((job, attempt), {})
+
     def has(self, job: str, attempt: int) -> bool:
         return attempt in self.by_job.get(job, {})
 
@@ -62,7 +66,7 @@ class OpenAttempts:
 
     def document(self) -> list[dict[str, Any]]:
         opened = [
-            {**plain_record(launch), "agents": dict(self.holders.get((job, launch.attempt), {}))}
+            {**plain_record(launch), "agents": dict(self.holders_of(job, launch.attempt))}
             for job, launches in self
             for launch in launches
         ]
