@@ -14,7 +14,7 @@ import numpy as np
 
 from gavel.bench.fleet import agent_messages as messages
 from gavel.bench.fleet.load import speed
-from gavel.bench.fleet.login import KeyPair, Login
+from gavel.bench.fleet.login import ShownKey, Login
 from gavel.wire import CHANNEL_OPTIONS
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
@@ -119,7 +119,7 @@ class ModelledAgent:
         self._sent: dict[int, float] = {}
         self._greeted_with_tasks = False
 
-    async def run(self, login: Login, shown: KeyPair | None = None) -> None:
+    async def run(self, login: Login, shown: ShownKey | None = None) -> None:
         """Stay connected until cancelled or refused for good."""
         while True:
             async with login.channel(_OPTIONS, shown) as channel:

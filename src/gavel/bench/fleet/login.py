@@ -26,7 +26,7 @@ class Login:
         """Sent with every call."""
         return (("authorization", f"Bearer {self.token}"),) if self.token else ()
 
-    def channel(self, options: Sequence[tuple[str, Any]], shown: KeyPair | None = None) -> grpc.aio.Channel:
+    def channel(self, options: Sequence[tuple[str, Any]], shown: ShownKey | None = None) -> grpc.aio.Channel:
         """A new channel, which shows a certificate if there is one."""
         if not self.authority:
             return grpc.aio.insecure_channel(self.address, options=options)
@@ -37,13 +37,13 @@ class Login:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyPair:
+class ShownKey:
     """The key and certificate of a modelled agent, in PEM."""
 
     key: str = field(repr=False)
     certificate: str
 
 
-def read_key_pairs(path: str) -> dict[str, KeyPair]:
+def read_key_pairs(path: str) -> dict[str, ShownKey]:
     """Read the keys and certificates of all agents, by agent."""
-    return {agent: KeyPair(*pair) for agent, pair in json.loads(Path(path).read_text()).items()}
+    return {agent: ShownKey(*pair) for agent, pair in json.loads(Path(path).read_text()).items()}
