@@ -14,7 +14,7 @@ import numpy as np
 
 from gavel.bench.fleet import agent_messages as messages
 from gavel.bench.fleet.load import speed
-from gavel.bench.fleet.login import ShownKey, Login
+from gavel.bench.fleet.login import Login, ShownKey
 from gavel.wire import CHANNEL_OPTIONS
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
