@@ -373,6 +373,7 @@ def _start(command: list[str], output: int = -1, account: AssumedUser | None = N
     """Start the command; return its process id and, if it could not be executed, the error number or a sentence."""
     parent = os.getpid()
     reading, writing = os.pipe()
+    os.get_exec_path()  # imports what exec needs, while we are still the user who can read our library
     pid = os.fork()
     if pid == 0:
         _become(command, parent, writing, output, account)
@@ -405,6 +406,8 @@ def _become(command: list[str], parent: int, errors: int, output: int, account: 
         os.execvp(command[0], command)  # noqa: S606
     except OSError as error:
         os.write(errors, str(error.errno).encode())
+    except Exception as error:  # noqa: BLE001 - a child that ends without a word would say "command not found"
+        os.write(errors, os.fsencode(f"the command could not be started: {error!r}")[:4096])
     finally:
         os._exit(_NOT_FOUND)
 

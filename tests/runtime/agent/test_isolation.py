@@ -129,6 +129,20 @@ def test_a_job_runs_as_the_account_of_its_user(place: Path) -> None:
 
 
 @needs_root
+def test_a_command_is_found_by_its_name_even_if_its_account_cannot_read_our_library(place: Path) -> None:
+    """Where Python is below root's home, nothing can be imported once the user has changed."""
+
+    async def scene() -> None:
+        async with two_users(place) as (_, session):
+            session.send(start("1", ["id", "-un"], request=of("alice")))
+            assert await printed(session, "1") == f"{ALICE}\n"
+            session.send(start("2", ["no-such-command"], request=of("alice")))
+            assert "command not found: no-such-command" in (await session.ended("2")).log_tail.decode()
+
+    play(scene())
+
+
+@needs_root
 def test_a_job_of_another_user_reaches_its_agent_over_its_link(place: Path) -> None:
     command = [interpreter(), "-I", "-S", "-u", "-c", LEAVES_WHEN_ASKED]
 
