@@ -148,7 +148,7 @@ def test_a_job_of_another_user_reaches_its_agent_over_its_link(place: Path) -> N
     ("request_fields", "sentence"),
     [
         (of("carol"), "--run-as names no account for user 'carol'"),
-        (of(""), "--run-as names no account for user ''"),
+        (of(""), "the job has no user, because it was submitted before"),
         (of("alice", working_directory="/root"), f"account {ALICE} cannot enter the directory /root"),
     ],
     ids=["unknown", "no name", "a closed directory"],
