@@ -108,7 +108,8 @@ def test_during_an_upgrade_plaintext_opens_attach_and_nothing_else() -> None:
     assert world.calls("Attach", PLAIN).role is Role.AGENT
     for method in NEEDS:
         if NEEDS[method] not in {Need.AGENT, Need.NOTHING}:
-            world.refused(method, PLAIN, world.tokens["admin"])
+            refused = world.refused(method, PLAIN, world.tokens["admin"])
+            assert "`gavel login`" in str(refused), "a client of an earlier version prints what to do"
 
 
 def test_an_open_scheduler_lets_everyone_do_everything() -> None:

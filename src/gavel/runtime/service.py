@@ -60,7 +60,7 @@ from gavel.runtime.timeline import sentence
 from gavel.runtime.views import agent_state, cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching, matcher
 from gavel.security.caller import current
-from gavel.security.ownership import NotAllowedError, owned
+from gavel.security.ownership import NotAllowedError, change_denied, logs_denied, owned
 from gavel.security.quotas import OverLimitError
 from gavel.security.roles import Caller, may_change, may_read
 from gavel.security.trail import written
@@ -207,9 +207,7 @@ class Service(EnrolmentCalls, LimitsService, AccountsService):
     async def Logs(self, request: pb.LogsRequest, context: Context) -> AsyncIterator[pb.LogChunk]:  # noqa: N802
         record = await self._find(request.id, context)
         if not may_read(current(), record.request):
-            told = f"the logs of job {record.id} are for its user, {record.request.user or 'unknown'}"
-            told += "" if record.request.private else ", and for its team"
-            await self._deny(told, "Logs", record.id, context)
+            await self._deny(logs_denied(record.id, record.request), "Logs", record.id, context)
         if current().user != record.request.user:
             self._access.note("Logs", record.id, f"rank {request.rank}")
         workers = record.request.workers
@@ -259,8 +257,7 @@ class Service(EnrolmentCalls, LimitsService, AccountsService):
 
     async def _check_may_change(self, record: LiveJobRecord, method: str, context: Context) -> None:
         if not may_change(current(), record.request):
-            told = f"job {record.id} is {record.request.user or 'another user'}'s; only its user, leads of its team"
-            await self._deny(f"{told} and operators change it", method, record.id, context)
+            await self._deny(change_denied(record.id, record.request), method, record.id, context)
 
     async def _check_ids(self, ids: Sequence[str], context: Context) -> None:
         if len(ids) > MOST_IDS_IN_A_CALL:

@@ -25,6 +25,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 AUTHORIZATION = "authorization"
 ACTING_FOR = "x-gavel-as"
 _BEARER = "bearer "
+PLAINTEXT = (
+    "this port takes only agents that have not enrolled yet; people and programs use the port with TLS: install the "
+    "scheduler's version of gavel and log in there once, with the `gavel login` line from an administrator"
+)
+"""For clients of an earlier version, while a cluster is being upgraded."""
 
 
 class CertificateCheck(Protocol):
@@ -208,7 +213,8 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
             return stranger
         caller = self._acting(self._recognised(peer, metadata, stranger), metadata)
         if not caller.open and not need.met_by(caller.role):
-            raise RefusedCallError(grpc.StatusCode.PERMISSION_DENIED, _not_allowed(caller, need), caller, "role")
+            told = _not_allowed(caller, need) if peer.encrypted or peer.local else PLAINTEXT
+            raise RefusedCallError(grpc.StatusCode.PERMISSION_DENIED, told, caller, "role")
         if (sentence := self._too_often(caller)) is not None:
             raise RefusedCallError(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence, caller, "rate")
         return caller

@@ -6,7 +6,10 @@ from dataclasses import replace
 
 from gavel.client.requests import Submission, shortened
 from gavel.core.errors import InputError
-from gavel.security.roles import Caller
+from gavel.security.roles import OPEN_USER, Caller
+
+NO_ONE = ("", OPEN_USER)
+"""Users of jobs from before a scheduler had users: of version 0.2, or open."""
 
 
 class NotAllowedError(InputError):
@@ -27,3 +30,26 @@ def owned(job: Submission, caller: Caller) -> Submission:
             f"the weight {job.weight:g} is above 1; only leads of the team and operators give jobs more weight"
         )
     return job
+
+
+def change_denied(job: str, request: Submission) -> str:
+    """Why a caller may not cancel or edit a job, in a sentence."""
+    if request.user in NO_ONE:
+        return f"{_from_before(job)}; only {_leads(request)}operators change it"
+    return f"job {job} is {request.user}'s; only its user, leads of its team and operators change it"
+
+
+def logs_denied(job: str, request: Submission) -> str:
+    """Why a caller may not read a job's logs, in a sentence."""
+    if request.user in NO_ONE:
+        team = f"team {shortened(request.entity)} and " if request.entity else ""
+        return f"{_from_before(job)}; its logs are for {team}operators only"
+    return f"the logs of job {job} are for its user, {request.user}" + ("" if request.private else ", and for its team")
+
+
+def _from_before(job: str) -> str:
+    return f"job {job} was submitted before this scheduler had users"
+
+
+def _leads(request: Submission) -> str:
+    return f"leads of {shortened(request.entity)} and " if request.entity else ""

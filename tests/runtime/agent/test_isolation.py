@@ -33,7 +33,7 @@ from agent_stage import (
 from gavel.errors import InputError
 from gavel.runtime.agent.containers import offered
 from gavel.runtime.agent.inherited import DENIED, inherited_by_jobs
-from gavel.runtime.agent.ownership import NotOursError, Owner, claim, make_for
+from gavel.runtime.agent.ownership import NotOursError, Owner, claim, hand_over, make_for
 from gavel.runtime.agent.run_as import NoAccountError, RunAs, SystemAccount, on_behalf, run_as
 from gavel.runtime.agent.state import StateDirectory, closed_above
 from gavel.wire import gavel_pb2 as pb
@@ -160,7 +160,7 @@ def test_a_job_of_another_user_reaches_its_agent_over_its_link(place: Path) -> N
     ("request_fields", "sentence"),
     [
         (of("carol"), "--run-as names no account for user 'carol'"),
-        (of(""), "--run-as names no account for user ''"),
+        (of(""), "the job has no user, because it was submitted before"),
         (of("alice", working_directory="/root"), f"account {ALICE} cannot enter the directory /root"),
     ],
     ids=["unknown", "no name", "a closed directory"],
@@ -434,6 +434,16 @@ def test_an_agent_without_root_refuses_other_accounts(tmp_path: Path) -> None:
     assert f"--run-as {ALICE} needs an agent that runs as root" in done.stderr
 
 
+@needs_root
+def test_a_job_from_before_there_were_users_needs_an_account_that_is_named_for_it() -> None:
+    with pytest.raises(NoAccountError, match="before the scheduler recorded users"):
+        RunAs({"*": "same"}).account_of("")
+    with pytest.raises(NoAccountError, match="before the scheduler recorded users"):
+        RunAs({"ann": ALICE}).account_of("")
+    assert RunAs({"*": "same", "": ALICE}).account_of("") == account(ALICE)
+    assert RunAs({"*": "same"}, unnamed=True).account_of("") is None
+
+
 # ---- files that jobs could prepare ----
 
 
@@ -464,6 +474,36 @@ def test_a_checkpoint_directory_is_given_to_its_account_but_never_through_a_link
     assert (place / "other").stat().st_uid == 0
     make_for(place / "1", account(BOB))
     assert (place / "1").stat().st_uid == account(ALICE).uid
+
+
+@needs_root
+def test_checkpoints_of_attempts_that_ran_as_root_are_handed_to_the_account(place: Path) -> None:
+    """As after an upgrade: agents of version 0.2 ran every job as themselves."""
+    job, owner, alice = place / "1", Owner("c", "1"), account(ALICE)
+    claim(job, owner, 1, 0o022)
+    (job / "step-000000007").mkdir(mode=0o755)
+    (job / "step-000000007" / "total").write_text("7")
+    (place / "data").write_text("of root")
+    (job / "data").symlink_to(place / "data")
+    os.link(place / "data", job / "hard")
+    hand_over(job, owner, alice)
+    on_behalf(alice, lambda: (job / "step-000000007" / "total").write_text("8"))
+    on_behalf(alice, (job / "step-000000008").mkdir)
+    assert (place / "data").stat().st_uid == 0, "neither a link nor a second name gives away a file elsewhere"
+
+
+@needs_root
+@pytest.mark.parametrize("why", ["another job's", "unmarked", "writable by others", "a link"])
+def test_a_directory_of_root_that_is_not_certainly_the_jobs_own_is_not_handed_over(place: Path, why: str) -> None:
+    job = place / "1"
+    job.mkdir()
+    if why != "unmarked":
+        claim(job, Owner("c", "2" if why == "another job's" else "1"), 1, 0o022)
+    job.chmod(0o777 if why == "writable by others" else 0o755)
+    if why == "a link":
+        (place / "2").symlink_to(job)
+    hand_over(place / "2" if why == "a link" else job, Owner("c", "1"), account(ALICE))
+    assert job.stat().st_uid == 0
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])

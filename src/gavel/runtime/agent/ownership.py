@@ -29,6 +29,7 @@ _OURS = ".gavel-"
 TRIES = 10
 """How often to check whether a directory is empty: agents that share it may be removing it at the same time."""
 _LARGEST_MARKER = 64 * 1024
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS}
 """Errors of file systems without hard links."""
 
@@ -76,6 +77,50 @@ def make_for(directory: Path, account: SystemAccount) -> None:
         with contextlib.suppress(FileExistsError):
             directory.mkdir(mode=0o700)
             os.chown(directory, *account.owner, follow_symlinks=False)
+
+
+def hand_over(directory: Path, owner: Owner, account: SystemAccount) -> None:
+    """Give an account the job's directory if earlier attempts ran as this agent's own user, and so own it.
+
+    What others can write to is left alone: they may have planted links there.
+    """
+    try:
+        descriptor = os.open(directory, _DIRECTORY)
+    except OSError:  # not a directory, or a link
+        return
+    try:
+        with contextlib.suppress(NotOursError):  # to claim it says so, and names it
+            if _only_ours(descriptor) and _is_marked(Path(f"/proc/self/fd/{descriptor}"), owner):
+                _give(descriptor, account)
+    finally:
+        os.close(descriptor)
+
+
+def _give(descriptor: int, account: SystemAccount) -> None:
+    """Give away what is in a directory, then the directory itself: before that, no other user can change it."""
+    with os.scandir(descriptor) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                _give_folder(entry.name, descriptor, account)
+            elif (found := entry.stat(follow_symlinks=False)).st_uid == os.geteuid() and found.st_nlink == 1:
+                os.chown(entry.name, *account.owner, dir_fd=descriptor, follow_symlinks=False)
+    os.fchown(descriptor, *account.owner)
+    os.fchmod(descriptor, 0o700)
+
+
+def _give_folder(name: str, parent: int, account: SystemAccount) -> None:
+    descriptor = os.open(name, _DIRECTORY, dir_fd=parent)
+    try:
+        if _only_ours(descriptor):
+            _give(descriptor, account)
+    finally:
+        os.close(descriptor)
+
+
+def _only_ours(descriptor: int) -> bool:
+    """Whether a directory belongs to this agent's own user, and no other can write to it."""
+    found = os.fstat(descriptor)
+    return found.st_uid == os.geteuid() and not found.st_mode & 0o022
 
 
 def remove(root: Path, owner: Owner) -> bool:

@@ -76,6 +76,11 @@ class RunAs:
         if not self.accounts or (self.unnamed and user in NO_ONE):
             return None
         wanted = self.accounts.get(user) or self.accounts.get(ANY)
+        if not user and wanted in (None, SAME):
+            raise NoAccountError(
+                "the job has no user, because it was submitted before the scheduler recorded users; leave out --run-as "
+                'to run such jobs as root, as before, or name an account for them: a FILE with "" = "ACCOUNT"'
+            )
         if wanted is None:
             raise NoAccountError(f"--run-as names no account for user {shortened(user)}; add the user or {ANY!r} to it")
         return _same_account(user) if wanted == SAME else _permitted(_account(wanted, user))
