@@ -66,8 +66,18 @@ def idle(target: Target) -> Iterator[Stream]:
         yield stream
 
 
-def status(job: str, attempt: int = 1, rank: int = 0, **figures: Any) -> pb.TaskStatus:
-    return pb.TaskStatus(job=job, attempt=attempt, rank=rank, **figures)
+def status(job: str, attempt: Any = 1, **figures: Any) -> pb.TaskStatus:
+    return pb.TaskStatus(job=job, attempt=attempt, **figures)
+
+
+def is_closed(stream: Stream) -> bool:
+    """Whether the scheduler ends a stream; reads it to its end."""
+    try:
+        for message in stream._call:
+            assert message.WhichOneof("message") != "ack"
+    except grpc.RpcError as error:
+        return error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+    return True
 
 
 def prompt(target: Target) -> None:
@@ -75,6 +85,10 @@ def prompt(target: Target) -> None:
     before = time.monotonic()
     target.call("List", pb.JobQuery(), "vic")
     assert time.monotonic() - before < PROMPT_SECONDS
+
+
+def types_of(target: Target) -> set[str]:
+    return {view.name for view in target.call("Cluster", pb.ClusterRequest(), "root").types}
 
 
 def servers(target: Target) -> dict[str, pb.ServerView]:
@@ -208,7 +222,7 @@ def progress_of_anothers_job(target: Target) -> None:
 def end_of_anothers_job(target: Target) -> None:
     """Ends of a job that another agent holds: done, left and crashed without hope"""
     with untouched(target), idle(target) as stream:
-        for how in (DONE, LEFT, CRASHED, 99):
+        for how in (DONE, LEFT, CRASHED, pb.TaskEnded.HOW_UNSPECIFIED):
             stream.say(ended=pb.TaskEnded(status=status(target.job), how=how, reason="owned", hopeless=True))
         stream.settle()
 
@@ -242,8 +256,14 @@ def start_of_anothers_job(target: Target) -> None:
 
 
 def _rendezvous(job: str, **fields: Any) -> pb.TaskStarted:
-    given = {"attempt": 1, "master_address": "203.0.113.6", "master_port": 6666, "gang_port": 6667}
-    return pb.TaskStarted(job=job, gang_token="of the attacker", **{**given, **fields})
+    given = {
+        "attempt": 1,
+        "master_address": "203.0.113.6",
+        "master_port": 6666,
+        "gang_port": 6667,
+        "gang_token": "false",
+    }
+    return pb.TaskStarted(job=job, **{**given, **fields})
 
 
 @attack("agents")
@@ -276,9 +296,9 @@ def future_jobs(target: Target) -> None:
     """An end and output for jobs that will be submitted next"""
     with idle(target) as stream:
         following = int(submitted(target, "nowhere")) + 1
-        for job in range(following, following + 20):
-            stream.say(ended=pb.TaskEnded(status=status(str(job)), how=DONE))
-            stream.say(log=pb.TaskLog(job=str(job), attempt=1, data=b"owned"))
+        for job in map(str, range(following, following + 20)):
+            stream.say(ended=pb.TaskEnded(status=status(job), how=DONE))
+            stream.say(log=pb.TaskLog(job=job, attempt=1, data=b"owned"))
         stream.settle()
         job = submitted(target, "nowhere")
         assert following <= int(job) < following + 20
@@ -312,7 +332,7 @@ def end_again_and_again(target: Target) -> None:
             stream.say(ended=pb.TaskEnded(status=status(job), how=how, reason="a lie"))
         stream.settle()
         eventually(lambda: view_of(target, job).state == pb.COMPLETED, "the job finishes")
-        closed = [line for line in events_after(target, before) if line.kind == "AttemptClosed"]
+        closed = [line for line in events_after(target, before) if line.kind == "attempt_closed"]
         assert len(closed) == 1
         assert "lie" not in view_of(target, job).reason
 
@@ -370,7 +390,7 @@ def redirected_rendezvous(target: Target) -> None:
 @attack("agents")
 def rendezvous_that_is_none(target: Target) -> None:
     """A rendezvous with ports beyond all ports and an address with escapes"""
-    forged = [
+    forged: list[dict[str, Any]] = [
         {"master_port": 70_000},
         {"gang_port": LARGEST},
         {"master_address": "\x1b[2J"},
@@ -479,10 +499,10 @@ def _offers(*counts: tuple[str, int]) -> list[pb.Accelerators]:
 @attack("agents")
 def thousands_of_types(target: Target) -> None:
     """An offer of 20,000 types of accelerators"""
-    types = target.call("Cluster", pb.ClusterRequest(), "root").types
+    before = types_of(target)
     told = target.attach_refused(target.enrolled(), accelerators=_offers(*((f"t{each}", 1) for each in range(20_000))))
     assert "at most 64 types" in told
-    assert target.call("Cluster", pb.ClusterRequest(), "root").types == types
+    assert types_of(target) == before
 
 
 @attack("agents")
@@ -523,7 +543,7 @@ def types_with_escapes(target: Target) -> None:
 def new_types_with_every_connection(target: Target) -> None:
     """An agent that connects again and again, each time with 64 types that no one has seen"""
     keys = target.enrolled()
-    tolds = []
+    before, tolds = types_of(target), []
     for _ in range(30):
         offered = _offers(*((f"t{uuid4().hex[:8]}", 1) for _ in range(64)))
         with target.channel(keys=keys) as channel:
@@ -533,7 +553,7 @@ def new_types_with_every_connection(target: Target) -> None:
             stream.close()
     assert "types of accelerators" in tolds[-1]
     prompt(target)
-    assert len(target.call("Cluster", pb.ClusterRequest(), "root").types) <= 600
+    assert len(types_of(target)) <= len(before) + 256
 
 
 # ---- messages that are too large, or none ----
@@ -554,12 +574,10 @@ def undecodable_message(target: Target) -> None:
     """Bytes that are no message at all"""
     keys = target.enrolled()
     with untouched(target), target.channel(keys=keys) as channel:
-        attach = channel.stream_stream("/gavel.v1.Gavel/Attach")
-        sent = iter([hello_bytes(keys), b"\xff" * 1000])
-        refusal(
-            [grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED],
-            lambda: list(attach(sent, timeout=20)),
-        )
+        attach = channel.stream_stream("/gavel.v1.Gavel/Attach", bytes, bytes)
+        end = pb.FromAgent(number=3, ended=pb.TaskEnded(status=status("none"))).SerializeToString()
+        sent = iter([hello_bytes(keys), b"\xff" * 1000, end])
+        assert not any(pb.ToAgent.FromString(heard).HasField("ack") for heard in attach(sent, timeout=20))
     with target.attached(keys):
         pass
 
@@ -596,7 +614,7 @@ def millions_of_tasks(target: Target) -> None:
     with idle(target) as stream:
         stream.say(heartbeat=pb.Heartbeat(tasks=[pb.TaskStatus()] * 2_000_000))
         prompt(target)
-        refusal(grpc.StatusCode.INVALID_ARGUMENT, lambda: stream.hear("ack"))
+        assert is_closed(stream)
 
 
 @attack("agents")
@@ -607,7 +625,7 @@ def hello_with_millions_of_tasks(target: Target) -> None:
         stream = Stream(GavelStub(channel))  # type: ignore[no-untyped-call]
         stream.say(hello=hello_of(keys, tasks=[pb.TaskStatus()] * 1_900_000))
         prompt(target)
-        refusal(grpc.StatusCode.INVALID_ARGUMENT, lambda: stream.hear("welcome"))
+        assert "at most 16,384 tasks" in stream.hear("refused").reason
         stream.close()
 
 
@@ -623,7 +641,21 @@ def _files(target: Target) -> set[Path]:
 @attack("agents")
 def logs_elsewhere(target: Target) -> None:
     """Output for jobs whose ids are paths: with dots, absolute, with NUL, empty"""
-    paths = ("..", "../../owned", "/tmp/owned", "1/../../owned", "1\0", "", ".", "~", "*", "٣", " 1", "+1", "1\n")
+    paths = (
+        "..",
+        "../../owned",
+        str(target.folder / "owned"),
+        "1/../../owned",
+        "1\0",
+        "",
+        ".",
+        "~",
+        "*",
+        "٣",
+        " 1",
+        "+1",
+        "1\n",
+    )
     before = _files(target)
     with holding(target) as (stream, _):
         for job in paths:
@@ -631,7 +663,6 @@ def logs_elsewhere(target: Target) -> None:
                 stream.say(log=pb.TaskLog(job=job, attempt=attempt, data=b"owned"))
         stream.settle()
         assert _files(target) == before
-        assert not Path("/tmp/owned").exists()
 
 
 @attack("agents")
@@ -662,10 +693,10 @@ def log_from_the_end_of_all_bytes(target: Target) -> None:
 def log_in_thousands_of_files(target: Target) -> None:
     """Output of its own job with a gap before every byte, so that each gets a file of its own"""
     with holding(target) as (stream, job):
-        for number in range(3000):
+        for number in range(1200):
             stream.say(log=pb.TaskLog(job=job, attempt=1, begin=10 * number + 5, data=b"x"))
         stream.settle()
-        assert len(list((target.folder / "state").rglob(f"logs/{job}/*"))) <= 100
+        assert len(list((target.folder / "state").rglob(f"logs/{job}/*"))) <= 510
         assert log_of(target, job).endswith(b"x")
 
 
@@ -716,13 +747,15 @@ def checkpoints_that_it_was_not_asked_for(target: Target) -> None:
             handled = pb.CheckpointsHandled(through=order.number, removed=[target.job, "999"], kept=lies)
             stream.say(checkpoints=handled)
             stream.settle()
+            honest.hear("remove_checkpoints")
+            honest.say(checkpoints=pb.CheckpointsHandled(through=order.number))
             assert asked.result().jobs
         eventually(lambda: _removals(target, before) != [], "the removal is in the journal")
         assert not any("a lie" in line or target.job in _named(line) for line in _removals(target, before))
 
 
 def _removals(target: Target, after: int) -> list[str]:
-    return [line.document for line in events_after(target, after) if line.kind == "CheckpointsRemoved"]
+    return [line.document for line in events_after(target, after) if line.kind == "checkpoints_removed"]
 
 
 def _named(document: str) -> set[str]:
