@@ -202,6 +202,7 @@ def login_socket(target: Target) -> None:
         for _ in range(10):
             opened = [socket.socket(socket.AF_UNIX) for _ in range(200)]
             for each in opened:
+                each.settimeout(20)
                 each.connect(f"{target.socket}.login")
             for each in opened:
                 each.close()
@@ -219,8 +220,9 @@ def calls_with_one_token(target: Target) -> None:
         sent = [stub.WhoAmI.future(pb.WhoAmIRequest(), metadata=metadata, timeout=60) for _ in range(2000)]
         prompt(target)
         codes = Counter(call.code() for call in sent)
-        assert codes[EXHAUSTED] > 500, codes
-        assert set(codes) == {EXHAUSTED, grpc.StatusCode.OK}, codes
+        assert codes[EXHAUSTED] > 500 > codes[grpc.StatusCode.OK], codes
+        # The rest were more streams than a connection may have.
+        assert set(codes) <= {EXHAUSTED, grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}, codes
         told = next(call.details() for call in sent if call.code() is EXHAUSTED)
         assert "too many calls" in told
 
