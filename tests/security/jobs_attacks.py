@@ -109,7 +109,8 @@ def garbage_on_its_link(target: Target) -> None:
     """A job that sends its agent garbage, lines without end and deep nesting"""
     code = """
 import os, socket
-for text in (b"x" * 10**7, b"garbage\\n" * 1000, b"[" * 60_000 + b"\\n", b"\\xff\\0\\n", b"null\\n[]\\n1e999\\n", b'{"op": 7}\\n'):
+texts = b"x" * 10**7, b"garbage\\n" * 1000, b"[" * 60_000 + b"\\n", b"\\xff\\0\\n", b"null\\n[]\\n1e999\\n"
+for text in (*texts, b'{"op": 7}\\n'):
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(os.environ["GAVEL_SOCKET"])
         try:
@@ -182,8 +183,8 @@ def output_without_end(target: Target) -> None:
 
 
 @attack("jobs")
-def job_that_crashes_its_session(target: Target) -> None:
-    """A job that kills its own process group and its session, and every process that it may find in it"""
+def killed_process_group(target: Target) -> None:
+    """A job that kills its own process group, hoping that its agent is part of it"""
     code = "import os, signal; os.killpg(0, signal.SIGKILL)"
     with untouched(target):
         job, _ = played(target, code)
