@@ -18,9 +18,11 @@ from uuid import uuid4
 import grpc
 from agents_attacks import prompt, status, submitted, view_of
 from attack_tools import elsewhere, returns_to_normal
-from attacked_cluster import Stream, Target, eventually, hello_of, refusal, session
+from attacked_cluster import Stream, Target, eventually, hello_of, refusal
 from attacks import attack
 
+from gavel.client.access import SchedulerAccess
+from gavel.client.channel import session_token
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
 
@@ -196,16 +198,18 @@ def huge_metadata(target: Target) -> None:
 
 @attack("floods")
 def login_socket(target: Target) -> None:
-    """Two thousand logins at the UNIX socket, most of which do not read the answer"""
+    """Thousands of logins at the UNIX socket that do not read the answer, while another login waits its turn"""
+    access = SchedulerAccess(address=f"unix:{target.socket}")
     with returns_to_normal(target):
-        first = session(target.socket)["token"]
-        for _ in range(10):
-            opened = [socket.socket(socket.AF_UNIX) for _ in range(200)]
-            for each in opened:
-                each.settimeout(20)
-                each.connect(f"{target.socket}.login")
-            for each in opened:
-                each.close()
+        first = session_token(access)
+        for _ in range(5):
+            with ExitStack() as stack:
+                for _ in range(600):
+                    each = stack.enter_context(socket.socket(socket.AF_UNIX))
+                    each.setblocking(False)
+                    with suppress(BlockingIOError):
+                        each.connect(f"{target.socket}.login")
+                assert session_token(access)
         with target.plain(f"unix:{target.socket}") as channel:
             assert target.call_on(channel, "WhoAmI", pb.WhoAmIRequest(), token=first).user
 
