@@ -49,6 +49,10 @@ MOST_SECRET_BYTES = 2**20
 MOST_TYPES = 64
 """The most types that one agent offers or one job names."""
 MOST_ACCELERATORS_OF_AN_AGENT = 4096
+MOST_TASKS_OF_AN_AGENT = 4 * MOST_ACCELERATORS_OF_AN_AGENT
+"""The most processes that one message of an agent lists: two jobs share an accelerator, and old ones may be leaving."""
+MOST_TYPES_OVER_TIME = 4 * MOST_TYPES
+"""The most types that one agent offers in the life of a scheduler, which remembers every type."""
 MOST_JOBS_IN_A_CALL = 10_000
 """The most jobs in one Submit call; clients send 1,000 at a time."""
 MOST_IDS_IN_A_CALL = 100_000

@@ -11,7 +11,7 @@ import pytest
 from gavel.core.errors import InputError
 from gavel.journal.database import sqlite_url
 from gavel.journal.store import Journal
-from gavel.security.accounts import Accounts, Sessions, UnknownTokenError, UserRecord, digest_of
+from gavel.security.accounts import MOST_SESSIONS, Accounts, Sessions, UnknownTokenError, UserRecord, digest_of
 from gavel.security.roles import Role
 
 NOW = 1_000_000.0
@@ -203,6 +203,17 @@ def test_sessions_end() -> None:
         sessions.user(text, NOW + 60.0)
     with pytest.raises(UnknownTokenError):
         sessions.user(text + "x", NOW)
+
+
+def test_many_logins_of_one_user_end_no_session_of_another() -> None:
+    sessions = Sessions(seconds=60.0)
+    anns, _ = sessions.begin("ann", NOW)
+    first, _ = sessions.begin("bob", NOW)
+    for _ in range(MOST_SESSIONS):
+        last, _ = sessions.begin("bob", NOW)
+    assert (sessions.user(anns, NOW)[0], sessions.user(last, NOW)[0]) == ("ann", "bob")
+    with pytest.raises(UnknownTokenError):
+        sessions.user(first, NOW)
 
 
 def test_what_is_stored_of_a_token_has_nothing_of_it() -> None:

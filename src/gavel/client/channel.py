@@ -9,6 +9,7 @@ import json
 import re
 import socket
 import ssl
+import struct
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from gavel.errors import GavelError
 from gavel.wire import CHANNEL_OPTIONS
 
 LOGIN_SUFFIX = ".login"
+_TIMEVAL = struct.Struct("ll")
+"""Seconds and microseconds, as the system takes a timeout."""
 """Beside the socket of a scheduler: the socket that hands out tokens of sessions."""
 LONGEST_LOGIN = 65_536
 SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem")
@@ -144,8 +147,10 @@ def session_token(access: SchedulerAccess) -> str:
     path = access.socket
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asking:
-            asking.settimeout(TIMEOUT_SECONDS)
+            # A socket with a timeout of Python's fails at once while many others wait to be accepted.
+            asking.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(TIMEOUT_SECONDS), 0))
             asking.connect(path + LOGIN_SUFFIX)
+            asking.settimeout(TIMEOUT_SECONDS)
             line = _first_line(asking)
     except FileNotFoundError as error:
         if Path(path).exists():

@@ -51,10 +51,11 @@ class Clearing:
         self._asked.pop(agent, None)
 
     def heard(self, agent: str, answer: CheckpointsHandled) -> None:
-        """Record an agent's answer."""
+        """Record an agent's answer; what it says about jobs that are not its to remove does not count."""
+        asked = {job for number, job in self.outstanding.of(agent) if number <= answer.through}
         self._done[agent] = max(answer.through, self._done.get(agent, 0))
-        self._removed |= dict.fromkeys(answer.removed)
-        self._kept |= answer.kept
+        self._removed |= dict.fromkeys(job for job in answer.removed if job in asked)
+        self._kept |= {job: reason for job, reason in answer.kept.items() if job in asked}
 
     def report(self, now: float) -> CheckpointsCleared | None:
         """The answers of agents since the last report."""

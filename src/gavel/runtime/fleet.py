@@ -16,6 +16,7 @@ from gavel.core.cluster import Server
 from gavel.core.errors import GavelError
 from gavel.core.events import Launch, RateMeasured, RestartMeasured
 from gavel.core.jobs import Cause
+from gavel.limits import MOST_TYPES_OVER_TIME
 from gavel.runtime.agents import ITSELF, AgentRecord
 from gavel.runtime.attempts import Attempt, Order, Part, parts_of
 from gavel.runtime.clearing import Clearing
@@ -150,6 +151,8 @@ class Fleet:
     """By job that counts steps: seconds its last attempt took to save and leave; kept until the next attempt begins."""
     clearing: Clearing = field(default_factory=Clearing)
     """Checkpoints that agents are to remove."""
+    offered: dict[str, set[str]] = field(default_factory=dict)
+    """By agent: every type that it has offered."""
     renewed_until: float = 0.0
     held: Holding = field(default_factory=Holding)
     refused: RefusedWords = field(init=False)
@@ -169,6 +172,7 @@ class Fleet:
             member.link.close()
         if member is not None and member.incarnation not in ("", hello.incarnation):
             self._ended_with(member.agent, "its agent was restarted")
+        self.offered.setdefault(hello.agent, set()).update(hello.accelerators)
         now = self.clock()
         member = Member(hello.agent, hello.name, hello.incarnation, servers, now, link, now, hello.encrypts_gangs)
         member.confidential = confidential
@@ -213,6 +217,7 @@ class Fleet:
             raise RefusedError("an agent needs a name, an identity and at least one accelerator")
         if (fault := hello_fault(hello)) is not None:
             raise RefusedError(fault)
+        self._check_types(hello)
         if ":" in hello.name:
             raise RefusedError(f"the agent's name {hello.name!r} contains a colon; give another --name")
         if hello.term > self.identity.term:
@@ -231,6 +236,14 @@ class Fleet:
         if member and member.link and member.incarnation != hello.incarnation and member.heard_at > fresh:
             reason = f"agent {hello.name!r} is attached already, perhaps by its own old connection"
             raise RefusedError(reason, retry=True)
+
+    def _check_types(self, hello: Hello) -> None:
+        """Refuse an agent that offers ever new types: the scheduler remembers all of them."""
+        if len(self.offered.get(hello.agent, set()) | hello.accelerators.keys()) > MOST_TYPES_OVER_TIME:
+            raise RefusedError(
+                f"agent {hello.name!r} would have offered more than {MOST_TYPES_OVER_TIME} types of accelerators since "
+                "the scheduler started; offer some of the earlier ones, or restart the scheduler"
+            )
 
     def _rivals(self, hello: Hello) -> list[Member]:
         """Another agent with the same name: a different machine, which may still run jobs."""

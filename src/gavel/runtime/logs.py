@@ -12,6 +12,8 @@ logger = logging.getLogger(__name__)
 
 SEGMENTS = 2
 """Each file holds at most one part in this many of the kept size."""
+MOST_FILES = 500
+"""Files of one rank: each attempt and each gap begins one, and all are looked at for every message."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -128,11 +130,11 @@ class Logs:
         return removed
 
     def _forget(self, segments: list[_Segment]) -> None:
-        """Remove the oldest files while enough is left."""
+        """Remove the oldest files while enough is left, or there are too many: a log with many gaps has many."""
         kept = sum(segment.size for segment in segments)
-        for oldest in segments:
+        for left, oldest in zip(range(len(segments) - 1, -1, -1), segments, strict=True):
             kept -= oldest.size
-            if kept < self._segment:
+            if kept < self._segment and left < MOST_FILES:
                 return
             oldest.path.unlink()
 

@@ -5,11 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gavel.client.requests import label_fault, shortened
-from gavel.limits import LONGEST_LABEL, MOST_ACCELERATORS_OF_AN_AGENT, MOST_TYPES
+from gavel.limits import LONGEST_LABEL, MOST_ACCELERATORS_OF_AN_AGENT, MOST_TASKS_OF_AN_AGENT, MOST_TYPES
 from gavel.runtime.messages import Hello
+from gavel.wire import gavel_pb2 as pb
 
 LONGEST_IDENTITY = LONGEST_LABEL + 100
 """Characters of an identity: that of an agent of an earlier version is made of its name."""
+
+
+def size_fault(packed: pb.FromAgent) -> str | None:
+    """Why a message lists more than any agent has, in a sentence; None if it does not. Cheap, whatever it lists."""
+    hello, handled = packed.hello, packed.checkpoints
+    if len(hello.accelerators) > MOST_TYPES:
+        return f"an agent offers at most {MOST_TYPES} types of accelerators, not {len(hello.accelerators):,}"
+    if len({group.type for group in hello.accelerators}) < len(hello.accelerators):
+        return "the agent offers a type of accelerators twice; offer each once"
+    most = max(len(hello.tasks), len(packed.heartbeat.tasks), len(handled.removed), len(handled.kept))
+    if most > MOST_TASKS_OF_AN_AGENT:
+        return f"a message of an agent lists at most {MOST_TASKS_OF_AN_AGENT:,} tasks or jobs, not {most:,}"
+    return None
 
 
 def hello_fault(hello: Hello) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
@@ -54,6 +55,7 @@ from gavel.runtime.messages import (
     ToAgent,
     ToAgentFrame,
 )
+from gavel.runtime.offers import size_fault
 from gavel.runtime.requests import checked
 from gavel.runtime.streams import Streams, TooManyStreamsError
 from gavel.runtime.timeline import sentence
@@ -68,6 +70,7 @@ from gavel.security.vault import VaultError
 from gavel.wire import gavel_pb2 as pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
+logger = logging.getLogger(__name__)
 
 CHUNK = 64 * 2**10
 """Bytes of a log in one message; a reader that does not read keeps a few of them in memory."""
@@ -80,6 +83,8 @@ LINES = 100
 """Events read at a time."""
 AT_ONCE = 100
 """Jobs added to an answer before other tasks get their turn."""
+MOST_UNREAD = 50_000
+"""Messages that wait for an agent to read them; beyond that its connection is closed, and it is told all again."""
 REMOVING_SECONDS = 10.0
 """How long a call waits for agents to remove checkpoints; a longer removal continues without it."""
 
@@ -93,10 +98,15 @@ class AgentStream:
     def __init__(self, term: int) -> None:
         self.heard = 0
         """The highest number read from the agent."""
+        self.overflown = False
+        """Whether the agent does not read: its connection must end, because messages to it were dropped."""
         self._term = term
         self._queue: asyncio.Queue[pb.ToAgent | None] = asyncio.Queue()
 
     def send(self, message: ToAgent) -> None:
+        if self.overflown or self._queue.qsize() >= MOST_UNREAD:
+            self.overflown = True
+            return
         # Leases count from what has been heard now, however long the queue is.
         self._queue.put_nowait(pack_to_agent(ToAgentFrame(message, self._term, self.heard)))
 
@@ -460,6 +470,9 @@ class Service(EnrolmentCalls, LimitsService, AccountsService):
         packed = await anext(aiter(requests), None)
         if packed is None:
             return  # it disconnected before its hello
+        if (fault := size_fault(packed)) is not None:
+            yield pack_to_agent(ToAgentFrame(AttachRefused(reason=fault), self._fleet.identity.term))
+            return
         first = unpack_from_agent(packed)
         if first is None or not isinstance(first.message, Hello):
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "the first message of an agent must be its hello")
@@ -503,6 +516,10 @@ class Service(EnrolmentCalls, LimitsService, AccountsService):
         """Handle an agent's messages until the stream ends."""
         try:
             async for packed in requests:
+                if stream.overflown or (fault := size_fault(packed)) is not None:
+                    reason = "it does not read its messages" if stream.overflown else fault
+                    logger.warning("the connection of agent %.200s is closed: %s", agent, reason)
+                    return
                 frame = unpack_from_agent(packed)
                 stream.heard = max(stream.heard, packed.number)
                 member = self._fleet.members.get(agent)

@@ -6,6 +6,7 @@ Tokens are random and stored as digests; the token itself is shown once, to the 
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -278,10 +279,15 @@ class Sessions:
         """A token for a user, and when it expires."""
         text = SESSION_PREFIX + secrets.token_urlsafe(32)
         while len(self._users) >= MOST_SESSIONS:
-            del self._users[next(iter(self._users))]
+            self._forget_one()
         expires = now + self.seconds
         self._users[digest_of(text)] = user, expires
         return text, expires
+
+    def _forget_one(self) -> None:
+        """Forget the oldest session of the user who has the most, so that no user ends those of others."""
+        busiest, _ = Counter(user for user, _ in self._users.values()).most_common(1)[0]
+        del self._users[next(digest for digest, (user, _) in self._users.items() if user == busiest)]
 
     def user(self, text: str, now: float) -> tuple[str, float]:
         """Whose session this is, and when it expires."""

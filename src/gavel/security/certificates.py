@@ -151,8 +151,8 @@ def agent_fault(agent: str, name: str) -> str | None:
     """
     if not re.fullmatch("[A-Za-z0-9._-]{1,100}", agent):
         return f"an agent's identity has 1 to 100 letters, digits, dots, dashes or underscores, not {shortened(agent)}"
-    if not name:
-        return "an agent needs a name; give a --name"
+    if not name or name.strip() != name:
+        return f"an agent needs a name without blanks around it, not {shortened(name)}; give a --name"
     if (fault := label_fault(name)) is not None:
         return f"the agent's name {fault}: {shortened(name)}; give another --name"
     if ":" in name:

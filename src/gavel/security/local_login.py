@@ -18,6 +18,8 @@ from pathlib import Path
 from gavel.security.accounts import Accounts, Sessions, UnknownTokenError
 
 SUFFIX = ".login"
+WAITING = 1024
+"""Connections that may wait to be accepted; further ones fail at once, so a flood must not fill this easily."""
 _CREDENTIALS = struct.Struct("3i")
 """Process, user and group, as Linux returns them."""
 
@@ -35,7 +37,7 @@ class LocalLogin:
 
     async def start(self, path: Path) -> None:
         """Listen; everyone on this machine who can reach the folder may ask."""
-        self._server = await asyncio.start_unix_server(self._answer, sock=_listening(path))
+        self._server = await asyncio.start_unix_server(self._answer, sock=_listening(path), backlog=WAITING)
         self._path = path
 
     async def stop(self) -> None:
