@@ -33,6 +33,8 @@ from gavel.wire.gavel_pb2_grpc import GavelStub
 
 GAVEL = [sys.executable, "-c", "from gavel.cli.app import main; main()"]
 PATIENCE_SECONDS = 60.0
+OWN_ACCOUNT = ["--run-as", "root"] if os.geteuid() == 0 else []
+"""The users of these tests have no accounts on this machine."""
 USERS = {
     "vic": ("viewer", "nlp"),
     "ann": ("user", "nlp"),
@@ -278,7 +280,7 @@ def _start(target: Target) -> None:
     options = {"round-seconds": 2, "heartbeat-seconds": 0.3, "agent-timeout-seconds": 30, "lease-slack-seconds": 60}
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     place = ["--folder", str(state), "--listen", target.address, "--socket", str(target.socket)]
-    _spawn(target, "scheduler", ["serve", *place, *flags])
+    spawn(target, "scheduler", ["serve", *place, *flags])
     eventually(lambda: "local users at" in target.log("scheduler"), "the scheduler is up")
     target.tokens["root"] = (state / "security" / "admin.token").read_text().strip()
     target.fingerprint = _fingerprint(state / "security" / "authority.crt")
@@ -305,11 +307,10 @@ def _start(target: Target) -> None:
 def _start_agent(target: Target) -> None:
     joining = ["--join", target.address, "--token", target.join_token(), "--fingerprint", target.fingerprint]
     place = ["--state", str(target.folder / "agent"), "--checkpoints", str(target.folder / "checkpoints")]
-    own = ["--run-as", "root"] if os.geteuid() == 0 else []  # its users have no accounts
-    _spawn(target, "agent", ["worker", *joining, "--name", "good", "--emulate", "v100=1", *place, *own])
+    spawn(target, "agent", ["worker", *joining, "--name", "good", "--emulate", "v100=1", *place, *OWN_ACCOUNT])
 
 
-def _spawn(target: Target, name: str, arguments: Sequence[str]) -> None:
+def spawn(target: Target, name: str, arguments: Sequence[str]) -> None:
     environment = {**os.environ, "XDG_CONFIG_HOME": str(target.folder / "config-service")}
     with (target.folder / f"{name}.log").open("ab") as log:
         target.processes[name] = subprocess.Popen(

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from agents_attacks import view_of
 from attack_tools import log_of, untouched
-from attacked_cluster import Target, _spawn, eventually
+from attacked_cluster import OWN_ACCOUNT, Target, eventually, spawn
 from attacks import attack
 
 from gavel.wire import gavel_pb2 as pb
@@ -39,7 +39,9 @@ def victim(target: Target) -> Iterator[None]:
     place = ["--state", str(target.folder / "victim"), "--checkpoints", str(target.folder / "checkpoints")]
     os.environ["GAVEL_TOKEN"] = AGENTS_TOKEN
     try:
-        _spawn(target, "victim", ["worker", *joining, "--name", "victim", "--emulate", f"{KIND}=4", *place])
+        spawn(
+            target, "victim", ["worker", *joining, "--name", "victim", "--emulate", f"{KIND}=4", *place, *OWN_ACCOUNT]
+        )
     finally:
         del os.environ["GAVEL_TOKEN"]
     yield

@@ -39,10 +39,11 @@ def init_command(
     ] = None,
     name: Names = None,
 ) -> None:
-    """Set up TLS and users: a certificate authority, the scheduler's certificate, an administrator and tokens.
+    """Set up TLS and users for a scheduler.
 
-    `gavel serve` on an address beyond this machine does the same when it starts for the first time. The folder's
-    `security` directory holds the keys: keep a copy of it, and let no one else read it.
+    That is a certificate authority, the scheduler's certificate, an administrator and the first tokens. `gavel serve`
+    on an address beyond this machine does the same when it starts for the first time. The folder's `security`
+    directory holds the keys: keep a copy of it, and let no one else read it.
     """
     private_umask()
     listening = Listening(names=tuple(name or ()))

@@ -106,8 +106,11 @@ class EnrolmentCalls:
         """Close the connection of an agent, if it has one."""
         raise NotImplementedError
 
-    def refused_call(self, method: str, sentence: str, *, proof: bool) -> None:
-        """Note that a call was refused; `proof`: because its token or certificate proves nothing."""
+    def refused_call(self, method: str, sentence: str, *, proof: bool) -> str | None:
+        """Note that a call was refused; `proof`: because its token or certificate proves nothing.
+
+        Returns what to say instead, if the caller's address has failed too often.
+        """
 
     async def Enrol(self, request: pb.EnrolRequest, context: Context) -> pb.Certificate:  # noqa: N802
         desk = await self._secured(context)
@@ -171,7 +174,9 @@ class EnrolmentCalls:
         try:
             return await asyncio.shield(working)
         except _RefusedCallError as refused:
-            self.refused_call(method, str(refused), proof=refused.code is grpc.StatusCode.UNAUTHENTICATED)
+            proof = refused.code is grpc.StatusCode.UNAUTHENTICATED
+            if (blocked := self.refused_call(method, str(refused), proof=proof)) is not None:
+                await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, blocked)
             await context.abort(refused.code, str(refused))
             raise AssertionError from None  # abort raises
 

@@ -507,10 +507,9 @@ class Service(EnrolmentCalls, LimitsService, AccountsService):
     def disconnect(self, agent: str) -> None:
         self._fleet.disconnect(agent)
 
-    def refused_call(self, method: str, sentence: str, *, proof: bool) -> None:
+    def refused_call(self, method: str, sentence: str, *, proof: bool) -> str | None:
         self._access.refused(method, sentence)
-        if proof:
-            self._access.gate.note_failure(current().address)
+        return self._access.gate.note_failure(current().address) if proof else None
 
     async def _listen(self, agent: str, requests: AsyncIterator[pb.FromAgent], stream: AgentStream) -> None:
         """Handle an agent's messages until the stream ends."""

@@ -207,9 +207,7 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         need = NEEDS.get(method)
         if need is None:
             raise RefusedCallError(grpc.StatusCode.PERMISSION_DENIED, "no one may call this", stranger, "undeclared")
-        if need is Need.NOTHING:
-            if self._failures is not None and (sentence := self._failures.blocked(peer.address)) is not None:
-                raise RefusedCallError(grpc.StatusCode.RESOURCE_EXHAUSTED, sentence, stranger, "failures")
+        if need is Need.NOTHING:  # what fails later is counted then, so that a neighbour's failures lock no one out
             return stranger
         caller = self._acting(self._recognised(peer, metadata, stranger), metadata)
         if not caller.open and not need.met_by(caller.role):
@@ -288,10 +286,13 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
             raise RefusedCallError(grpc.StatusCode.PERMISSION_DENIED, told, caller, "acting")
         return replace(caller, user=user.name, role=user.role, teams=user.teams, leads=user.leads, by=caller.user)
 
-    def note_failure(self, address: str) -> None:
-        """Count a proof that failed after the call was admitted, such as a join token."""
-        if self._failures is not None:
-            self._failures.note(address)
+    def note_failure(self, address: str) -> str | None:
+        """Count a proof that failed after the call was admitted, such as a join token; a sentence if it is too many."""
+        if self._failures is None:
+            return None
+        blocked = self._failures.blocked(address)
+        self._failures.note(address)
+        return blocked
 
     def end_streams(self, invalid: Callable[[Caller], bool]) -> int:
         """End the open streams of callers that may no longer call; returns how many."""
