@@ -23,6 +23,12 @@ FORBIDDEN = {character for character in EVIL if not character.isprintable()}
 NEW_VERBS = ("login", "whoami", "context", "user", "token", "agent", "limits", "audit")
 
 
+@pytest.fixture(autouse=True)
+def wide(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables in full lines, also where the test runner sets a width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 @pytest.fixture(scope="module")
 def authority() -> Authority:
     return Authority()
