@@ -83,6 +83,23 @@ def test_output_is_taken_only_from_the_agent_that_has_the_rank_also_after_the_en
     play(scene())
 
 
+def test_after_a_restart_a_holder_still_has_only_ranks_that_its_job_has(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with site(tmp_path) as here:
+            holder = await here.agent("a")
+            job = await here.submit(workers=1)
+            await holder.hear("start")
+        async with site(tmp_path) as here:
+            tasks = [status(job)]
+            holder = await here.agent("a", tasks=tasks)
+            for rank in (1, 7, 2**32 - 1):
+                await holder.say(log=pb.TaskLog(job=job, attempt=1, rank=rank, data=b"forged"))
+            await holder.in_order()
+            assert here.running.fleet.refused.counts["output"] == 3
+
+    play(scene())
+
+
 async def is_started(here: Site, job: str, server: str) -> bool:
     """Wait until a job runs; whether it does on this server."""
     async for update in here.stub.Watch(pb.JobQuery(ids=[job])):

@@ -302,6 +302,9 @@ class Fleet:
         part = current.part_at(agent) if current is not None and current.number == attempt else None
         if part is not None:
             return rank in part.all_ranks
+        record = self.jobs.get(job)
+        if record is not None and rank >= record.request.workers:
+            return False  # after a restart, the ranks of parts are not known
         return self.held.has(agent, job, attempt, rank)  # also of parts that a restarted scheduler took for lost
 
     def _refuse(self, kind: str, agent: str, about: TaskStatus | TaskStarted | TaskLog) -> None:

@@ -85,6 +85,8 @@ AT_ONCE = 100
 """Jobs added to an answer before other tasks get their turn."""
 MOST_UNREAD = 50_000
 """Messages that wait for an agent to read them; beyond that its connection is closed, and it is told all again."""
+HELLO_SECONDS = 30.0
+"""How long an agent may take to say who it is."""
 REMOVING_SECONDS = 10.0
 """How long a call waits for agents to remove checkpoints; a longer removal continues without it."""
 
@@ -467,9 +469,12 @@ class Service(EnrolmentCalls, LimitsService, AccountsService):
     # ---- agents ----
 
     async def Attach(self, requests: AsyncIterator[pb.FromAgent], context: Context) -> AsyncIterator[pb.ToAgent]:  # noqa: N802
-        packed = await anext(aiter(requests), None)
+        packed = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HELLO_SECONDS):
+                packed = await anext(aiter(requests), None)
         if packed is None:
-            return  # it disconnected before its hello
+            return  # it disconnected before its hello, or said nothing
         if (fault := size_fault(packed)) is not None:
             yield pack_to_agent(ToAgentFrame(AttachRefused(reason=fault), self._fleet.identity.term))
             return
