@@ -1210,6 +1210,12 @@ SECURITY_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "fleet",
+        "tests/runtime/test_hostile_agents.py",
+        any_rank_counts_after_a_restart=("if record is not None and rank >= record.request.workers:", "if False:"),
+    ),
+    *_in(
+        RUNTIME,
         "accounts_service",
         "tests/security/test_account_calls.py",
         tokens_with_more_rights=("if not owner.role.includes(role):", "if False:"),
