@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -127,7 +127,9 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         self._trail = trail
         self._rates = rates
         self._failures = failures
-        self._streams: dict[Caller, set[asyncio.Task[Any]]] = defaultdict(set)
+        self._streams: dict[Caller, dict[asyncio.Task[Any], Context]] = defaultdict(dict)
+        self._ending: set[asyncio.Task[Any]] = set()
+        """The loop keeps no reference of its own to tasks."""
         self.refusals: dict[str, int] = defaultdict(int)
         """How many calls were refused, by reason."""
 
@@ -162,7 +164,7 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
     def _stream(self, inner: Any, method: str) -> Any:
         async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
             caller = await self._admit(method, context)
-            with self._open(caller):
+            with self._open(caller, context):
                 async with aclosing(inner(request, context)) as messages:
                     async for message in messages:
                         yield message
@@ -170,23 +172,24 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         return stream
 
     @contextmanager
-    def _open(self, caller: Caller) -> Any:
+    def _open(self, caller: Caller, context: Context) -> Any:
         """Remember the task of a stream for as long as it is open."""
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - gRPC runs every call in a task
-        self._streams[caller].add(task)
+        self._streams[caller][task] = context
         try:
             yield
         finally:
-            self._streams[caller].discard(task)
+            self._streams[caller].pop(task, None)
             if not self._streams[caller]:
                 del self._streams[caller]
 
     async def _admit(self, method: str, context: Context) -> Caller:
         peer = peer_of(context.peer(), context.auth_context())
-        metadata = {str(key).lower(): value for key, value in context.invocation_metadata() or ()}
+        given = [(str(key).lower(), value) for key, value in context.invocation_metadata() or ()]
         try:
-            caller = self.admitted(method, peer, metadata)
+            self._check_once(given, peer)
+            caller = self.admitted(method, peer, dict(given))
         except RefusedCallError as refused:
             self.refusals[refused.reason] += 1
             self._trail.refused(refused.caller, method, str(refused))
@@ -194,6 +197,14 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
             raise AssertionError from None  # abort raises
         set_caller(caller)
         return caller
+
+    def _check_once(self, metadata: Sequence[tuple[str, Any]], peer: CallingPeer) -> None:
+        """Refuse a call that names two tokens or two users: what stands before us may have checked the other one."""
+        names = [key for key, _ in metadata]
+        for name in (AUTHORIZATION, ACTING_FOR):
+            if names.count(name) > 1:
+                stranger = Caller(user="", role=Role.VIEWER, address=peer.address)
+                raise self._failed(f"the call has {name} more than once; send it once", stranger, "ambiguous")
 
     def admitted(self, method: str, peer: CallingPeer, metadata: Mapping[str, Any]) -> Caller:
         """The caller, if it may call this method; RefusedCallError otherwise."""
@@ -288,17 +299,27 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
 
     def end_streams(self, invalid: Callable[[Caller], bool]) -> int:
         """End the open streams of callers that may no longer call; returns how many."""
-        tasks = [task for caller, tasks in self._streams.items() if invalid(caller) for task in tasks]
-        for task in tasks:
+        streams = [each for caller, found in self._streams.items() if invalid(caller) for each in found.items()]
+        for task, context in streams:
             task.cancel()
-        return len(tasks)
+            ending = asyncio.create_task(_ended(task, context))
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+        return len(streams)
+
+
+async def _ended(task: asyncio.Task[Any], context: Context) -> None:
+    """Tell a client that its stream has ended; a cancelled task alone would leave it waiting."""
+    await asyncio.wait([task])
+    with suppress(Exception):  # the client may be gone
+        await context.abort(grpc.StatusCode.UNAUTHENTICATED, "what you may do has changed; call again")
 
 
 def _token(metadata: Mapping[str, Any]) -> str | None:
     given = metadata.get(AUTHORIZATION)
     if not isinstance(given, str) or given[: len(_BEARER)].lower() != _BEARER:
         return None
-    return given[len(_BEARER) :].strip() or None
+    return given[len(_BEARER) :].strip(" ") or None
 
 
 def _key(caller: Caller) -> str:
