@@ -6,6 +6,7 @@ import contextlib
 import socket
 import ssl
 import struct
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -44,6 +45,8 @@ class Relay:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listening.close()
 
     def _accept(self) -> None:
@@ -60,11 +63,17 @@ class Relay:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
                 if number is not None:
+                    data = self.passed(number, data)
                     self.sent[number] += data
                 sink.sendall(data)
         for end in (source, sink):
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
+        source.close()
+
+    def passed(self, number: int, data: bytes) -> bytes:  # noqa: ARG002
+        """What the server gets instead of these bytes of a client."""
+        return data
 
 
 @contextmanager
@@ -242,3 +251,72 @@ def _sized(text: bytes) -> bytes:
         size += bytes([rest % 128 + 128])
         rest //= 128
     return size + bytes([rest]) + text
+
+
+# ---- servers in the middle ----
+
+
+@dataclass
+class Impostor:
+    """A server that shows a certificate (or none) and keeps everything that clients say to it."""
+
+    key: bytes = b""
+    chain: bytes = b""
+    port: int = 0
+    heard: bytes = b""
+    """Of all connections, after TLS."""
+    connections: int = 0
+
+    def __post_init__(self) -> None:
+        self._listening = socket.create_server(("127.0.0.1", self.port))
+        self._context = _server_context(self.key, self.chain) if self.key else None
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self._listening.getsockname()[1]}"
+
+    def start(self) -> None:
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._listening.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client = self._listening.accept()[0]
+                self.connections += 1
+                threading.Thread(target=self._listen, args=(client,), daemon=True).start()
+
+    def _listen(self, plain: socket.socket) -> None:
+        plain.settimeout(PATIENCE_SECONDS)
+        with contextlib.suppress(OSError), plain, self._secured(plain) as client:
+            client.sendall(_frame(_SETTINGS, 0, 0, b""))  # gRPC's client calls only after it
+            while data := client.recv(65536):
+                self.heard += data
+
+    def _secured(self, plain: socket.socket) -> socket.socket:
+        return plain if self._context is None else self._context.wrap_socket(plain, server_side=True)
+
+
+@contextmanager
+def impostor(key: bytes = b"", chain: bytes = b"", port: int = 0) -> Iterator[Impostor]:
+    """A server in the place of the scheduler; without a key it speaks plaintext."""
+    found = Impostor(key, chain, port)
+    found.start()
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def _server_context(key: bytes, chain: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.set_alpn_protocols(["h2"])
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(key + chain)
+        file.flush()
+        context.load_cert_chain(file.name)
+    return context
