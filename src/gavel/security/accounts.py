@@ -236,6 +236,8 @@ class Accounts:
 
     def token(self, token: str) -> TokenRecord:
         """The token with this id; InputError if there is none."""
+        if token.startswith((PREFIX, JOIN_PREFIX, SESSION_PREFIX)):
+            raise InputError("this is a token itself; name it by its id, which `gavel token list` shows")
         if token not in self.tokens:
             raise InputError(f"there is no token {shortened(token)}; `gavel token list --all` lists them")
         return self.tokens[token]
