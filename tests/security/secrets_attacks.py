@@ -195,7 +195,7 @@ def environment_in_answers(target: Target) -> None:
 def secret_in_processes(target: Target) -> None:
     """A secret, a token or a key in the arguments of any process, as `ps` shows them"""
     job = secret_job(target)
-    texts = [job.secret, *target.tokens.values(), "PRIVATE KEY"]
+    texts = [job.secret, job.join, *target.tokens.values(), "PRIVATE KEY"]
     lines = [_arguments(path) for path in Path("/proc").iterdir() if path.name.isdecimal()]
     assert any("job.py" in line for line in lines)  # it is among them
     mine = [line for line in lines if str(target.folder) in line]
