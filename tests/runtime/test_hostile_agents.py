@@ -89,9 +89,10 @@ def test_after_a_restart_a_holder_still_has_only_ranks_that_its_job_has(tmp_path
             holder = await here.agent("a")
             job = await here.submit(workers=1)
             await holder.hear("start")
+            await holder.say(ended=pb.TaskEnded(status=status(job), how=pb.TaskEnded.CRASHED, reason="out of memory"))
+            await holder.hear("ack")
         async with site(tmp_path) as here:
-            tasks = [status(job)]
-            holder = await here.agent("a", tasks=tasks)
+            holder = await here.agent("a", incarnation="2")
             for rank in (1, 7, 2**32 - 1):
                 await holder.say(log=pb.TaskLog(job=job, attempt=1, rank=rank, data=b"forged"))
             await holder.in_order()

@@ -1,4 +1,4 @@
-"""Plays the attacks on identity and rights against a real secured cluster; its job must finish."""
+"""Plays the attacks on identity against a real secured cluster; its job must finish."""
 
 from __future__ import annotations
 

@@ -155,12 +155,26 @@ class AccountsService(stubs.GavelServicer):
 
 def _may_not_create(caller: Caller, owner: UserRecord, role: Role) -> str | None:
     """Why a caller may not create such a token, as a sentence; None if it may."""
+    if caller.by:
+        return "tokens are not created while acting for others: with one, the audit would not name you"
     if role is Role.AGENT:
-        return None if caller.operates else "only operators and administrators create join tokens"
+        return _may_not_invite(caller, owner)
     if role is Role.METRICS:
         return None if caller.role is Role.ADMIN else "only administrators create tokens for metrics"
     if owner.name != caller.user and caller.role is not Role.ADMIN:
         return "only administrators create tokens for others"
+    return _above(caller, owner, role)
+
+
+def _may_not_invite(caller: Caller, owner: UserRecord) -> str | None:
+    """As `_may_not_create`, for join tokens."""
+    if not caller.operates:
+        return "only operators and administrators create join tokens"
+    return None if owner.name == caller.user else "a join token is in your own name; leave out the user"
+
+
+def _above(caller: Caller, owner: UserRecord, role: Role) -> str | None:
+    """A sentence if the token would have more rights than its user, or than the caller's own token."""
     if not owner.role.includes(role):
         return f"{owner.name} has the role {owner.role}; a token cannot have more"
     if owner.name == caller.user and not caller.role.includes(role):
@@ -171,7 +185,7 @@ def _may_not_create(caller: Caller, owner: UserRecord, role: Role) -> str | None
 def _may_revoke(caller: Caller, token: TokenRecord) -> bool:
     if caller.role is Role.ADMIN or (token.role is Role.AGENT and caller.operates):
         return True
-    return token.user == caller.user and caller.role.includes(token.role)
+    return token.user == caller.user and not caller.by and caller.role.includes(token.role)
 
 
 def _changes(request: pb.ChangeUserRequest) -> dict[str, Any]:

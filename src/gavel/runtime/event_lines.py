@@ -57,7 +57,7 @@ class Wanted:
 
     def _merged(self, journal: JournalReader, last: int, *, newest_first: bool) -> Iterator[Entry]:
         asked: Mapping[str, Any] = {
-            "after": self.after,
+            "after": min(self.after, last),  # the database has no larger numbers
             "until": last,
             "since": self.since or None,
             "job": self.job or None,

@@ -5,6 +5,7 @@ Tokens are random and stored as digests; the token itself is shown once, to the 
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -159,9 +160,14 @@ class Accounts:
     def add_user(self, user: UserRecord) -> AccountChange:
         """Add a user; InputError if the name is taken or a field is invalid."""
         check_user(user)
-        if user.name in self.users:
-            raise InputError(f"there is a user {user.name!r} already; `gavel user set` changes one")
+        check_new_name(user.name)
+        if (taken := self._resembling(user.name)) is not None:
+            raise InputError(f"there is a user {taken!r} already; `gavel user set` changes one")
         return self._put_user(user)
+
+    def _resembling(self, name: str) -> str | None:
+        """A user that people could take for one of that name: names differ in more than upper and lower case."""
+        return next((known for known in self.users if known.casefold() == name.casefold()), None)
 
     def change_user(self, name: str, changes: Mapping[str, Any]) -> tuple[UserRecord, AccountChange]:
         """Replace fields of a user; returns the user afterwards."""
@@ -231,6 +237,8 @@ class Accounts:
 
     def token(self, token: str) -> TokenRecord:
         """The token with this id; InputError if there is none."""
+        if token.startswith((PREFIX, JOIN_PREFIX, SESSION_PREFIX)):
+            raise InputError("this is a token itself; name it by its id, which `gavel token list` shows")
         if token not in self.tokens:
             raise InputError(f"there is no token {shortened(token)}; `gavel token list --all` lists them")
         return self.tokens[token]
@@ -240,6 +248,9 @@ class Accounts:
         token = self._valid(text, now)
         if token.role is not Role.AGENT:
             raise UnknownTokenError("this is not a join token; `gavel token create --join` makes one", "role")
+        if not self.active(token.user).role.includes(Role.OPERATOR):
+            told = f"join token {token.id} is {token.user}'s, who may no longer create any; ask an operator for another"
+            raise UnknownTokenError(told, "creator")
         if token.uses_left < 1:
             raise UnknownTokenError(f"join token {token.id} is used up; `gavel token create --join` makes one", "used")
         return token, self._put_token(replace(token, uses_left=token.uses_left - 1, last_used=now))
@@ -312,6 +323,15 @@ def check_user(user: UserRecord) -> None:
         raise InputError(f"{OPEN_USER!r} is the user of a scheduler that recognises no one; give another name")
     if not user.role.for_people:
         raise InputError(f"a user cannot have the role {user.role}; give viewer, user, operator or admin")
+
+
+def check_new_name(name: str) -> None:
+    """Raise InputError for a name that looks like another one, or means something else where users are named."""
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._@+$\\-]*", name):
+        raise InputError(
+            f"{shortened(name)} cannot name a user; use letters from a to z, digits and . _ - @ + $ \\, "
+            "beginning with a letter, a digit or _"
+        )
 
 
 def _of(kind: type[Any], document: Mapping[str, Any]) -> Any:

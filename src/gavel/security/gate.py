@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
@@ -133,7 +133,8 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         self._rates = rates
         self._failures = failures
         self._streams: dict[Caller, dict[asyncio.Task[Any], Context]] = defaultdict(dict)
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: set[asyncio.Task[Any]] = set()
+        """The loop keeps no reference of its own to tasks."""
         self.refusals: dict[str, int] = defaultdict(int)
         """How many calls were refused, by reason."""
 
@@ -190,9 +191,10 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
 
     async def _admit(self, method: str, context: Context) -> Caller:
         peer = peer_of(context.peer(), context.auth_context())
-        metadata = {str(key).lower(): value for key, value in context.invocation_metadata() or ()}
+        given = [(str(key).lower(), value) for key, value in context.invocation_metadata() or ()]
         try:
-            caller = self.admitted(method, peer, metadata)
+            self._check_once(given, peer)
+            caller = self.admitted(method, peer, dict(given))
         except RefusedCallError as refused:
             self.refusals[refused.reason] += 1
             self._trail.refused(refused.caller, method, str(refused))
@@ -200,6 +202,14 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
             raise AssertionError from None  # abort raises
         set_caller(caller)
         return caller
+
+    def _check_once(self, metadata: Sequence[tuple[str, Any]], peer: CallingPeer) -> None:
+        """Refuse a call that names two tokens or two users: what stands before us may have checked the other one."""
+        names = [key for key, _ in metadata]
+        for name in (AUTHORIZATION, ACTING_FOR):
+            if names.count(name) > 1:
+                stranger = Caller(user="", role=Role.VIEWER, address=peer.address)
+                raise self._failed(f"the call has {name} more than once; send it once", stranger, "ambiguous")
 
     def admitted(self, method: str, peer: CallingPeer, metadata: Mapping[str, Any]) -> Caller:
         """The caller, if it may call this method; RefusedCallError otherwise."""
@@ -316,7 +326,7 @@ def _token(metadata: Mapping[str, Any]) -> str | None:
     given = metadata.get(AUTHORIZATION)
     if not isinstance(given, str) or given[: len(_BEARER)].lower() != _BEARER:
         return None
-    return given[len(_BEARER) :].strip() or None
+    return given[len(_BEARER) :].strip(" ") or None
 
 
 def _key(caller: Caller) -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gavel.client.requests import label_fault
+from gavel.core.errors import InputError
 from gavel.journal.audit import AuditEntry
 from gavel.journal.store import Journal
-from gavel.security.accounts import AccountChange, Accounts, UserRecord
+from gavel.security.accounts import AccountChange, Accounts, UserRecord, check_new_name
 from gavel.security.authority import Authority, exists
 from gavel.security.enrolment import KIND, Enrolment
 from gavel.security.files import write_private
@@ -100,7 +101,11 @@ def _first(place: Path, journal: Journal, accounts: Accounts, now: float) -> Fir
 def own_name() -> str:
     """The name of the account that this process runs as."""
     name = account_name(os.geteuid())
-    return name if name and label_fault(name) is None else "admin"
+    try:
+        check_new_name(name)
+    except InputError:
+        return "admin"
+    return name if label_fault(name) is None else "admin"
 
 
 def _owner(accounts: Accounts) -> str:
