@@ -27,11 +27,12 @@ alive; at the end the job must finish.
 
 ## Not defended
 
-- **A job that runs as root** can read everything on its own server, the agent's key included: whoever may run jobs as
-  root there has that server. With that key it speaks as this agent until the agent is revoked.
+- **A job that runs as root** can read everything on its own server, the agent's key included. With that key it
+  speaks as this agent until the agent is revoked.
 - **Denial of service by a team member with quota**: a user may fill the queue up to the limits of user and team, and
   jobs may use the disks and networks of the servers that they are given.
-- **The scheduler's account**: who can read the scheduler's folder has the authority's key, and with it the cluster.
+- **The scheduler's account**: an account that can read the scheduler's folder has the authority's key, and with it the
+  cluster.
 """
 
 

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import grpc
 from attacked_cluster import PATIENCE_SECONDS, Target, eventually, refusal, session
@@ -222,7 +223,7 @@ def join_token_as_login(target: Target) -> None:
 def guessing(target: Target) -> None:
     """Guessing tokens: after ten failures in a minute an address gets no more answers"""
     with elsewhere(target) as caller:
-        codes = [_code(lambda n=number: caller.call("WhoAmI", WHO, bearer(f"gvl_{n}"))) for number in range(25)]
+        codes = [_code(partial(caller.call, "WhoAmI", WHO, bearer(f"gvl_{number}"))) for number in range(25)]
         assert set(codes[:10]) == {UNAUTHENTICATED}
         assert codes.count(EXHAUSTED) >= 12, codes  # some seconds may pass meanwhile
         assert caller.call("WhoAmI", WHO, bearer(target.tokens["ann"])).user == "ann"  # neighbours are not locked out
@@ -259,7 +260,7 @@ def forged_session(target: Target) -> None:
     """A session token that the scheduler did not hand out, at the local socket"""
     with target.plain(f"unix:{target.socket}") as channel:
         for bad in ("gvs_" + "A" * 43, "gvs_", "gvs_root", session(target.socket)["token"][:-1]):
-            refusal([UNAUTHENTICATED, EXHAUSTED], lambda bad=bad: target.call_on(channel, "WhoAmI", WHO, token=bad))
+            refusal([UNAUTHENTICATED, EXHAUSTED], partial(target.call_on, channel, "WhoAmI", WHO, token=bad))
 
 
 @attack("identity")

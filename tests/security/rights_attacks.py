@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import grpc
 from attacked_cluster import Target, refusal
-from attackers import bearer, elsewhere, refused_and_audited
+from attackers import Metadata, bearer, elsewhere, refused_and_audited
 from attacks import attack
 from identity_attacks import new_user
 
@@ -100,10 +101,10 @@ def unknown_method(target: Target) -> None:
     )
     with target.channel() as channel:
         for path in paths:
-            call = channel.unary_unary(path)
+            call: Any = channel.unary_unary(path)  # type: ignore[call-arg] # bytes as they are
             refusal(
                 grpc.StatusCode.UNIMPLEMENTED,
-                lambda call=call: call(b"", metadata=bearer(target.tokens["root"]), timeout=9),
+                partial(call, b"", metadata=bearer(target.tokens["root"]), timeout=9),
             )
 
 
@@ -396,7 +397,7 @@ def submitting_for_another_team(target: Target) -> None:
     """A submission for a team that is not the user's"""
     for team in ("nlp", "nlp/sub", "vision2", "VISION", "nlp/vision", "/nlp", "*"):
         job = pb.JobRequest(command=["true"], entity=team)
-        refusal([DENIED, INVALID], lambda job=job: target.call("Submit", pb.SubmitRequest(jobs=[job]), "bob"))
+        refusal([DENIED, INVALID], partial(target.call, "Submit", pb.SubmitRequest(jobs=[job]), "bob"))
     job = pb.JobRequest(command=["true"], entity="nlp")
     assert "your teams are vision" in refused_and_audited(target, DENIED, "Submit", pb.SubmitRequest(jobs=[job]), "bob")
 
@@ -495,7 +496,7 @@ def agents_certificate_on_calls_of_people(target: Target) -> None:
                 call = getattr(GavelStub(channel), method)  # type: ignore[no-untyped-call]
                 refusal(
                     DENIED,
-                    lambda call=call, request=request, metadata=metadata: _answer(call(request, metadata=metadata)),
+                    partial(_answer, call, request, metadata),
                 )
 
 
@@ -505,11 +506,12 @@ def agent_acting_for_a_user(target: Target) -> None:
     keys = target.enrolled()
     with target.channel(keys=keys) as channel:
         for who in ("ann", "root", keys.name):
-            metadata = [("x-gavel-as", who)]
+            metadata: Metadata = [("x-gavel-as", who)]
             call = GavelStub(channel).WhoAmI  # type: ignore[no-untyped-call]
-            sentence = refusal(DENIED, lambda call=call, metadata=metadata: call(pb.WhoAmIRequest(), metadata=metadata))
+            sentence = refusal(DENIED, partial(_answer, call, pb.WhoAmIRequest(), metadata))
             assert "only operators" in sentence
 
 
-def _answer(reply: Any) -> Any:
+def _answer(call: Any, request: Any, metadata: Metadata) -> Any:
+    reply = call(request, metadata=metadata)
     return list(reply) if hasattr(reply, "__next__") else reply

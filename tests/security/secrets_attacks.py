@@ -11,8 +11,9 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
@@ -378,11 +379,15 @@ def files_that_others_could_read(target: Target) -> None:
             text = (site / "out").read_text
             for path, mode in ((site, "755"), (journal, "644")):
                 said = f"{path} is open to other users (mode {mode})"
-                eventually(lambda said=said: said in text() or process.poll() is not None, said)
+                eventually(partial(_said_or_ended, said, text, process), said)
                 assert said in text()
         finally:
             process.send_signal(signal.SIGTERM)
             process.wait(PATIENCE_SECONDS)
+
+
+def _said_or_ended(sentence: str, text: Callable[[], str], process: subprocess.Popen[bytes]) -> bool:
+    return sentence in text() or process.poll() is not None
 
 
 @contextmanager

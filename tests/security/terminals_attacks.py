@@ -15,6 +15,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,7 @@ def _value(field: FieldDescriptor) -> Any:
     return 2 if field.cpp_type == _ENUM else 1
 
 
-class _Evil(grpc.GenericRpcHandler):
+class _Evil(grpc.GenericRpcHandler):  # type: ignore[type-arg] # generic only in its stubs
     """Answers every call with evil, or refuses it with evil."""
 
     def __init__(self, refuses: grpc.StatusCode | None) -> None:
@@ -227,7 +228,7 @@ def evil_in_the_audit(target: Target) -> None:
         "SetLimits": pb.LimitsOf(kind="user", name=EVIL),
     }
     for method, request in requests.items():
-        refusal(codes, lambda method=method, request=request: target.call(method, request, "bob"))
+        refusal(codes, partial(target.call, method, request, "bob"))
     found = target.gavel("audit", user="oda")
     check(found.stdout + found.stderr)
     assert "ListTokens" in found.stdout

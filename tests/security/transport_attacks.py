@@ -10,6 +10,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 
 import grpc
 import pytest
@@ -115,11 +116,15 @@ def weak_ciphers(target: Target) -> None:
         refused_handshakes(target, with_ciphers(weak))
 
 
+def _choose(context: ssl.SSLContext, protocols: list[str]) -> None:
+    context.set_alpn_protocols(protocols)
+
+
 @attack("transport")
 def other_protocols_within_tls(target: Target) -> None:
     """TLS for HTTP/1.1 or another protocol than HTTP/2, chosen by ALPN"""
     for protocols in (["http/1.1"], ["spdy/3"], ["h2c"]):
-        refused_handshakes(target, lambda context, protocols=protocols: context.set_alpn_protocols(protocols))
+        refused_handshakes(target, partial(_choose, protocols=protocols))
 
 
 @attack("transport")
