@@ -163,7 +163,7 @@ class Target:
 
     def gavel(self, *arguments: str, user: str = "root", check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command as a user who is logged in."""
-        environment = {**os.environ, "XDG_CONFIG_HOME": str(self.folder / f"config-{user}")}
+        environment = {**os.environ, "XDG_CONFIG_HOME": str(self.folder / f"config-{user}"), "COLUMNS": ""}
         return subprocess.run(
             [*GAVEL, *arguments], env=environment, capture_output=True, text=True, check=check, timeout=PATIENCE_SECONDS
         )

@@ -112,7 +112,13 @@ def evil_scheduler(refuses: grpc.StatusCode | None = None) -> Iterator[str]:
 def printed(address: str, *arguments: str) -> str:
     """What a command prints about an evil scheduler, on both channels."""
     with tempfile.TemporaryDirectory() as folder:
-        environment = {**os.environ, "XDG_CONFIG_HOME": folder, "GAVEL_SCHEDULER": address, "GAVEL_PATIENCE": "0"}
+        environment = {
+            **os.environ,
+            "XDG_CONFIG_HOME": folder,
+            "GAVEL_SCHEDULER": address,
+            "GAVEL_PATIENCE": "0",
+            "COLUMNS": "",
+        }
         found = subprocess.run([*GAVEL, *arguments], env=environment, capture_output=True, timeout=60, check=False)
     return (found.stdout + found.stderr).decode()
 
