@@ -51,6 +51,15 @@ async def end(process: asyncio.subprocess.Process) -> str:
     return (await process.communicate())[1].decode()
 
 
+def test_an_agent_that_has_not_joined_takes_no_orders_in_plaintext_from_beyond_its_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("GAVEL_INSECURE", raising=False)
+    place = ["--state", str(tmp_path / "state"), "--checkpoints", str(tmp_path / "c"), "--name", "lab1"]
+    assert run(["worker", "--scheduler", "192.0.2.1:7077", "--emulate", "v100=1", *place]) == 2
+    assert "this agent has not joined the scheduler at 192.0.2.1:7077" in capsys.readouterr().err
+
+
 def readable_by_jobs(pid: int) -> bytes:
     """What other processes of the same user can read about an agent."""
     return b"".join(Path(f"/proc/{pid}/{name}").read_bytes() for name in ("cmdline", "environ"))

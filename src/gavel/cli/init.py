@@ -9,9 +9,10 @@ from typing import Annotated
 import typer
 
 from gavel.cli.serve import Names, first_lines
+from gavel.client.access import is_loopback
 from gavel.core.errors import InputError
 from gavel.runtime.configuration import ServeSettings
-from gavel.runtime.listening import Listening, advertised, is_loopback, server_names, split
+from gavel.runtime.listening import Listening, advertised, server_names, split
 from gavel.runtime.privacy import private_umask
 from gavel.runtime.server import open_journal
 from gavel.security.setup import FOLDER, Secured, is_set_up, set_up
@@ -64,7 +65,7 @@ def _sentences(secured: Secured, folder: Path, listen: str, journal: str | None,
     address, fingerprint = advertised(listen, wanted), secured.authority.fingerprint
     names = "".join(f" --name {name}" for name in wanted.names)
     options = f" --journal {journal}" if journal else ""
-    here = " (this machine only)" if is_loopback(split(listen, "--listen")[0]) else ""
+    here = " (this machine only)" if is_loopback(listen) else ""
     found = [
         f"set up {folder / FOLDER}: authority {fingerprint}; {secured.owner} is the administrator",
         f"start the scheduler{here}:",

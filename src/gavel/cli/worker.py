@@ -19,6 +19,7 @@ from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import print_json
 from gavel.cli.words import printable, span
+from gavel.client.access import INSECURE_VARIABLE, is_loopback
 from gavel.client.connection import scheduler_address
 from gavel.client.views import AgentView
 from gavel.core.throughputs import ThroughputTable, read_table
@@ -153,7 +154,9 @@ def worker_command(
     # A variable for the clients of this machine must not lead an enrolled agent elsewhere.
     given = scheduler if _is_typed(context, "scheduler") else None
     credentials = credentials_for(joining, given, home, named, _say)
-    if credentials is not None:
+    if credentials is None:
+        _check_plaintext(settings.scheduler)
+    else:
         settings = replace(settings, credentials=credentials, scheduler=credentials.address)
     forbid_inspection()
     asyncio.run(_serve(settings))
@@ -237,6 +240,15 @@ def _hardware(
     if accelerators is None or accelerators == "auto":
         return installed_accelerators(os.environ), None
     return parse_accelerators(accelerators), None
+
+
+def _check_plaintext(scheduler: str) -> None:
+    """Refuse to take orders without TLS from beyond this machine, unless that is wanted."""
+    if not is_loopback(scheduler) and not os.environ.get(INSECURE_VARIABLE):
+        raise InputError(
+            f"this agent has not joined the scheduler at {scheduler}, so anyone in between could give it orders; join"
+            f" it with --join, --token and --fingerprint, or set {INSECURE_VARIABLE}=1 if that scheduler has no TLS"
+        )
 
 
 def _is_typed(context: typer.Context, option: str) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import grpc
 
-from gavel.client.access import MACHINE_SOCKET
+from gavel.client.access import MACHINE_SOCKET, is_loopback
 from gavel.core.errors import InputError
 from gavel.security.local_login import SUFFIX, LocalLogin
 from gavel.security.names import default_names
@@ -70,14 +70,14 @@ class BoundPorts:
 
 def mode_of(listen: str, folder: Path, wanted: Listening) -> Mode:
     """The mode that these settings lead to; InputError if they contradict each other."""
-    host, _ = split(listen, "--listen")
+    split(listen, "--listen")
     if (wanted.tls_cert is None) != (wanted.tls_key is None):
         raise InputError("give both --tls-cert and --tls-key, or neither")
     if wanted.insecure:
         if wanted.tls_cert or wanted.client_ca or wanted.insecure_listen:
             raise InputError("--insecure means no TLS at all; leave out --tls-cert, --client-ca and --insecure-listen")
         return Mode.INSECURE
-    if wanted.tls_cert or wanted.client_ca or wanted.insecure_listen or is_set_up(folder) or not is_loopback(host):
+    if wanted.tls_cert or wanted.client_ca or wanted.insecure_listen or is_set_up(folder) or not is_loopback(listen):
         return Mode.SECURE
     return Mode.OPEN
 
@@ -94,17 +94,6 @@ def split(address: str, option: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only processes of this machine reach that host.
-
-    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0"), is_loopback("[::1]"), is_loopback("head")
-    (True, False, True, False)
-    """
-    with suppress(ValueError):
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    return host == "localhost"
-
-
 def server_names(listen: str, wanted: Listening) -> tuple[str, ...]:
     """The names in the scheduler's certificate."""
     return default_names(split(listen, "--listen")[0], wanted.names)
@@ -115,7 +104,7 @@ def advertised(address: str, wanted: Listening) -> str:
     host, port = split(address, "--listen")
     if wanted.names:
         host = wanted.names[0]
-    elif not is_loopback(host):
+    elif not is_loopback(address):
         with suppress(ValueError):
             if ipaddress.ip_address(host.strip("[]")).is_unspecified:
                 host = socket.getfqdn() or socket.gethostname()
