@@ -60,6 +60,7 @@ def test_only_the_word_insecure_opens_it_beyond_this_machine(tmp_path: Path, lis
         Listening(insecure=True, tls_cert=Path("a"), tls_key=Path("b")),
         Listening(insecure=True, client_ca=Path("a")),
         Listening(insecure=True, insecure_listen="127.0.0.1:1"),
+        Listening(client_ca=Path("a"), insecure_listen="127.0.0.1:1"),
     ],
     ids=str,
 )
@@ -121,13 +122,23 @@ def test_init_makes_private_files_and_prints_the_lines_that_others_need(tmp_path
     finally:
         os.umask(before)
     assert done.returncode == 0, done.stderr
-    assert "gavel login head.example:7077 --token gvl_" in done.stdout
-    assert "gavel worker --join head.example:7077 --token gvj_" in done.stdout
+    assert "gavel login head.example:7077 --token" in done.stdout
+    assert "gavel worker --join head.example:7077 --token" in done.stdout
+    assert "gvl_" not in done.stdout + done.stderr, "tokens are for terminals; a log gets the names of their files"
+    assert str(tmp_path / "state" / FOLDER / "admin.token") in done.stdout
     assert "gavel serve --listen 0.0.0.0:7077" in done.stdout
     folder = tmp_path / "state" / FOLDER
     assert _mode(folder) == 0o700
     assert {_mode(path) for path in folder.iterdir()} == {0o600}
     assert {path.name for path in folder.iterdir()} >= {"authority.key", "server.key", "admin.token", "join.token"}
+
+
+def test_a_password_of_the_journal_is_not_printed(tmp_path: Path) -> None:
+    for url in ("postgresql://gavel:hunter2@127.0.0.1:1/x", "postgresql:/gavel:hunter2@"):
+        for verb in ("serve", "init"):
+            done = gavel(verb, "--folder", str(tmp_path), "--listen", "127.0.0.1:0", "--journal", url)
+            assert done.returncode in {1, 2}
+            assert "hunter2" not in done.stdout + done.stderr
 
 
 def test_init_does_not_replace_what_is_there(tmp_path: Path) -> None:

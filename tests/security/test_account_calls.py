@@ -73,6 +73,31 @@ def test_tokens_of_others_are_neither_listed_nor_revoked(tmp_path: Path) -> None
     play(scene())
 
 
+def test_a_revocation_takes_the_tokens_along_that_were_made_with_it_and_no_others(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with secured_site(tmp_path) as site:
+            [stolen] = (await site.call("ListTokens", pb.ListTokensRequest(), "ann")).tokens
+            child = (await site.call("CreateToken", pb.CreateTokenRequest(), "ann")).token
+            grandchild = (await site.call("CreateToken", pb.CreateTokenRequest(), token=child)).token
+            own = (await site.call("CreateToken", pb.CreateTokenRequest(user="ann"), "max")).token
+            await site.call("RevokeToken", pb.RevokeTokenRequest(id=stolen.id), "max")
+            for token in (child, grandchild):
+                code = await code_of(site.call("WhoAmI", pb.WhoAmIRequest(), token=token))
+                assert code is grpc.StatusCode.UNAUTHENTICATED
+            assert await code_of(site.call("WhoAmI", pb.WhoAmIRequest(), token=own)) is grpc.StatusCode.OK
+
+    play(scene())
+
+
+def test_a_user_has_a_bounded_number_of_valid_tokens(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with secured_site(tmp_path) as site:
+            codes = [await code_of(site.call("CreateToken", pb.CreateTokenRequest(), "ann")) for _ in range(100)]
+            assert codes == [grpc.StatusCode.OK] * 99 + [grpc.StatusCode.INVALID_ARGUMENT]
+
+    play(scene())
+
+
 async def watching(site: SecuredSite, user: str) -> Any:
     """A stream that is open and has caught up."""
     stream = site.stub().Watch(pb.JobQuery(), metadata=site.metadata(user))

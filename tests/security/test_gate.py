@@ -107,7 +107,7 @@ def test_during_an_upgrade_plaintext_opens_attach_and_nothing_else() -> None:
     world = World(plaintext_agents=True)
     assert world.calls("Attach", PLAIN).role is Role.AGENT
     for method in NEEDS:
-        if NEEDS[method] not in {Need.AGENT, Need.NOTHING}:
+        if NEEDS[method] is not Need.AGENT:
             refused = world.refused(method, PLAIN, world.tokens["admin"])
             assert "`gavel login`" in str(refused), "a client of an earlier version prints what to do"
 
@@ -122,6 +122,26 @@ def test_a_session_counts_on_the_socket_only() -> None:
     text, _ = world.sessions.begin("operator", NOW)
     assert world.calls("Drain", SOCKET, text).user == "operator"
     assert world.refused("Drain", TLS, text).code is grpc.StatusCode.UNAUTHENTICATED
+
+
+class CountedCalls:
+    """A limit that remembers by what calls were counted."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    def admit(self, key: str) -> str | None:
+        self.keys.append(key)
+        return "too many calls"
+
+
+def test_people_and_agents_are_limited_each_by_what_they_prove() -> None:
+    world, rates = World(), CountedCalls()
+    world.gate._rates = rates
+    assert world.refused("RenewCertificate", AGENT).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert world.refused("List", token=world.tokens["user"]).code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    [token] = [token.id for token in world.accounts.tokens.values() if token.user == "user"]
+    assert rates.keys == ["a1", token]
 
 
 def test_a_method_without_a_declared_need_is_refused_to_everyone() -> None:

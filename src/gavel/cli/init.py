@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 from gavel.cli.serve import Names, first_lines
 from gavel.client.access import is_loopback
 from gavel.core.errors import InputError
+from gavel.journal.database import parse, shown
 from gavel.runtime.configuration import ServeSettings
 from gavel.runtime.listening import Listening, advertised, server_names, split
 from gavel.runtime.privacy import private_umask
@@ -64,7 +66,7 @@ def init_command(
 def _sentences(secured: Secured, folder: Path, listen: str, journal: str | None, wanted: Listening) -> list[str]:
     address, fingerprint = advertised(listen, wanted), secured.authority.fingerprint
     names = "".join(f" --name {name}" for name in wanted.names)
-    options = f" --journal {journal}" if journal else ""
+    options = f" --journal {shown(parse(journal))}" if journal else ""  # without its password
     here = " (this machine only)" if is_loopback(listen) else ""
     found = [
         f"set up {folder / FOLDER}: authority {fingerprint}; {secured.owner} is the administrator",
@@ -72,5 +74,5 @@ def _sentences(secured: Secured, folder: Path, listen: str, journal: str | None,
         f"  gavel serve --listen {listen} --folder {folder}{names}{options}",
     ]
     if secured.first is not None:
-        found += first_lines(secured.first, address, fingerprint, shown=True)
+        found += first_lines(secured.first, address, fingerprint, shown=sys.stdout.isatty())
     return found

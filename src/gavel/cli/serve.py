@@ -26,6 +26,7 @@ from gavel.client.access import MACHINE_SOCKET
 from gavel.client.contexts import ContextFile, SchedulerContext
 from gavel.client.requests import nearest, shortened
 from gavel.core.errors import InputError
+from gavel.journal.database import parse, shown
 from gavel.journal.errors import JournalInUseError
 from gavel.limits import LARGEST, as_float, at_most, check_options
 from gavel.policies.mechanisms import check_mechanism
@@ -299,7 +300,8 @@ def _introduce(settings: ServeSettings, running: Running, tell: Tell) -> None:
     """Print the settings that it runs with."""
     engine = running.engine
     tell(f"gavel {__version__} at {running.address}; {len(engine.scheduler.roster)} unfinished jobs in the journal")
-    for name, value in _flat(settings).items():
+    journal = {"journal": shown(parse(settings.journal))} if settings.journal else {}  # without its password
+    for name, value in {**_flat(settings), **journal}.items():
         tell(f"  {name.replace('_', '-')} = {value}")
     tell(f"  cluster {engine.journal.cluster}, term {engine.journal.term}")
     for sentence in (*access_sentences(running), *open_to_others(settings.folder)):

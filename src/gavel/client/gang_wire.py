@@ -338,7 +338,7 @@ class _Door:
             said = caller.introduction()
             if said is not None:
                 yield self._peer(caller, said)
-        except (OSError, ValueError, KeyError, TypeError, GangError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError, GangError):
             self._refuse(caller)
 
     def _peer(self, caller: _Caller, said: bytes) -> Peer:

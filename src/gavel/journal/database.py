@@ -59,7 +59,7 @@ def parse(url: str) -> sql.URL:
     try:
         address = sql.make_url(url)
     except sql.exc.ArgumentError:
-        raise InputError(f"{url!r} is not a journal address; give sqlite:///FILE or postgresql://...") from None
+        raise InputError("this is not a journal address; give sqlite:///FILE or postgresql://...") from None
     kind = address.get_backend_name()
     if kind == "sqlite":
         return _file(address)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from typing import TypeVar
 
 from gavel.journal.audit import AuditEntry
 from gavel.journal.errors import JournalError
@@ -20,9 +21,12 @@ from gavel.security.trail import Trail, written
 
 FLUSH_SECONDS = 1.0
 """How often refusals and reads reach the audit."""
+FORGOTTEN_SECONDS = 30 * 86_400.0
+"""How long tokens that have expired are listed."""
 USES_SECONDS = 60.0
 """How often the last uses of tokens are written."""
 
+Changed = TypeVar("Changed")
 Writing = Callable[[Sequence[Write]], Awaitable[None]]
 """Writes to the tables beside the facts, in the leader's thread, however long it takes."""
 
@@ -80,14 +84,21 @@ class Access:
         self.trail.refused(current(), method, sentence, subject=subject)
 
     async def carry_out(self, changes: Sequence[AccountChange], method: str, subject: str, what: str) -> None:
-        """Write changes and their entry in the audit, then let them take effect; even if the caller is gone."""
-        writes = [*(change.write for change in changes), self.audited(method, subject, what)]
-        await asyncio.shield(self._carried_out(changes, writes))
-
-    async def _carried_out(self, changes: Sequence[AccountChange], writes: Sequence[Write]) -> None:
-        await self._write(writes)
+        """Write changes and their entry in the audit, then let them take effect; within `alone`."""
+        await self._write([*(change.write for change in changes), self.audited(method, subject, what)])
         for change in changes:
             change.apply()
+
+    async def alone(self, change: Callable[[], Awaitable[Changed]]) -> Changed:
+        """Check and change accounts while no other call does, to the end even if the caller is gone."""
+
+        async def changed() -> Changed:
+            async with self.turn:
+                return await change()
+
+        working = asyncio.ensure_future(changed())
+        working.add_done_callback(lambda done: done.cancelled() or done.exception())  # for a caller that is gone
+        return await asyncio.shield(working)
 
     async def flush(self) -> None:
         """Write what waits for the audit."""
@@ -111,10 +122,20 @@ class Access:
                     await self._tidy()
 
     async def _tidy(self) -> None:
-        """Write uses of tokens, and end streams whose token has expired."""
+        """Write uses of tokens, forget old ones, and end streams of tokens and users that no longer count."""
         accounts, now = self.accounts, self.clock()
         if accounts is None:
             return
-        if (write := accounts.used()) is not None:
-            await self._write([write])
-        self.end_streams(lambda caller: bool(caller.token) and not accounts.valid(caller.token, now))
+        async with self.turn:  # a revocation that is being written must not be undone
+            if (write := accounts.used()) is not None:
+                await self._write([write])
+            if (forgotten := accounts.forget_tokens(now - FORGOTTEN_SECONDS)) is not None:
+                await self._write([forgotten.write])
+                forgotten.apply()
+        self.end_streams(lambda caller: _is_over(caller, accounts, now))
+
+
+def _is_over(caller: Caller, accounts: Accounts, now: float) -> bool:
+    """Whether a caller's token has expired, or the account that calls was disabled."""
+    user = accounts.users.get(caller.by or caller.user)
+    return (bool(caller.token) and not accounts.valid(caller.token, now)) or (user is not None and user.disabled)

@@ -6,8 +6,8 @@ A change is written together with its entry in the audit before it takes effect.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any, TypeVar
 
 import grpc
 
@@ -17,11 +17,13 @@ from gavel.journal.audit import AuditEntry, AuditWanted
 from gavel.runtime.access import Access
 from gavel.security.accounts import Accounts, TokenRecord, UserRecord
 from gavel.security.caller import current
+from gavel.security.ownership import NotAllowedError
 from gavel.security.roles import Caller, Role
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
 
 Context = grpc.aio.ServicerContext[Any, Any]
+Changed = TypeVar("Changed")
 CHANGEABLE = ("role", "teams", "leads", "disabled")
 """Fields of a user that can be replaced."""
 ALL = "*"
@@ -57,43 +59,42 @@ class AccountsService(stubs.GavelServicer):
 
     async def AddUser(self, request: pb.User, context: Context) -> pb.User:  # noqa: N802
         accounts = await self._accounts(context)
-        async with self._access.turn:
-            try:
-                user = UserRecord(
-                    name=request.name,
-                    role=_role(request.role or Role.USER),
-                    teams=tuple(request.teams),
-                    leads=tuple(request.leads),
-                    created=self._access.clock(),
-                )
-                change = accounts.add_user(user)
-            except InputError as error:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-            await self._access.carry_out([change], "AddUser", user.name, _described(user))
-        return _user(user)
+
+        async def add() -> UserRecord:
+            user = UserRecord(
+                name=request.name,
+                role=_role(request.role or Role.USER),
+                teams=tuple(request.teams),
+                leads=tuple(request.leads),
+                created=self._access.clock(),
+            )
+            await self._access.carry_out([accounts.add_user(user)], "AddUser", user.name, _described(user))
+            return user
+
+        return _user(await self._changed("AddUser", request.name, add, context))
 
     async def ChangeUser(self, request: pb.ChangeUserRequest, context: Context) -> pb.User:  # noqa: N802
-        accounts = await self._accounts(context)
-        name = request.user.name
-        async with self._access.turn:
-            try:
-                user, change = accounts.change_user(name, _changes(request))
-            except InputError as error:
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        accounts, name = await self._accounts(context), request.user.name
+
+        async def change() -> UserRecord:
+            user, changed = accounts.change_user(name, _changes(request))
             what = f"{_described(accounts.users[name])} -> {_described(user)}"
-            await self._access.carry_out([change], "ChangeUser", name, what)
-        self._access.end_streams(lambda caller: name in {caller.user, caller.by})
-        return _user(user)
+            await self._access.carry_out([changed], "ChangeUser", name, what)
+            self._access.end_streams(lambda caller: name in {caller.user, caller.by})
+            return user
+
+        return _user(await self._changed("ChangeUser", name, change, context))
 
     # ---- tokens ----
 
     async def CreateToken(self, request: pb.CreateTokenRequest, context: Context) -> pb.NewToken:  # noqa: N802
         accounts, caller = await self._accounts(context), current()
         owner = request.user or caller.user
-        try:
+
+        async def create() -> tuple[str, TokenRecord]:
             role = _role(request.role) if request.role else accounts.user(owner).role
             if (fault := _may_not_create(caller, accounts.user(owner), role)) is not None:
-                await self._deny(fault, "CreateToken", owner, context)
+                raise NotAllowedError(fault)
             text, record, change = accounts.create_token(
                 user=owner,
                 role=role,
@@ -101,10 +102,12 @@ class AccountsService(stubs.GavelServicer):
                 seconds=request.seconds,
                 name=request.name,
                 uses=request.uses,
+                parent=caller.token if owner == caller.user else "",
             )
-        except InputError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        await self._access.carry_out([change], "CreateToken", owner, f"token {record.id}, role {role}")
+            await self._access.carry_out([change], "CreateToken", owner, f"token {record.id}, role {role}")
+            return text, record
+
+        text, record = await self._changed("CreateToken", owner, create, context)
         return pb.NewToken(
             token=text,
             view=_token(record),
@@ -123,15 +126,19 @@ class AccountsService(stubs.GavelServicer):
 
     async def RevokeToken(self, request: pb.RevokeTokenRequest, context: Context) -> pb.TokenList:  # noqa: N802
         accounts, caller = await self._accounts(context), current()
-        try:
+
+        async def revoke() -> list[str]:
             record = accounts.token(request.id)
-        except InputError as error:
-            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-        if not _may_revoke(caller, record):
-            await self._deny("only its user or an administrator revokes a token", "RevokeToken", record.id, context)
-        await self._access.carry_out([accounts.revoke(record.id)], "RevokeToken", record.id, f"of {record.user}")
-        self._access.end_streams(lambda caller: caller.token == record.id)
-        return _tokens([accounts.tokens[record.id]])
+            if not _may_revoke(caller, record):
+                raise NotAllowedError("only its user or an administrator revokes a token")
+            gone = [record.id, *accounts.made_with(record.id)]
+            changes = [accounts.revoke(token) for token in gone]
+            await self._access.carry_out(changes, "RevokeToken", record.id, f"of {record.user}: {', '.join(gone)}")
+            self._access.end_streams(lambda caller: caller.token in gone)
+            return gone
+
+        gone = await self._changed("RevokeToken", request.id, revoke, context, grpc.StatusCode.NOT_FOUND)
+        return _tokens([accounts.tokens[token] for token in gone])
 
     # ---- the audit ----
 
@@ -141,6 +148,23 @@ class AccountsService(stubs.GavelServicer):
         await self._access.flush()
         for entry in await asyncio.to_thread(self._access.journal.audited, wanted):
             yield _line(entry)
+
+    async def _changed(
+        self,
+        method: str,
+        subject: str,
+        change: Callable[[], Awaitable[Changed]],
+        context: Context,
+        code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT,
+    ) -> Changed:
+        """Check and change accounts while no other call does; refuse what a rule forbids."""
+        try:
+            return await self._access.alone(change)
+        except NotAllowedError as error:
+            await self._deny(str(error), method, subject, context)
+        except InputError as error:
+            await context.abort(code, str(error))
+        raise AssertionError  # abort raises
 
     async def _accounts(self, context: Context) -> Accounts:
         if self._access.accounts is None:

@@ -73,6 +73,8 @@ def mode_of(listen: str, folder: Path, wanted: Listening) -> Mode:
     split(listen, "--listen")
     if (wanted.tls_cert is None) != (wanted.tls_key is None):
         raise InputError("give both --tls-cert and --tls-key, or neither")
+    if wanted.client_ca and wanted.insecure_listen:
+        raise InputError("--insecure-listen is for agents that will enrol; with --client-ca, give certificates first")
     if wanted.insecure:
         if wanted.tls_cert or wanted.client_ca or wanted.insecure_listen:
             raise InputError("--insecure means no TLS at all; leave out --tls-cert, --client-ca and --insecure-listen")

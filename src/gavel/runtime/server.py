@@ -185,7 +185,7 @@ async def serving(
         server = grpc.aio.server(interceptors=[access.gate], options=CONNECTION_OPTIONS)
         listener = Listener(server, settings.listen, settings.folder, wanted)
         bound = listener.bind(secured)
-        desk = None if secured is None else _desk(secured, listener, bound, driver)
+        desk = None if secured is None else _desk(secured, listener, bound, driver, access.turn)
         service = Service(driver, fleet, logs, find_policy(settings.policy), access, desk)
         stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
         access.advertised = advertised(bound.address, wanted)
@@ -224,9 +224,10 @@ def _secured(settings: ServeSettings, journal: Journal, engine: Engine) -> Secur
     )
 
 
-def _desk(secured: Secured, listener: Listener, bound: BoundPorts, driver: Driver) -> EnrolmentDesk:
+def _desk(secured: Secured, listener: Listener, bound: BoundPorts, driver: Driver, turn: asyncio.Lock) -> EnrolmentDesk:
     authority, name = listener.trust(secured)
     return EnrolmentDesk(
+        turn=turn,
         enrolment=secured.enrolment,
         join_tokens=AccountJoinTokens(secured.accounts),
         write=driver.write,

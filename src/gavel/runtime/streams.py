@@ -21,6 +21,10 @@ HANDSHAKE_SECONDS = 10
 """How long a new connection may take until TLS and HTTP/2 are established."""
 IDLE_SECONDS = 600
 """A connection without a call is closed after this time; a client connects again. An agent's stream is a call."""
+AGE_SECONDS = 24 * 3600
+"""A connection is closed after about this time, so that certificates and sessions that expired are noticed."""
+GRACE_SECONDS = 10
+"""How long calls may take to end then; agents and watchers connect again at once."""
 MOST_METADATA_BYTES = 16 * 2**10
 
 CONNECTION_OPTIONS = (
@@ -29,6 +33,8 @@ CONNECTION_OPTIONS = (
     ("grpc.max_concurrent_streams", MOST_STREAMS_OF_A_CONNECTION),
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
     ("grpc.max_connection_idle_ms", IDLE_SECONDS * 1000),
+    ("grpc.max_connection_age_ms", AGE_SECONDS * 1000),
+    ("grpc.max_connection_age_grace_ms", GRACE_SECONDS * 1000),
     ("grpc.max_metadata_size", MOST_METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", MOST_METADATA_BYTES),
     ("grpc.http2.max_ping_strikes", 2),

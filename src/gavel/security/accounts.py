@@ -31,6 +31,8 @@ LONGEST_TOKEN_SECONDS = 3650 * 86_400.0
 SESSION_SECONDS = 12 * 3600.0
 MOST_SESSIONS = 10_000
 MOST_USES = 10_000
+MOST_TOKENS = 100
+"""Valid tokens of one user."""
 KINDS = USER_KIND, TOKEN_KIND = "user", "token"
 
 
@@ -72,6 +74,8 @@ class TokenRecord:
     revoked: bool = False
     uses_left: int = 0
     """For join tokens."""
+    parent: str = ""
+    """The token with which its user created it: revoking that one revokes this one, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +205,7 @@ class Accounts:
         seconds: float = 0.0,
         name: str = "",
         uses: int = 0,
+        parent: str = "",
     ) -> tuple[str, TokenRecord, AccountChange]:
         """A new token: its text, its record, and the change that makes it valid."""
         if (fault := label_fault(name)) is not None:
@@ -213,6 +218,8 @@ class Accounts:
             raise InputError("only join tokens have a number of uses")
         if uses > MOST_USES:
             raise InputError(f"a join token has at most {MOST_USES:,} uses, not {uses:,}")
+        if sum(token.user == user and self.valid(token.id, now) for token in self.tokens.values()) >= MOST_TOKENS:
+            raise InputError(f"{user} has {MOST_TOKENS} valid tokens, the most at once; revoke some first")
         text = (JOIN_PREFIX if joins else PREFIX) + secrets.token_urlsafe(32)
         record = TokenRecord(
             id=self._fresh_id(),
@@ -223,6 +230,7 @@ class Accounts:
             created=now,
             expires=now + lasting,
             uses_left=(uses or 1) if joins else 0,
+            parent=parent,
         )
         return text, record, self._put_token(record)
 
@@ -234,6 +242,13 @@ class Accounts:
     def revoke(self, token: str) -> AccountChange:
         """The token with this id proves nothing from now on."""
         return self._put_token(replace(self.token(token), revoked=True))
+
+    def made_with(self, token: str) -> list[str]:
+        """The tokens that were created with a token, and with those in turn."""
+        found = [token]
+        for parent in found:  # `found` grows during the loop
+            found += [each.id for each in self.tokens.values() if each.parent == parent and each.id not in found]
+        return found[1:]
 
     def token(self, token: str) -> TokenRecord:
         """The token with this id; InputError if there is none."""

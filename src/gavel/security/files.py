@@ -48,9 +48,11 @@ def read_private(path: Path) -> bytes:
 
 def check_private(path: Path) -> None:
     """Refuse a file or directory that other users can reach."""
-    mode = path.stat().st_mode
-    if mode & _OTHERS:
-        raise TooOpenError(path, mode)
+    found = path.stat()
+    if found.st_uid not in {0, os.geteuid()}:
+        raise InputError(f"{path} belongs to another user, who could replace it; take it over with: chown {path}")
+    if found.st_mode & _OTHERS:
+        raise TooOpenError(path, found.st_mode)
 
 
 def sync_directory(directory: Path) -> None:

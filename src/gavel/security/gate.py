@@ -218,7 +218,9 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         if need is None:
             raise RefusedCallError(grpc.StatusCode.PERMISSION_DENIED, "no one may call this", stranger, "undeclared")
         if need is Need.NOTHING:  # what fails later is counted then, so that a neighbour's failures lock no one out
-            return stranger
+            if peer.encrypted or peer.local or self._identities.accounts is None:
+                return stranger
+            raise self._failed(PLAINTEXT, stranger, "plaintext")
         caller = self._acting(self._recognised(peer, metadata, stranger), metadata)
         if not caller.open and not need.met_by(caller.role):
             told = _not_allowed(caller, need) if peer.encrypted or peer.local else PLAINTEXT
@@ -228,8 +230,8 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         return caller
 
     def _too_often(self, caller: Caller) -> str | None:
-        """A sentence if people or programs call too often; agents have one stream each."""
-        if self._rates is None or caller.open or caller.role is Role.AGENT:
+        """A sentence if a caller calls too often; that of an open scheduler may."""
+        if self._rates is None or caller.open:
             return None
         return self._rates.admit(_key(caller))
 
@@ -330,8 +332,8 @@ def _token(metadata: Mapping[str, Any]) -> str | None:
 
 
 def _key(caller: Caller) -> str:
-    """By what calls are counted: the token, or the user of a session."""
-    return caller.token or caller.by or caller.user or caller.address
+    """By what calls are counted: the token, the user of a session, or the agent."""
+    return caller.token or caller.by or caller.user or caller.agent or caller.agent_name or caller.address
 
 
 def _not_allowed(caller: Caller, need: Need) -> str:

@@ -18,7 +18,7 @@ from gavel.runtime.agent.environment import Seat, job_environment, obstacle
 from gavel.runtime.agent.exit_verdict import LEASE_OVER, ExitVerdict, ended
 from gavel.runtime.agent.gang_certificate import make_certificate
 from gavel.runtime.agent.logs import LogFile
-from gavel.runtime.agent.ownership import NotOursError, Owner, claim, hand_over, make_for
+from gavel.runtime.agent.ownership import NotOursError, Owner, check_private, claim, hand_over, make_for
 from gavel.runtime.agent.processes import Guarded, ProcessSpec
 from gavel.runtime.agent.rendezvous import Rendezvous, rendezvous_of
 from gavel.runtime.agent.run_as import NoAccountError, SystemAccount, on_behalf
@@ -299,6 +299,7 @@ class LocalAttempt:
         try:
             make_for(self._checkpoints, account)
             hand_over(self._checkpoints, owner, account)
+            check_private(self._checkpoints, account)
             on_behalf(account, lambda: claim(self._checkpoints, owner, attempt, OTHERS))
         except PermissionError as error:
             raise NeverStartsError(unusable(account.name, str(self._checkpoints))) from error

@@ -79,6 +79,25 @@ def make_for(directory: Path, account: SystemAccount) -> None:
             os.chown(directory, *account.owner, follow_symlinks=False)
 
 
+def check_private(directory: Path, account: SystemAccount) -> None:
+    """Refuse a directory that others could have prepared for an account's job, or can change; close it to readers.
+
+    Where users may create directories, ids of later jobs can be guessed, and checkpoints can be programs.
+    """
+    try:
+        descriptor = os.open(directory, _DIRECTORY)
+    except OSError as error:
+        raise NotOursError(f"{directory} is not a directory ({error.strerror}); {_REMEDY}") from error
+    try:
+        found = os.fstat(descriptor)
+        if found.st_uid != account.uid or found.st_mode & 0o022:
+            raise NotOursError(f"{directory} does not belong to account {account.name} alone; {_REMEDY}")
+        if found.st_mode & 0o077:
+            os.fchmod(descriptor, 0o700)
+    finally:
+        os.close(descriptor)
+
+
 def hand_over(directory: Path, owner: Owner, account: SystemAccount) -> None:
     """Give an account the job's directory if earlier attempts ran as this agent's own user, and so own it.
 
@@ -135,22 +154,29 @@ def remove(root: Path, owner: Owner) -> bool:
     directory = root / owner.job
     if directory.is_symlink():
         raise NotOursError(f"{directory} is a link, whose target is not removed; remove it by hand")
-    if not directory.is_dir():
+    try:
+        descriptor = os.open(directory, _DIRECTORY)
+    except (FileNotFoundError, NotADirectoryError):
         return False
-    if not _is_marked(directory, owner) and _is_used(directory):
-        raise NotOursError(f"nothing says whose {directory} is; remove it by hand")
-    with contextlib.suppress(FileNotFoundError):  # another agent removed it first
-        _clear(directory)
+    try:
+        # Its user may put a link in its place meanwhile, and we may be root: from here on its name does not matter.
+        pinned = Path(f"/proc/self/fd/{descriptor}")
+        if not _is_marked(pinned, owner) and _is_used(pinned):
+            raise NotOursError(f"nothing says whose {directory} is; remove it by hand")
+        with contextlib.suppress(FileNotFoundError):  # another agent removed it first
+            _clear(pinned, directory)
+    finally:
+        os.close(descriptor)
     return True
 
 
-def _clear(directory: Path) -> None:
+def _clear(pinned: Path, directory: Path) -> None:
     """Remove a directory and its contents without following links; the marker is the last file to go."""
     for _ in range(TRIES):
-        left = [path for path in directory.iterdir() if path.name != MARKER]
+        left = [path for path in pinned.iterdir() if path.name != MARKER]
         if not left:
-            (directory / MARKER).unlink(missing_ok=True)
-            directory.rmdir()
+            (pinned / MARKER).unlink(missing_ok=True)
+            directory.rmdir()  # follows no link
             return
         for path in left:
             with contextlib.suppress(FileNotFoundError):
