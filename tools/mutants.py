@@ -862,8 +862,8 @@ REMOVAL_MUTANTS = [
         ),
         links_are_followed=("    if directory.is_symlink():", "    if False:"),
         unmarked_directories_are_removed=(
-            'and _is_used(directory):\n        raise NotOursError(f"nothing',
-            'and False:\n        raise NotOursError(f"nothing',
+            'and _is_used(pinned):\n            raise NotOursError(f"nothing',
+            'and False:\n            raise NotOursError(f"nothing',
         ),
         the_marker_goes_with_the_rest=("if path.name != MARKER]\n        if not left", "]\n        if not left"),
     ),
@@ -1216,17 +1216,44 @@ SECURITY_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "access",
+        "tests/security/test_account_changes.py",
+        changes_are_made_side_by_side=(
+            "            async with self.turn:\n                return await change()",
+            "            return await change()",
+        ),
+        a_caller_that_is_gone_takes_its_change_along=(
+            "        return await asyncio.shield(working)",
+            "        return await working",
+        ),
+    ),
+    *_in(
+        AGENT,
+        "ownership",
+        "tests/runtime/agent/test_planted_directories.py",
+        a_removal_follows_a_link=(
+            'pinned = Path(f"/proc/self/fd/{descriptor}")\n        if not _is_marked(pinned',
+            "pinned = directory\n        if not _is_marked(pinned",
+        ),
+        a_planted_directory_is_used=("if found.st_uid != account.uid or found.st_mode & 0o022:", "if False:"),
+    ),
+    *_in(
+        RUNTIME,
         "accounts_service",
         "tests/security/test_account_calls.py",
         tokens_with_more_rights=("if not owner.role.includes(role):", "if False:"),
         tokens_for_others=("if owner.name != caller.user and caller.role is not Role.ADMIN:", "if False:"),
         tokens_beyond_the_callers_own=("if owner.name == caller.user and not caller.role.includes(role):", "if False:"),
-        open_streams_outlive_their_token=("self._access.end_streams(lambda caller: caller.token == record.id)", "pass"),
+        open_streams_outlive_their_token=("self._access.end_streams(lambda caller: caller.token in gone)", "pass"),
         open_streams_outlive_their_user=(
             "self._access.end_streams(lambda caller: name in {caller.user, caller.by})",
             "pass",
         ),
         tokens_of_others_are_revoked=("if not _may_revoke(caller, record):", "if False:"),
+        derived_tokens_outlive_a_revocation=(
+            "gone = [record.id, *accounts.made_with(record.id)]",
+            "gone = [record.id]",
+        ),
         tokens_of_others_are_listed=("if wanted != caller.user and not caller.operates:", "if False:"),
     ),
 ]

@@ -228,6 +228,19 @@ def test_a_caller_without_tls_is_refused_even_with_the_token(certificate: GangFi
 
 
 @pytest.mark.usefixtures("hurried")
+@pytest.mark.parametrize("said", [b'{"rank": Infinity, "token": ""}', b"[" * 4000, b'{"rank": 1e999}', b"\xff", b"{}"])
+def test_a_caller_that_talks_nonsense_is_refused_and_does_not_end_the_meeting(said: bytes) -> None:
+    with Leader(None) as leader:
+        with connected(leader.address) as stranger:
+            stranger.sendall(said + b"\n")
+            assert b"welcome" not in everything(stranger)
+        follower = joined(leader, None)
+        (peer,) = leader.met()
+        assert peer.rank == 1
+        leader.part(follower)
+
+
+@pytest.mark.usefixtures("hurried")
 def test_a_caller_with_tls_and_another_token_is_refused(certificate: GangFiles) -> None:
     with a_gang_that_meets(certificate) as leader:
         connected(leader.address).close()
