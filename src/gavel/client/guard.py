@@ -7,7 +7,7 @@ closing, that many seconds from now unless another number arrives, so that a fro
 its lease. If the pipe is also writable (a socket), the guard finally writes "asked" if that is why the command ended.
 With an output, what the command prints is copied there, and dropped where it cannot be written: a full disk must
 not end a job. With a container, the guard enters that control group first. With an account, read from a descriptor,
-the command runs as that user with an environment of its own, but the guard does not: the command can neither signal
+the command runs as that user with another environment, but the guard does not: the command can neither signal
 nor trace it, and the guard takes nothing from the command's environment. Exit code: the command's, 128 + n if signal n
 ended it, 127 if there is no such command, 126 if it cannot be executed. Imports little, because every job start waits
 for it.

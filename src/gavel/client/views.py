@@ -307,7 +307,7 @@ class EnrolledAgentView(_Record):
 
 @dataclass(frozen=True, slots=True)
 class UsageLimits(_Record):
-    """How much a user or team may use; 0: no limit of its own."""
+    """How much a user or team may use; 0: no such limit."""
 
     unfinished_jobs: int = 0
     running_accelerators: int = 0
@@ -319,7 +319,7 @@ class LimitsView(_Record):
     """The limits of one user or team, and how much of each is used now."""
 
     kind: str
-    """user, team, or default: of every user without limits of its own."""
+    """user, team, or default: of every user for whom none is set."""
     name: str
     limits: UsageLimits = field(default_factory=UsageLimits)
     used: UsageLimits = field(default_factory=UsageLimits)

@@ -28,7 +28,7 @@ class SettingsChanged:
 
 @dataclass(frozen=True, slots=True)
 class LimitsChanged:
-    """The limits of a user, a team or every user in force from now on; without any limit: none of its own."""
+    """The limits of a user, a team or every user in force from now on; no limit: those of the default apply."""
 
     time: float
     by: str

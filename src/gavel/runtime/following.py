@@ -1,4 +1,4 @@
-"""New facts for readers that follow them: packed once for all, with a bounded queue for each reader.
+"""New facts for readers that follow them: packed once, with a bounded queue for each reader.
 
 A reader that is too slow loses nothing: its queue is emptied, and it reads the journal until it has caught up.
 """

@@ -35,7 +35,7 @@ class Mode(StrEnum):
     """Not at all, on this machine only: one user."""
     SECURE = "secure"
     INSECURE = "insecure"
-    """Not at all, and perhaps beyond this machine: asked for in so many words."""
+    """Not at all, and perhaps beyond this machine: asked for explicitly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,7 +155,7 @@ class Service(EnrolmentCalls, LimitsService, AccountsService):
             told = f"{len(request.jobs):,} jobs in one call; submit at most {MOST_JOBS_IN_A_CALL:,} at a time"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
         await self._check_label("the key of a submission", key, context)
-        key = key if caller.open else f"{caller.user}:{key}"  # keys of others are theirs
+        key = key if caller.open else f"{caller.user}:{key}"  # two users may choose the same
         try:
             jobs = tuple(checked(owned(from_submission(job), caller), self._policy, entities) for job in request.jobs)
             secrets, audited = secrets_of(request, jobs), self._audited("Submit")

@@ -50,7 +50,7 @@ class TooManyStreamsError(InputError):
 
 
 class Streams:
-    """Open streams by caller. The one user of an open scheduler has no limit of its own."""
+    """Open streams by caller. The one user of an open scheduler has no such limit."""
 
     def __init__(self, most_of_a_caller: int = MOST_STREAMS_OF_A_CALLER, most: int = MOST_STREAMS) -> None:
         self._most_of_a_caller = most_of_a_caller

@@ -311,7 +311,7 @@ class Sessions:
         return text, expires
 
     def _forget_one(self) -> None:
-        """Forget the oldest session of the user who has the most, so that no user ends those of others."""
+        """Forget the oldest session of the user who has the most, so that no user ends another's."""
         busiest, _ = Counter(user for user, _ in self._users.values()).most_common(1)[0]
         del self._users[next(digest for digest, (user, _) in self._users.items() if user == busiest)]
 

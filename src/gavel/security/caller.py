@@ -20,7 +20,7 @@ def current() -> Caller:
 
 
 def set_caller(caller: Caller) -> None:
-    """Answer for this caller for the rest of this task: gRPC runs every call in a task of its own."""
+    """Answer for this caller for the rest of this task: gRPC runs each call in a separate task."""
     _caller.set(caller)
 
 

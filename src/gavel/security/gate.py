@@ -1,6 +1,6 @@
 """The gate before every call: recognises the caller, checks what the call needs, and refuses the rest.
 
-It is a gRPC interceptor. A method without a declared need is refused, whoever calls it.
+It is a gRPC interceptor. A method without a declared need is refused to every caller.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         self._failures = failures
         self._streams: dict[Caller, dict[asyncio.Task[Any], Context]] = defaultdict(dict)
         self._ending: set[asyncio.Task[Any]] = set()
-        """The loop keeps no reference of its own to tasks."""
+        """The event loop itself keeps no reference to tasks."""
         self.refusals: dict[str, int] = defaultdict(int)
         """How many calls were refused, by reason."""
 

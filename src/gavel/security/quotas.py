@@ -55,7 +55,7 @@ EVERYBODY = Subject(Kind.DEFAULT)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a user or a team may have; 0: no limit of its own."""
+    """What a user or a team may have; 0: no such limit."""
 
     unfinished_jobs: int = 0
     running_accelerators: int = 0
@@ -63,7 +63,7 @@ class Limits:
     """Jobs submitted in a minute, each copy counted."""
 
     def or_else(self, other: Limits) -> Limits:
-        """With the other's limits where it has none of its own."""
+        """With the other's limits where it has none."""
         return Limits(
             unfinished_jobs=self.unfinished_jobs or other.unfinished_jobs,
             running_accelerators=self.running_accelerators or other.running_accelerators,

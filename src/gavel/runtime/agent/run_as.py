@@ -32,7 +32,7 @@ _LOGIN_DEFINITIONS = Path("/etc/login.defs")
 
 
 class NoAccountError(Exception):
-    """A job must not run here, because no account is meant for its user; the message says what to do."""
+    """A job must not run here, because its user has no account; the message says what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ _SETGROUPS = {"x86_64": 116, "aarch64": 159, "riscv64": 159, "loongarch64": 159,
 def on_behalf(account: SystemAccount | None, work: Callable[[], T]) -> T:
     """Do file work with the rights of an account: a link that its jobs planted leads nowhere that they cannot go.
 
-    It happens in a thread of its own, whose rights the kernel checks for files; None: with our own.
+    It happens in a separate thread, whose rights the kernel checks for files; None: with our own.
     """
     if account is None:
         return work()
