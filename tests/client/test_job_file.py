@@ -260,6 +260,7 @@ def _jobs_or_sentence(text: str) -> None:
 
 
 @given(st.fixed_dictionaries({}, optional=dict.fromkeys(JobRequest.__dataclass_fields__, junk)))
+@example({"user": []})
 def test_any_request_is_good_or_says_what_is_wrong(fields: dict[str, Any]) -> None:
     """Requests that a program makes without a type checker, too."""
     try:

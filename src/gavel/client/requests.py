@@ -92,7 +92,7 @@ class JobRequest:
             if not isinstance(getattr(self, name), tuple):
                 raise FieldError(name, f"{name} must be a list, not {shortened(getattr(self, name))}")
         _check_command(self.command)
-        for name in ("name", "template", "entity"):
+        for name in ("name", "template", "entity", "user"):
             _check_label(name, getattr(self, name))
         _check_label("working_directory", self.working_directory, longest=LONGEST_PATH)
         _check_types(self.types)
