@@ -318,14 +318,15 @@ def access_sentences(running: Running) -> list[str]:
         return warnings or [told]
     found = [
         *warnings,
-        f"secured: TLS, authority {secured.authority.fingerprint}",
+        f"secured: TLS, authority {running.access.fingerprint}",
         f"agents with certificates at port {bound.agents_port}; local users at unix:{bound.socket}",
     ]
     if secured.first is not None:
         found += _logged_in(bound, secured)
-        found += first_lines(
+        lines = first_lines(
             secured.first, running.access.advertised, running.access.fingerprint, shown=sys.stderr.isatty()
         )
+        found += lines if secured.enrolment.signs else lines[:2]  # otherwise agents bring their certificates
     return found
 
 

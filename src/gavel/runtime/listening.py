@@ -7,6 +7,7 @@ import ipaddress
 import logging
 import os
 import socket
+import ssl
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,6 +16,7 @@ from pathlib import Path
 import grpc
 
 from gavel.client.access import MACHINE_SOCKET, is_loopback
+from gavel.client.trust import fingerprint
 from gavel.core.errors import InputError
 from gavel.security.local_login import SUFFIX, LocalLogin
 from gavel.security.names import default_names
@@ -163,6 +165,10 @@ class Listener:
             return secured.authority.authority_pem, secured.authority.server_name
         begin = b"-----BEGIN CERTIFICATE-----"
         return begin + self._wanted.tls_cert.read_bytes().rpartition(begin)[2], ""
+
+    def fingerprint(self, secured: Secured) -> str:
+        """That of the authority which vouches for the scheduler: the last certificate that it shows."""
+        return fingerprint(ssl.PEM_cert_to_DER_cert(self.trust(secured)[0].decode()))
 
     async def start_logins(self, logins: LocalLogin) -> None:
         """Answer local users, once the server has started."""

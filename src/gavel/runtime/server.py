@@ -189,7 +189,7 @@ async def serving(
         service = Service(driver, fleet, logs, find_policy(settings.policy), access, desk)
         stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
         access.advertised = advertised(bound.address, wanted)
-        access.fingerprint = "" if secured is None or wanted.tls_cert else secured.authority.fingerprint
+        access.fingerprint = "" if secured is None else listener.fingerprint(secured)
         work = asyncio.create_task(driver.run())
         beside = [asyncio.create_task(keep_house(settings.keep, engine, driver.post, logs))]
         beside.append(asyncio.create_task(access.keep()))

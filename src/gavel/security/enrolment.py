@@ -95,6 +95,11 @@ class Enrolment:
         records = [from_plain(EnrolledAgent, document) for document in documents.values()]
         return cls(authority, records, clock=clock, lifetime_seconds=lifetime_seconds)
 
+    @property
+    def signs(self) -> bool:
+        """Whether agents get certificates here; otherwise they bring them."""
+        return self._authority is not None
+
     def records(self) -> list[EnrolledAgent]:
         """All records, by name."""
         return sorted(self._records.values(), key=lambda record: (record.name, record.agent))
