@@ -16,11 +16,14 @@ INTRODUCTION = """# Attacks
 This page lists the {count} attacks that the tests play, by what they are directed at. All of them fail.
 `python tools/attacks_page.py` generates the page from the tests, and a test checks that it is up to date.
 
-Each attack is played against a real cluster: `gavel init`, `gavel serve`, an enrolled agent and five users, each with a
+Attacks are played against a real cluster: `gavel init`, `gavel serve`, an enrolled agent and five users, each with a
 login, as processes of their own, with real TLS. The attacker writes messages by hand, and where the network library
 refuses to send something, the bytes themselves. A test asserts how an attack is refused: the status, the sentence, that
-nothing has changed, and where it matters that the audit lists the attempt. Where the attacker is a server, a test
-asserts that our client says nothing to it.
+nothing has changed, and where it matters that the audit lists the attempt.
+
+Some attackers are servers instead. In front of a man in the middle, a test asserts that our client sends nothing but a
+handshake. What reaches a terminal is mostly tested with an evil scheduler that sends control characters in every text,
+because a real one refuses most of them. Timing is measured within one process, where nanoseconds can be told apart.
 
 A job runs beside all attacks. After each of them it must still be in its first attempt, and both services must be
 alive; at the end the job must finish.

@@ -8,7 +8,7 @@ from typing import Any
 
 import grpc
 from attacked_cluster import PATIENCE_SECONDS, Target, refusal
-from attackers import PATH, bearer
+from attackers import PATH, bearer, elsewhere
 from attacks import attack
 
 from gavel.security.certificates import new_key, signing_request
@@ -240,8 +240,18 @@ def bytes_that_are_no_message(target: Target) -> None:
     with target.channel() as channel:
         for data in (b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x0f", b"\x08\x01" * 10, b"\x0a\x02\xc3\x28"):
             call: Any = channel.unary_unary(f"{PATH}Describe")  # type: ignore[call-arg] # bytes as they are
-            codes = [grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, ABSENT]  # some are messages without an id
+            codes = [INVALID, ABSENT]  # some are messages without an id
             refusal(codes, partial(call, data, metadata=bearer(target.tokens["ann"]), timeout=30))
+
+
+@attack("requests")
+def bytes_before_a_login(target: Target) -> None:
+    """Bytes that are no message without a login, to reach the parser: the caller is refused before they are parsed"""
+    with elsewhere(target) as caller:
+        for method in ("Describe", "Submit", "Events"):
+            call: Any = caller.channel.unary_unary(f"{PATH}{method}")  # type: ignore[call-arg] # bytes as they are
+            refusal(grpc.StatusCode.UNAUTHENTICATED, partial(call, b"\xff" * 100, timeout=30))
+        assert {line.method for line in caller.audited()} == {"Describe", "Submit", "Events"}
 
 
 @attack("requests")

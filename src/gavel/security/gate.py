@@ -149,26 +149,28 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
         return self._guarded(handler, handler_call_details.method.rpartition("/")[2])
 
     def _guarded(self, handler: Any, method: str) -> Any:
-        codec = {
-            "request_deserializer": handler.request_deserializer,
-            "response_serializer": handler.response_serializer,
-        }
+        # One message is read before the handler runs, so it is parsed here, once the caller is admitted; messages of a
+        # stream are read by the handler.
+        parse = handler.request_deserializer
+        packing = {"request_deserializer": None, "response_serializer": handler.response_serializer}
         if handler.unary_unary is not None:
-            return grpc.unary_unary_rpc_method_handler(self._call(handler.unary_unary, method), **codec)
+            return grpc.unary_unary_rpc_method_handler(self._call(handler.unary_unary, method, parse), **packing)
         if handler.unary_stream is not None:
-            return grpc.unary_stream_rpc_method_handler(self._stream(handler.unary_stream, method), **codec)
-        return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method), **codec)
+            return grpc.unary_stream_rpc_method_handler(self._stream(handler.unary_stream, method, parse), **packing)
+        packing["request_deserializer"] = parse
+        return grpc.stream_stream_rpc_method_handler(self._stream(handler.stream_stream, method, None), **packing)
 
-    def _call(self, inner: Any, method: str) -> Any:
-        async def call(request: Any, context: Context) -> Any:
+    def _call(self, inner: Any, method: str, parse: Any) -> Any:
+        async def call(packed: Any, context: Context) -> Any:
             await self._admit(method, context)
-            return await inner(request, context)
+            return await inner(await _parsed(packed, parse, context), context)
 
         return call
 
-    def _stream(self, inner: Any, method: str) -> Any:
-        async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
+    def _stream(self, inner: Any, method: str, parse: Any) -> Any:
+        async def stream(packed: Any, context: Context) -> AsyncIterator[Any]:
             caller = await self._admit(method, context)
+            request = packed if parse is None else await _parsed(packed, parse, context)
             with self._open(caller, context):
                 async with aclosing(inner(request, context)) as messages:
                     async for message in messages:
@@ -314,6 +316,15 @@ class Gate(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # generic only
             self._ending.add(ending)
             ending.add_done_callback(self._ending.discard)
         return len(found)
+
+
+async def _parsed(packed: bytes, parse: Callable[[bytes], Any], context: Context) -> Any:
+    """The message of an admitted caller."""
+    try:
+        return parse(packed)
+    except Exception:  # noqa: BLE001 - whatever the library raises for bytes that are no message
+        told = "the request is not a message of this protocol; use a client of the scheduler's version"
+        await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
 
 
 async def _ended(task: asyncio.Task[Any], context: Context) -> None:
