@@ -55,11 +55,6 @@ class Audit(Protocol):
         ...
 
 
-def no_audit(*, method: str, object: str, what: str) -> Write:  # noqa: A002, ARG001
-    """Record nothing: for a scheduler that does not identify its callers."""
-    return lambda _: None
-
-
 @dataclass(frozen=True, slots=True)
 class AccountJoinTokens:
     """The join tokens among the accounts."""
