@@ -38,6 +38,18 @@ LONGEST_PATH = 4096
 """Characters of a working directory; what Linux takes."""
 LONGEST_REASON = 2000
 """Characters of a sentence that an agent gives as a reason; the rest is cut off."""
+MOST_TAGS = 64
+"""The most tags of a job."""
+MOST_AFTER = 1000
+"""The most jobs and arrays that one job waits for."""
+MOST_NOTIFIED = 8
+"""The most URLs that are told about a job."""
+MOST_MODULES = 64
+"""The most environment modules of a job."""
+MOST_BYTES = 2**50
+"""The most memory: 1,024 TiB."""
+MOST_CORES = 65_536
+"""The most CPU cores of a server or for a worker."""
 MOST_VARIABLES = 4096
 """The most variables in a job's environment."""
 MOST_SECRETS = 64

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from gavel.cli.app import run
+from gavel.client.field_checks import FieldError
 from gavel.client.messages import from_submission
-from gavel.client.requests import FieldError, JobRequest
+from gavel.client.requests import JobRequest
 from gavel.core.errors import InputError
 from gavel.limits import LONGEST_SECONDS
 from gavel.policies.registry import find_policy

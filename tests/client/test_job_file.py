@@ -17,7 +17,7 @@ from gavel.client.job_file import parse_jobs, read_jobs, write_jobs
 from gavel.client.messages import from_request, to_request
 from gavel.client.requests import JobRequest
 from gavel.errors import InputError
-from gavel.limits import LARGEST, LONGEST_HOURS, SMALLEST
+from gavel.limits import LARGEST, LONGEST_HOURS, LONGEST_SECONDS, SMALLEST
 
 
 def test_a_job_with_every_field() -> None:
@@ -197,6 +197,21 @@ requests = st.builds(
     working_directory=label.map(lambda part: os.path.normpath("/" + part.lstrip("/"))),
     private=st.booleans(),
     secrets=st.lists(st.from_regex(r"[A-F_][A-Z0-9_]{0,20}", fullmatch=True), unique=True, max_size=5),
+    launcher=st.just("per-server"),
+    grace=st.none() | positive.filter(lambda value: value <= LONGEST_SECONDS),
+    time_limit=st.none() | st.floats(1.0, LONGEST_SECONDS),
+    idle_timeout=st.none() | st.floats(1.0, LONGEST_SECONDS),
+    hold=st.booleans(),
+    after=st.lists(st.sampled_from(["38", "prepare:any", "a7:failed"]), unique=True, max_size=2),
+    tags=st.dictionaries(label.filter(lambda name: bool(name) and "=" not in name), label, max_size=2),
+    gpu_memory=st.none() | st.integers(1, 2**50),
+    cpus=st.none() | st.floats(0.1, 1000.0),
+    memory=st.none() | st.integers(1, 2**50),
+    notify=st.just(("https://example.org/hook",)) | st.just(()),
+    venv=label.map(lambda part: f"/{part}"),
+    modules=st.lists(label.filter(bool), max_size=2),
+    array=st.sampled_from(["", "0-9%2", "1,3,5"]),
+    grid=st.dictionaries(st.sampled_from(["lr", "seed"]), st.just(("1", "2")), max_size=2),
 )
 
 

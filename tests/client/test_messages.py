@@ -41,6 +41,28 @@ requests = st.builds(
     types=names,
     environment=st.dictionaries(texts, texts, max_size=2),
     retries=counts,
+    prefer=names,
+    launcher=st.sampled_from(["per-device", "per-server"]),
+    grace_seconds=st.none() | numbers.filter(bool),
+    time_limit_seconds=st.none() | numbers.filter(bool),
+    idle_timeout_seconds=st.none() | numbers.filter(bool),
+    hold=st.booleans(),
+    after=names,
+    tags=st.dictionaries(texts, texts, max_size=2),
+    gpu_memory_bytes=st.integers(0, 2**50),
+    cpus=st.none() | numbers.filter(bool),
+    memory_bytes=st.integers(0, 2**50),
+    notify=names,
+    venv=texts,
+    modules=names,
+    container=texts,
+    terminal=st.booleans(),
+    array=texts,
+    grid=st.dictionaries(texts, names, max_size=2),
+    at_once=counts,
+    array_id=texts,
+    index=st.none() | counts,
+    parameters=st.dictionaries(texts, texts, max_size=2),
 ).map(Submission.request)
 jobs = st.builds(
     JobView,
@@ -59,6 +81,9 @@ jobs = st.builds(
     failures=counts,
     restarts=counts,
     received=amounts,
+    code=texts,
+    exit_code=st.none() | st.integers(-64, 255),
+    warning=texts,
 )
 transitions = st.builds(Transition, numbers, states, texts, texts)
 details = st.builds(
@@ -69,7 +94,11 @@ details = st.builds(
     limit=texts,
     rates=amounts,
 )
-servers = st.builds(ServerView, texts, texts, texts, counts, counts, texts, names, numbers, numbers, texts)
+servers = st.builds(
+    ServerView,
+    *(texts, texts, texts, counts, counts, texts, names, numbers, numbers, texts),
+    *(numbers, numbers, counts, counts, counts),
+)
 types = st.builds(TypeView, texts, counts, counts, numbers, numbers)
 clusters = st.builds(
     ClusterView,

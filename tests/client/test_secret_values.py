@@ -12,9 +12,10 @@ import pytest
 import yaml
 
 from gavel.cli import submit
+from gavel.client.field_checks import FieldError
 from gavel.client.job_file import parse_jobs, read_jobs, write_jobs
 from gavel.client.messages import to_request
-from gavel.client.requests import FieldError, JobRequest
+from gavel.client.requests import JobRequest
 from gavel.client.secret_values import SecretValues
 from gavel.errors import InputError
 from gavel.limits import LONGEST_SECRET

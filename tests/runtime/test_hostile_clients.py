@@ -9,8 +9,8 @@ import grpc
 import pytest
 from raw_peers import RawAgent, Site, play, site
 
+from gavel.client.field_checks import FieldError
 from gavel.client.messages import from_request
-from gavel.client.requests import FieldError
 from gavel.limits import MOST_JOBS_IN_A_CALL, MOST_MESSAGE_BYTES
 from gavel.wire import PROTOCOL
 from gavel.wire import gavel_pb2 as pb

@@ -12,7 +12,7 @@ import typer
 from gavel.bench.fleet.load import SCENARIOS, Load
 from gavel.cli.options import AsJson, check_file
 from gavel.cli.render import console, number, print_figures, print_json, table
-from gavel.client.requests import nearest
+from gavel.client.field_checks import nearest
 from gavel.errors import GavelError, InputError
 
 Whole = int | None

@@ -15,7 +15,7 @@ from gavel.cli.options import AsJson
 from gavel.cli.remote import PATIENCE, ActingFor, PatienceOption, SchedulerOption, connect
 from gavel.cli.render import console, print_json
 from gavel.cli.words import printable, summary
-from gavel.client.requests import nearest
+from gavel.client.field_checks import nearest
 from gavel.client.views import JobState, JobView
 from gavel.errors import InputError
 

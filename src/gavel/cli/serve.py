@@ -24,7 +24,7 @@ from gavel.cli.service_log import FORMATS, LEVELS
 from gavel.cli.words import printable
 from gavel.client.access import MACHINE_SOCKET
 from gavel.client.contexts import ContextFile, SchedulerContext
-from gavel.client.requests import nearest, shortened
+from gavel.client.field_checks import nearest, shortened
 from gavel.core.errors import InputError
 from gavel.journal.database import parse, shown
 from gavel.journal.errors import JournalInUseError

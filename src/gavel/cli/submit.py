@@ -18,7 +18,8 @@ from gavel.cli.remote import PATIENCE, ActingFor, PatienceOption, SchedulerOptio
 from gavel.cli.render import console, print_json
 from gavel.cli.words import printable, summary
 from gavel.client.errors import Refused
-from gavel.client.requests import FieldError, JobRequest, absolute, nearest, shortened
+from gavel.client.field_checks import FieldError, nearest, shortened
+from gavel.client.requests import JobRequest, absolute
 from gavel.client.secret_values import SecretValues, check_names, from_file
 from gavel.client.views import JobState, JobView
 from gavel.errors import GavelError, InputError

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from gavel.client.requests import SHELL, JobRequest
+from gavel.client.request_rules import SHELL
+from gavel.client.requests import JobRequest
 from gavel.client.views import JobState, JobView
 
 STYLES = {

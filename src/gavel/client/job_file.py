@@ -11,16 +11,22 @@ from typing import Any
 
 import yaml
 
-from gavel.client.requests import FieldError, JobRequest, absolute, nearest, shortened
+from gavel.client.arrays import grid_values
+from gavel.client.field_checks import FieldError, nearest, shortened
+from gavel.client.requests import SET_BY_SCHEDULER, JobRequest, absolute
 from gavel.client.secret_values import SecretValues, from_file, from_variable
 from gavel.client.yaml_text import Fields, Items, LineError, Node, Scalar, documents
 from gavel.errors import InputError
 from gavel.limits import MOST_COPIES
 
-KNOWN = (*(each.name for each in fields(JobRequest) if each.name != "user"), "count")
-_WHOLE = ("workers", "retries", "count")
-_NUMBERS = ("steps", "weight", "deadline_hours", *_WHOLE)
-_TEXTS = ("name", "template", "entity", "working_directory")
+KNOWN = (*(each.name for each in fields(JobRequest) if each.name not in SET_BY_SCHEDULER), "count")
+_WHOLE = ("workers", "retries", "at_once", "count")
+_NUMBERS = ("steps", "weight", "deadline_hours", "cpus", *_WHOLE)
+_QUANTITIES = ("grace", "time_limit", "idle_timeout", "gpu_memory", "memory")
+"""Numbers, or texts with a unit."""
+_TEXTS = ("name", "template", "entity", "working_directory", "launcher", "venv", "container", "array", *_QUANTITIES)
+_MAPPINGS = ("environment", "tags")
+_SWITCHES = ("private", "hold", "terminal")
 
 
 def read_jobs(path: str) -> list[JobRequest]:
@@ -59,10 +65,17 @@ def parse_jobs(text: str, *, source: str = "jobs", directory: Path | None = None
 def write_jobs(jobs: Iterable[JobRequest]) -> str:
     """A job file; reading it gives the same jobs, but of secrets it has only the names."""
     listed = [
-        {name: value for name, value in job.document().items() if name in KNOWN and value not in (None, "")}
+        {
+            name: value
+            for name, value in job.document().items()
+            if name in KNOWN and (name == "command" or value != _DEFAULTS[name])
+        }
         for job in jobs
     ]
     return yaml.safe_dump(listed, sort_keys=False)  # escapes what is not ASCII: PyYAML mangles some line breaks
+
+
+_DEFAULTS = JobRequest(("command",)).document()
 
 
 def _mappings(nodes: Iterable[Node]) -> Iterator[Fields]:
@@ -91,8 +104,8 @@ def _job(node: Fields, base: Path) -> tuple[JobRequest, int]:
     if not 1 <= copies <= MOST_COPIES:
         raise LineError(node.keys["count"], f"count must be between 1 and {MOST_COPIES:,}, not {copies:g}")
     given["working_directory"] = absolute(given.get("working_directory") or str(Path.cwd()), base)
-    request = JobRequest(**given)
     try:
+        request = JobRequest(**given)
         request.check()
     except FieldError as error:
         raise LineError(node.keys.get(error.field, node.line), str(error)) from None
@@ -100,22 +113,51 @@ def _job(node: Fields, base: Path) -> tuple[JobRequest, int]:
 
 
 def _value(name: str, node: Node) -> Any:
-    if name in _NUMBERS:
-        return _number(name, node)
-    if name in _TEXTS:
-        return _text(name, node)
-    if name == "environment":
-        return {key: _text(f"{name}: {key}", value) for key, value in _fields(name, node).items()}
-    if name == "private":
-        return _boolean(name, node)
-    if name == "command" and isinstance(node, Scalar):
-        return node.text
+    return _READERS.get(name, _list)(name, node)
+
+
+def _command(name: str, node: Node) -> str | list[str]:
+    return node.text if isinstance(node, Scalar) else _list(name, node)
+
+
+def _one_or_more(name: str, node: Node) -> list[str]:
+    return [_text(name, node)] if isinstance(node, Scalar) else _list(name, node)
+
+
+def _list(name: str, node: Node) -> list[str]:
     if not isinstance(node, Items):
         raise LineError(node.line, f"{name} must be a list, for example {_EXAMPLES[name]}, not {node}")
     return [_text(name, value) for value in node.values]
 
 
-_EXAMPLES = {"command": "[python, train.py]", "types": "[v100, k80]"}
+def _mapping(name: str, node: Node) -> dict[str, str]:
+    return {key: _text(f"{name}: {key}", value) for key, value in _fields(name, node).items()}
+
+
+def _grid(name: str, node: Node) -> dict[str, list[str]]:
+    return {key: _grid_axis(f"{name}: {key}", value) for key, value in _fields(name, node).items()}
+
+
+_EXAMPLES = {
+    "command": "[python, train.py]",
+    "types": "[v100, k80]",
+    "prefer": "[v100]",
+    "after": "[38, prepare:any]",
+    "notify": "[https://example.org/hook]",
+    "modules": "[cuda/12.4]",
+}
+_OFTEN_ONE = ("prefer", "after", "notify", "modules")
+"""Lists for which a single text may stand."""
+
+
+def _grid_axis(name: str, node: Node) -> list[str]:
+    """The values of a parameter: a list, or a text such as 0..4."""
+    if isinstance(node, Items):
+        return [_text(name, value) for value in node.values]
+    try:
+        return list(grid_values(_text(name, node)))
+    except InputError as error:
+        raise LineError(node.line, f"{name}: {error}") from None
 
 
 def _secrets(node: Node, base: Path) -> SecretValues | list[str]:
@@ -189,3 +231,15 @@ def _number(name: str, node: Node) -> float:
 
 def _quoted(node: Node) -> str:
     return f"the text {node}" if isinstance(node, Scalar) else str(node)
+
+
+_READERS: Mapping[str, Callable[[str, Node], Any]] = {
+    **dict.fromkeys(_NUMBERS, _number),
+    **dict.fromkeys(_TEXTS, _text),
+    **dict.fromkeys(_MAPPINGS, _mapping),
+    **dict.fromkeys(_SWITCHES, _boolean),
+    **dict.fromkeys(_OFTEN_ONE, _one_or_more),
+    "grid": _grid,
+    "command": _command,
+}
+"""How each field is read; all others are lists of texts."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
@@ -68,6 +68,28 @@ def to_submission(submission: Submission) -> pb.JobRequest:
         private=submission.private,
         user=submission.user,
         secrets=submission.secrets,
+        prefer=submission.prefer,
+        launcher=submission.launcher,
+        grace_seconds=submission.grace_seconds or 0.0,
+        time_limit_seconds=submission.time_limit_seconds or 0.0,
+        idle_timeout_seconds=submission.idle_timeout_seconds or 0.0,
+        hold=submission.hold,
+        after=submission.after,
+        tags=submission.tags,
+        gpu_memory_bytes=submission.gpu_memory_bytes,
+        cpus=submission.cpus or 0.0,
+        memory_bytes=submission.memory_bytes,
+        notify=submission.notify,
+        venv=submission.venv,
+        modules=submission.modules,
+        container=submission.container,
+        terminal=submission.terminal,
+        array=submission.array,
+        grid=[pb.GridAxis(name=name, values=values) for name, values in submission.grid.items()],
+        at_once=submission.at_once,
+        array_id=submission.array_id,
+        index=submission.index,
+        parameters=submission.parameters,
     )
 
 
@@ -89,6 +111,28 @@ def from_submission(message: pb.JobRequest) -> Submission:
         private=message.private,
         user=message.user,
         secrets=tuple(message.secrets),
+        prefer=tuple(message.prefer),
+        launcher=message.launcher or "per-device",
+        grace_seconds=message.grace_seconds or None,
+        time_limit_seconds=message.time_limit_seconds or None,
+        idle_timeout_seconds=message.idle_timeout_seconds or None,
+        hold=message.hold,
+        after=tuple(message.after),
+        tags=dict(message.tags),
+        gpu_memory_bytes=message.gpu_memory_bytes,
+        cpus=message.cpus or None,
+        memory_bytes=message.memory_bytes,
+        notify=tuple(message.notify),
+        venv=message.venv,
+        modules=tuple(message.modules),
+        container=message.container,
+        terminal=message.terminal,
+        array=message.array,
+        grid={axis.name: tuple(axis.values) for axis in message.grid},
+        at_once=message.at_once,
+        array_id=message.array_id,
+        index=message.index if message.HasField("index") else None,
+        parameters=dict(message.parameters),
     )
 
 
@@ -115,6 +159,10 @@ def to_query(
     entity: str = "",
     most_finished: int = 0,
     user: str = "",
+    name_patterns: Iterable[str] = (),
+    tags: Mapping[str, str] | None = None,
+    arrays: Iterable[str] = (),
+    ranges: Iterable[tuple[int, int]] = (),
 ) -> pb.JobQuery:
     """A query for jobs."""
     return pb.JobQuery(
@@ -126,6 +174,10 @@ def to_query(
         entity=entity,
         most_finished=most_finished,
         user=user,
+        name_patterns=list(name_patterns),
+        tags=dict(tags or {}),
+        arrays=list(arrays),
+        ranges=[pb.IdRange(first=first, last=last) for first, last in ranges],
     )
 
 
@@ -166,6 +218,9 @@ def to_job(job: JobView) -> pb.JobView:
         failures=job.failures,
         restarts=job.restarts,
         received=job.received,
+        code=job.code,
+        exit_code=job.exit_code,
+        warning=job.warning,
     )
 
 
@@ -187,6 +242,9 @@ def from_job(message: pb.JobView) -> JobView:
         failures=message.failures,
         restarts=message.restarts,
         received=dict(message.received),
+        code=message.code,
+        exit_code=message.exit_code if message.HasField("exit_code") else None,
+        warning=message.warning,
     )
 
 
@@ -309,6 +367,11 @@ def _from_server(message: pb.ServerView) -> ServerView:
         last_heard=message.last_heard,
         since=message.since,
         reason=message.reason,
+        cpus=message.cpus,
+        free_cpus=message.free_cpus,
+        memory_bytes=message.memory_bytes,
+        free_memory_bytes=message.free_memory_bytes,
+        accelerator_memory_bytes=message.accelerator_memory_bytes,
     )
 
 

@@ -1,40 +1,29 @@
-"""A job as its owner requests it, and the rules for a valid request. It knows neither files nor the network."""
+"""A job as its owner requests it, and as the scheduler keeps it. It knows neither files nor the network."""
 
 from __future__ import annotations
 
-import difflib
-import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from gavel.client.secret_values import HIDDEN, SecretValues, check_names, check_values
+from gavel.client.field_checks import FieldError
+from gavel.client.quantities import bytes_of, seconds_of
+from gavel.client.request_rules import SHELL, check_request
+from gavel.client.secret_values import HIDDEN, SecretValues
 from gavel.errors import InputError
-from gavel.limits import (
-    LARGEST,
-    LONGEST_HOURS,
-    LONGEST_LABEL,
-    LONGEST_PATH,
-    MOST_RETRIES,
-    MOST_TYPES,
-    MOST_VARIABLES,
-    MOST_WORKERS,
-    SMALLEST,
-    as_float,
-    at_most,
-)
 
-SHELL = ("/bin/sh", "-c")
-
-
-class FieldError(InputError):
-    """One field of a request is invalid."""
-
-    def __init__(self, field: str, sentence: str) -> None:
-        super().__init__(sentence)
-        self.field = field
+_READERS: Mapping[str, Callable[[str], float]] = {
+    "grace": seconds_of,
+    "time_limit": seconds_of,
+    "idle_timeout": seconds_of,
+    "gpu_memory": bytes_of,
+    "memory": bytes_of,
+}
+"""Fields that people write as text with a unit."""
+SET_BY_SCHEDULER = ("user", "array_id", "index", "parameters")
+"""Fields of a request that only the scheduler fills in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +36,7 @@ class JobRequest:
     ('/bin/sh', '-c', 'python train.py > out')
     >>> JobRequest(["train"], workers=0).check()
     Traceback (most recent call last):
-    gavel.client.requests.FieldError: workers must be at least 1, not 0
+    gavel.client.field_checks.FieldError: workers must be at least 1, not 0
     """
 
     command: Sequence[str]
@@ -76,37 +65,68 @@ class JobRequest:
     secrets: Mapping[str, str] | Sequence[str] = ()
     """Environment variables whose values are in no view, document or journal: values by name, or only names, whose
     values the client reads from its own environment. Views have only names."""
+    prefer: Sequence[str] = ()
+    """Types that it should run on if that does not take long; empty: no preference."""
+    launcher: str = "per-device"
+    """`per-device`: one process for each accelerator; `per-server`: one for each server, which starts the ranks."""
+    grace: float | str | None = None
+    """How long it may take to save and leave, in seconds or as "5m"; None: as the cluster is set up."""
+    time_limit: float | str | None = None
+    """How long it may run in all, in seconds or as "12h"; then it is stopped at a checkpoint and has failed."""
+    idle_timeout: float | str | None = None
+    """How long it may run without a step and without output; then it has failed."""
+    hold: bool = False
+    """Whether it waits until it is released."""
+    after: Sequence[str] = ()
+    """What it waits for: ID, ID:ok, ID:any or ID:failed; or names of jobs of the same submission."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    gpu_memory: float | str | None = None
+    """Accelerator memory that each worker needs, in bytes or as "20G"."""
+    cpus: float | None = None
+    """CPU cores for each worker; None: its accelerators' part of the server."""
+    memory: float | str | None = None
+    """RAM for each worker, in bytes or as "20G"; None: its accelerators' part of the server."""
+    notify: Sequence[str] = ()
+    """URLs that are told when it first starts, ends, or seems stuck."""
+    venv: str = ""
+    """The directory of a Python virtual environment to run in, on the server."""
+    modules: Sequence[str] = ()
+    """Environment modules to load."""
+    container: str = ""
+    """The container image to run in."""
+    terminal: bool = False
+    """Whether it gets a terminal, which `gavel run --pty` connects to."""
+    array: str = ""
+    """Indices, such as 0-99%8: one job for each."""
+    grid: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Values by parameter: one job for each combination."""
+    at_once: int = 0
+    """How many jobs of the array or grid may run at the same time; 0: any number."""
+    array_id: str = ""
+    """The array or grid that it belongs to; the scheduler sets it."""
+    index: int | None = None
+    """Its place in the array; the scheduler sets it."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Its values of the grid's parameters; the scheduler sets them."""
 
     def __post_init__(self) -> None:
         if isinstance(self.command, str):
             object.__setattr__(self, "command", (*SHELL, self.command))
         if isinstance(self.secrets, Mapping) and not isinstance(self.secrets, SecretValues):
             object.__setattr__(self, "secrets", SecretValues(self.secrets))
-        for name in ("command", "types", "secrets"):
+        for name in ("command", "types", "secrets", "prefer", "after", "notify", "modules"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
+        if isinstance(self.grid, Mapping):
+            lists = {name: tuple(each) if isinstance(each, list) else each for name, each in self.grid.items()}
+            object.__setattr__(self, "grid", lists)
+        for name, read in _READERS.items():
+            if isinstance(getattr(self, name), str):
+                object.__setattr__(self, name, _read(name, getattr(self, name), read))
 
     def check(self) -> None:
         """Raise FieldError for the first field that no scheduler could accept."""
-        for name in ("command", "types"):
-            if not isinstance(getattr(self, name), tuple):
-                raise FieldError(name, f"{name} must be a list, not {shortened(getattr(self, name))}")
-        _check_command(self.command)
-        for name in ("name", "template", "entity", "user"):
-            _check_label(name, getattr(self, name))
-        _check_label("working_directory", self.working_directory, longest=LONGEST_PATH)
-        _check_types(self.types)
-        _check_environment(self.environment)
-        if self.steps is not None:
-            _check_positive("steps", self.steps)
-        if self.deadline_hours is not None:
-            _check_positive("deadline_hours", self.deadline_hours, most=LONGEST_HOURS)
-        _check_positive("weight", self.weight)
-        _check_whole("workers", self.workers, least=1, most=MOST_WORKERS)
-        _check_whole("retries", self.retries, least=0, most=MOST_RETRIES)
-        if not isinstance(self.private, bool):
-            raise FieldError("private", f"private must be true or false, not {shortened(self.private)}")
-        _check_secrets(self.secrets)
+        check_request(self)
 
     def submission(self) -> Submission:
         """The job as the scheduler gets it."""
@@ -126,6 +146,28 @@ class JobRequest:
             private=self.private,
             user=self.user,
             secrets=tuple(self.secrets),
+            prefer=tuple(self.prefer),
+            launcher=self.launcher,
+            grace_seconds=_number(self.grace),
+            time_limit_seconds=_number(self.time_limit),
+            idle_timeout_seconds=_number(self.idle_timeout),
+            hold=self.hold,
+            after=tuple(self.after),
+            tags=self.tags,
+            gpu_memory_bytes=int(_number(self.gpu_memory) or 0),
+            cpus=self.cpus,
+            memory_bytes=int(_number(self.memory) or 0),
+            notify=tuple(self.notify),
+            venv=self.venv,
+            modules=tuple(self.modules),
+            container=self.container,
+            terminal=self.terminal,
+            array=self.array,
+            grid={name: tuple(values) for name, values in self.grid.items()},
+            at_once=int(self.at_once),
+            array_id=self.array_id,
+            index=self.index,
+            parameters=self.parameters,
         )
 
     def redacted(self) -> JobRequest:
@@ -146,6 +188,13 @@ class JobRequest:
             "types": list(self.types),
             "secrets": list(self.secrets),
             "environment": dict(self.environment),
+            "prefer": list(self.prefer),
+            "after": list(self.after),
+            "notify": list(self.notify),
+            "modules": list(self.modules),
+            "tags": dict(self.tags),
+            "grid": {name: list(each) for name, each in self.grid.items()},
+            "parameters": dict(self.parameters),
         }
 
 
@@ -181,6 +230,40 @@ class Submission:
     """Whose job it is; the scheduler sets it."""
     secrets: tuple[str, ...] = ()
     """Names of its secrets."""
+    prefer: tuple[str, ...] = ()
+    """Types that it should run on if that does not take long."""
+    launcher: str = "per-device"
+    grace_seconds: float | None = None
+    """How long it may take to save and leave; None: as the cluster is set up."""
+    time_limit_seconds: float | None = None
+    """Of running time."""
+    idle_timeout_seconds: float | None = None
+    hold: bool = False
+    """Whether it was submitted on hold."""
+    after: tuple[str, ...] = ()
+    """What it waits for, as texts of `Dependency`."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    gpu_memory_bytes: int = 0
+    """Accelerator memory that each worker needs; 0: any."""
+    cpus: float | None = None
+    """CPU cores for each worker; None: its accelerators' part of the server."""
+    memory_bytes: int = 0
+    """RAM for each worker; 0: its accelerators' part of the server."""
+    notify: tuple[str, ...] = ()
+    venv: str = ""
+    modules: tuple[str, ...] = ()
+    container: str = ""
+    terminal: bool = False
+    array: str = ""
+    """Indices that this stands for; empty once it is one job."""
+    grid: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Parameters that this stands for; empty once it is one job."""
+    at_once: int = 0
+    """How many jobs of its array may run at the same time; 0: any number."""
+    array_id: str = ""
+    """The array that it belongs to; empty: none."""
+    index: int | None = None
+    parameters: Mapping[str, str] = field(default_factory=dict)
 
     def request(self) -> JobRequest:
         """The job as its user would write it."""
@@ -200,147 +283,44 @@ class Submission:
             private=self.private,
             user=self.user,
             secrets=self.secrets,
+            prefer=self.prefer,
+            launcher=self.launcher,
+            grace=self.grace_seconds,
+            time_limit=self.time_limit_seconds,
+            idle_timeout=self.idle_timeout_seconds,
+            hold=self.hold,
+            after=self.after,
+            tags=self.tags,
+            gpu_memory=self.gpu_memory_bytes or None,
+            cpus=self.cpus,
+            memory=self.memory_bytes or None,
+            notify=self.notify,
+            venv=self.venv,
+            modules=self.modules,
+            container=self.container,
+            terminal=self.terminal,
+            array=self.array,
+            grid=self.grid,
+            at_once=self.at_once,
+            array_id=self.array_id,
+            index=self.index,
+            parameters=self.parameters,
         )
 
 
-def _check_command(command: Sequence[str]) -> None:
-    if not command or not command[0]:
-        raise FieldError("command", "command is missing; give the program and its arguments")
-    for part in command:
-        _check_text("command", part)
-    if tuple(command[:2]) == SHELL and len(command) == 3 and not command[2].strip():
-        raise FieldError("command", "command is empty; give the program and its arguments")
-
-
-def _check_text(name: str, value: object) -> None:
-    """Refuse NUL and invalid Unicode: system calls take bytes up to a NUL, the wire takes Unicode."""
-    if not isinstance(value, str):
-        raise FieldError(name, f"{name} must be text, not {shortened(value)}")
-    if "\0" in value:
-        raise FieldError(name, f"{name} contains a NUL character: {shortened(value)}")
+def _read(name: str, text: str, read: Callable[[str], float]) -> float:
     try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise FieldError(name, f"{name} contains invalid Unicode: {shortened(value)}") from None
-
-
-def _check_label(name: str, value: object, longest: int = LONGEST_LABEL) -> None:
-    """Refuse text that tables cannot show, or that is too long for them."""
-    _check_text(name, value)
-    if (fault := label_fault(str(value), longest)) is not None:
-        raise FieldError(name, f"{name} {fault}: {shortened(value)}")
-
-
-def label_fault(text: str, longest: int = LONGEST_LABEL) -> str | None:
-    """Why a text cannot be a name in tables, as the second half of a sentence; None if it can.
-
-    >>> label_fault("a100"), label_fault("a\\x1b[31m")
-    (None, 'contains a character that cannot be printed')
-    """
-    if len(text) > longest:
-        return f"has {len(text):,} characters, at most {longest:,} are allowed"
-    return None if text.isprintable() else "contains a character that cannot be printed"
-
-
-def _check_types(types: Sequence[str]) -> None:
-    if len(types) > MOST_TYPES:
-        raise FieldError("types", f"types names {len(types):,} types; name at most {MOST_TYPES}")
-    for type_name in types:
-        _check_label("types", type_name)
-        if not type_name:
-            raise FieldError("types", "types contains an empty name")
-        if types.count(type_name) > 1:
-            raise FieldError("types", f"types names {type_name!r} twice")
-
-
-def _check_environment(environment: Mapping[str, str]) -> None:
-    if not isinstance(environment, Mapping):
-        raise FieldError("environment", f"environment must be a mapping, not {shortened(environment)}")
-    if len(environment) > MOST_VARIABLES:
-        raise FieldError(
-            "environment", f"environment has {len(environment):,} variables, at most {MOST_VARIABLES:,} are allowed"
-        )
-    for name, value in environment.items():
-        _check_label("environment", name)
-        if not name or "=" in name:
-            raise FieldError("environment", f"environment: {shortened(name)} cannot be the name of a variable")
-        _check_value(name, value)
-
-
-def _check_value(name: str, value: object) -> None:
-    """As `_check_text`, without quoting the value: it may be a secret."""
-    try:
-        _check_text("environment", value)
-    except FieldError:
-        told = f"environment: the value of {shortened(name)} must be text without NUL characters, in valid Unicode"
-        raise FieldError("environment", told) from None
-
-
-def _check_secrets(secrets: Mapping[str, str] | Sequence[str]) -> None:
-    if not isinstance(secrets, SecretValues | tuple):
-        raise FieldError("secrets", "secrets must be a mapping of names to values, or a list of names")
-    try:
-        check_names(secrets)
-        check_values(secrets if isinstance(secrets, SecretValues) else {})
+        return read(text)
     except InputError as error:
-        raise FieldError("secrets", str(error)) from None
+        raise FieldError(name, f"{name}: {error}") from None
 
 
-def _check_number(name: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise FieldError(name, f"{name} must be a number, not {shortened(value)}")
-    number = as_float(value)
-    if not math.isfinite(number):
-        raise FieldError(name, f"{name} must be a finite number, not {shortened(value)}")
-    return number
-
-
-def _check_positive(name: str, value: object, most: float = LARGEST) -> None:
-    number = _check_number(name, value)
-    if number <= 0:
-        raise FieldError(name, f"{name} must be greater than 0, not {number:g}")
-    if number < SMALLEST:
-        raise FieldError(name, f"{name} must be at least {SMALLEST:g}, not {number:g}")
-    if number > most:
-        years = " (317 years)" if most == LONGEST_HOURS else ""
-        raise FieldError(name, f"{name} must be {at_most(most)}{years}, not {number:g}")
-
-
-def _check_whole(name: str, value: object, *, least: int, most: int) -> None:
-    number = _check_number(name, value)
-    if number != int(number):
-        raise FieldError(name, f"{name} must be a whole number, not {number:g}")
-    if number < least:
-        raise FieldError(name, f"{name} must be at least {least}, not {number:g}")
-    if number > most:
-        raise FieldError(name, f"{name} must be at most {most:,}, not {number:g}")
+def _number(value: float | str | None) -> float | None:
+    """A quantity that was written as text is a number by now."""
+    return None if value is None else float(value)
 
 
 def absolute(directory: str, base: Path) -> str:
     """A working directory as an absolute path."""
     # Path.expanduser would raise for a user that does not exist.
     return os.path.normpath(os.path.join(base, os.path.expanduser(directory)))  # noqa: PTH111, PTH118
-
-
-def shortened(value: object, most: int = 60) -> str:
-    """A value in a form that a sentence can quote.
-
-    >>> shortened("x" * 100, most=12), shortened(10**5000)
-    ("'xxxxxxxx...", 'a number of thousands of digits')
-    """
-    try:
-        text = repr(value)
-    except ValueError:  # Python refuses to print such integers
-        return "a number of thousands of digits"
-    return text if len(text) <= most else text[: most - 3] + "..."
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Suggest what may have been meant, as the second half of a sentence.
-
-    >>> nearest("step", ["steps", "types"]), nearest("x", ["steps", "types"])
-    ("did you mean 'steps'?", 'there are: steps, types')
-    """
-    choices = list(known)
-    near = difflib.get_close_matches(name, choices, n=2)
-    return f"did you mean {' or '.join(map(repr, near))}?" if near else f"there are: {', '.join(choices)}"

@@ -89,6 +89,12 @@ class JobView(_Record):
     restarts: int = 0
     received: Mapping[str, float] = field(default_factory=dict)
     """Seconds received, by type."""
+    code: str = ""
+    """A word for the reason, for programs."""
+    exit_code: int | None = None
+    """Of the process that ended last, negative for the signal that ended it; None: none has ended yet."""
+    warning: str = ""
+    """What its user should know now: for example, that its time limit is near."""
 
     @property
     def finished(self) -> bool:
@@ -147,6 +153,14 @@ class ServerView(_Record):
     since: float = 0.0
     """When its agent joined, was drained or was lost."""
     reason: str = ""
+    cpus: float = 0.0
+    """CPU cores that jobs may use; 0: unknown."""
+    free_cpus: float = 0.0
+    memory_bytes: int = 0
+    """RAM that jobs may use; 0: unknown."""
+    free_memory_bytes: int = 0
+    accelerator_memory_bytes: int = 0
+    """Of one accelerator; 0: unknown."""
 
 
 @dataclass(frozen=True, slots=True)

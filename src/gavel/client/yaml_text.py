@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import yaml
 
-from gavel.client.requests import shortened
+from gavel.client.field_checks import shortened
 from gavel.errors import InputError
 
 DEEPEST = 20

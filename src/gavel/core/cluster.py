@@ -69,6 +69,12 @@ class Server:
     name: str
     type: str
     accelerators: int
+    cpus: float = 0.0
+    """CPU cores that jobs may use; 0: unknown, and not limited."""
+    memory_bytes: int = 0
+    """RAM that jobs may use; 0: unknown, and not limited."""
+    accelerator_memory: int = 0
+    """Bytes of one accelerator; 0: unknown, and not limited."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,6 +52,15 @@ class JobsReleased:
 
 
 @dataclass(frozen=True, slots=True)
+class StopAsked:
+    """These jobs are to save, leave their accelerators and wait again; those that do not run are left alone."""
+
+    time: float
+    jobs: tuple[str, ...]
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
 class JobCancelled:
     """The owner of a job cancelled it."""
 
@@ -190,6 +199,7 @@ class RoundDue:
 Event = (
     JobSubmitted
     | JobCancelled
+    | StopAsked
     | JobsHeld
     | JobsReleased
     | JobsProgressed

@@ -79,6 +79,15 @@ class JobRequeued:
 
 
 @dataclass(frozen=True, slots=True)
+class JobsStopped:
+    """Runs of these jobs were stopped outside any plan; a job that shared their accelerators continues alone."""
+
+    time: float
+    jobs: tuple[str, ...]
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
 class ServerAdded:
     """A server offers its accelerators."""
 
@@ -216,6 +225,7 @@ Fact = (
     JobQueued
     | JobEnded
     | JobRequeued
+    | JobsStopped
     | JobsHeld
     | JobsReleased
     | JobsProgressed
@@ -245,8 +255,8 @@ def commands_of(fact: Fact) -> Iterable[Command]:
             return [WakeAt(fact.at)]
         case SolveAsked():
             return [WakeAt(fact.until)]
-        case ServerRemoved():
-            return [Stop(job, fact.cause) for job in fact.stopped]
+        case ServerRemoved(stopped=jobs, cause=cause) | JobsStopped(jobs=jobs, cause=cause):
+            return [Stop(job, cause) for job in jobs]
         case Slept(until=float()):
             return [WakeAt(fact.until)]  # type: ignore[arg-type] # a float here
         case _:

@@ -138,7 +138,7 @@ def from_plain(kind: type[Value], document: Any, **known: Any) -> Value:
 
     >>> from gavel.core.cluster import Server
     >>> from_plain(Server, {"name": "a", "type": "v100", "accelerators": 4})
-    Server(name='a', type='v100', accelerators=4)
+    Server(name='a', type='v100', accelerators=4, cpus=0.0, memory_bytes=0, accelerator_memory=0)
     >>> from_plain(Server, {"name": "a", "type": "v100", "accelerators": "4"})
     Traceback (most recent call last):
     gavel.core.serialization.MisfitError: accelerators is '4', not a whole number

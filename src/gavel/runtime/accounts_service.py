@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import grpc
 
-from gavel.client.requests import shortened
+from gavel.client.field_checks import shortened
 from gavel.core.errors import InputError
 from gavel.journal.audit import AuditEntry, AuditWanted
 from gavel.runtime.access import Access

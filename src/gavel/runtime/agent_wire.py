@@ -29,6 +29,7 @@ from gavel.runtime.messages import (
     TaskLog,
     TaskStarted,
     TaskStatus,
+    TerminalKeys,
     ToAgent,
     ToAgentFrame,
     Welcome,
@@ -103,13 +104,19 @@ def _pack_hello(hello: Hello) -> pb.Hello:
         name=hello.name,
         agent=hello.agent,
         incarnation=hello.incarnation,
-        accelerators=[pb.Accelerators(type=type_name, count=count) for type_name, count in hello.accelerators.items()],
+        accelerators=[
+            pb.Accelerators(type=type_name, count=count, memory_bytes=hello.accelerator_memory.get(type_name, 0))
+            for type_name, count in hello.accelerators.items()
+        ],
         address=hello.address,
         tasks=_pack_statuses(hello.tasks),
         draining=hello.draining,
         cluster=hello.cluster,
         term=hello.term,
         encrypts_gangs=hello.encrypts_gangs,
+        cpus=hello.cpus,
+        memory_bytes=hello.memory_bytes,
+        abilities=hello.abilities,
     )
 
 
@@ -127,6 +134,10 @@ def _unpack_hello(hello: pb.Hello) -> Hello:
         cluster=hello.cluster,
         term=hello.term,
         encrypts_gangs=hello.encrypts_gangs,
+        accelerator_memory={group.type: group.memory_bytes for group in hello.accelerators if group.memory_bytes},
+        cpus=hello.cpus,
+        memory_bytes=hello.memory_bytes,
+        abilities=tuple(hello.abilities),
     )
 
 
@@ -198,6 +209,7 @@ def _pack_ended(ended: TaskEnded) -> pb.TaskEnded:
         log_tail=ended.log_tail,
         hopeless=ended.hopeless,
         blameless=ended.blameless,
+        exit_code=ended.exit_code,
     )
 
 
@@ -210,6 +222,7 @@ def _unpack_ended(ended: pb.TaskEnded) -> TaskEnded:
         log_tail=ended.log_tail,
         hopeless=ended.hopeless,
         blameless=ended.blameless,
+        exit_code=ended.exit_code if ended.HasField("exit_code") else None,
     )
 
 
@@ -256,6 +269,8 @@ def _pack_to_agent(message: ToAgent) -> pb.ToAgent:  # noqa: PLR0911 - one for e
             return pb.ToAgent(ack=pb.Ack(number=message.number))
         case RemoveCheckpoints():
             return pb.ToAgent(remove_checkpoints=_pack_removals(message))
+        case TerminalKeys():
+            return pb.ToAgent(input=_pack_keys(message))
 
 
 def unpack_to_agent(packed: pb.ToAgent) -> ToAgentFrame | None:
@@ -280,6 +295,8 @@ def _unpack_to_agent(packed: pb.ToAgent) -> ToAgent | None:  # noqa: PLR0911 - o
             return Ack(packed.ack.number)
         case "remove_checkpoints":
             return _unpack_removals(packed.remove_checkpoints)
+        case "input":
+            return _unpack_keys(packed.input)
     return None
 
 
@@ -362,3 +379,11 @@ def _pack_removals(order: RemoveCheckpoints) -> pb.RemoveCheckpoints:
 
 def _unpack_removals(order: pb.RemoveCheckpoints) -> RemoveCheckpoints:
     return RemoveCheckpoints(tuple((removal.number, removal.job) for removal in order.removals))
+
+
+def _pack_keys(keys: TerminalKeys) -> pb.Input:
+    return pb.Input(job=keys.job, attempt=keys.attempt, data=keys.data, rows=keys.rows, columns=keys.columns)
+
+
+def _unpack_keys(keys: pb.Input) -> TerminalKeys:
+    return TerminalKeys(job=keys.job, attempt=keys.attempt, data=keys.data, rows=keys.rows, columns=keys.columns)

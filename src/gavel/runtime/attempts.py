@@ -71,6 +71,8 @@ class Attempt:
     """When it was asked to save and leave."""
     started_at: float | None = None
     """When its first rank began: by then the accelerators were free and earlier attempts had ended."""
+    exit_code: int | None = None
+    """Of the rank that decided how the attempt ended: the first to crash, else the last to end."""
     saving_seconds: float | None = None
     """How long the previous attempt took to save and leave; None if not observed, or once a restart is measured."""
 
@@ -115,6 +117,8 @@ class Attempt:
         """Record the end of a rank."""
         self.heard(message.status)
         part.ended.add(message.status.rank)
+        if self.crash is None and message.exit_code is not None:
+            self.exit_code = message.exit_code
         if message.ending is Ending.CRASHED and (self.crash is None or message.blameless):
             # When one rank is blocked, the others fail because of it.
             self.crash, self.hopeless = message.reason, message.hopeless

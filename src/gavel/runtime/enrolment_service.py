@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from gavel.client.requests import shortened
+from gavel.client.field_checks import shortened
 from gavel.errors import InputError
 from gavel.journal.store import Write
 from gavel.runtime.messages import Hello

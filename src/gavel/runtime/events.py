@@ -50,6 +50,8 @@ class AttemptEnded:
     """The same would happen again."""
     steps: float | None = None
     """The work that survives: all steps if the job is done, else those in a checkpoint; None: unknown."""
+    exit_code: int | None = None
+    """Of the process that decided the outcome, negative for the signal that ended it; None: there was none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,8 @@ class AttemptClosed:
     attempt: int
     outcome: str
     reason: str = ""
+    exit_code: int | None = None
+    """Of the process that decided the outcome; None: there was none, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +206,7 @@ def jobs_of(fact: Fact) -> tuple[str, ...]:
             jobs = (fact.job.id,)
         case core.JobEnded() | core.JobRequeued() | AttemptClosed() | RateMeasured() | RestartMeasured():
             jobs = (fact.job,)
-        case core.RoundPlanned() | JobsHeld() | JobsReleased():
+        case core.RoundPlanned() | core.JobsStopped() | JobsHeld() | JobsReleased():
             jobs = fact.jobs
         case core.ServerRemoved():
             jobs = fact.stopped

@@ -657,6 +657,7 @@ class Fleet:
             reason=reason,
             hopeless=attempt.hopeless,
             steps=attempt.kept_steps(),
+            exit_code=attempt.exit_code,
         )
         self.post(ended, lambda _: self._settled(job, attempt.acknowledge))
 

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import sqlalchemy as sql
 
-from gavel.client.requests import Submission, shortened
+from gavel.client.field_checks import shortened
+from gavel.client.requests import Submission
 from gavel.client.secret_values import SecretValues, check_values
 from gavel.core.errors import InputError
 from gavel.core.facts import JobEnded, JobQueued

@@ -5,18 +5,18 @@ Records are immutable, so a reader may keep one while the scheduler moves on. No
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
 from gavel.client.requests import Submission
 from gavel.client.views import JobState, Transition
 from gavel.core.events import JobsHeld, JobsProgressed, JobsReleased
-from gavel.core.facts import JobEnded, JobQueued, JobRequeued, RoundPlanned, ServerRemoved, Started
+from gavel.core.facts import JobEnded, JobQueued, JobRequeued, JobsStopped, RoundPlanned, ServerRemoved, Started
 from gavel.core.jobs import Cause
 from gavel.core.serialization import from_plain, plain_record
-from gavel.runtime.facts import Fact
+from gavel.runtime.facts import AttemptClosed, Fact
 
 
 class JobChange(StrEnum):
@@ -84,6 +84,8 @@ class LiveJobRecord:
     received: Mapping[str, float] = field(default_factory=dict)
     """Seconds by type, once the job has finished; before that, the scheduler knows."""
     restarts: int = 0
+    exit_code: int | None = None
+    """Of the attempt that ended last; None: none has ended, or its code is not known."""
 
     @property
     def state(self) -> JobState:
@@ -159,26 +161,8 @@ class JobRegistry:
 
     def evolve(self, fact: Fact) -> set[str]:
         """Apply a fact; returns the jobs whose state changed."""
-        changed: set[str] = set()
-        match fact:
-            case JobQueued():
-                changed = self._queued(fact)
-            case JobsProgressed():
-                self._progressed(fact)
-            case JobRequeued():
-                changed = self._requeued(fact)
-            case JobEnded():
-                changed = self._ended(fact)
-            case RoundPlanned():
-                changed = self._planned(fact)
-            case JobsHeld():
-                changed = {job for job in fact.jobs if self._changed(fact.time, job, JobChange.HELD, fact.cause)}
-            case JobsReleased():
-                changed = {job for job in fact.jobs if self._changed(fact.time, job, JobChange.RELEASED, RELEASED)}
-            case ServerRemoved():
-                changed = self._stop(fact.time, fact.stopped, fact.cause)
-            case _:
-                pass
+        effect = self._EFFECTS.get(type(fact))
+        changed = effect(self, fact) if effect is not None else set()
         self.touched |= changed
         return changed
 
@@ -193,12 +177,26 @@ class JobRegistry:
             self.keys[fact.key] = (*self.keys.get(fact.key, ()), job)
         return {job}
 
-    def _progressed(self, fact: JobsProgressed) -> None:
+    def _progressed(self, fact: JobsProgressed) -> set[str]:
         for job, steps in zip(fact.jobs, fact.steps.tolist(), strict=True):
             if job in self.records:
                 record = self.records[job]
                 self.records[job] = replace(record, steps_done=record.steps_done + steps)
                 self.touched.add(job)
+        return set()
+
+    def _closed(self, fact: AttemptClosed) -> set[str]:
+        record = self.records.get(fact.job)
+        if record is not None and record.exit_code != fact.exit_code:
+            self.records[fact.job] = replace(record, exit_code=fact.exit_code)
+            self.touched.add(fact.job)
+        return set()
+
+    def _held(self, fact: JobsHeld) -> set[str]:
+        return {job for job in fact.jobs if self._changed(fact.time, job, JobChange.HELD, fact.cause)}
+
+    def _released(self, fact: JobsReleased) -> set[str]:
+        return {job for job in fact.jobs if self._changed(fact.time, job, JobChange.RELEASED, RELEASED)}
 
     def _requeued(self, fact: JobRequeued) -> set[str]:
         record = self._changed(
@@ -274,6 +272,20 @@ class JobRegistry:
             "records": [record.document() for record in self.active()],
             "keys": {key: list(ids) for key, ids in self.keys.items() if active.intersection(ids)},
         }
+
+    _EFFECTS: ClassVar[Mapping[type, Callable[..., set[str]]]] = {
+        JobQueued: _queued,
+        JobsProgressed: _progressed,
+        JobRequeued: _requeued,
+        JobEnded: _ended,
+        RoundPlanned: _planned,
+        JobsHeld: _held,
+        JobsReleased: _released,
+        JobsStopped: lambda self, fact: self._stop(fact.time, fact.jobs, fact.cause),
+        ServerRemoved: lambda self, fact: self._stop(fact.time, fact.stopped, fact.cause),
+        AttemptClosed: _closed,
+    }
+    """What each kind of fact does; each returns the jobs whose state changed."""
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> JobRegistry:

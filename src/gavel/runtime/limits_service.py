@@ -7,7 +7,7 @@ from typing import Any
 
 import grpc
 
-from gavel.client.requests import label_fault, shortened
+from gavel.client.field_checks import label_fault, shortened
 from gavel.core.errors import InputError
 from gavel.core.jobs import is_path
 from gavel.runtime.access import Access

@@ -81,6 +81,14 @@ class Hello:
     """The highest term that the agent has heard of."""
     encrypts_gangs: bool = False
     """Whether its ranks can meet over TLS."""
+    accelerator_memory: Mapping[str, int] = field(default_factory=dict)
+    """By type: bytes of one accelerator, where known."""
+    cpus: float = 0.0
+    """CPU cores that jobs may use; 0: unknown."""
+    memory_bytes: int = 0
+    """RAM that jobs may use; 0: unknown."""
+    abilities: tuple[str, ...] = ()
+    """What it can do beyond the first version of the protocol."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +134,8 @@ class TaskEnded:
     """The same would happen again: for example, the command does not exist."""
     blameless: bool = False
     """Not the job's fault, so it uses up no retry: for example, the checkpoint disk was full."""
+    exit_code: int | None = None
+    """Of its process, negative for the signal that ended it; None: it had none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +255,19 @@ class RemoveCheckpoints:
     """The number and the job of each removal."""
 
 
-ToAgent = Welcome | AttachRefused | StartAttempt | Lease | StopAttempt | Ack | RemoveCheckpoints
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TerminalKeys:
+    """What a user typed at the terminal of a job, and its size."""
+
+    job: str
+    attempt: int
+    data: bytes = b""
+    rows: int = 0
+    """0: unchanged."""
+    columns: int = 0
+
+
+ToAgent = Welcome | AttachRefused | StartAttempt | Lease | StopAttempt | Ack | RemoveCheckpoints | TerminalKeys
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from gavel.client.requests import label_fault, shortened
+from gavel.client.field_checks import label_fault, shortened
 from gavel.limits import LONGEST_LABEL, MOST_ACCELERATORS_OF_AN_AGENT, MOST_TASKS_OF_AN_AGENT, MOST_TYPES
 from gavel.runtime.messages import Hello
 from gavel.wire import gavel_pb2 as pb

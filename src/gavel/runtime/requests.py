@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from gavel.client.requests import FieldError, Submission, shortened
+from gavel.client.field_checks import FieldError, shortened
+from gavel.client.requests import Submission
 from gavel.core.errors import InputError
 from gavel.limits import LARGEST, LONGEST_SECONDS, at_most
 from gavel.policies.policy import Policy

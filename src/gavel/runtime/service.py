@@ -14,8 +14,8 @@ from uuid import uuid4
 
 import grpc
 
+from gavel.client.field_checks import label_fault, shortened
 from gavel.client.messages import from_states, from_submission, to_cluster, to_detail
-from gavel.client.requests import label_fault, shortened
 from gavel.client.views import FINISHED
 from gavel.core.errors import InputError
 from gavel.core.events import JobCancelled
@@ -38,6 +38,7 @@ from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
 from gavel.runtime.following import Follower, Following
 from gavel.runtime.job_secrets import secrets_of
+from gavel.runtime.job_verbs_service import JobVerbs
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.limits_service import LimitsService
 from gavel.runtime.logs import Logs
@@ -55,9 +56,11 @@ from gavel.runtime.messages import (
     ToAgent,
     ToAgentFrame,
 )
+from gavel.runtime.notifications_service import NotificationsService
 from gavel.runtime.offers import size_fault
 from gavel.runtime.requests import checked
 from gavel.runtime.streams import Streams, TooManyStreamsError
+from gavel.runtime.terminal_service import TerminalService
 from gavel.runtime.timeline import sentence
 from gavel.runtime.views import agent_state, cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching, matcher
@@ -120,7 +123,7 @@ class AgentStream:
             yield message
 
 
-class Service(EnrolmentCalls, LimitsService, AccountsService):
+class Service(JobVerbs, TerminalService, NotificationsService, EnrolmentCalls, LimitsService, AccountsService):
     """The scheduler as clients and agents see it."""
 
     def __init__(

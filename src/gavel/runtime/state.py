@@ -203,7 +203,8 @@ class ClusterState:
     def _attempt_ended(self, event: AttemptEnded) -> None:
         if not self.attempts.has(event.job, event.attempt):
             return  # heard before
-        self._note(AttemptClosed(event.time, event.job, event.attempt, event.outcome, event.reason))
+        closed = AttemptClosed(event.time, event.job, event.attempt, event.outcome, event.reason, event.exit_code)
+        self._note(closed)
         record = self.jobs.get(event.job)
         if record is None or record.finished:
             return  # it was cancelled meanwhile

@@ -120,6 +120,7 @@ _SENTENCES: dict[str, Callable[[Fact], str]] = {
     "job_ended": _ended,
     "job_requeued": lambda fact: f"job {fact['job']} waits again: {fact['reason']}",
     "jobs_held": lambda fact: f"{_jobs(fact['jobs'])} must wait: {fact['cause'].get('text') or fact['cause']['code']}",
+    "jobs_stopped": lambda fact: f"{_jobs(fact['jobs'])} stopped: {fact['cause'].get('text') or fact['cause']['code']}",
     "jobs_released": lambda fact: f"{_jobs(fact['jobs'])} may run when there are accelerators",
     "jobs_progressed": lambda fact: f"{len(fact['jobs'])} jobs counted their steps",
     "rate_measured": lambda fact: f"job {fact['job']} made {fact['rate']:.4g} steps a second on {fact['type']}",

@@ -40,6 +40,8 @@ def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
         failures=record.failures,
         restarts=restarts,
         received=received,
+        code=record.history[-1].code,
+        exit_code=record.exit_code,
     )
 
 

@@ -29,6 +29,7 @@ from gavel.core.facts import (
     JobEnded,
     JobQueued,
     JobRequeued,
+    JobsStopped,
     RoundPlanned,
     ServerAdded,
     ServerClosed,
@@ -301,6 +302,11 @@ class EvolvingState:
             self.account(time)
             self.occupancy.vacate(slot)
 
+    def _stopped(self, fact: JobsStopped) -> None:
+        for job in fact.jobs:
+            self._vacate(fact.time, job)
+        self._changed = True
+
     def _progressed(self, event: JobsProgressed) -> None:
         slots, steps = self.roster.slots_of(event.jobs), event.steps
         if slots.min(initial=0) < 0:  # some jobs have left in the meantime
@@ -444,6 +450,7 @@ class EvolvingState:
         JobQueued: _queued,
         JobEnded: _ended_job,
         JobRequeued: _requeued,
+        JobsStopped: _stopped,
         JobsHeld: _put_on_hold,
         JobsReleased: _released,
         JobsProgressed: _progressed,

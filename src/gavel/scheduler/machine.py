@@ -32,6 +32,7 @@ from gavel.core.events import (
     ServerLost,
     ServerStays,
     SolveFailed,
+    StopAsked,
 )
 from gavel.core.facts import (
     AllocationAdopted,
@@ -39,6 +40,7 @@ from gavel.core.facts import (
     JobEnded,
     JobQueued,
     JobRequeued,
+    JobsStopped,
     Outcome,
     RoundPlanned,
     ServerAdded,
@@ -116,6 +118,8 @@ class Scheduler(EvolvingState):
                 self._end_job(event.time, event.job, "cancelled", "cancelled")
             case JobSubmitted():
                 self._submitted(event)
+            case StopAsked():
+                self._stop_jobs(event)
             case JobsHeld():
                 self._hold(event)
             case JobsReleased():
@@ -176,6 +180,13 @@ class Scheduler(EvolvingState):
         self._note(JobQueued(event.time, job, event.request, event.key, event.held))
         if event.held is None:
             self._look_for_work(event.time, self.roster.slot_of[job.id])
+
+    def _stop_jobs(self, event: StopAsked) -> None:
+        slots = {job: self.roster.slot_of[job] for job in event.jobs if job in self.roster}
+        jobs = tuple(job for job, slot in slots.items() if slot in self.run_of)
+        if jobs:
+            self._note(JobsStopped(event.time, jobs, event.cause))
+            self._look_for_work(event.time)
 
     def _hold(self, event: JobsHeld) -> None:
         """Hold the jobs that do not run and are not on hold already."""

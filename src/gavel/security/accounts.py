@@ -14,7 +14,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Any
 
-from gavel.client.requests import label_fault, shortened
+from gavel.client.field_checks import label_fault, shortened
 from gavel.core.errors import InputError
 from gavel.core.serialization import from_plain, plain_record
 from gavel.journal.accounts import write_document

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from gavel.client.requests import label_fault, shortened
+from gavel.client.field_checks import label_fault, shortened
 from gavel.errors import InputError
 from gavel.security.names import parse_name
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 
 import sqlalchemy as sql
 
-from gavel.client.requests import shortened
+from gavel.client.field_checks import shortened
 from gavel.core.serialization import from_plain, plain_record
 from gavel.errors import InputError
 from gavel.journal.accounts import write_document

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import grpc
 
-from gavel.client.requests import label_fault, shortened
+from gavel.client.field_checks import label_fault, shortened
 from gavel.core.errors import InputError
 from gavel.security.accounts import SESSION_PREFIX, Accounts, Sessions, UnknownTokenError
 from gavel.security.caller import set_caller

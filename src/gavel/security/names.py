@@ -14,7 +14,7 @@ from contextlib import suppress
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from pathlib import Path
 
-from gavel.client.requests import shortened
+from gavel.client.field_checks import shortened
 from gavel.errors import InputError
 
 Address = IPv4Address | IPv6Address

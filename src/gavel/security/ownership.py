@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gavel.client.requests import Submission, shortened
+from gavel.client.field_checks import shortened
+from gavel.client.requests import Submission
 from gavel.core.errors import InputError
 from gavel.security.roles import OPEN_USER, Caller
 

@@ -63,10 +63,16 @@ class Need(StrEnum):
 NEEDS: Mapping[str, Need] = {
     "Submit": Need.USER,
     "Cancel": Need.USER,
+    "Hold": Need.USER,
+    "Release": Need.USER,
+    "Requeue": Need.USER,
+    "Edit": Need.USER,
+    "Resubmit": Need.USER,
     "List": Need.VIEWER,
     "Describe": Need.VIEWER,
     "Watch": Need.VIEWER,
     "Logs": Need.USER,
+    "Terminal": Need.USER,
     "Cluster": Need.VIEWER,
     "Drain": Need.OPERATOR,
     "Undrain": Need.OPERATOR,
@@ -87,6 +93,8 @@ NEEDS: Mapping[str, Need] = {
     "RevokeToken": Need.VIEWER,
     "ListLimits": Need.VIEWER,
     "SetLimits": Need.USER,
+    "ShowNotifications": Need.USER,
+    "SetNotifications": Need.USER,
     "Audit": Need.OPERATOR,
 }
 """By method of the protocol. Where a call is about one user's things, the rules below decide as well."""

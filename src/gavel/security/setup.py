@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gavel.client.requests import label_fault
+from gavel.client.field_checks import label_fault
 from gavel.core.errors import InputError
 from gavel.journal.audit import AuditEntry
 from gavel.journal.store import Journal

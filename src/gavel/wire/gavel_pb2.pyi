@@ -25,8 +25,22 @@ FAILED: JobState
 CANCELLED: JobState
 
 class JobRequest(_message.Message):
-    __slots__ = ("name", "template", "command", "steps", "workers", "weight", "entity", "deadline_seconds", "types", "environment", "retries", "working_directory", "user", "private", "secrets")
+    __slots__ = ("name", "template", "command", "steps", "workers", "weight", "entity", "deadline_seconds", "types", "environment", "retries", "working_directory", "user", "private", "secrets", "prefer", "launcher", "grace_seconds", "time_limit_seconds", "idle_timeout_seconds", "hold", "after", "tags", "gpu_memory_bytes", "cpus", "memory_bytes", "notify", "venv", "modules", "container", "terminal", "array", "grid", "at_once", "array_id", "index", "parameters")
     class EnvironmentEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class TagsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    class ParametersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
         VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +62,28 @@ class JobRequest(_message.Message):
     USER_FIELD_NUMBER: _ClassVar[int]
     PRIVATE_FIELD_NUMBER: _ClassVar[int]
     SECRETS_FIELD_NUMBER: _ClassVar[int]
+    PREFER_FIELD_NUMBER: _ClassVar[int]
+    LAUNCHER_FIELD_NUMBER: _ClassVar[int]
+    GRACE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    TIME_LIMIT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    HOLD_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    GPU_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    NOTIFY_FIELD_NUMBER: _ClassVar[int]
+    VENV_FIELD_NUMBER: _ClassVar[int]
+    MODULES_FIELD_NUMBER: _ClassVar[int]
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    TERMINAL_FIELD_NUMBER: _ClassVar[int]
+    ARRAY_FIELD_NUMBER: _ClassVar[int]
+    GRID_FIELD_NUMBER: _ClassVar[int]
+    AT_ONCE_FIELD_NUMBER: _ClassVar[int]
+    ARRAY_ID_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     name: str
     template: str
     command: _containers.RepeatedScalarFieldContainer[str]
@@ -63,7 +99,37 @@ class JobRequest(_message.Message):
     user: str
     private: bool
     secrets: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., template: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., steps: _Optional[float] = ..., workers: _Optional[int] = ..., weight: _Optional[float] = ..., entity: _Optional[str] = ..., deadline_seconds: _Optional[float] = ..., types: _Optional[_Iterable[str]] = ..., environment: _Optional[_Mapping[str, str]] = ..., retries: _Optional[int] = ..., working_directory: _Optional[str] = ..., user: _Optional[str] = ..., private: _Optional[bool] = ..., secrets: _Optional[_Iterable[str]] = ...) -> None: ...
+    prefer: _containers.RepeatedScalarFieldContainer[str]
+    launcher: str
+    grace_seconds: float
+    time_limit_seconds: float
+    idle_timeout_seconds: float
+    hold: bool
+    after: _containers.RepeatedScalarFieldContainer[str]
+    tags: _containers.ScalarMap[str, str]
+    gpu_memory_bytes: int
+    cpus: float
+    memory_bytes: int
+    notify: _containers.RepeatedScalarFieldContainer[str]
+    venv: str
+    modules: _containers.RepeatedScalarFieldContainer[str]
+    container: str
+    terminal: bool
+    array: str
+    grid: _containers.RepeatedCompositeFieldContainer[GridAxis]
+    at_once: int
+    array_id: str
+    index: int
+    parameters: _containers.ScalarMap[str, str]
+    def __init__(self, name: _Optional[str] = ..., template: _Optional[str] = ..., command: _Optional[_Iterable[str]] = ..., steps: _Optional[float] = ..., workers: _Optional[int] = ..., weight: _Optional[float] = ..., entity: _Optional[str] = ..., deadline_seconds: _Optional[float] = ..., types: _Optional[_Iterable[str]] = ..., environment: _Optional[_Mapping[str, str]] = ..., retries: _Optional[int] = ..., working_directory: _Optional[str] = ..., user: _Optional[str] = ..., private: _Optional[bool] = ..., secrets: _Optional[_Iterable[str]] = ..., prefer: _Optional[_Iterable[str]] = ..., launcher: _Optional[str] = ..., grace_seconds: _Optional[float] = ..., time_limit_seconds: _Optional[float] = ..., idle_timeout_seconds: _Optional[float] = ..., hold: _Optional[bool] = ..., after: _Optional[_Iterable[str]] = ..., tags: _Optional[_Mapping[str, str]] = ..., gpu_memory_bytes: _Optional[int] = ..., cpus: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., notify: _Optional[_Iterable[str]] = ..., venv: _Optional[str] = ..., modules: _Optional[_Iterable[str]] = ..., container: _Optional[str] = ..., terminal: _Optional[bool] = ..., array: _Optional[str] = ..., grid: _Optional[_Iterable[_Union[GridAxis, _Mapping]]] = ..., at_once: _Optional[int] = ..., array_id: _Optional[str] = ..., index: _Optional[int] = ..., parameters: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class GridAxis(_message.Message):
+    __slots__ = ("name", "values")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    values: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Secrets(_message.Message):
     __slots__ = ("values",)
@@ -115,7 +181,7 @@ class Place(_message.Message):
     def __init__(self, server: _Optional[str] = ..., accelerators: _Optional[int] = ...) -> None: ...
 
 class JobView(_message.Message):
-    __slots__ = ("id", "request", "state", "reason", "submitted", "changed", "ended", "steps_done", "type", "places", "beside", "attempts", "failures", "restarts", "received")
+    __slots__ = ("id", "request", "state", "reason", "submitted", "changed", "ended", "steps_done", "type", "places", "beside", "attempts", "failures", "restarts", "received", "code", "exit_code", "warning")
     class ReceivedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -138,6 +204,9 @@ class JobView(_message.Message):
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     RESTARTS_FIELD_NUMBER: _ClassVar[int]
     RECEIVED_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    WARNING_FIELD_NUMBER: _ClassVar[int]
     id: str
     request: JobRequest
     state: JobState
@@ -153,7 +222,10 @@ class JobView(_message.Message):
     failures: int
     restarts: int
     received: _containers.ScalarMap[str, float]
-    def __init__(self, id: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., submitted: _Optional[float] = ..., changed: _Optional[float] = ..., ended: _Optional[float] = ..., steps_done: _Optional[float] = ..., type: _Optional[str] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., beside: _Optional[str] = ..., attempts: _Optional[int] = ..., failures: _Optional[int] = ..., restarts: _Optional[int] = ..., received: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    code: str
+    exit_code: int
+    warning: str
+    def __init__(self, id: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., state: _Optional[_Union[JobState, str]] = ..., reason: _Optional[str] = ..., submitted: _Optional[float] = ..., changed: _Optional[float] = ..., ended: _Optional[float] = ..., steps_done: _Optional[float] = ..., type: _Optional[str] = ..., places: _Optional[_Iterable[_Union[Place, _Mapping]]] = ..., beside: _Optional[str] = ..., attempts: _Optional[int] = ..., failures: _Optional[int] = ..., restarts: _Optional[int] = ..., received: _Optional[_Mapping[str, float]] = ..., code: _Optional[str] = ..., exit_code: _Optional[int] = ..., warning: _Optional[str] = ...) -> None: ...
 
 class JobDetail(_message.Message):
     __slots__ = ("job", "history", "shares", "limit", "rates")
@@ -192,7 +264,14 @@ class JobList(_message.Message):
     def __init__(self, jobs: _Optional[_Iterable[_Union[JobView, _Mapping]]] = ..., next: _Optional[str] = ...) -> None: ...
 
 class JobQuery(_message.Message):
-    __slots__ = ("ids", "states", "limit", "ended_after", "names", "entity", "after", "without_finished", "without_unfinished", "most_finished", "user")
+    __slots__ = ("ids", "states", "limit", "ended_after", "names", "entity", "after", "without_finished", "without_unfinished", "most_finished", "user", "name_patterns", "tags", "arrays", "ranges")
+    class TagsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     IDS_FIELD_NUMBER: _ClassVar[int]
     STATES_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
@@ -204,6 +283,10 @@ class JobQuery(_message.Message):
     WITHOUT_UNFINISHED_FIELD_NUMBER: _ClassVar[int]
     MOST_FINISHED_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
+    NAME_PATTERNS_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    ARRAYS_FIELD_NUMBER: _ClassVar[int]
+    RANGES_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     states: _containers.RepeatedScalarFieldContainer[JobState]
     limit: int
@@ -215,7 +298,19 @@ class JobQuery(_message.Message):
     without_unfinished: bool
     most_finished: int
     user: str
-    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., without_finished: _Optional[bool] = ..., without_unfinished: _Optional[bool] = ..., most_finished: _Optional[int] = ..., user: _Optional[str] = ...) -> None: ...
+    name_patterns: _containers.RepeatedScalarFieldContainer[str]
+    tags: _containers.ScalarMap[str, str]
+    arrays: _containers.RepeatedScalarFieldContainer[str]
+    ranges: _containers.RepeatedCompositeFieldContainer[IdRange]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., states: _Optional[_Iterable[_Union[JobState, str]]] = ..., limit: _Optional[int] = ..., ended_after: _Optional[float] = ..., names: _Optional[_Iterable[str]] = ..., entity: _Optional[str] = ..., after: _Optional[str] = ..., without_finished: _Optional[bool] = ..., without_unfinished: _Optional[bool] = ..., most_finished: _Optional[int] = ..., user: _Optional[str] = ..., name_patterns: _Optional[_Iterable[str]] = ..., tags: _Optional[_Mapping[str, str]] = ..., arrays: _Optional[_Iterable[str]] = ..., ranges: _Optional[_Iterable[_Union[IdRange, _Mapping]]] = ...) -> None: ...
+
+class IdRange(_message.Message):
+    __slots__ = ("first", "last")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class JobUpdate(_message.Message):
     __slots__ = ("job", "caught_up", "jobs")
@@ -238,6 +333,85 @@ class CancelRequest(_message.Message):
     IDS_FIELD_NUMBER: _ClassVar[int]
     ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class JobsRequest(_message.Message):
+    __slots__ = ("ids",)
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class EditRequest(_message.Message):
+    __slots__ = ("ids", "changes", "fields")
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    changes: JobRequest
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., changes: _Optional[_Union[JobRequest, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class ResubmitRequest(_message.Message):
+    __slots__ = ("ids", "key", "changes", "fields", "secrets")
+    class SecretsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    IDS_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    SECRETS_FIELD_NUMBER: _ClassVar[int]
+    ids: _containers.RepeatedScalarFieldContainer[str]
+    key: str
+    changes: JobRequest
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    secrets: _containers.ScalarMap[str, str]
+    def __init__(self, ids: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., changes: _Optional[_Union[JobRequest, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Mapping[str, str]] = ...) -> None: ...
+
+class TerminalInput(_message.Message):
+    __slots__ = ("id", "data", "rows", "columns", "offset")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    data: bytes
+    rows: int
+    columns: int
+    offset: int
+    def __init__(self, id: _Optional[str] = ..., data: _Optional[bytes] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+
+class TerminalOutput(_message.Message):
+    __slots__ = ("data", "offset", "ended")
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    data: bytes
+    offset: int
+    ended: bool
+    def __init__(self, data: _Optional[bytes] = ..., offset: _Optional[int] = ..., ended: _Optional[bool] = ...) -> None: ...
+
+class NotificationsRequest(_message.Message):
+    __slots__ = ("user",)
+    USER_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    def __init__(self, user: _Optional[str] = ...) -> None: ...
+
+class Notifications(_message.Message):
+    __slots__ = ("user", "urls", "signing_key", "allowed_hosts")
+    USER_FIELD_NUMBER: _ClassVar[int]
+    URLS_FIELD_NUMBER: _ClassVar[int]
+    SIGNING_KEY_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_HOSTS_FIELD_NUMBER: _ClassVar[int]
+    user: str
+    urls: _containers.RepeatedScalarFieldContainer[str]
+    signing_key: str
+    allowed_hosts: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, user: _Optional[str] = ..., urls: _Optional[_Iterable[str]] = ..., signing_key: _Optional[str] = ..., allowed_hosts: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
     __slots__ = ("id", "rank", "follow", "tail", "offset")
@@ -266,7 +440,7 @@ class ClusterRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ServerView(_message.Message):
-    __slots__ = ("name", "agent", "type", "accelerators", "free", "state", "jobs", "last_heard", "since", "reason")
+    __slots__ = ("name", "agent", "type", "accelerators", "free", "state", "jobs", "last_heard", "since", "reason", "cpus", "free_cpus", "memory_bytes", "free_memory_bytes", "accelerator_memory_bytes")
     NAME_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -277,6 +451,11 @@ class ServerView(_message.Message):
     LAST_HEARD_FIELD_NUMBER: _ClassVar[int]
     SINCE_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    FREE_CPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    FREE_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ACCELERATOR_MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     name: str
     agent: str
     type: str
@@ -287,7 +466,12 @@ class ServerView(_message.Message):
     last_heard: float
     since: float
     reason: str
-    def __init__(self, name: _Optional[str] = ..., agent: _Optional[str] = ..., type: _Optional[str] = ..., accelerators: _Optional[int] = ..., free: _Optional[int] = ..., state: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., last_heard: _Optional[float] = ..., since: _Optional[float] = ..., reason: _Optional[str] = ...) -> None: ...
+    cpus: float
+    free_cpus: float
+    memory_bytes: int
+    free_memory_bytes: int
+    accelerator_memory_bytes: int
+    def __init__(self, name: _Optional[str] = ..., agent: _Optional[str] = ..., type: _Optional[str] = ..., accelerators: _Optional[int] = ..., free: _Optional[int] = ..., state: _Optional[str] = ..., jobs: _Optional[_Iterable[str]] = ..., last_heard: _Optional[float] = ..., since: _Optional[float] = ..., reason: _Optional[str] = ..., cpus: _Optional[float] = ..., free_cpus: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., free_memory_bytes: _Optional[int] = ..., accelerator_memory_bytes: _Optional[int] = ...) -> None: ...
 
 class TypeView(_message.Message):
     __slots__ = ("name", "accelerators", "busy", "price", "given_seconds")
@@ -410,12 +594,14 @@ class EventLine(_message.Message):
     def __init__(self, number: _Optional[int] = ..., time: _Optional[float] = ..., kind: _Optional[str] = ..., text: _Optional[str] = ..., document: _Optional[str] = ...) -> None: ...
 
 class Accelerators(_message.Message):
-    __slots__ = ("type", "count")
+    __slots__ = ("type", "count", "memory_bytes")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     COUNT_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
     type: str
     count: int
-    def __init__(self, type: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
+    memory_bytes: int
+    def __init__(self, type: _Optional[str] = ..., count: _Optional[int] = ..., memory_bytes: _Optional[int] = ...) -> None: ...
 
 class TaskStatus(_message.Message):
     __slots__ = ("job", "attempt", "rank", "counts", "steps", "saved_steps", "measured_steps", "measured_seconds")
@@ -438,7 +624,7 @@ class TaskStatus(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., counts: _Optional[bool] = ..., steps: _Optional[float] = ..., saved_steps: _Optional[float] = ..., measured_steps: _Optional[float] = ..., measured_seconds: _Optional[float] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("protocol", "version", "name", "incarnation", "accelerators", "address", "tasks", "draining", "agent", "cluster", "term", "encrypts_gangs")
+    __slots__ = ("protocol", "version", "name", "incarnation", "accelerators", "address", "tasks", "draining", "agent", "cluster", "term", "encrypts_gangs", "cpus", "memory_bytes", "abilities")
     PROTOCOL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -451,6 +637,9 @@ class Hello(_message.Message):
     CLUSTER_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     ENCRYPTS_GANGS_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ABILITIES_FIELD_NUMBER: _ClassVar[int]
     protocol: int
     version: str
     name: str
@@ -463,7 +652,10 @@ class Hello(_message.Message):
     cluster: str
     term: int
     encrypts_gangs: bool
-    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., incarnation: _Optional[str] = ..., accelerators: _Optional[_Iterable[_Union[Accelerators, _Mapping]]] = ..., address: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., draining: _Optional[bool] = ..., agent: _Optional[str] = ..., cluster: _Optional[str] = ..., term: _Optional[int] = ..., encrypts_gangs: _Optional[bool] = ...) -> None: ...
+    cpus: float
+    memory_bytes: int
+    abilities: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, protocol: _Optional[int] = ..., version: _Optional[str] = ..., name: _Optional[str] = ..., incarnation: _Optional[str] = ..., accelerators: _Optional[_Iterable[_Union[Accelerators, _Mapping]]] = ..., address: _Optional[str] = ..., tasks: _Optional[_Iterable[_Union[TaskStatus, _Mapping]]] = ..., draining: _Optional[bool] = ..., agent: _Optional[str] = ..., cluster: _Optional[str] = ..., term: _Optional[int] = ..., encrypts_gangs: _Optional[bool] = ..., cpus: _Optional[float] = ..., memory_bytes: _Optional[int] = ..., abilities: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Heartbeat(_message.Message):
     __slots__ = ("tasks",)
@@ -492,7 +684,7 @@ class TaskStarted(_message.Message):
     def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., rank: _Optional[int] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., gang_token: _Optional[str] = ..., gang_certificate: _Optional[str] = ...) -> None: ...
 
 class TaskEnded(_message.Message):
-    __slots__ = ("status", "how", "reason", "log_tail", "hopeless", "blameless")
+    __slots__ = ("status", "how", "reason", "log_tail", "hopeless", "blameless", "exit_code")
     class How(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         HOW_UNSPECIFIED: _ClassVar[TaskEnded.How]
@@ -509,13 +701,15 @@ class TaskEnded(_message.Message):
     LOG_TAIL_FIELD_NUMBER: _ClassVar[int]
     HOPELESS_FIELD_NUMBER: _ClassVar[int]
     BLAMELESS_FIELD_NUMBER: _ClassVar[int]
+    EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
     status: TaskStatus
     how: TaskEnded.How
     reason: str
     log_tail: bytes
     hopeless: bool
     blameless: bool
-    def __init__(self, status: _Optional[_Union[TaskStatus, _Mapping]] = ..., how: _Optional[_Union[TaskEnded.How, str]] = ..., reason: _Optional[str] = ..., log_tail: _Optional[bytes] = ..., hopeless: _Optional[bool] = ..., blameless: _Optional[bool] = ...) -> None: ...
+    exit_code: int
+    def __init__(self, status: _Optional[_Union[TaskStatus, _Mapping]] = ..., how: _Optional[_Union[TaskEnded.How, str]] = ..., reason: _Optional[str] = ..., log_tail: _Optional[bytes] = ..., hopeless: _Optional[bool] = ..., blameless: _Optional[bool] = ..., exit_code: _Optional[int] = ...) -> None: ...
 
 class TaskLog(_message.Message):
     __slots__ = ("job", "attempt", "rank", "data", "begin")
@@ -678,8 +872,22 @@ class Ack(_message.Message):
     number: int
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
+class Input(_message.Message):
+    __slots__ = ("job", "attempt", "data", "rows", "columns")
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    job: str
+    attempt: int
+    data: bytes
+    rows: int
+    columns: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., data: _Optional[bytes] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ...) -> None: ...
+
 class ToAgent(_message.Message):
-    __slots__ = ("welcome", "refused", "start", "lease", "stop", "ack", "remove_checkpoints", "heard", "term")
+    __slots__ = ("welcome", "refused", "start", "lease", "stop", "ack", "remove_checkpoints", "input", "heard", "term")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
@@ -687,6 +895,7 @@ class ToAgent(_message.Message):
     STOP_FIELD_NUMBER: _ClassVar[int]
     ACK_FIELD_NUMBER: _ClassVar[int]
     REMOVE_CHECKPOINTS_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
     HEARD_FIELD_NUMBER: _ClassVar[int]
     TERM_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
@@ -696,9 +905,10 @@ class ToAgent(_message.Message):
     stop: Stop
     ack: Ack
     remove_checkpoints: RemoveCheckpoints
+    input: Input
     heard: int
     term: int
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., remove_checkpoints: _Optional[_Union[RemoveCheckpoints, _Mapping]] = ..., heard: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., refused: _Optional[_Union[Refused, _Mapping]] = ..., start: _Optional[_Union[Start, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., stop: _Optional[_Union[Stop, _Mapping]] = ..., ack: _Optional[_Union[Ack, _Mapping]] = ..., remove_checkpoints: _Optional[_Union[RemoveCheckpoints, _Mapping]] = ..., input: _Optional[_Union[Input, _Mapping]] = ..., heard: _Optional[int] = ..., term: _Optional[int] = ...) -> None: ...
 
 class WhoAmIRequest(_message.Message):
     __slots__ = ()

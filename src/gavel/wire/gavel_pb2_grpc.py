@@ -44,6 +44,31 @@ class GavelStub:
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.CancelRequest.SerializeToString,
                 response_deserializer=gavel_dot_wire_dot_gavel__pb2.JobList.FromString,
                 _registered_method=True)
+        self.Hold = channel.unary_unary(
+                '/gavel.v1.Gavel/Hold',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.JobsRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.JobList.FromString,
+                _registered_method=True)
+        self.Release = channel.unary_unary(
+                '/gavel.v1.Gavel/Release',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.JobsRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.JobList.FromString,
+                _registered_method=True)
+        self.Requeue = channel.unary_unary(
+                '/gavel.v1.Gavel/Requeue',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.JobsRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.JobList.FromString,
+                _registered_method=True)
+        self.Edit = channel.unary_unary(
+                '/gavel.v1.Gavel/Edit',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.EditRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.JobList.FromString,
+                _registered_method=True)
+        self.Resubmit = channel.unary_unary(
+                '/gavel.v1.Gavel/Resubmit',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.ResubmitRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.SubmitReply.FromString,
+                _registered_method=True)
         self.List = channel.unary_unary(
                 '/gavel.v1.Gavel/List',
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.JobQuery.SerializeToString,
@@ -63,6 +88,11 @@ class GavelStub:
                 '/gavel.v1.Gavel/Logs',
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.LogsRequest.SerializeToString,
                 response_deserializer=gavel_dot_wire_dot_gavel__pb2.LogChunk.FromString,
+                _registered_method=True)
+        self.Terminal = channel.stream_stream(
+                '/gavel.v1.Gavel/Terminal',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.TerminalInput.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.TerminalOutput.FromString,
                 _registered_method=True)
         self.Cluster = channel.unary_unary(
                 '/gavel.v1.Gavel/Cluster',
@@ -164,6 +194,16 @@ class GavelStub:
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.LimitsOf.SerializeToString,
                 response_deserializer=gavel_dot_wire_dot_gavel__pb2.LimitList.FromString,
                 _registered_method=True)
+        self.ShowNotifications = channel.unary_unary(
+                '/gavel.v1.Gavel/ShowNotifications',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.NotificationsRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.Notifications.FromString,
+                _registered_method=True)
+        self.SetNotifications = channel.unary_unary(
+                '/gavel.v1.Gavel/SetNotifications',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.Notifications.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.Notifications.FromString,
+                _registered_method=True)
         self.Audit = channel.unary_stream(
                 '/gavel.v1.Gavel/Audit',
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.AuditQuery.SerializeToString,
@@ -183,6 +223,40 @@ class GavelServicer:
 
     def Cancel(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Hold(self, request, context):
+        """The jobs wait until they are released; running ones save and leave first. All or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Release(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Requeue(self, request, context):
+        """The jobs save, leave their accelerators and wait again; a pause after a failure ends. All or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Edit(self, request, context):
+        """Change jobs that have not finished. All or none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Resubmit(self, request, context):
+        """Submit jobs like these again, finished ones too. All or none.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -208,6 +282,13 @@ class GavelServicer:
 
     def Logs(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Terminal(self, request_iterator, context):
+        """What a user types at the terminal of a job, and what it prints.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -345,6 +426,19 @@ class GavelServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ShowNotifications(self, request, context):
+        """Where a user's notifications go, beside those of the jobs themselves.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetNotifications(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Audit(self, request, context):
         """What was done and refused, oldest first.
         """
@@ -365,6 +459,31 @@ def add_GavelServicer_to_server(servicer, server):
                     request_deserializer=gavel_dot_wire_dot_gavel__pb2.CancelRequest.FromString,
                     response_serializer=gavel_dot_wire_dot_gavel__pb2.JobList.SerializeToString,
             ),
+            'Hold': grpc.unary_unary_rpc_method_handler(
+                    servicer.Hold,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.JobsRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.JobList.SerializeToString,
+            ),
+            'Release': grpc.unary_unary_rpc_method_handler(
+                    servicer.Release,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.JobsRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.JobList.SerializeToString,
+            ),
+            'Requeue': grpc.unary_unary_rpc_method_handler(
+                    servicer.Requeue,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.JobsRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.JobList.SerializeToString,
+            ),
+            'Edit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Edit,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.EditRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.JobList.SerializeToString,
+            ),
+            'Resubmit': grpc.unary_unary_rpc_method_handler(
+                    servicer.Resubmit,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.ResubmitRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.SubmitReply.SerializeToString,
+            ),
             'List': grpc.unary_unary_rpc_method_handler(
                     servicer.List,
                     request_deserializer=gavel_dot_wire_dot_gavel__pb2.JobQuery.FromString,
@@ -384,6 +503,11 @@ def add_GavelServicer_to_server(servicer, server):
                     servicer.Logs,
                     request_deserializer=gavel_dot_wire_dot_gavel__pb2.LogsRequest.FromString,
                     response_serializer=gavel_dot_wire_dot_gavel__pb2.LogChunk.SerializeToString,
+            ),
+            'Terminal': grpc.stream_stream_rpc_method_handler(
+                    servicer.Terminal,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.TerminalInput.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.TerminalOutput.SerializeToString,
             ),
             'Cluster': grpc.unary_unary_rpc_method_handler(
                     servicer.Cluster,
@@ -485,6 +609,16 @@ def add_GavelServicer_to_server(servicer, server):
                     request_deserializer=gavel_dot_wire_dot_gavel__pb2.LimitsOf.FromString,
                     response_serializer=gavel_dot_wire_dot_gavel__pb2.LimitList.SerializeToString,
             ),
+            'ShowNotifications': grpc.unary_unary_rpc_method_handler(
+                    servicer.ShowNotifications,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.NotificationsRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.Notifications.SerializeToString,
+            ),
+            'SetNotifications': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetNotifications,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.Notifications.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.Notifications.SerializeToString,
+            ),
             'Audit': grpc.unary_stream_rpc_method_handler(
                     servicer.Audit,
                     request_deserializer=gavel_dot_wire_dot_gavel__pb2.AuditQuery.FromString,
@@ -545,6 +679,141 @@ class Gavel:
             '/gavel.v1.Gavel/Cancel',
             gavel_dot_wire_dot_gavel__pb2.CancelRequest.SerializeToString,
             gavel_dot_wire_dot_gavel__pb2.JobList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Hold(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/Hold',
+            gavel_dot_wire_dot_gavel__pb2.JobsRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.JobList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Release(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/Release',
+            gavel_dot_wire_dot_gavel__pb2.JobsRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.JobList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Requeue(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/Requeue',
+            gavel_dot_wire_dot_gavel__pb2.JobsRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.JobList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Edit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/Edit',
+            gavel_dot_wire_dot_gavel__pb2.EditRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.JobList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Resubmit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/Resubmit',
+            gavel_dot_wire_dot_gavel__pb2.ResubmitRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.SubmitReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -653,6 +922,33 @@ class Gavel:
             '/gavel.v1.Gavel/Logs',
             gavel_dot_wire_dot_gavel__pb2.LogsRequest.SerializeToString,
             gavel_dot_wire_dot_gavel__pb2.LogChunk.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Terminal(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/gavel.v1.Gavel/Terminal',
+            gavel_dot_wire_dot_gavel__pb2.TerminalInput.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.TerminalOutput.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1193,6 +1489,60 @@ class Gavel:
             '/gavel.v1.Gavel/SetLimits',
             gavel_dot_wire_dot_gavel__pb2.LimitsOf.SerializeToString,
             gavel_dot_wire_dot_gavel__pb2.LimitList.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ShowNotifications(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/ShowNotifications',
+            gavel_dot_wire_dot_gavel__pb2.NotificationsRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.Notifications.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetNotifications(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/SetNotifications',
+            gavel_dot_wire_dot_gavel__pb2.Notifications.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.Notifications.FromString,
             options,
             channel_credentials,
             insecure,

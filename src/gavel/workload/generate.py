@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gavel.client.requests import shortened
+from gavel.client.field_checks import shortened
 from gavel.core.errors import InputError
 from gavel.core.jobs import is_path
 from gavel.core.throughputs import ThroughputTable

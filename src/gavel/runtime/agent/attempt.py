@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gavel.client.field_checks import shortened
 from gavel.client.guard import unusable
-from gavel.client.requests import shortened
 from gavel.core.throughputs import Profile
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.disks import is_full, why_full

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
-from gavel.client.requests import shortened
+from gavel.client.field_checks import shortened
 from gavel.runtime.agent.identity import sync_directory
 from gavel.runtime.agent.run_as import SystemAccount, on_behalf
 from gavel.runtime.ids import is_job_id

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gavel.client.requests import shortened
+from gavel.client.field_checks import shortened
 from gavel.errors import InputError
 
 T = TypeVar("T")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gavel.client.requests import shortened
+from gavel.client.field_checks import shortened
 from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.errors import InputError
 from gavel.limits import LONGEST_LABEL
