@@ -98,7 +98,7 @@ def _exit_code(code: int | None) -> str:
     """
     if code is None:
         return ""
-    known = -code in iter(signal.Signals)
+    known = -code in {int(number) for number in signal.Signals}
     return f"{code} ({signal.Signals(-code).name})" if known else str(code)
 
 

@@ -1,4 +1,4 @@
-"""Which variables of the agent's environment jobs inherit: no credentials, no ranks, as another user only harmless ones."""
+"""Which variables of the agent's environment jobs inherit: no credentials, no ranks; others only harmless ones."""
 
 from __future__ import annotations
 
