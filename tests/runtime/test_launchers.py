@@ -1,4 +1,4 @@
-"""Jobs with one process for each server, live: the real torchrun joins its ranks, and they leave and resume together."""
+"""Jobs with one process for each server, live: the real torchrun joins its ranks, which leave and resume together."""
 
 from __future__ import annotations
 

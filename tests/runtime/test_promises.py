@@ -256,17 +256,17 @@ def test_a_stray_of_a_job_with_its_own_grace_is_fenced_for_as_long_as_that_grace
 # ---- one process for each server ----
 
 
-def spread(*, workers: int = 3) -> Site:
+def spread() -> Site:
     """Job 1 has one process for each server."""
-    return Site(workers=workers, launcher="per-server")
+    return Site(workers=3, launcher="per-server")
 
 
 def launched(site: Site) -> tuple[Wire, Wire]:
     """Have it run at `a`, with two accelerators, and at `b`, with one."""
     a, b = site.attach("a"), site.attach("b")
     site.fleet.launch(Launch("1", "v100", {"a": 2, "b": 1}, 1360.0, attempt=1), {"a": "id-a", "b": "id-b"})
-    ports = {"master_address": "10.0.0.1", "master_port": 5, "gang_port": 6}
-    site.fleet.started("id-a", TaskStarted(job="1", attempt=1, rank=0, **ports))
+    first = TaskStarted(job="1", attempt=1, rank=0, master_address="10.0.0.1", master_port=5, gang_port=6)
+    site.fleet.started("id-a", first)
     return a, b
 
 

@@ -73,8 +73,8 @@ def _check_world(environment: Mapping[str, str], names: tuple[str, str]) -> None
     joined = _whole(environment, "GROUP_WORLD_SIZE", 0)  # torchrun: how many servers it knows of
     if joined != nodes if joined else size <= _whole(environment, "GAVEL_WORKERS_HERE", 0):
         raise InputError(
-            f"this is one of {size} ranks that were started on one server, but the job runs on {nodes} servers, and each "
-            "would train by itself; use torchrun without --standalone and --nnodes, which joins the ranks of all servers"
+            f"this is one of {size} ranks that were started on one server, but the job runs on {nodes} servers, and "
+            "each would train by itself; use torchrun without --standalone and --nnodes, which joins the ranks of all"
         )
 
 

@@ -210,7 +210,7 @@ class Task:
                 self.progress.reach(figure(message, "steps"))
 
     def _failed(self, message: Mapping[str, Any]) -> None:
-        """Note why it fails: of several ranks the first says why, and when one is blocked, others fail because of it."""
+        """Note why it fails: of several ranks the first says why, but others fail because one is blocked."""
         blameless = message.get("blameless") is True
         if not self.starts_ranks or self.words.failed is None or (blameless and not self.words.blameless):
             self.words.failed = str(message.get("reason") or "it reported a failure")[:2000]
