@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -37,6 +37,20 @@ class JobEdits:
     _driver: Driver
     _access: Access
     _policy: Policy
+
+    if TYPE_CHECKING:  # what the whole service has
+
+        async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitReply: ...  # noqa: N802
+
+        async def _check_ids(self, ids: Sequence[str], context: Context) -> None: ...
+
+        async def _check_may_change(self, record: LiveJobRecord, method: str, context: Context) -> None: ...
+
+        async def _find(self, job: str, context: Context) -> LiveJobRecord: ...
+
+        async def _deny(self, sentence: str, method: str, subject: str, context: Context) -> None: ...
+
+        def _view(self, record: LiveJobRecord) -> pb.JobView: ...
 
     async def Edit(self, request: pb.EditRequest, context: Context) -> pb.JobList:  # noqa: N802
         await self._check_ids(request.ids, context)
@@ -96,24 +110,6 @@ class JobEdits:
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return await self.Submit(submit, context)
-
-    async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: N802
-        raise NotImplementedError
-
-    async def _check_ids(self, ids: Sequence[str], context: Context) -> None:
-        raise NotImplementedError
-
-    async def _check_may_change(self, record: LiveJobRecord, method: str, context: Context) -> None:
-        raise NotImplementedError
-
-    async def _find(self, job: str, context: Context) -> LiveJobRecord:
-        raise NotImplementedError
-
-    async def _deny(self, sentence: str, method: str, subject: str, context: Context) -> None:
-        raise NotImplementedError
-
-    def _view(self, record: LiveJobRecord) -> pb.JobView:
-        raise NotImplementedError
 
 
 def told_changes(changes: Sequence[FieldChange]) -> str:
