@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gavel.client.requests import JobRequest
 
 SHELL = ("/bin/sh", "-c")
-LAUNCHERS = ("per-device", "per-server")
+PER_DEVICE, PER_SERVER = LAUNCHERS = ("per-device", "per-server")
 
 
 def check_request(request: JobRequest) -> None:
