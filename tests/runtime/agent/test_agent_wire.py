@@ -212,7 +212,7 @@ def test_every_field_of_the_protocol_has_a_field_in_its_message() -> None:
         "Submission": "JobRequest",
         "TerminalKeys": "Input",
     }
-    elsewhere = {Hello: {"accelerator_memory"}}
+    elsewhere: dict[type, set[str]] = {Hello: {"accelerator_memory"}}
     """Fields that are part of another one on the wire."""
     for message in (*FROM_AGENT, *TO_AGENT, TaskStatus, Submission):
         packed = getattr(pb, on_the_wire.get(message.__name__, message.__name__)).DESCRIPTOR.fields
