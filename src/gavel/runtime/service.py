@@ -38,6 +38,7 @@ from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, 
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
 from gavel.runtime.following import Follower, Following
+from gavel.runtime.job_edits_service import JobEdits
 from gavel.runtime.job_secrets import secrets_of
 from gavel.runtime.job_verbs_service import JobVerbs
 from gavel.runtime.jobs import LiveJobRecord
@@ -124,7 +125,9 @@ class AgentStream:
             yield message
 
 
-class Service(JobVerbs, TerminalService, NotificationsService, EnrolmentCalls, LimitsService, AccountsService):
+class Service(
+    JobEdits, JobVerbs, TerminalService, NotificationsService, EnrolmentCalls, LimitsService, AccountsService
+):
     """The scheduler as clients and agents see it."""
 
     def __init__(
