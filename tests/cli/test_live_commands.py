@@ -103,7 +103,6 @@ def test_submit_takes_a_job_from_flags(
         environment={"A": "B", "C": "d=e"},
         retries=0,
         working_directory=str(tmp_path / "sub"),
-        launcher="per-device",
     )
 
 
@@ -438,6 +437,11 @@ def test_cluster_shows_alarms_first_and_servers_that_take_no_work(
         "last_heard": 0.0,
         "since": START - 60,
         "reason": "not heard of",
+        "cpus": 0.0,
+        "free_cpus": 0.0,
+        "memory_bytes": 0,
+        "free_memory_bytes": 0,
+        "accelerator_memory_bytes": 0,
     }
 
 

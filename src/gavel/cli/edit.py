@@ -108,7 +108,7 @@ def edit_command(
         chosen = concerned(
             client, "edit", selection, lambda job: not job.finished, everything=everything, fault=already_finished
         )
-        found = client.edit([job.id for job in chosen], changes)
+        found = client.edit([job.id for job in chosen], **changes)
     if as_json:
         print_json({"jobs": [job.document() for job in found]})
         return
@@ -154,7 +154,7 @@ def resubmit_command(
             client, "resubmit", selection, lambda job: job.finished, everything=everything, finished=True
         )
         secrets = values_for(name for job in chosen for name in job.request.secrets)
-        ids = client.resubmit([job.id for job in chosen], changes, secrets=secrets)
+        ids = client.resubmit([job.id for job in chosen], secrets=secrets, **changes)
     if as_json:
         print_json({"ids": ids})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -132,10 +133,10 @@ def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
         yield "deadline", clock(job.submitted + 3600 * request.deadline_hours)
     yield "ended", clock(job.ended) if job.ended else ""
     yield "steps", f"{steps(job)}  {done(job)}".strip()
+    yield "exit code", _exit_code(job.exit_code)
     yield "runs on", where(job)
     yield "beside", f"job {job.beside}" if job.beside else ""
     yield "starts", f"{job.attempts}, restarts {job.restarts}, failures {job.failures} of {request.retries} allowed"
-    yield "exit code", "" if job.exit_code is None else str(job.exit_code)
     yield "limit", detail.limit
 
 
@@ -168,6 +169,18 @@ def _limits(job: JobView) -> Iterator[tuple[str, str]]:
         yield "idle timeout", duration(float(request.idle_timeout))
     if request.grace is not None:
         yield "grace", f"{duration(float(request.grace))} to save and leave"
+
+
+def _exit_code(code: int | None) -> str:
+    """The exit code of the last attempt, or the signal that ended it.
+
+    >>> _exit_code(3), _exit_code(-15), _exit_code(None)
+    ('3', '-15 (SIGTERM)', '')
+    """
+    if code is None:
+        return ""
+    known = -code in {int(number) for number in signal.Signals}
+    return f"{code} ({signal.Signals(-code).name})" if known else str(code)
 
 
 def _print_types(out: Console, detail: JobDetail) -> None:

@@ -12,6 +12,7 @@ from gavel.client.access import Wishes, access_now
 from gavel.client.administration import Administration
 from gavel.client.connection import Away, Connection
 from gavel.client.errors import NoSuchJob, Refused
+from gavel.client.job_changes import JobChanges
 from gavel.client.messages import (
     from_checkpoints,
     from_cluster,
@@ -48,7 +49,7 @@ LINE_BYTES = 200
 """Estimated length of a log line."""
 
 
-class Client(Administration):
+class Client(JobChanges, Administration):
     """A connection to a scheduler, for programs.
 
     `address` is HOST:PORT, unix:PATH or the name of a context (default: GAVEL_SCHEDULER, then the context of the last
@@ -130,16 +131,6 @@ class Client(Administration):
     def _change(self, method: str, ids: str | Iterable[str]) -> list[JobView]:
         reply = self._connection.ask(method, pb.JobsRequest(ids=_listed(ids)))
         return [from_job(job) for job in reply.jobs]
-
-    def edit(self, ids: str | Iterable[str], changes: Mapping[str, Any]) -> list[JobView]:
-        """Change jobs, all or none."""
-        raise NotImplementedError
-
-    def resubmit(
-        self, ids: str | Iterable[str], changes: Mapping[str, Any], *, secrets: Mapping[str, str]
-    ) -> list[str]:
-        """Submit jobs like these again, all or none."""
-        raise NotImplementedError
 
     def jobs(
         self,
