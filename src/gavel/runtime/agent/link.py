@@ -111,9 +111,9 @@ class JobSocket:
         if message is None:
             return
         self._hear(message)
-        if message.get("op") == "hello" and not end.greeted:
-            end.greeted, end.asks = True, message.get("asks") is not False
-            for answer in self._greet():
+        if message.get("op") == "hello":
+            greeted, end.greeted, end.asks = end.greeted, True, message.get("asks") is not False
+            for answer in () if greeted else self._greet():
                 self._say(end, answer)
 
     def _say(self, end: _End, message: Mapping[str, Any]) -> bool:

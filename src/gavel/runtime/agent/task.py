@@ -115,7 +115,8 @@ class Task:
         started()
         code = await self._watch(guarded)
         self.close()
-        reached = self.heard_stop or guarded.asked
+        overlooked = self.words.unaware and code == 0
+        reached = guarded.asked or (self.heard_stop and not overlooked)
         return never_began(code, self.log.tail()) or judge(code, self.words, self.asked, reached=reached)
 
     def close(self) -> None:
@@ -177,6 +178,8 @@ class Task:
     def _hear(self, message: Mapping[str, Any]) -> None:
         """Handle a message of the job process."""
         match message.get("op"):
+            case "hello":
+                self.words.unaware = False
             case "progress":
                 self.progress.reach(figure(message, "steps"))
                 self.progress.save(figure(message, "saved"))
@@ -186,6 +189,9 @@ class Task:
             case "stopped":
                 self._saved(message)
                 self.words.stopped = True
+                self.words.why_stopped = str(message.get("reason") or "")[:2000]
+            case "unaware":
+                self.words.unaware = True
             case "done":
                 self.progress.reach(figure(message, "steps"))
                 self.words.done = True
