@@ -14,7 +14,6 @@ from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.processes import Guarded
 from gavel.runtime.messages import TaskStatus
 
-STOP = {"op": "stop"}
 SLACK_SECONDS = 5.0
 """How long a guard may take beyond the grace before it is killed itself."""
 
@@ -119,7 +118,8 @@ class Task:
         started()
         code = await self._watch(guarded)
         self.close()
-        reached = self.heard_stop or guarded.asked
+        overlooked = self.words.unaware and code == 0
+        reached = guarded.asked or (self.heard_stop and not overlooked)
         verdict = judge(code, self.words, self.asked, reached=reached)
         return never_began(code, self.log.tail()) or replace(verdict, exit_code=code)
 
@@ -174,22 +174,30 @@ class Task:
 
     def _ask(self) -> bool:
         """Ask over the link; return whether the process was connected. One that just disconnected may have said why."""
-        if self.tell(STOP):
+        if self.tell(self._stop()):
             self.heard_stop = True
         elif self.link is not None:
             self.link.catch_up()
         return self.heard_stop
 
+    def _stop(self) -> Mapping[str, Any]:
+        return {"op": "stop", "seconds": self._checkpoint_seconds}
+
     def _greet(self) -> list[Mapping[str, Any]]:
-        return [*self.voice.greeting(), *([] if self.asked is None else [STOP])]
+        return [*self.voice.greeting(), *([] if self.asked is None else [self._stop()])]
 
     def _hear(self, message: Mapping[str, Any], rank: int) -> None:
         """Handle a message of the job process or, if it started several ranks, of one of them."""
         if not self.starts_ranks or rank == 0:  # the first rank speaks for the job
             self._count(message)
         match message.get("op"):
+            case "hello":
+                self.words.unaware = False
+            case "unaware":
+                self.words.unaware = True
             case "stopped":
                 self.words.stopped = True
+                self.words.why_stopped = str(message.get("reason") or "")[:2000]
             case "done":
                 self.words.done = True
             case "failed":
