@@ -96,7 +96,7 @@ def test_control_c_interrupts_what_runs_and_not_the_shell(tmp_path: Path) -> Non
 
 
 def test_a_paste_of_a_megabyte_arrives_whole(tmp_path: Path) -> None:
-    script = "import sys, tty; tty.setraw(0); print('ready'); print(len(sys.stdin.buffer.read(%d)))" % MEGABYTE
+    script = "import sys, tty; tty.setraw(0); print('ready'); print(len(sys.stdin.buffer.read(2**20)))"
     with seated(tmp_path, sys.executable, "-u", "-c", script) as seat:
         seat.shows(b"ready")
         seat.type(b"x" * MEGABYTE)
@@ -108,8 +108,7 @@ def test_a_command_that_reads_nothing_stops_the_typing_and_not_the_guard(tmp_pat
         seat.shows(b"ready")
         seat.line.setblocking(False)
         with pytest.raises(BlockingIOError):
-            for _ in range(1000):
-                seat.type(b"x" * 16_384)
+            seat.type(b"x" * 16 * MEGABYTE)
         seat.leash.close()
         assert seat.ends() == 128 + signal.SIGTERM
 

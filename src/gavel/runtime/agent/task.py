@@ -13,8 +13,9 @@ from gavel.runtime.agent.exit_verdict import ExitVerdict, LastWords, judge, neve
 from gavel.runtime.agent.link import JobSocket, figure
 from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.processes import Guarded
-from gavel.runtime.agent.terminal import TerminalLine, TerminalWatch, keys_fault
+from gavel.runtime.agent.terminal import TerminalLine, TerminalWatch
 from gavel.runtime.messages import Ending, TaskStatus, TerminalKeys
+from gavel.runtime.terminal_rules import keys_fault
 
 STOP = {"op": "stop"}
 LONGEST_NOTICE = 400

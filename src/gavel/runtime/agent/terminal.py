@@ -12,11 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from gavel.limits import LONGEST_LABEL, LONGEST_LINGER_SECONDS, MOST_LINES_OF_A_TERMINAL
-from gavel.runtime.messages import TerminalKeys
+from gavel.runtime.terminal_rules import LINGER_SECONDS
 
-LINGER_SECONDS = 60.0
-"""How long a job outlives its last connection, unless its user wants another time."""
 CHECK_SECONDS = 0.5
 PACKET_BYTES = 16 * 1024
 MOST_TYPED_BYTES = 4 * 2**20
@@ -144,24 +141,3 @@ class TerminalWatch:
             return
         self._timer = None
         self.abandoned(f"no one was connected to its terminal for {self.linger_seconds:g} s")
-
-
-def keys_fault(keys: TerminalKeys) -> str | None:
-    """Why keys cannot be typed, in a sentence; None if they can.
-
-    >>> keys_fault(TerminalKeys(job="1", attempt=1, rows=24, columns=80)) is None
-    True
-    >>> keys_fault(TerminalKeys(job="1", attempt=1, rows=24))
-    'a terminal has 1 to 4,096 rows and columns, not 24 x 0'
-    """
-    if keys.rows or keys.columns:
-        sizes = keys.rows, keys.columns
-        if not all(0 < size <= MOST_LINES_OF_A_TERMINAL for size in sizes):
-            most = f"{MOST_LINES_OF_A_TERMINAL:,}"
-            return f"a terminal has 1 to {most} rows and columns, not {keys.rows} x {keys.columns}"
-    if not 0.0 <= keys.linger_seconds <= LONGEST_LINGER_SECONDS:
-        hours = LONGEST_LINGER_SECONDS / 3600
-        return f"a job outlives its last connection by at most {hours:g} h, not by {keys.linger_seconds:g} s"
-    if len(keys.notice) > LONGEST_LABEL or not keys.notice.isprintable():
-        return "a notice is one line of at most 200 printable characters"
-    return None
