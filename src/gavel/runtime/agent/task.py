@@ -102,6 +102,8 @@ class Task:
     log: LogFile
     graces: Graces
     voice: Voice
+    grace_seconds: float | None = None
+    """How long its job may take to save; None: as long as the cluster allows."""
     words: LastWords = field(default_factory=LastWords)
     asked: str | None = None
     """Why it was asked to leave."""
@@ -138,7 +140,7 @@ class Task:
         verdict = judge(code, self.words, self.asked, reached=reached)
         if guarded.line is not None:
             verdict = self._verdict_at_terminal(verdict, code)
-        return never_began(code, self.log.tail()) or verdict
+        return never_began(code, self.log.tail()) or replace(verdict, exit_code=code)
 
     def typed(self, keys: TerminalKeys) -> None:
         """Type at its terminal what a user sent."""
@@ -201,11 +203,15 @@ class Task:
     def keep(self, seconds: float) -> None:
         """Have its guard end it once saving could have finished after the lease, whatever happens to us."""
         if self._guarded is not None:
-            self._guarded.keep(seconds + self.graces.checkpoint_seconds)
+            self._guarded.keep(seconds + self._checkpoint_seconds)
 
     def tell(self, message: Mapping[str, Any]) -> bool:
         """Send a message to the job process; return whether it was connected."""
         return self.link is not None and self.link.send(message)
+
+    @property
+    def _checkpoint_seconds(self) -> float:
+        return self.graces.checkpoint_seconds if self.grace_seconds is None else self.grace_seconds
 
     async def _watch(self, guarded: Guarded) -> int:
         ending = asyncio.create_task(guarded.wait())
@@ -222,7 +228,7 @@ class Task:
         """Ask, wait, SIGTERM, wait, SIGKILL: it ends somewhere along the way."""
         # A process that announced its end may still be writing its results.
         if not self._now.is_set() and (self._ask() or self.words.spoken or self.line is not None):
-            await _first(ending, self._now, seconds=self.graces.checkpoint_seconds)
+            await _first(ending, self._now, seconds=self._checkpoint_seconds)
         guarded.terminate()
         await asyncio.wait([ending], timeout=self.graces.terminate_seconds + SLACK_SECONDS)
         if not ending.done():
@@ -233,7 +239,7 @@ class Task:
         reason = "".join(character if character.isprintable() else " " for character in reason)[:LONGEST_NOTICE]
         if at_once:
             return f"this terminal ends now: {reason}"
-        return f"this terminal ends in {self.graces.checkpoint_seconds:g} s: {reason}; save your work and leave"
+        return f"this terminal ends in {self._checkpoint_seconds:g} s: {reason}; save your work and leave"
 
     def _ask(self) -> bool:
         """Ask over the link; return whether the process was connected. One that just disconnected may have said why."""
