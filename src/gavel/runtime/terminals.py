@@ -49,9 +49,11 @@ class TerminalSession:
     columns: int
     linger_seconds: float
     woken: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set by output, and by a fault."""
+    """Set by output, by a fault, and when the user leaves."""
     fault: str = ""
     """Why the session must end."""
+    left: bool = False
+    """Whether the user has left."""
 
     def keys(self, data: bytes = b"", notice: str = "") -> TerminalKeys:
         """A message to the agent; every one says who is there, and how large the user's window is."""
@@ -139,6 +141,8 @@ class Terminals:
                     break
             if session.fault:
                 raise BadKeysError(session.fault)
+            if session.left:
+                return
         record = self._engine.record(session.job)
         yield pb.TerminalOutput(offset=offset, ended=record is None or record.finished)
 
@@ -173,6 +177,8 @@ class Terminals:
                 await self._send(session.keys())
             await self._send_all(session, message.data)
             await asyncio.sleep(pace.rest())
+        session.left = True
+        session.woken.set()
 
     async def _send_all(self, session: TerminalSession, data: bytes) -> None:
         for start in range(0, len(data), KEYS_BYTES):
