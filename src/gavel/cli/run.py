@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gavel.cli import submit_fields as read
 from gavel.cli.options import AsJson
 from gavel.cli.remote import PATIENCE, ActingFor, PatienceOption, SchedulerOption, connect
 from gavel.cli.render import print_json
 from gavel.cli.running import INTERRUPTED, ForegroundJob, how_it_ended, say
-from gavel.cli.submit import CommandAfterDashes
+from gavel.cli.submit import CommandAfterDashes, warn_of_types
+from gavel.cli.submit_fields import comma_list, read_environment, read_requests, read_tags
 from gavel.cli.submit_secrets import secrets
 from gavel.client.quantities import seconds_of
 from gavel.client.requests import JobRequest
@@ -144,14 +144,14 @@ def run_command(
     options = {
         "name": name or ("terminal" if pty and not command else None),
         "workers": workers,
-        "types": read.comma_list(types),
-        "prefer": read.comma_list(prefer),
+        "types": comma_list(types),
+        "prefer": comma_list(prefer),
         "gpu_memory": gpu_memory,
         "cpus": cpus,
         "memory": memory,
         "launcher": launcher,
         "working_directory": directory,
-        "environment": read.environment(env),
+        "environment": read_environment(env),
         "secrets": secrets(secret, ask=True),
         "venv": venv,
         "modules": module or None,
@@ -163,7 +163,7 @@ def run_command(
         "weight": weight,
         "entity": entity,
         "template": template,
-        "tags": read.tags(tag),
+        "tags": read_tags(tag),
         "private": private or None,
     }
     given = {field: value for field, value in options.items() if value is not None}
@@ -171,7 +171,9 @@ def run_command(
         _check_terminal()
         job = _with_terminal(_request(command or SHELL_OF_SERVER, given))
         with connect(scheduler, patience, acting_for=acting_for) as client:
-            return _at_terminal(client, client.submit(job)[0], linger_seconds, start_within)
+            id = client.submit(job)[0]  # noqa: A001 - the word for it everywhere
+            warn_of_types(client, [job])
+            return _at_terminal(client, id, linger_seconds, start_within)
     job = _request(command, given)
     ranks = _ranks(rank, int(job.workers))
     with connect(scheduler, patience, acting_for=acting_for) as client:
@@ -226,7 +228,7 @@ def _duration(option: str, text: str | None, *, most: float | None = None) -> fl
 
 
 def _request(command: Sequence[str] | None, given: Mapping[str, Any]) -> JobRequest:
-    return read.requests([], command, given)[0]
+    return read_requests([], command, given)[0]
 
 
 def _with_terminal(job: JobRequest) -> JobRequest:
@@ -260,6 +262,7 @@ def _in_foreground(
     tell = say if verbose or sys.stderr.isatty() else _silent
     id = client.submit(job)[0]  # noqa: A001 - the word for it everywhere
     tell(f"submitted job {id}")
+    warn_of_types(client, [job])
     output = (sys.stderr if as_json else sys.stdout).fileno()
     ended, code = ForegroundJob(client, id, ranks, output, tell).follow(keep=keep)
     if ended is not None and ended.state is not JobState.COMPLETED and code != INTERRUPTED:
