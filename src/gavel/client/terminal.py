@@ -17,7 +17,7 @@ MOST_WAITING = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class TerminalNews:
     """What the terminal shows, or the state of the connection."""
 
     data: bytes = b""
@@ -57,7 +57,7 @@ class Terminal:
         """Whether what is typed is sent."""
         self._closed = False
 
-    def shown(self) -> Iterator[Shown]:
+    def shown(self) -> Iterator[TerminalNews]:
         """Yield what it shows until the job has ended, has to wait again, or `close` was called."""
         away = False
         for message in self._connection.listen("Terminal", self._requests, again=lambda: False):
@@ -65,17 +65,17 @@ class Terminal:
                 return
             if isinstance(message, Away):
                 if not away:
-                    yield Shown(away=message.reason)
+                    yield TerminalNews(away=message.reason)
                 away, self._open = True, False
                 continue
             if away:
                 away, self._open = False, True
-                yield Shown(back=True)
+                yield TerminalNews(back=True)
             fresh = message.data[max(0, self.offset - message.offset) :] if not self._tail else message.data
             self.offset, self._tail = max(self.offset, message.offset + len(message.data)), 0
             self.ended = message.ended
             if fresh:
-                yield Shown(fresh)
+                yield TerminalNews(fresh)
 
     def type(self, keys: bytes) -> bool:
         """Type keys, without waiting; return whether all are on their way. None are while the scheduler is away."""
