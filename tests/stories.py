@@ -29,13 +29,17 @@ from gavel.core.events import (
     SolveFailed,
     WakeAt,
 )
-from gavel.core.jobs import Cause, JobSpec
+from gavel.core.jobs import NO_NEEDS, Cause, JobSpec, Needs
 from gavel.core.locality import Locality
 from gavel.policies.registry import allocate
 from gavel.scheduler.machine import Scheduler
 
 TEMPLATES = ("A3C", "LM (batch size 5)", "ResNet-50 (batch size 64)", "Transformer (batch size 64)")
 WORKERS = (1, 1, 2, 4)
+
+FIGURES = ((8.0, 100, 16), (3.0, 64, 0), (0.0, 0, 32), (16.0, 31, 12))
+"""What servers have: CPU cores, RAM and the memory of an accelerator; 0: unknown."""
+NEEDS = (NO_NEEDS, NO_NEEDS, NO_NEEDS, Needs(16), Needs(0, 3000), Needs(0, 6500, 40), Needs(8, 500, 5), Needs(40, 1, 1))
 
 Story = list[tuple[str, int, int]]
 """What happens, and two numbers that say to whom."""
@@ -53,7 +57,7 @@ class Teller:
     """Tells a story to a scheduler: iterate over `events`, and say what it commanded by `hear`.
 
     Solves are answered at once, unless "slow" came before: then at the next "answer", or with a failure. With `open`,
-    there are new types, entities and templates, and rates are measured.
+    there are new types, entities and templates, rates are measured, and jobs state what they need beside accelerators.
     """
 
     story: Story
@@ -65,7 +69,7 @@ class Teller:
     due: list[Event] = field(default_factory=list)
 
     def events(self, machine: Scheduler) -> Iterator[Event]:
-        yield ServerJoined(0.0, Server("base", "v100", 2))
+        yield ServerJoined(0.0, self._server("base", "v100", 2, 0))
         for kind, number, other in self.story:
             self.time += 60.0 if kind != "round" else 360.0
             event = self._event(machine, kind, number, other)
@@ -94,7 +98,7 @@ class Teller:
                 return RoundDue(self.time)
             case "join":
                 kinds = ("v100", "p100", "k80", "t4" if self.open else "v100")
-                return ServerJoined(self.time, Server(f"s{number}-{self.time}", kinds[other], 1 + other))
+                return ServerJoined(self.time, self._server(f"s{number}-{self.time}", kinds[other], 1 + other, number))
             case "lose":
                 servers = [name for pool in machine.server_pools for name, _, _ in pool.servers()]
                 return ServerLost(self.time, servers[number % len(servers)] if servers else "missing")
@@ -106,13 +110,18 @@ class Teller:
                 return None
         return self._about_a_job(machine, kind, active[number % len(active)], number + other) if active else None
 
+    def _server(self, name: str, kind: str, size: int, number: int) -> Server:
+        cpus, memory, of_each = FIGURES[number % 4] if self.open else (0.0, 0, 0)
+        return Server(name, kind, size, cpus, memory, of_each)
+
     def _spec(self, number: int, other: int) -> JobSpec:
         spec = JobSpec(f"j{self.submitted}", TEMPLATES[other], WORKERS[other], 1e6)
         if not self.open:
             return spec
         template = "my-model" if number == 0 else spec.template
         types = [None, None, ("v100", "t4"), ("k80",)][number % 4]
-        return replace(spec, template=template, entity=[None, "lab", "lab/vision", "club"][number % 4], types=types)
+        entity = [None, "lab", "lab/vision", "club"][number % 4]
+        return replace(spec, template=template, entity=entity, types=types, needs=NEEDS[(number + other) % len(NEEDS)])
 
     def _late(self, event: Event, other: int) -> Event:
         assert isinstance(event, AllocationReady)
