@@ -14,6 +14,7 @@ from gavel.core.events import (
     Command,
     Event,
     JobCancelled,
+    JobEdited,
     JobFailed,
     JobFinished,
     JobsHeld,
@@ -27,6 +28,7 @@ from gavel.core.events import (
     ServerLost,
     Solve,
     SolveFailed,
+    TypesAllowed,
     WakeAt,
 )
 from gavel.core.jobs import NO_NEEDS, Cause, JobSpec, Needs
@@ -37,6 +39,7 @@ from gavel.scheduler.machine import Scheduler
 TEMPLATES = ("A3C", "LM (batch size 5)", "ResNet-50 (batch size 64)", "Transformer (batch size 64)")
 WORKERS = (1, 1, 2, 4)
 
+TYPES: tuple[tuple[str, ...] | None, ...] = (None, ("v100",), ("p100", "k80"), ("k80",), ("v100", "p100"))
 FIGURES = ((8.0, 100, 16), (3.0, 64, 0), (0.0, 0, 32), (16.0, 31, 12))
 """What servers have: CPU cores, RAM and the memory of an accelerator; 0: unknown."""
 NEEDS = (NO_NEEDS, NO_NEEDS, NO_NEEDS, Needs(16), Needs(0, 3000), Needs(0, 6500, 40), Needs(8, 500, 5), Needs(40, 1, 1))
@@ -47,7 +50,7 @@ Story = list[tuple[str, int, int]]
 
 def stories(*, at_most: int = 40) -> st.SearchStrategy[Story]:
     rare = ["finish", "cancel", "fail", "lose", "join", "progress", "measure", "restart", "slow", "answer"]
-    rare += ["hold", "release"]
+    rare += ["hold", "release", "edit", "types"]
     kinds = st.sampled_from(["submit"] * 4 + ["round"] * 6 + rare)
     return st.lists(st.tuples(kinds, st.integers(0, 7), st.integers(0, 3)), min_size=1, max_size=at_most)
 
@@ -123,13 +126,26 @@ class Teller:
         entity = [None, "lab", "lab/vision", "club"][number % 4]
         return replace(spec, template=template, entity=entity, types=types, needs=NEEDS[(number + other) % len(NEEDS)])
 
+    def _edit(self, machine: Scheduler, job: str, number: int) -> JobEdited:
+        """Other types, or the same, and a new weight, deadline or number of steps."""
+        slot = machine.roster.slot_of[job]
+        template, workers, types, needs = machine.beliefs.profile_at(int(machine.roster.profile[slot]))
+        types = TYPES[number % len(TYPES)] if number % 3 else types
+        steps = [2e6, 1e5, np.nan][number % 3]
+        deadline = 1e5 if number % 2 else None
+        weight = 1.0 + number % 3
+        spec = JobSpec(
+            job, template, workers, steps, weight=weight, deadline_seconds=deadline, types=types, needs=needs
+        )
+        return JobEdited(self.time, spec, steps - 10.0)
+
     def _late(self, event: Event, other: int) -> Event:
         assert isinstance(event, AllocationReady)
         if other == 0:
             return SolveFailed(self.time, event.number, "no luck")
         return AllocationReady(self.time, event.number, event.allocation)
 
-    def _about_a_job(self, machine: Scheduler, kind: str, job: str, number: int) -> Event | None:  # noqa: PLR0911
+    def _about_a_job(self, machine: Scheduler, kind: str, job: str, number: int) -> Event | None:  # noqa: C901, PLR0911
         slot = machine.roster.slot_of[job]
         match kind:
             case "measure":
@@ -148,6 +164,10 @@ class Teller:
                 return JobsHeld(self.time, (job, "missing"), Cause("held", "an operator holds it"))
             case "release":
                 return JobsReleased(self.time, (job, "missing"))
+            case "edit":
+                return self._edit(machine, job, number)
+            case "types":
+                return TypesAllowed(self.time, job, TYPES[number % len(TYPES)], Cause("waited"))
             case "finish":
                 return JobFinished(self.time, job)
             case "cancel":

@@ -16,6 +16,7 @@ import grpc
 
 from gavel.client.field_checks import label_fault, shortened
 from gavel.client.messages import from_states, from_submission, to_cluster, to_detail
+from gavel.client.request_rules import PER_SERVER
 from gavel.client.views import FINISHED
 from gavel.core.errors import InputError
 from gavel.core.events import JobCancelled
@@ -37,6 +38,7 @@ from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, 
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
 from gavel.runtime.following import Follower, Following
+from gavel.runtime.job_edits_service import JobEdits
 from gavel.runtime.job_secrets import secrets_of
 from gavel.runtime.job_verbs_service import JobVerbs
 from gavel.runtime.jobs import LiveJobRecord
@@ -123,7 +125,9 @@ class AgentStream:
             yield message
 
 
-class Service(JobVerbs, TerminalService, NotificationsService, EnrolmentCalls, LimitsService, AccountsService):
+class Service(
+    JobEdits, JobVerbs, TerminalService, NotificationsService, EnrolmentCalls, LimitsService, AccountsService
+):
     """The scheduler as clients and agents see it."""
 
     def __init__(
@@ -160,7 +164,11 @@ class Service(JobVerbs, TerminalService, NotificationsService, EnrolmentCalls, L
         await self._check_label("the key of a submission", key, context)
         key = key if caller.open else f"{caller.user}:{key}"  # two users may choose the same
         try:
-            jobs = tuple(checked(owned(from_submission(job), caller), self._policy, entities) for job in request.jobs)
+            longest = self._fleet.settings.longest_grace_seconds
+            jobs = tuple(
+                checked(owned(from_submission(job), caller), self._policy, entities, longest_grace=longest)
+                for job in request.jobs
+            )
             secrets, audited = secrets_of(request, jobs), self._audited("Submit")
             if any(secrets):
                 await asyncio.to_thread(self._fleet.secrets.prepare)
@@ -228,6 +236,8 @@ class Service(JobVerbs, TerminalService, NotificationsService, EnrolmentCalls, L
         workers = record.request.workers
         if request.rank >= workers:
             sizes = f"{workers} workers, ranks 0 to {workers - 1}" if workers > 1 else "one worker, rank 0"
+            if record.request.launcher == PER_SERVER:
+                sizes = "one process for each of its servers, numbered from 0"
             told = f"job {request.id} has {sizes}; there is no rank {request.rank}"
             await context.abort(grpc.StatusCode.OUT_OF_RANGE, told)
         async with self._stream(context):
