@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from gavel.client.report import report
     from gavel.client.requests import JobRequest
     from gavel.client.views import JobState
+    from gavel.client.webhooks import verify_notification
     from gavel.core.allocation import Allocation, Certificate, Limit
     from gavel.core.cluster import AcceleratorType
     from gavel.core.jobs import Entity, Job, Pair, PlacedRate
@@ -74,6 +75,7 @@ _NAMES_BY_MODULE = {
     "gavel.client.report": ("report",),
     "gavel.client.requests": ("JobRequest",),
     "gavel.client.views": ("JobState",),
+    "gavel.client.webhooks": ("verify_notification",),
     "gavel.core.allocation": ("Allocation", "Certificate", "Limit"),
     "gavel.core.cluster": ("AcceleratorType",),
     "gavel.errors": ("GavelError", "InputError", "SolverError"),
@@ -146,6 +148,7 @@ __all__ = [
     "report",
     "simulate",
     "sweep",
+    "verify_notification",
 ]
 
 
