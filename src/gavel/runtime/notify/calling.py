@@ -18,7 +18,7 @@ _AGENT = "gavel-notify"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class CallResult:
     """How a call went."""
 
     status: int = 0
@@ -34,19 +34,19 @@ async def call(
     *,
     seconds: float,
     context: ssl.SSLContext,
-) -> Answer:
+) -> CallResult:
     """Post a body, and return how that went; never takes much longer than `seconds`, whatever the receiver does."""
     try:
         async with asyncio.timeout(seconds):
             status = await _post(permission, headers, body, context)
     except TimeoutError:
-        return Answer(trouble=f"no answer within {seconds:g} s")
+        return CallResult(trouble=f"no answer within {seconds:g} s")
     except (_NoAnswerError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError) as error:
-        return Answer(trouble=_clause(error))
+        return CallResult(trouble=_clause(error))
     if 200 <= status < 300:
-        return Answer(status)
+        return CallResult(status)
     redirects = "; redirects are not followed" if 300 <= status < 400 else ""
-    return Answer(status, f"it answered with status {status}{redirects}")
+    return CallResult(status, f"it answered with status {status}{redirects}")
 
 
 class _NoAnswerError(Exception):

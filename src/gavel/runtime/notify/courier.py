@@ -29,7 +29,7 @@ AT_ONE_PLACE = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeliveryResult:
     """How one attempt to deliver went."""
 
     over: bool
@@ -73,9 +73,9 @@ class Courier:
 
     def __init__(
         self,
-        attempt: Callable[[Delivery], Awaitable[Outcome]],
+        attempt: Callable[[Delivery], Awaitable[DeliveryResult]],
         place_of: Callable[[Delivery], str],
-        settled: Callable[[Delivery, Outcome], None],
+        settled: Callable[[Delivery, DeliveryResult], None],
         pauses: Pauses | None = None,
         *,
         at_places: Mapping[str, int] | None = None,
@@ -163,7 +163,7 @@ class Courier:
                 await asyncio.sleep(self._pauses.after(queue.failures, self._random.random()))
         del self._lanes[lane]
 
-    async def _try(self, delivery: Delivery) -> Outcome:
+    async def _try(self, delivery: Delivery) -> DeliveryResult:
         place = self._place_of(delivery)
         most = self._at_places.get(place, AT_ONE_PLACE)
         async with self._places.setdefault(place, asyncio.Semaphore(most)), self._slots:
@@ -171,4 +171,4 @@ class Courier:
                 return await self._attempt(delivery)
             except Exception:  # one delivery must not end its lane
                 logger.exception("a bug in the delivery of notification %s", delivery.id)
-                return Outcome(over=False, trouble="a bug in Gavel; the scheduler's log has it")
+                return DeliveryResult(over=False, trouble="a bug in Gavel; the scheduler's log has it")

@@ -19,8 +19,8 @@ from gavel.runtime.engine import Engine
 from gavel.runtime.facts import Fact
 from gavel.runtime.journal_retry import Insist
 from gavel.runtime.logs import Logs
-from gavel.runtime.notify.calling import Answer, call
-from gavel.runtime.notify.courier import Courier, Outcome, Pauses
+from gavel.runtime.notify.calling import CallResult, call
+from gavel.runtime.notify.courier import Courier, DeliveryResult, Pauses
 from gavel.runtime.notify.deliveries import COMMAND, Delivery, Lane
 from gavel.runtime.notify.memos import KIND, Memos
 from gavel.runtime.notify.occasions import ARRAY, Occasions
@@ -52,7 +52,7 @@ class Tested:
     """How the test of one URL went."""
 
     url: str
-    answer: Answer
+    answer: CallResult
 
 
 class Notifier:
@@ -239,27 +239,27 @@ class Notifier:
             return self.settings.allowed.permit(delivery.target).endpoint.authority
         return ""
 
-    async def _attempt(self, delivery: Delivery) -> Outcome:
+    async def _attempt(self, delivery: Delivery) -> DeliveryResult:
         if delivery.target == COMMAND:
             if not self.settings.command:
-                return Outcome(over=True, trouble="the site has no command any more")
+                return DeliveryResult(over=True, trouble="the site has no command any more")
             body, seconds = delivery.body(), self.settings.command_seconds
-            answer = Answer(trouble=await run_command(self.settings.command, body, seconds=seconds))
+            answer = CallResult(trouble=await run_command(self.settings.command, body, seconds=seconds))
         else:
             try:
                 self.settings.allowed.permit(delivery.target)
             except InputError as error:  # it was, when the job was submitted
-                return Outcome(over=True, trouble=str(error))
+                return DeliveryResult(over=True, trouble=str(error))
             answer = await self._call(delivery)
         old = self._wall() - delivery.time >= DAY
-        return Outcome(over=not answer.trouble or answer.status == GONE or old, trouble=answer.trouble)
+        return DeliveryResult(over=not answer.trouble or answer.status == GONE or old, trouble=answer.trouble)
 
-    async def _call(self, delivery: Delivery) -> Answer:
+    async def _call(self, delivery: Delivery) -> CallResult:
         try:
             permission = self.settings.allowed.permit(delivery.target)
             key = self.key_of(delivery.user)
         except (InputError, VaultError) as error:
-            return Answer(trouble=str(error))
+            return CallResult(trouble=str(error))
         body, timestamp = delivery.body(), f"{self._wall():.3f}"
         headers = {
             EVENT: delivery.event,
@@ -269,13 +269,13 @@ class Notifier:
         }
         return await call(permission, headers, body, seconds=CALL_SECONDS, context=self._context)
 
-    def _settled_elsewhere(self, delivery: Delivery, outcome: Outcome) -> None:
+    def _settled_elsewhere(self, delivery: Delivery, outcome: DeliveryResult) -> None:
         """Pass an outcome on to the scheduler's thread."""
         assert self._loop is not None, "deliveries begin with a start"  # noqa: S101
         with suppress(RuntimeError):  # the scheduler has just ended
             self._loop.call_soon_threadsafe(self._settled, delivery, outcome)
 
-    def _settled(self, delivery: Delivery, outcome: Outcome) -> None:
+    def _settled(self, delivery: Delivery, outcome: DeliveryResult) -> None:
         if outcome.over:
             self._over.append(delivery)
         if not outcome.trouble:
