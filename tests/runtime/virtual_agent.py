@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gavel.runtime.abilities import ABILITIES
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,
@@ -225,6 +226,7 @@ class Agent:
                 draining=self.draining,
                 cluster=self.cluster,
                 term=self.term,
+                abilities=ABILITIES,
             )
         )
 
@@ -316,7 +318,7 @@ class Agent:
         if not task.began:
             if task.asked:
                 del self.tasks[task.key]
-                for rank in range(task.start.first_rank, task.start.first_rank + task.start.ranks):
+                for rank in task.start.process_ranks:
                     status = TaskStatus(job=task.start.job, attempt=task.start.attempt, rank=rank)
                     self.note_end(TaskEnded(status=status, ending=Ending.LEFT, reason="before it began"))
             else:
@@ -332,8 +334,7 @@ class Agent:
         task.began, task.devices = True, devices
         steps = self.world.disk.get(start.job, 0.0)
         self.world.checker.begins(start.job, steps)
-        ranks = range(start.first_rank, start.first_rank + start.ranks)
-        task.processes = [Process(rank, steps, saved_at=self.world.now) for rank in ranks]
+        task.processes = [Process(rank, steps, saved_at=self.world.now) for rank in start.process_ranks]
         self.say(self.started(task))
 
     def devices_for(self, start: StartAttempt) -> list[int] | None:
@@ -350,27 +351,32 @@ class Agent:
         return free[: start.ranks] if len(free) >= start.ranks else None
 
     def started(self, task: Task) -> TaskStarted:
-        first = TaskStarted(job=task.start.job, attempt=task.start.attempt, rank=task.start.first_rank)
+        first = TaskStarted(job=task.start.job, attempt=task.start.attempt, rank=task.start.process_ranks[0])
         if task.start.first_rank == 0 and task.start.workers > 1:
             first = replace(first, master_address="127.0.0.1", master_port=1, gang_port=2)
         return first
 
     def work(self, task: Task) -> None:
         """What processes and guards do by themselves."""
-        if self.here >= task.lease_ends + self.world.fleet_settings.checkpoint_grace_seconds:
+        if self.here >= task.lease_ends + self.grace_seconds(task):
             self.ask_to_leave(task, at_once=True)
         for process in list(task.processes):
             self.advance(task, process)
 
     def ask_to_leave(self, task: Task, *, at_once: bool) -> None:
         graces, now = self.world.fleet_settings, self.world.now
-        longest = graces.terminate_grace_seconds if at_once else graces.ending_seconds
+        longest = graces.terminate_grace_seconds if at_once else graces.ending_with(self.grace_seconds(task))
         if task.began and task.asked and not at_once:
             return
         task.asked = True
         for process in task.processes:
             ends_at = now + self.world.leaving_seconds(longest)
             process.ends_at = ends_at if process.ends_at is None else min(process.ends_at, ends_at)
+
+    def grace_seconds(self, task: Task) -> float:
+        """How long a task may take to save."""
+        own = task.start.request.grace_seconds
+        return self.world.fleet_settings.checkpoint_grace_seconds if own is None else own
 
     def advance(self, task: Task, process: Process) -> None:
         world, job = self.world, task.start.job
@@ -444,6 +450,6 @@ class Agent:
             if task.began:
                 found += [self.status(task, process) for process in task.processes]
             else:
-                ranks = range(task.start.first_rank, task.start.first_rank + task.start.ranks)
-                found += [TaskStatus(job=task.start.job, attempt=task.start.attempt, rank=rank) for rank in ranks]
+                job, attempt = task.key
+                found += [TaskStatus(job=job, attempt=attempt, rank=rank) for rank in task.start.process_ranks]
         return tuple(found)

@@ -14,6 +14,7 @@ from gavel.core.allocation import Allocation
 from gavel.core.cluster import Server
 from gavel.core.events import (
     Command,
+    JobEdited,
     JobsHeld,
     JobsProgressed,
     JobsReleased,
@@ -24,6 +25,7 @@ from gavel.core.events import (
     RestartMeasured,
     SolveFailed,
     Stop,
+    TypesAllowed,
     WakeAt,
 )
 from gavel.core.jobs import Cause, JobSpec
@@ -230,6 +232,8 @@ Fact = (
     | JobsStopped
     | JobsHeld
     | JobsReleased
+    | JobEdited
+    | TypesAllowed
     | JobsProgressed
     | RateMeasured
     | RestartMeasured

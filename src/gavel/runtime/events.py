@@ -37,6 +37,19 @@ class JobsSubmitted:
     """What the journal's table says about their templates, by template."""
 
 
+@dataclass(frozen=True, slots=True)
+class EditAsked:
+    """A request to change unfinished jobs: all of them, or it is refused."""
+
+    time: float
+    jobs: tuple[str, ...]
+    changes: Submission
+    """The new values."""
+    fields: tuple[str, ...]
+    """Which of its fields count."""
+    by: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
     """Every process of an attempt has ended, or can do no more harm."""
@@ -177,6 +190,7 @@ class Began:
 
 OwnEvent = (
     JobsSubmitted
+    | EditAsked
     | AttemptEnded
     | StepsCounted
     | AgentAttached

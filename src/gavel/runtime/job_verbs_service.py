@@ -1,4 +1,4 @@
-"""The calls that change jobs: hold, release, requeue, edit and submit again."""
+"""The calls that hold, release and requeue jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class JobVerbs:
-    """The calls that change jobs: hold, release, requeue, edit and submit again."""
+    """The calls that hold, release and requeue jobs."""
 
     async def Hold(self, request: pb.JobsRequest, context: Context) -> pb.JobList:  # noqa: ARG002, N802
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not built yet")
@@ -23,13 +23,5 @@ class JobVerbs:
         raise AssertionError
 
     async def Requeue(self, request: pb.JobsRequest, context: Context) -> pb.JobList:  # noqa: ARG002, N802
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not built yet")
-        raise AssertionError
-
-    async def Edit(self, request: pb.EditRequest, context: Context) -> pb.JobList:  # noqa: ARG002, N802
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not built yet")
-        raise AssertionError
-
-    async def Resubmit(self, request: pb.ResubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: ARG002, N802
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not built yet")
         raise AssertionError

@@ -29,6 +29,7 @@ from gavel.runtime.events import (
     Began,
     CheckpointsCleared,
     DrainAsked,
+    EditAsked,
     Event,
     ForgetAsked,
     JobsSubmitted,
@@ -58,6 +59,7 @@ from gavel.runtime.facts import (
     TemplatesForgotten,
 )
 from gavel.runtime.ids import is_job_id
+from gavel.runtime.job_edits import edits
 from gavel.runtime.jobs import JobRegistry, LiveJobRecord
 from gavel.runtime.open_attempts import OpenAttempts
 from gavel.runtime.removals import Removals
@@ -188,6 +190,18 @@ class ClusterState:
         """The templates of jobs about which only the journal's table may know something."""
         names = dict.fromkeys(request.template for request in requests)
         return [name for name in names if name not in self.forgotten and not templates.knows(self.scheduler, name)]
+
+    def _edit(self, event: EditAsked) -> None:
+        found = edits(event, self.jobs.records, self._runs, self._types_of)
+        for each in found.events(event.time):
+            self._schedule(each)
+
+    def _runs(self, job: str) -> bool:
+        return self.scheduler.roster.slot_of.get(job) in self.scheduler.run_of
+
+    def _types_of(self, _job: str, request: Submission) -> tuple[str, ...] | None:
+        """On which types a job with this request may run now; None: all."""
+        return request.types or None
 
     def _cancel(self, event: core.JobCancelled) -> None:
         record = self.jobs.get(event.job)
@@ -506,6 +520,7 @@ def _scheduler_document(scheduler: Scheduler) -> dict[str, Any]:
 _OWN = get_args(OwnFact)
 _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     JobsSubmitted: ClusterState._submitted,  # noqa: SLF001 - its own table
+    EditAsked: ClusterState._edit,  # noqa: SLF001
     core.JobCancelled: ClusterState._cancel,  # noqa: SLF001
     AttemptEnded: ClusterState._attempt_ended,  # noqa: SLF001
     StepsCounted: ClusterState._count,  # noqa: SLF001

@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 from agent_stage import (
@@ -27,6 +30,7 @@ from agent_stage import (
     until,
 )
 
+from gavel.runtime.agent.task import Graces, Task, TaskProgress
 from gavel.wire import gavel_pb2 as pb
 
 DONE, LEFT, CRASHED = pb.TaskEnded.DONE, pb.TaskEnded.LEFT, pb.TaskEnded.CRASHED
@@ -151,6 +155,46 @@ def test_a_job_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
             end = await end_of(session, IGNORES_SIGTERM + "print('running')\n" + WAITS, asked=True)
             assert (end.how, end.log_tail) == (LEFT, b"running\nignored\n")
             assert "SIGKILL" in end.reason
+
+    play(scene())
+
+
+@pytest.mark.parametrize(("own", "of_cluster"), [(0.2, 30.0), (30.0, 0.2)])
+def test_a_job_with_its_own_grace_has_as_much_time_to_save_as_it_asked_for(
+    tmp_path: Path, own: float, of_cluster: float
+) -> None:
+    script = LINK + 'print("running"); hear("stop"); time.sleep(1.0); print("saved"); tell("stopped", steps=7)'
+
+    async def scene() -> None:
+        async with attached(tmp_path, checkpoint_grace=of_cluster) as (_, session):
+            session.send(start("1", python(script), request={"grace_seconds": own}))
+            await session.logged("1", "running")
+            session.send(stop("1"))
+            assert ("saved" in (await session.ended("1")).log_tail.decode()) == (own > 1.0)
+
+    play(scene())
+
+
+@pytest.mark.parametrize(("own", "kept"), [(None, 67.0), (5.0, 12.0)])
+def test_a_guard_ends_a_job_after_its_lease_and_its_grace_even_if_the_agent_is_frozen(
+    own: float | None, kept: float
+) -> None:
+    told: list[float] = []
+    guarded: Any = SimpleNamespace(keep=told.append)
+    task = Task(TaskProgress("1", 1, 0), (0,), cast(Any, None), Graces(60.0, 10.0), cast(Any, None), own)
+    task._guarded = guarded
+    task.keep(7.0)
+    assert told == [kept]
+
+
+def test_the_exit_code_of_a_job_is_reported_and_negative_for_a_signal(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            for number, (command, code) in enumerate([("exit 0", 0), ("exit 3", 3), ("kill -9 $$", -9)]):
+                session.send(start(str(number), shell(command)))
+                assert (await session.ended(str(number))).exit_code == code
+            session.send(start("none", ["/no/such/command"]))
+            assert not (await session.ended("none")).HasField("exit_code")
 
     play(scene())
 
@@ -286,9 +330,10 @@ def test_what_can_never_start_is_hopeless_and_says_why(tmp_path: Path) -> None:
 
 def test_a_job_knows_its_place_from_its_environment(tmp_path: Path) -> None:
     async def scene() -> None:
-        async with attached(tmp_path, environment={"PATH": os.environ["PATH"], "GAVEL_STATE": "x"}) as (_, session):
+        inherited = {"PATH": os.environ["PATH"], "GAVEL_STATE": "x", "WORLD_SIZE": "8", "SLURM_PROCID": "3"}
+        async with attached(tmp_path, environment=inherited) as (_, session):
             script = "import json, os; print(json.dumps({**os.environ, 'cwd': os.getcwd()}))"
-            request = {"steps": 500, "environment": {"MINE": "1", "RANK": "7"}, "working_directory": str(tmp_path)}
+            request = {"steps": 500, "environment": {"MINE": "1"}, "working_directory": str(tmp_path)}
             session.send(start("job/1", python(script), attempt=3, request=request))
             told = json.loads(await session.logged("job/1", "}", attempt=3))
             expected = {
@@ -301,16 +346,16 @@ def test_a_job_knows_its_place_from_its_environment(tmp_path: Path) -> None:
                 "GAVEL_WORLD_SIZE": "1",
                 "GAVEL_DEVICES": "0",
                 "CUDA_VISIBLE_DEVICES": "",
-                "RANK": "0",
-                "WORLD_SIZE": "1",
-                "LOCAL_RANK": "0",
-                "LOCAL_WORLD_SIZE": "1",
-                "MASTER_ADDR": "127.0.0.1",
                 "MINE": "1",
                 "cwd": str(tmp_path),
             }
             assert told.items() >= expected.items()
             assert not {"GAVEL_STATE", "GAVEL_GANG_ADDRESS"} & set(told)
+            # With these, Hugging Face and accelerate would wrap the model of a single process for a group.
+            assert not {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} & set(
+                told
+            )
+            assert "SLURM_PROCID" not in told
             assert len(told["GAVEL_SOCKET"]) <= 100
             assert 0 < float(told["GAVEL_LEASE_SECONDS"]) <= 60
             assert (tmp_path / "checkpoints" / "job%2F1").is_dir()
@@ -510,5 +555,88 @@ def test_the_rest_of_a_log_comes_again_if_it_may_not_have_been_heard(tmp_path: P
             again = await scheduler.session()
             for job in "12":
                 assert await again.logged(job, "all") == "all\n"
+
+    play(scene())
+
+
+OWN_LOOP = """
+import os, sys, time
+import gavel
+step = 0
+while not gavel.should_leave():
+    step += 1
+    gavel.report(step, saved=step)
+    if step == 3: print("running")
+    time.sleep(0.001)
+print("leaving")
+"""
+
+
+def importing(script: str) -> list[str]:
+    """Make a command of a script that imports Gavel."""
+    return [sys.executable, "-u", "-c", script]
+
+
+@pytest.mark.parametrize(
+    ("ending", "how"),
+    [("", LEFT), ("sys.exit(3)", LEFT), ("os._exit(0)", LEFT), ("gavel.finished()", DONE)],
+)
+def test_a_program_with_its_own_loop_has_the_whole_grace_and_has_left_unless_it_is_finished(
+    tmp_path: Path, ending: str, how: pb.TaskEnded.How
+) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path, terminate_grace=0.1) as (_, session):
+            session.send(start("1", importing(OWN_LOOP + "time.sleep(0.5)\n" + ending)))
+            await session.logged("1", "running")
+            session.send(stop("1"))
+            end = await session.ended("1")
+            assert (end.how, end.log_tail) == (how, b"running\nleaving\n")
+            assert end.status.saved_steps >= 3
+
+    play(scene())
+
+
+@pytest.mark.parametrize(("program", "to"), [(OWN_LOOP, "job"), (OWN_LOOP + "os._exit(0)", "job"), (OWN_LOOP, "guard")])
+def test_a_program_that_gets_sigterm_from_elsewhere_has_left_and_says_why(
+    tmp_path: Path, program: str, to: str
+) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            session.send(start("1", importing("import os; print(os.getpid(), os.getppid())\n" + program)))
+            said = await session.logged("1", "running")
+            pid, guard = map(int, said.split()[:2])
+            os.kill(pid if to == "job" else guard, signal.SIGTERM)
+            end = await session.ended("1")
+            assert (end.how, end.reason) == (LEFT, "it got SIGTERM")
+
+    play(scene())
+
+
+def test_an_order_that_the_program_never_looked_at_does_not_undo_its_end(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            script = "import gavel, time\ngavel.should_leave(); print('running')\ntime.sleep(0.5)"
+            session.send(start("1", importing(script)))
+            await session.logged("1", "running")
+            session.send(stop("1"))
+            assert (await session.ended("1")).how == DONE
+            session.send(start("2", importing(script + "\nraise SystemError")))
+            await session.logged("2", "running")
+            session.send(stop("2"))
+            assert (await session.ended("2")).how == LEFT
+
+    play(scene())
+
+
+def test_a_job_that_begins_to_ask_after_its_first_report_has_the_whole_grace(tmp_path: Path) -> None:
+    script = "import gavel\ngavel.report(1)\n" + OWN_LOOP + "time.sleep(0.5); print('saved')"
+
+    async def scene() -> None:
+        async with attached(tmp_path, terminate_grace=0.1) as (_, session):
+            session.send(start("1", importing(script)))
+            await session.logged("1", "running")
+            session.send(stop("1"))
+            end = await session.ended("1")
+            assert (end.how, end.log_tail) == (LEFT, b"running\nleaving\nsaved\n")
 
     play(scene())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +14,6 @@ from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.processes import Guarded
 from gavel.runtime.messages import TaskStatus
 
-STOP = {"op": "stop"}
 SLACK_SECONDS = 5.0
 """How long a guard may take beyond the grace before it is killed itself."""
 
@@ -82,13 +81,17 @@ class Voice(Protocol):
 
 @dataclass
 class Task:
-    """One rank of one attempt, from the start of its process to its end."""
+    """One process of one attempt, from its start to its end: a rank, or what starts the ranks of this server."""
 
     progress: TaskProgress
-    device: int
+    devices: tuple[int, ...]
     log: LogFile
     graces: Graces
     voice: Voice
+    grace_seconds: float | None = None
+    """How long its job may take to save; None: as long as the cluster allows."""
+    starts_ranks: bool = False
+    """Whether it may start several ranks, all of which use its link."""
     words: LastWords = field(default_factory=LastWords)
     asked: str | None = None
     """Why it was asked to leave."""
@@ -115,8 +118,10 @@ class Task:
         started()
         code = await self._watch(guarded)
         self.close()
-        reached = self.heard_stop or guarded.asked
-        return never_began(code, self.log.tail()) or judge(code, self.words, self.asked, reached=reached)
+        overlooked = self.words.unaware and code == 0
+        reached = guarded.asked or (self.heard_stop and not overlooked)
+        verdict = judge(code, self.words, self.asked, reached=reached)
+        return never_began(code, self.log.tail()) or replace(verdict, exit_code=code)
 
     def close(self) -> None:
         """Read what is left, and close the link."""
@@ -136,11 +141,15 @@ class Task:
     def keep(self, seconds: float) -> None:
         """Have its guard end it once saving could have finished after the lease, whatever happens to us."""
         if self._guarded is not None:
-            self._guarded.keep(seconds + self.graces.checkpoint_seconds)
+            self._guarded.keep(seconds + self._checkpoint_seconds)
 
     def tell(self, message: Mapping[str, Any]) -> bool:
         """Send a message to the job process; return whether it was connected."""
         return self.link is not None and self.link.send(message)
+
+    @property
+    def _checkpoint_seconds(self) -> float:
+        return self.graces.checkpoint_seconds if self.grace_seconds is None else self.grace_seconds
 
     async def _watch(self, guarded: Guarded) -> int:
         ending = asyncio.create_task(guarded.wait())
@@ -157,7 +166,7 @@ class Task:
         """Ask, wait, SIGTERM, wait, SIGKILL: it ends somewhere along the way."""
         # A process that announced its end may still be writing its results.
         if not self._now.is_set() and (self._ask() or self.words.spoken):
-            await _first(ending, self._now, seconds=self.graces.checkpoint_seconds)
+            await _first(ending, self._now, seconds=self._checkpoint_seconds)
         guarded.terminate()
         await asyncio.wait([ending], timeout=self.graces.terminate_seconds + SLACK_SECONDS)
         if not ending.done():
@@ -165,35 +174,55 @@ class Task:
 
     def _ask(self) -> bool:
         """Ask over the link; return whether the process was connected. One that just disconnected may have said why."""
-        if self.tell(STOP):
+        if self.tell(self._stop()):
             self.heard_stop = True
         elif self.link is not None:
             self.link.catch_up()
         return self.heard_stop
 
-    def _greet(self) -> list[Mapping[str, Any]]:
-        return [*self.voice.greeting(), *([] if self.asked is None else [STOP])]
+    def _stop(self) -> Mapping[str, Any]:
+        return {"op": "stop", "seconds": self._checkpoint_seconds}
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
-        """Handle a message of the job process."""
+    def _greet(self) -> list[Mapping[str, Any]]:
+        return [*self.voice.greeting(), *([] if self.asked is None else [self._stop()])]
+
+    def _hear(self, message: Mapping[str, Any], rank: int) -> None:
+        """Handle a message of the job process or, if it started several ranks, of one of them."""
+        if not self.starts_ranks or rank == 0:  # the first rank speaks for the job
+            self._count(message)
+        match message.get("op"):
+            case "hello":
+                self.words.unaware = False
+            case "unaware":
+                self.words.unaware = True
+            case "stopped":
+                self.words.stopped = True
+                self.words.why_stopped = str(message.get("reason") or "")[:2000]
+            case "done":
+                self.words.done = True
+            case "failed":
+                self._failed(message)
+            case "renew":
+                self.voice.wants_more()
+
+    def _count(self, message: Mapping[str, Any]) -> None:
+        """Take the steps from a message."""
         match message.get("op"):
             case "progress":
                 self.progress.reach(figure(message, "steps"))
                 self.progress.save(figure(message, "saved"))
                 self._measure(figure(message, "measured_steps"), figure(message, "measured_seconds"))
-            case "saved":
+            case "saved" | "stopped":
                 self._saved(message)
-            case "stopped":
-                self._saved(message)
-                self.words.stopped = True
             case "done":
                 self.progress.reach(figure(message, "steps"))
-                self.words.done = True
-            case "failed":
-                self.words.failed = str(message.get("reason") or "it reported a failure")[:2000]
-                self.words.blameless = message.get("blameless") is True
-            case "renew":
-                self.voice.wants_more()
+
+    def _failed(self, message: Mapping[str, Any]) -> None:
+        """Note why it fails: of several ranks the first says why, but others fail because one is blocked."""
+        blameless = message.get("blameless") is True
+        if not self.starts_ranks or self.words.failed is None or (blameless and not self.words.blameless):
+            self.words.failed = str(message.get("reason") or "it reported a failure")[:2000]
+            self.words.blameless = blameless
 
     def _measure(self, steps: float | None, seconds: float | None) -> None:
         self.progress.measure(steps, seconds)
