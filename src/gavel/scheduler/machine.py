@@ -119,7 +119,7 @@ class Scheduler(EvolvingState):
             case JobFinished():
                 self._end_job(event.time, event.job, "completed", event.reason)
             case JobCancelled():
-                self._end_job(event.time, event.job, "cancelled", "cancelled")
+                self._end_job(event.time, event.job, "cancelled", "cancelled", by=event.by)
             case JobSubmitted():
                 self._submitted(event)
             case StopAsked():
@@ -226,7 +226,9 @@ class Scheduler(EvolvingState):
         if leaves or (slot not in self._held and slot not in self._on_hold):
             self._look_for_work(event.time, None if leaves else slot)
 
-    def _end_job(self, time: float, job: str, outcome: Outcome, reason: str, *, crashed: bool = False) -> None:
+    def _end_job(
+        self, time: float, job: str, outcome: Outcome, reason: str, *, crashed: bool = False, by: str = ""
+    ) -> None:
         """Remove a job for good."""
         if job not in self.roster:
             return
@@ -234,7 +236,7 @@ class Scheduler(EvolvingState):
         seconds = zip(self.types, self.received_until(slot, time).tolist(), strict=True)
         received = {type_name: part for type_name, part in seconds if part}
         restarts = int(self.roster.restarts[slot])
-        self._note(JobEnded(time, job, outcome, reason, received, restarts, crashed))
+        self._note(JobEnded(time, job, outcome, reason, received, restarts, crashed, by=by))
         self._look_for_work(time)
 
     def _job_failed(self, event: JobFailed) -> None:
