@@ -94,6 +94,9 @@ VERBS = {
     "token": Verb("gavel.cli.token:app", "Create, list and revoke tokens.", CLIENT),
     "agent": Verb("gavel.cli.agent:app", "List and revoke enrolled agents.", CLIENT),
     "limits": Verb("gavel.cli.limits:app", "Show and set how much users and teams may use.", CLIENT),
+    "notifications": Verb(
+        "gavel.cli.notifications:app", "Show and set where you are told what happens to your jobs.", CLIENT
+    ),
     "audit": Verb("gavel.cli.audit:audit_command", "Print who did what, and what was refused.", CLIENT),
     "demo": Verb("gavel.cli.demo:demo", "Run the live system here, with emulated accelerators."),
     "bench": Verb("gavel.cli.bench:app", "Measure how fast Gavel is on this machine."),

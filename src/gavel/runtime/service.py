@@ -59,6 +59,7 @@ from gavel.runtime.messages import (
     ToAgentFrame,
 )
 from gavel.runtime.notifications_service import NotificationsService
+from gavel.runtime.notify.notifier import Notifier
 from gavel.runtime.offers import size_fault
 from gavel.runtime.requests import checked
 from gavel.runtime.selecting import among_finished, check_query, exact, matcher
@@ -143,7 +144,10 @@ class Service(
         policy: Policy,
         access: Access,
         desk: EnrolmentDesk | None = None,
+        *,
+        notifier: Notifier,
     ) -> None:
+        self._notifier = notifier
         self._desk = desk
         self._audit = access.describing
         self._driver = driver
@@ -175,6 +179,7 @@ class Service(
                 checked(owned(from_submission(job), caller), self._policy, entities, longest_grace=longest)
                 for job in request.jobs
             )
+            self._notifier.check(jobs)
             secrets, audited = secrets_of(request, jobs), self._audited("Submit")
             if any(secrets):
                 await asyncio.to_thread(self._fleet.secrets.prepare)
@@ -199,7 +204,8 @@ class Service(
             await self._check_may_change(record, "Cancel", context)
         going = [record for record in records if not record.finished]
         if going:
-            cancelled = (JobCancelled(self._engine.clock(), record.id) for record in going)
+            by = current().by or current().user
+            cancelled = (JobCancelled(self._engine.clock(), record.id, by) for record in going)
             await self._driver.post(*cancelled, beside=self._audited("Cancel"))
         return pb.JobList(jobs=[self._view(await self._find(job, context)) for job in request.ids])
 
