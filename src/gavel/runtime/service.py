@@ -59,11 +59,13 @@ from gavel.runtime.messages import (
     ToAgentFrame,
 )
 from gavel.runtime.notifications_service import NotificationsService
+from gavel.runtime.notify.notifier import Notifier
 from gavel.runtime.offers import size_fault
 from gavel.runtime.requests import checked
 from gavel.runtime.selecting import among_finished, check_query, exact, matcher
 from gavel.runtime.streams import Streams, TooManyStreamsError
 from gavel.runtime.terminal_service import TerminalService
+from gavel.runtime.terminals import Terminals
 from gavel.runtime.timeline import sentence
 from gavel.runtime.views import agent_state, cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching
@@ -121,6 +123,9 @@ class AgentStream:
     def close(self) -> None:
         self._queue.put_nowait(None)
 
+    def unread(self) -> int:
+        return self._queue.qsize()
+
     async def messages(self) -> AsyncIterator[pb.ToAgent]:
         while (message := await self._queue.get()) is not None:
             yield message
@@ -139,7 +144,10 @@ class Service(
         policy: Policy,
         access: Access,
         desk: EnrolmentDesk | None = None,
+        *,
+        notifier: Notifier,
     ) -> None:
+        self._notifier = notifier
         self._desk = desk
         self._audit = access.describing
         self._driver = driver
@@ -152,6 +160,7 @@ class Service(
         self._watching = Watching(engine, self._listed)
         self._following = Following(engine, _new_line)
         self._streams = Streams()
+        self._terminals = Terminals(engine, fleet, logs)
 
     # ---- jobs ----
 
@@ -170,6 +179,7 @@ class Service(
                 checked(owned(from_submission(job), caller), self._policy, entities, longest_grace=longest)
                 for job in request.jobs
             )
+            self._notifier.check(jobs)
             secrets, audited = secrets_of(request, jobs), self._audited("Submit")
             if any(secrets):
                 await asyncio.to_thread(self._fleet.secrets.prepare)
@@ -194,7 +204,8 @@ class Service(
             await self._check_may_change(record, "Cancel", context)
         going = [record for record in records if not record.finished]
         if going:
-            cancelled = (JobCancelled(self._engine.clock(), record.id) for record in going)
+            by = current().by or current().user
+            cancelled = (JobCancelled(self._engine.clock(), record.id, by) for record in going)
             await self._driver.post(*cancelled, beside=self._audited("Cancel"))
         return pb.JobList(jobs=[self._view(await self._find(job, context)) for job in request.ids])
 
@@ -565,6 +576,7 @@ class Service(
     def _keep_log(self, agent: str, log: TaskLog) -> None:
         if self._fleet.takes_log(agent, log):
             self._logs.append(log.job, log.rank, log.attempt, log.begin, log.data)
+            self._terminals.printed(log)
             if self._logs.trouble:
                 self._engine.alarms["logs"] = f"job output is not kept: {self._logs.trouble}"
             else:
