@@ -58,6 +58,7 @@ VERBS = {
     "serve": Verb("gavel.cli.serve:serve_command", "Run the scheduler, which assigns jobs to agents."),
     "worker": Verb("gavel.cli.worker:app", "Run jobs on this server for a scheduler."),
     "submit": Verb("gavel.cli.submit:submit_command", "Submit jobs from files, or a command after --.", CLIENT),
+    "run": Verb("gavel.cli.run:run_command", "Run a command on the cluster as if it ran here.", CLIENT),
     "jobs": Verb("gavel.cli.jobs:jobs_command", "List unfinished jobs and those that ended in the last hour.", CLIENT),
     "job": Verb("gavel.cli.job:job_command", "Show everything about one job.", CLIENT),
     "logs": Verb("gavel.cli.logs:logs_command", "Print the output of a job.", CLIENT),

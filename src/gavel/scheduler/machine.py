@@ -63,6 +63,7 @@ from gavel.scheduler.evolving import EvolvingState
 from gavel.scheduler.invariants import check_invariants
 from gavel.scheduler.plan_facts import PlanRecorder
 from gavel.scheduler.rounds import Mechanism, RoundInput
+from gavel.scheduler.seating import fitted
 from gavel.scheduler.settings import Settings
 
 __all__ = ["DRAINED", "PLACEMENT_MATTERS", "SPARE_PROFILES", "Scheduler", "Settings", "check_invariants"]
@@ -384,7 +385,10 @@ class Scheduler(EvolvingState):
         """Decide what runs until the round ends, and where."""
         if not mid_round:
             self._remove_closed(time)
-        plan = self.mechanism.decide(self.round_input(time, mid_round=mid_round))
+        given = self.round_input(time, mid_round=mid_round)
+        plan = self.mechanism.decide(given)
+        if given.room is not None:
+            plan = fitted(plan, given)
         if not plan.started and not self.placed:
             self._sleep(time)
             return
@@ -399,7 +403,8 @@ class Scheduler(EvolvingState):
             scattered=self._scattered,
         )
         if plan.started or plan.stopped or (self._scattered and not mid_round):
-            planned = PlanRecorder(self.roster, self.beliefs, self.occupancy).with_places(planned, plan)
+            room = None if given.room is None else given.room()
+            planned = PlanRecorder(self.roster, self.beliefs, self.occupancy).with_places(planned, plan, room)
         self._note(planned)
 
     def round_input(self, time: float, *, mid_round: bool = False) -> RoundInput:
@@ -426,4 +431,5 @@ class Scheduler(EvolvingState):
             round_seconds=self.settings.round_seconds,
             edits=self._edits,
             mid_round=mid_round,
+            room=self.room if self.beliefs.stated and self.beliefs.may_bind(roster) else None,
         )
