@@ -2,16 +2,16 @@
 
 `python -I -S guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] [--account FD] [--last WORDS]
 -- COMMAND…`. The command gets its own session. SIGTERM, SIGINT and SIGHUP are passed on to its process group. When the
-other end of the pipe is closed: SIGTERM, grace, SIGKILL. A line "k" in the pipe: SIGKILL at once. A line with a number: the same as
-closing, that many seconds from now unless another number arrives, so that a frozen agent keeps no job running beyond
-its lease. If the pipe is also writable (a socket), the guard finally writes "asked" if that is why the command ended.
-With an output, what the command prints is copied there, and dropped where it cannot be written: a full disk must
-not end a job. With a container, the guard enters that control group first. With an account, read from a descriptor,
-the command runs as that user with another environment, but the guard does not: the command can neither signal
-nor trace it, and the guard takes nothing from the command's environment. The words of `--last`, one a line, are run
-as a command in the same way after the first one has ended, however it ended: they remove its container. Exit code: the
-command's, 128 + n if signal n ended it, 127 if there is no such command, 126 if it cannot be executed. Imports little,
-because every job start waits for it.
+other end of the pipe is closed: SIGTERM, grace, SIGKILL. A line "k" in the pipe: SIGKILL at once. A line with a number:
+the same as closing, that many seconds from now unless another number arrives, so that a frozen agent keeps no job
+running beyond its lease. If the pipe is also writable (a socket), the guard finally writes "asked" if that is why the
+command ended. With an output, what the command prints is copied there, and dropped where it cannot be written: a full
+disk must not end a job. With a container, the guard enters that control group first. With an account, read from a
+descriptor, the command runs as that user with another environment, but the guard does not: the command can neither
+signal nor trace it, and the guard takes nothing from the command's environment. The words of `--last`, one a line, are
+run as a command in the same way after the first one has ended, however it ended: they remove its container. Exit code:
+the command's, 128 + n if signal n ended it, 127 if there is no such command, 126 if it cannot be executed. Imports
+little, because every job start waits for it.
 """
 
 from __future__ import annotations
@@ -80,9 +80,8 @@ def main(arguments: list[str]) -> int:
         return 2
     if container:
         _enter(container)
-    return Guard(pipe, grace, output, last.splitlines()).run(
-        command, AssumedUser.read(account) if account >= 0 else None
-    )
+    user = AssumedUser.read(account) if account >= 0 else None
+    return Guard(pipe, grace, output, last.splitlines()).run(command, user)
 
 
 class AssumedUser:

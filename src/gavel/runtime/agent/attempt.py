@@ -13,7 +13,7 @@ from gavel.client.field_checks import shortened
 from gavel.client.guard import unusable
 from gavel.core.throughputs import Profile
 from gavel.runtime.agent.accelerators import device_name
-from gavel.runtime.agent.container_runtimes import FAILED_TO_START, find_runtime
+from gavel.runtime.agent.container_runtimes import FAILED_TO_START, find_runtime, steering
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.disks import is_full, why_full
 from gavel.runtime.agent.environment import Seat, job_variables, obstacle
@@ -315,13 +315,11 @@ class LocalAttempt:
         if started.steering:
             write_private(Path(started.steering_file), started.steering, None if account is None else account.owner)
         rights = () if account is None else (account.uid, *account.groups)
-        return Removal(started.removal, made.inherited, rights) if started.removal else None
+        return Removal(started.removal, steering(made.inherited), rights) if started.removal else None
 
     def _launch(self, program: ProcessSpec, number: str) -> Guarded:
         """Start a process; runs in a thread, because disks may be slow."""
-        if (
-            program.account is None and program.searched
-        ):  # otherwise its guard finds out, with the rights of the account
+        if program.account is None and program.searched:  # otherwise its guard finds out, with other rights
             problem = obstacle(program.command, program.directory, program.environment)
             if problem is not None:
                 raise NeverStartsError(problem)

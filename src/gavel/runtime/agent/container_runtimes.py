@@ -24,8 +24,8 @@ FAILED_TO_START = 125
 _FROM_REGISTRY = "docker://"
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _UNMOUNTABLE = ":,\"'\\\n"
-_STEERING = ("LD_", "XDG_", "DOCKER_", "CONTAINER", "STORAGE_", "REGISTRY_", "BUILDAH_", "PODMAN_", "GO")
-_STEERING_NAMES = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "BASH_ENV", "ENV", "IFS"})
+_STEERING_PREFIXES = ("LD_", "XDG_", "DOCKER_", "CONTAINER", "STORAGE_", "REGISTRY_", "BUILDAH_", "PODMAN_")
+_STEERING_NAMES = frozenset({"PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "GODEBUG", "BASH_ENV", "ENV", "IFS"})
 """Variables that would steer the runtime itself; they reach the container in another way."""
 _INHERITED = ("NCCL_", "GLOO_", "UCX_")
 """What a container gets of the server's own variables: they describe its networks."""
@@ -122,16 +122,15 @@ def contained(runtime: Runtime, what: Contained) -> Started:
 
 
 def _by_name(runtime: Runtime, what: Contained) -> Started:
-    """With podman or docker: variables are named on the command line, and their values are read from the environment."""
-    steering = {name: value for name, value in what.variables.items() if is_steering(name)}
-    if any("\n" in value for value in steering.values()):
-        name = next(name for name, value in steering.items() if "\n" in value)
+    """With podman or docker: the command line names variables, whose values are read from the environment."""
+    steers = steering(what.variables)
+    for name in (name for name, value in steers.items() if "\n" in value):
         raise CannotContainError(f"the variable {name} has several lines, which cannot be passed to a container")
     # The container has no other devices, and numbers those that it has by itself.
     passed = {
         name: value
         for name, value in what.variables.items()
-        if name not in steering and not (what.devices and name in _DEVICES)
+        if name not in steers and not (what.devices and name in _DEVICES)
     }
     command = [
         *(runtime.program, "run", "--rm", f"--name={what.name}", "--network=host", "--ipc=host"),
@@ -141,13 +140,13 @@ def _by_name(runtime: Runtime, what: Contained) -> Started:
         *_devices(runtime, what.devices),
         *(f"--mount=type=bind,source={path},target={path}{_access(may_write=w)}" for path, w in what.mounts.items()),
         *(f"--env={name}" for name in passed),
-        *([f"--env-file={what.steering_file}"] if steering else []),
+        *([f"--env-file={what.steering_file}"] if steers else []),
         *([f"--workdir={what.directory}"] if what.directory else []),
         _image(runtime, what.image),
         *what.command,
     ]
     removal = [runtime.program, "rm", "--force", *(["--ignore", "--time=0"] if runtime.kind == PODMAN else [])]
-    lines = "".join(f"{name}={value}\n" for name, value in steering.items())
+    lines = "".join(f"{name}={value}\n" for name, value in steers.items())
     return Started(tuple(command), passed, what.steering_file, lines, (*removal, what.name))
 
 
@@ -204,13 +203,17 @@ def _image(runtime: Runtime, image: str) -> str:
     return rest if separator else image
 
 
-def is_steering(name: str) -> bool:
-    """Whether a variable would steer a runtime that finds it in its environment.
+def steering(variables: Mapping[str, str]) -> dict[str, str]:
+    """Those variables that would steer a runtime that finds them in its environment.
 
-    >>> [is_steering(name) for name in ("PATH", "DOCKER_HOST", "LD_PRELOAD", "WANDB_KEY")]
-    [True, True, True, False]
+    >>> steering({"PATH": "/bin", "DOCKER_HOST": "tcp://x", "WANDB_KEY": "y"})
+    {'PATH': '/bin', 'DOCKER_HOST': 'tcp://x'}
     """
-    return name in _STEERING_NAMES or name.startswith(_STEERING)
+    return {
+        name: value
+        for name, value in variables.items()
+        if name in _STEERING_NAMES or name.startswith(_STEERING_PREFIXES)
+    }
 
 
 def from_server(inherited: Mapping[str, str]) -> dict[str, str]:
