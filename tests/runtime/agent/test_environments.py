@@ -278,6 +278,11 @@ def test_images_of_registries_have_the_same_name_for_all_runtimes(kind: str, ima
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
 
 
+def test_a_container_with_a_terminal_is_told_so() -> None:
+    assert "--tty" in contained(Runtime("docker", "/x"), what(terminal=True)).command
+    assert "--tty" not in contained(Runtime("docker", "/x"), what()).command
+
+
 @given(
     kind=st.sampled_from(RUNTIMES),
     path=TEXTS.map("/".__add__),
@@ -470,6 +475,10 @@ def test_real_environment_modules_are_found_and_loaded(tmp_path: Path) -> None:
 IMAGE = "localhost/gavel-test:1"
 
 
+def tool(name: str) -> str:
+    return shutil.which(name) or pytest.skip(f"there is no {name}")
+
+
 @pytest.fixture(scope="module")
 def podman(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """An environment in which podman works, with an image made of this machine's own files: nothing is fetched."""
@@ -479,20 +488,16 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     (folder / "containers.conf").write_text(f"[containers]\ndefault_ulimits = {json.dumps(soft)}\n{engine}")
     environment = {**os.environ, "CONTAINERS_CONF": str(folder / "containers.conf")}
     for program in ("/bin/sh", "/bin/sleep"):
-        listed = subprocess.run(
-            [shutil.which("ldd") or "", program], capture_output=True, text=True, check=False
-        ).stdout
+        listed = subprocess.run([tool("ldd"), program], capture_output=True, text=True, check=False).stdout
         for file in (program, *(word for word in listed.split() if word.startswith("/"))):
             target = folder / "root" / file.lstrip("/")
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(Path(file).resolve(), target)
     packed = subprocess.run(
-        [shutil.which("tar") or "", "-C", str(folder / "root"), "-c", "."], capture_output=True, check=True
+        [tool("tar"), "-C", str(folder / "root"), "-c", "."], capture_output=True, check=True
     ).stdout
     for words in (["import", "-", IMAGE], ["run", "--rm", "--network=host", IMAGE, "/bin/sh", "-c", "true"]):
-        done = subprocess.run(
-            [shutil.which("podman") or "", *words], input=packed, env=environment, capture_output=True, check=False
-        )
+        done = subprocess.run([tool("podman"), *words], input=packed, env=environment, capture_output=True, check=False)
         if done.returncode:
             pytest.skip(f"podman does not work here: {done.stderr.decode().strip()[-200:]}")
     return environment
@@ -506,7 +511,7 @@ def test_a_real_container_runs_a_job_and_ends_with_it(tmp_path: Path, podman: di
     deaf = "trap '' TERM; echo running; while :; do sleep 1; done"
 
     def names() -> str:
-        listed = [shutil.which("podman") or "", "ps", "--all", "--format={{.Names}}"]
+        listed = [tool("podman"), "ps", "--all", "--format={{.Names}}"]
         return subprocess.run(listed, env=podman, capture_output=True, text=True, check=True).stdout
 
     async def scene() -> None:

@@ -66,7 +66,9 @@ class Contained:
     groups: tuple[int, ...]
     """The main one first."""
     steering_file: str
-    """Where the variables of `steering_lines` are."""
+    """Where variables are that the runtime must not find in its own environment."""
+    terminal: bool = False
+    """Whether it has a terminal."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +137,7 @@ def _by_name(runtime: Runtime, what: Contained) -> Started:
     command = [
         *(runtime.program, "run", "--rm", f"--name={what.name}", "--network=host", "--ipc=host"),
         "--security-opt=label=disable",
+        *(["--interactive", "--tty"] if what.terminal else []),
         *_init(runtime),
         *_user(runtime, what),
         *_devices(runtime, what.devices),

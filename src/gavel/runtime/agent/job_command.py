@@ -79,6 +79,7 @@ class Place:
     name: str
     """For a container."""
     steering_file: Path
+    terminal: bool = False
 
 
 def execution(request: Submission, variables: Variables, place: Place) -> Execution:
@@ -147,6 +148,7 @@ def _in_container(request: Submission, variables: Variables, place: Place) -> Ex
         uid=os.geteuid() if account is None else account.uid,
         groups=(os.getegid(), *_other_groups()) if account is None else account.groups,
         steering_file=str(place.steering_file),
+        terminal=place.terminal,
     )
     try:
         started = contained(place.runtime, what)
