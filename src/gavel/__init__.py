@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from gavel.client.iterator import GavelIterator
-    from gavel.client.report import report
+    from gavel.client.own_loop import checkpoint_dir, finished, report, seconds_left, should_leave
     from gavel.client.requests import JobRequest
     from gavel.client.views import JobState
     from gavel.core.allocation import Allocation, Certificate, Limit
@@ -71,7 +71,7 @@ _NAMES_BY_MODULE = {
         *("NoSuchJob", "NotReachable", "Refused", "SchedulerFailed", "TimedOut"),
     ),
     "gavel.client.iterator": ("GavelIterator",),
-    "gavel.client.report": ("report",),
+    "gavel.client.own_loop": ("checkpoint_dir", "finished", "report", "seconds_left", "should_leave"),
     "gavel.client.requests": ("JobRequest",),
     "gavel.client.views": ("JobState",),
     "gavel.core.allocation": ("Allocation", "Certificate", "Limit"),
@@ -141,9 +141,13 @@ __all__ = [
     "TrainingError",
     "__version__",
     "allocate",
+    "checkpoint_dir",
+    "finished",
     "parse_problem",
     "plot",
     "report",
+    "seconds_left",
+    "should_leave",
     "simulate",
     "sweep",
 ]

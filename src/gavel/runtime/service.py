@@ -16,6 +16,7 @@ import grpc
 
 from gavel.client.field_checks import label_fault, shortened
 from gavel.client.messages import from_states, from_submission, to_cluster, to_detail
+from gavel.client.request_rules import PER_SERVER
 from gavel.client.views import FINISHED
 from gavel.core.errors import InputError
 from gavel.core.events import JobCancelled
@@ -235,6 +236,8 @@ class Service(
         workers = record.request.workers
         if request.rank >= workers:
             sizes = f"{workers} workers, ranks 0 to {workers - 1}" if workers > 1 else "one worker, rank 0"
+            if record.request.launcher == PER_SERVER:
+                sizes = "one process for each of its servers, numbered from 0"
             told = f"job {request.id} has {sizes}; there is no rank {request.rank}"
             await context.abort(grpc.StatusCode.OUT_OF_RANGE, told)
         async with self._stream(context):

@@ -174,6 +174,8 @@ TO_AGENT = {
         plain_gang=st.booleans(),
         steps_done=NUMBERS,
         secrets=st.dictionaries(TEXTS, TEXTS, max_size=3).map(SecretValues),
+        node=SMALL,
+        nodes=SMALL,
     ),
     Lease: st.builds(Lease, seconds=NUMBERS, jobs=st.lists(TEXTS, max_size=3).map(tuple)),
     StopAttempt: st.builds(StopAttempt, job=TEXTS, attempt=SMALL, reason=TEXTS, at_once=st.booleans()),

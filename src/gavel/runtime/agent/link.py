@@ -23,7 +23,8 @@ LARGEST_BACKLOG = 256 * 1024
 _MOST_READS = 64
 """More than a socket holds: do not wait for a process that keeps writing."""
 
-Listener = Callable[[Mapping[str, Any]], None]
+Listener = Callable[[Mapping[str, Any], int], None]
+"""Takes a message and the rank of the process that sent it."""
 
 
 class JobSocket:
@@ -110,10 +111,14 @@ class JobSocket:
         message = _parse(line)
         if message is None:
             return
-        self._hear(message)
-        if message.get("op") == "hello" and not end.greeted:
-            end.greeted, end.asks = True, message.get("asks") is not False
-            for answer in self._greet():
+        op = message.get("op")
+        greets = op == "hello" and not end.greeted
+        if greets:
+            end.greeted, end.rank = True, int(figure(message, "rank") or 0)
+        self._hear(message, end.rank)
+        if op == "hello":  # a second one says that the process leaves when asked from now on
+            end.asks = message.get("asks") is not False
+            for answer in self._greet() if greets else ():
                 self._say(end, answer)
 
     def _say(self, end: _End, message: Mapping[str, Any]) -> bool:
@@ -156,6 +161,7 @@ class _End:
 
     connection: socket.socket
     greeted: bool = False
+    rank: int = 0
     asks: bool = True
     """Whether it obeys orders; a program may also only report."""
     received: bytes = b""

@@ -14,7 +14,6 @@ from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.processes import Guarded
 from gavel.runtime.messages import TaskStatus
 
-STOP = {"op": "stop"}
 SLACK_SECONDS = 5.0
 """How long a guard may take beyond the grace before it is killed itself."""
 
@@ -82,15 +81,17 @@ class Voice(Protocol):
 
 @dataclass
 class Task:
-    """One rank of one attempt, from the start of its process to its end."""
+    """One process of one attempt, from its start to its end: a rank, or what starts the ranks of this server."""
 
     progress: TaskProgress
-    device: int
+    devices: tuple[int, ...]
     log: LogFile
     graces: Graces
     voice: Voice
     grace_seconds: float | None = None
     """How long its job may take to save; None: as long as the cluster allows."""
+    starts_ranks: bool = False
+    """Whether it may start several ranks, all of which use its link."""
     words: LastWords = field(default_factory=LastWords)
     asked: str | None = None
     """Why it was asked to leave."""
@@ -117,7 +118,8 @@ class Task:
         started()
         code = await self._watch(guarded)
         self.close()
-        reached = self.heard_stop or guarded.asked
+        overlooked = self.words.unaware and code == 0
+        reached = guarded.asked or (self.heard_stop and not overlooked)
         verdict = judge(code, self.words, self.asked, reached=reached)
         return never_began(code, self.log.tail()) or replace(verdict, exit_code=code)
 
@@ -172,35 +174,55 @@ class Task:
 
     def _ask(self) -> bool:
         """Ask over the link; return whether the process was connected. One that just disconnected may have said why."""
-        if self.tell(STOP):
+        if self.tell(self._stop()):
             self.heard_stop = True
         elif self.link is not None:
             self.link.catch_up()
         return self.heard_stop
 
-    def _greet(self) -> list[Mapping[str, Any]]:
-        return [*self.voice.greeting(), *([] if self.asked is None else [STOP])]
+    def _stop(self) -> Mapping[str, Any]:
+        return {"op": "stop", "seconds": self._checkpoint_seconds}
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
-        """Handle a message of the job process."""
+    def _greet(self) -> list[Mapping[str, Any]]:
+        return [*self.voice.greeting(), *([] if self.asked is None else [self._stop()])]
+
+    def _hear(self, message: Mapping[str, Any], rank: int) -> None:
+        """Handle a message of the job process or, if it started several ranks, of one of them."""
+        if not self.starts_ranks or rank == 0:  # the first rank speaks for the job
+            self._count(message)
+        match message.get("op"):
+            case "hello":
+                self.words.unaware = False
+            case "unaware":
+                self.words.unaware = True
+            case "stopped":
+                self.words.stopped = True
+                self.words.why_stopped = str(message.get("reason") or "")[:2000]
+            case "done":
+                self.words.done = True
+            case "failed":
+                self._failed(message)
+            case "renew":
+                self.voice.wants_more()
+
+    def _count(self, message: Mapping[str, Any]) -> None:
+        """Take the steps from a message."""
         match message.get("op"):
             case "progress":
                 self.progress.reach(figure(message, "steps"))
                 self.progress.save(figure(message, "saved"))
                 self._measure(figure(message, "measured_steps"), figure(message, "measured_seconds"))
-            case "saved":
+            case "saved" | "stopped":
                 self._saved(message)
-            case "stopped":
-                self._saved(message)
-                self.words.stopped = True
             case "done":
                 self.progress.reach(figure(message, "steps"))
-                self.words.done = True
-            case "failed":
-                self.words.failed = str(message.get("reason") or "it reported a failure")[:2000]
-                self.words.blameless = message.get("blameless") is True
-            case "renew":
-                self.voice.wants_more()
+
+    def _failed(self, message: Mapping[str, Any]) -> None:
+        """Note why it fails: of several ranks the first says why, but others fail because one is blocked."""
+        blameless = message.get("blameless") is True
+        if not self.starts_ranks or self.words.failed is None or (blameless and not self.words.blameless):
+            self.words.failed = str(message.get("reason") or "it reported a failure")[:2000]
+            self.words.blameless = blameless
 
     def _measure(self, steps: float | None, seconds: float | None) -> None:
         self.progress.measure(steps, seconds)
