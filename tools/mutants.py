@@ -103,7 +103,7 @@ ENGINE_MUTANTS = _in(
         (ROUND, PROMISES),
     ),
     a_job_that_ended_keeps_its_processes=(
-        "            self.executor.close(fact.job)",
+        "            self.executor.close(fact.job, Cause(fact.code, fact.reason) if fact.saves else None)",
         "            pass",
     ),
     a_question_is_not_asked_again_after_a_restart=(
@@ -573,7 +573,7 @@ SCHEDULER_MUTANTS = [
             "    if steps is not None and steps < 0:",
         ),
         a_running_job_keeps_its_old_number_of_steps=(
-            "if _steps_differ(each, records) and runs(each.job.id)]",
+            "if _steps_differ(each, records) and cluster.runs(each.job.id)]",
             "if False]",
         ),
     ),
