@@ -68,6 +68,10 @@ MOST_TYPES_OVER_TIME = 4 * MOST_TYPES
 MOST_JOBS_IN_A_CALL = 10_000
 """The most jobs in one Submit call; clients send 1,000 at a time."""
 MOST_IDS_IN_A_CALL = 100_000
+MOST_RANGES = 1000
+"""The most ranges of ids, and the most arrays, in one query."""
+MOST_PATTERNS = 32
+"""The most patterns for names in one query: each is compared with every job."""
 MOST_MESSAGE_BYTES = 4 * 2**20
 """The largest message that the scheduler accepts."""
 

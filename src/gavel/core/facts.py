@@ -68,6 +68,8 @@ class JobEnded:
     """A word for the reason, if it has one beyond the outcome."""
     saves: bool = False
     """Whether its processes may save before they end; otherwise they are ended at once."""
+    by: str = ""
+    """The user who cancelled it; empty: nobody did, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ from gavel.runtime.events import (
     JobsSubmitted,
     LimitDue,
     LimitsGiven,
+    NotificationsGiven,
     RemovalAsked,
     SettingsGiven,
     StepsCounted,
@@ -54,6 +55,7 @@ from gavel.runtime.facts import (
     CheckpointsUnwanted,
     Fact,
     LimitsChanged,
+    NotificationsChanged,
     OwnFact,
     SchedulerStarted,
     SettingsChanged,
@@ -112,6 +114,8 @@ class ClusterState:
         self.removals = Removals()
         self.quotas = Quotas()
         self.time_limits = TimeLimits()
+        self.notified: dict[str, tuple[str, ...]] = {}
+        """By user: the URLs that are told about every job."""
         self.forgotten: dict[str, templates.Learned] = {}
         """What was learned about forgotten templates, until the journal's table has it."""
         self.renewed_until = 0.0
@@ -414,6 +418,10 @@ class ClusterState:
         if self.quotas.limits.get(event.subject, Limits()) != event.limits:
             self._note(LimitsChanged(event.time, event.by, event.subject, event.limits))
 
+    def _notify(self, event: NotificationsGiven) -> None:
+        if self.notified.get(event.user, ()) != event.urls:
+            self._note(NotificationsChanged(event.time, event.by, event.user, event.urls))
+
     def _apply_limits(self, time: float) -> None:
         """Hold jobs that a lowered limit no longer admits and that do not run; release those that are admitted now."""
         if not self.quotas.due:
@@ -460,6 +468,10 @@ class ClusterState:
         self.attempts.evolve(fact, self.agents.by_server)
         self.removals.evolve(fact, self.agents.records)
         self._count_use(fact)
+        if isinstance(fact, NotificationsChanged):
+            self.notified = {**self.notified, fact.user: fact.urls}
+            if not fact.urls:
+                del self.notified[fact.user]
         if isinstance(fact, core_facts.RoundPlanned) and not fact.mid_round:
             self.renewed_until = max(self.renewed_until, fact.until)  # agents never shorten a lease
         if isinstance(fact, core.SolveFailed):
@@ -532,6 +544,7 @@ class ClusterState:
             "removals": self.removals.document(),
             "quotas": self.quotas.document(),
             "time_limits": self.time_limits.document(),
+            "notified": {user: list(urls) for user, urls in self.notified.items()},
             "renewed_until": self.renewed_until,
             "trouble": self.trouble,
             "time": self.time,
@@ -550,6 +563,7 @@ class ClusterState:
             state.removals = Removals.of(document["removals"])
         unfinished = [(record.id, record.request) for record in state.jobs.active()]
         state.quotas = Quotas.of(document.get("quotas", {}), unfinished)
+        state.notified = {user: tuple(urls) for user, urls in document.get("notified", {}).items()}
         state.renewed_until = document["renewed_until"]
         state.trouble, state.time = document["trouble"], document["time"]
         state._find_limits(document.get("time_limits", {}))  # states of earlier versions have none
@@ -587,6 +601,7 @@ _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     CheckpointsCleared: ClusterState._cleared,  # noqa: SLF001
     SettingsGiven: ClusterState._given,  # noqa: SLF001
     LimitsGiven: ClusterState._limit,  # noqa: SLF001
+    NotificationsGiven: ClusterState._notify,  # noqa: SLF001
     Began: ClusterState._began,  # noqa: SLF001
 }
 """Events that this class handles itself; all others go to the scheduler."""

@@ -95,6 +95,7 @@ NEEDS: Mapping[str, Need] = {
     "SetLimits": Need.USER,
     "ShowNotifications": Need.USER,
     "SetNotifications": Need.USER,
+    "TestNotifications": Need.USER,
     "Audit": Need.OPERATOR,
 }
 """By method of the protocol. Where a call is about one user's things, the rules below decide as well."""

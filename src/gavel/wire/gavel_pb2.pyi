@@ -402,16 +402,36 @@ class NotificationsRequest(_message.Message):
     def __init__(self, user: _Optional[str] = ...) -> None: ...
 
 class Notifications(_message.Message):
-    __slots__ = ("user", "urls", "signing_key", "allowed_hosts")
+    __slots__ = ("user", "urls", "signing_key", "allowed_hosts", "pending", "trouble")
     USER_FIELD_NUMBER: _ClassVar[int]
     URLS_FIELD_NUMBER: _ClassVar[int]
     SIGNING_KEY_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_HOSTS_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
     user: str
     urls: _containers.RepeatedScalarFieldContainer[str]
     signing_key: str
     allowed_hosts: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, user: _Optional[str] = ..., urls: _Optional[_Iterable[str]] = ..., signing_key: _Optional[str] = ..., allowed_hosts: _Optional[_Iterable[str]] = ...) -> None: ...
+    pending: int
+    trouble: str
+    def __init__(self, user: _Optional[str] = ..., urls: _Optional[_Iterable[str]] = ..., signing_key: _Optional[str] = ..., allowed_hosts: _Optional[_Iterable[str]] = ..., pending: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class NotificationTests(_message.Message):
+    __slots__ = ("tests",)
+    TESTS_FIELD_NUMBER: _ClassVar[int]
+    tests: _containers.RepeatedCompositeFieldContainer[NotificationTest]
+    def __init__(self, tests: _Optional[_Iterable[_Union[NotificationTest, _Mapping]]] = ...) -> None: ...
+
+class NotificationTest(_message.Message):
+    __slots__ = ("url", "status", "trouble")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    status: int
+    trouble: str
+    def __init__(self, url: _Optional[str] = ..., status: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
     __slots__ = ("id", "rank", "follow", "tail", "offset")
