@@ -16,6 +16,8 @@ RUNTIME, SCHEDULER, JOURNAL, AGENT = (
     "src/gavel/runtime/agent",
 )
 
+TIME_LIMITS = "tests/runtime/test_time_limits.py"
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -558,6 +560,41 @@ SCHEDULER_MUTANTS = [
         a_job_stays_on_a_type_that_it_may_not_use=(
             "        if leaves:\n            self._note(JobsStopped(event.time, (job,), EDITED))\n",
             "",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "state",
+        TIME_LIMITS,
+        a_job_is_stopped_before_its_time_limit=(
+            "        if left <= 0:\n            reason",
+            "        if left <= 1:\n            reason",
+        ),
+        time_without_a_scheduler_counts_as_running=(
+            "        if lost > 0.0:\n",
+            "        if False:\n",
+        ),
+        a_job_that_is_silent_fails_too_early=(
+            "        if patience is not None and event.time - event.since >= patience:",
+            "        if patience is not None:",
+            (f"{TIME_LIMITS}::test_a_late_report_of_silence_ends_nothing",),
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "fleet",
+        TIME_LIMITS,
+        a_job_at_its_time_limit_is_killed=(
+            "at_once=cause is None, reason=",
+            "at_once=True, reason=",
+        ),
+        an_agent_that_returns_finds_its_jobs_idle=(
+            "                attempt.active_at = now  # what it did meanwhile was not heard",
+            "                pass",
+        ),
+        a_job_is_idle_because_its_agent_is_away=(
+            "if attempt.active_at is None or attempt.stopping or not self._reaches(attempt):",
+            "if attempt.active_at is None or attempt.stopping:",
         ),
     ),
     *_in(
