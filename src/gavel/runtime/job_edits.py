@@ -116,7 +116,7 @@ class Edits:
         yield from self.edited
 
 
-class Cluster(Protocol):
+class EditContext(Protocol):
     """What decides about an edit, beside the records of the jobs."""
 
     def runs(self, job: str) -> bool:
@@ -132,7 +132,7 @@ class Cluster(Protocol):
         ...
 
 
-def edits(event: EditAsked, records: Mapping[str, LiveJobRecord], cluster: Cluster) -> Edits:
+def edits(event: EditAsked, records: Mapping[str, LiveJobRecord], cluster: EditContext) -> Edits:
     """What an edit changes; InputError, and nothing at all, if one of its jobs does not allow it."""
     check_fields(event.fields, EDITABLE)
     if not event.fields:
