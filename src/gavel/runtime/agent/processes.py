@@ -17,7 +17,7 @@ from gavel.client import guard
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.run_as import SystemAccount
-from gavel.runtime.agent.state import Mark, end_marked, kill_all_with, mark_of
+from gavel.runtime.agent.state import Mark, Removal, end_marked, kill_all_with, mark_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,10 @@ class ProcessSpec:
     """None: the agent's own user."""
     needed: str = ""
     """A directory that the account must be able to use."""
+    searched: bool = True
+    """Whether the command is looked for before it is started."""
+    removal: Removal | None = None
+    """Ends what runs outside of its processes; None: nothing does."""
     terminal: bool = False
     """Whether it gets a terminal."""
 
@@ -48,9 +52,12 @@ class Guarded:
     def __init__(self, program: ProcessSpec) -> None:
         self._process, self._leash, self.line = _start_guard(program)
         self._container = program.container
+        self._removal = program.removal
         self._killed = False
         self._asked = False
-        self.mark: Mark = mark_of(self._process.pid, program.environment["GAVEL_SOCKET"], program.container)
+        self.mark: Mark = mark_of(
+            self._process.pid, program.environment["GAVEL_SOCKET"], program.container, program.removal
+        )
 
     @property
     def pid(self) -> int:
@@ -111,6 +118,8 @@ class Guarded:
             self._container.end()
         if guard_was_killed:
             kill_all_with(self.mark.socket)
+            if self._removal is not None:
+                self._removal.run()
 
 
 def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket | None]:
@@ -129,6 +138,7 @@ def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.
         output=1,
         container=str(program.container.path) if program.container else None,
         account=None if account is None else account.fileno(),
+        last=list(program.removal.command) if program.removal else None,
         terminal=None if far is None else far.fileno(),
     )
     inherited = [each.fileno() for each in (theirs, far, account) if each is not None]
