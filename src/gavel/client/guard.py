@@ -73,8 +73,8 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    if container:
-        _enter(container)
+    for group in filter(None, container.split("\n")):
+        _enter(group)
     return Guard(pipe, grace, output).run(command, AssumedUser.read(account) if account >= 0 else None)
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from gavel.client.field_checks import shortened
 from gavel.client.guard import unusable
 from gavel.core.throughputs import Profile
+from gavel.runtime.agent.allotment import NO_DEVICES, device_variables
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.disks import is_full, why_full
 from gavel.runtime.agent.environment import Seat, job_environment, obstacle
@@ -200,7 +201,9 @@ class LocalAttempt:
         number = next(self.context.sockets)
         try:
             program = await self._prepared(task, rendezvous, number)
-            verdict = await task.run(lambda: self._launch(program, str(number)), lambda: self._report_started(task))
+            verdict = await task.run(
+                lambda: self._launch(program, task, str(number)), lambda: self._report_started(task)
+            )
             self.context.state.forget(task.pid)
             verdict = await self._with_disk(verdict, task, program.account)
         except (NeverStartsError, NotOursError, NoAccountError) as error:
@@ -266,7 +269,9 @@ class LocalAttempt:
             seat,
             rendezvous,
             checkpoints=self._checkpoints,
-            real=settings.emulation is None,
+            devices=NO_DEVICES
+            if settings.emulation is not None
+            else device_variables(seat.devices, settings.device_names, settings.environment, settings.vendor),
             extra=extra,
             account=account,
         )
@@ -281,14 +286,14 @@ class LocalAttempt:
             needed=str(self._checkpoints),
         )
 
-    def _launch(self, program: ProcessSpec, number: str) -> Guarded:
+    def _launch(self, program: ProcessSpec, task: Task, number: str) -> Guarded:
         """Start a process; runs in a thread, because disks may be slow."""
         if program.account is None:  # otherwise its guard finds out, with the rights of the account
             problem = obstacle(program.command, program.directory, program.environment)
             if problem is not None:
                 raise NeverStartsError(problem)
         self._claim(program.account)
-        guarded = Guarded(replace(program, container=self._container(number)))
+        guarded = Guarded(replace(program, container=self._container(number, len(task.devices))))
         with contextlib.suppress(OSError):  # a full disk; the note is needed only if we crash
             self.context.state.remember(guarded.mark)
         return guarded
@@ -307,13 +312,14 @@ class LocalAttempt:
         except PermissionError as error:
             raise NeverStartsError(unusable(account.name, str(self._checkpoints))) from error
 
-    def _container(self, number: str) -> Container | None:
-        """Make a control group for a task; without one, its processes are found in other ways."""
+    def _container(self, number: str, accelerators: int) -> Container | None:
+        """Make a control group for a task; without one, processes are found in other ways and not limited."""
         containers = self.context.state.containers
         if containers is None:
             return None
         try:
-            return containers.make(f"{file_name(self.start.job)[:100]}.{self.start.attempt}-{number}")
+            name = f"{file_name(self.start.job)[:100]}.{self.start.attempt}-{number}"
+            return containers.make(name, self.context.settings.limits(self.start.request, accelerators))
         except OSError as error:
             self.context.say(f"job {self.start.job}: it runs without a control group ({error})")
             return None
