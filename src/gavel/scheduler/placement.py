@@ -75,6 +75,10 @@ class ServerPool:
         for name, size in self._size.items():
             yield name, size, self._free[name]
 
+    def idle(self, name: str) -> int:
+        """The free accelerators of a server."""
+        return self._free[name]
+
     def figures(self, name: str) -> Figures:
         """What a server has beside the number of its accelerators."""
         return self._figures.get(name, UNLIMITED)
