@@ -1321,6 +1321,114 @@ SECURITY_MUTANTS = [
     ),
 ]
 
+NOTIFY = "src/gavel/runtime/notify"
+NOTIFIED, CALLED, BOUNDED = (
+    "tests/runtime/test_notifications.py",
+    "tests/runtime/test_notification_calls.py",
+    "tests/runtime/test_notification_bounds.py",
+)
+NOTIFY_MUTANTS = [
+    *_in(
+        NOTIFY,
+        "hosts",
+        CALLED,
+        any_port_of_a_listed_host=(
+            "if (endpoint.scheme, endpoint.port) != (self.scheme, self.port):",
+            "if endpoint.scheme != self.scheme:",
+        ),
+        any_name_that_ends_like_a_listed_one=(
+            'endpoint.host.endswith(f".{self.name}")',
+            "endpoint.host.endswith(self.name)",
+        ),
+        names_below_a_domain_lead_anywhere=(
+            "public_only=all(entry.below for entry in found)",
+            "public_only=False",
+        ),
+    ),
+    *_in(
+        NOTIFY,
+        "calling",
+        CALLED,
+        private_addresses_of_public_names=(
+            "if is_public(address)]",
+            "if address]",
+        ),
+        a_call_without_a_time_limit=(
+            "        async with asyncio.timeout(seconds):",
+            "        async with asyncio.timeout(None):",
+        ),
+    ),
+    *_in(
+        NOTIFY,
+        "notifier",
+        NOTIFIED,
+        notifications_only_in_memory=(
+            "return [*addition.writes, *self._memos.writes()]",
+            "return []",
+        ),
+        delivered_again_by_every_scheduler=(
+            "            await self._write(self._outbox.remove(over))",
+            "            self._outbox.remove(over)",
+        ),
+        urls_of_jobs_are_not_checked=(
+            "        for urls in {job.notify for job in jobs if job.notify}:",
+            "        for urls in ():",
+        ),
+        one_key_for_all_users=(
+            'self._vault.derive("notifications", user)',
+            'self._vault.derive("notifications", self._wall().hex())',
+        ),
+    ),
+    *_in(
+        NOTIFY,
+        "outbox",
+        BOUNDED,
+        no_bound_for_one_receiver=("if len(self.lanes.get(lane, ())) >= MOST_IN_A_LANE:", "if False:"),
+        no_bound_for_one_user=("if self.of_user[happening.user] >= MOST_OF_A_USER:", "if False:"),
+        a_summary_before_it_is_written=("        if self.unwritten:\n            return []", "        pass"),
+    ),
+    *_in(
+        NOTIFY,
+        "stuck",
+        NOTIFIED,
+        told_at_every_look=('if told is not None and tuple(told["sign"]) == sign:', "if False:"),
+        jobs_that_never_showed_anything=('if alive else ""', 'if True else ""'),
+    ),
+    *_in(
+        NOTIFY,
+        "courier",
+        BOUNDED,
+        one_failure_stops_the_others=(
+            "queue.waiting.append(delivery)\n            if not",
+            "queue.waiting.appendleft(delivery)\n            if not",
+        ),
+        a_slow_host_takes_every_place=("most = self._at_places.get(place, AT_ONE_PLACE)", "most = AT_ONCE"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "webhooks",
+        "tests/client/test_webhooks.py",
+        any_signature=(
+            'if not hmac.compare_digest(signature_of(key, timestamp, body).encode(), signature.encode(errors="replace")):',
+            "if False:",
+        ),
+        old_notifications_are_believed=("if not abs(age) <= tolerance_seconds:", "if False:"),
+    ),
+    *_in(
+        RUNTIME,
+        "event_lines",
+        NOTIFIED,
+        urls_in_events=("list(map(host_only, urls))", "urls"),
+        urls_of_jobs_in_events=('list(map(host_only, request["notify"]))', 'request["notify"]'),
+    ),
+    *_in(
+        RUNTIME,
+        "job_edits_service",
+        "tests/security/test_notification_rights.py",
+        urls_of_others_are_used_again=("if request.user == current().user else", "if True else"),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
     *TOGETHER,
     *ENGINE_MUTANTS,
@@ -1343,4 +1451,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *SILENCE_MUTANTS,
     *SECRET_MUTANTS,
     *SECURITY_MUTANTS,
+    *NOTIFY_MUTANTS,
 )

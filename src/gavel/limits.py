@@ -50,6 +50,10 @@ MOST_BYTES = 2**50
 """The most memory: 1,024 TiB."""
 MOST_CORES = 65_536
 """The most CPU cores of a server or for a worker."""
+MOST_LINES_OF_A_TERMINAL = 4096
+"""The most rows, and the most columns, of a terminal."""
+LONGEST_LINGER_SECONDS = 24 * 3600.0
+"""How long a job with a terminal may outlive its last connection."""
 MOST_VARIABLES = 4096
 """The most variables in a job's environment."""
 MOST_SECRETS = 64

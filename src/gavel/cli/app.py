@@ -58,6 +58,7 @@ VERBS = {
     "serve": Verb("gavel.cli.serve:serve_command", "Run the scheduler, which assigns jobs to agents."),
     "worker": Verb("gavel.cli.worker:app", "Run jobs on this server for a scheduler."),
     "submit": Verb("gavel.cli.submit:submit_command", "Submit jobs from files, or a command after --.", CLIENT),
+    "run": Verb("gavel.cli.run:run_command", "Run a command on the cluster as if it ran here.", CLIENT),
     "jobs": Verb("gavel.cli.jobs:jobs_command", "List unfinished jobs and those that ended in the last hour.", CLIENT),
     "job": Verb("gavel.cli.job:job_command", "Show everything about one job.", CLIENT),
     "logs": Verb("gavel.cli.logs:logs_command", "Print the output of a job.", CLIENT),
@@ -95,6 +96,9 @@ VERBS = {
     "limits": Verb("gavel.cli.limits:app", "Show and set how much users and teams may use.", CLIENT),
     "notifications": Verb(
         "gavel.cli.notifications:app", "Show and set where you are told what happens to your jobs.", CLIENT
+    ),
+    "completion": Verb(
+        "gavel.cli.completion:completion_command", "Print a script that completes commands in your shell.", CLIENT
     ),
     "audit": Verb("gavel.cli.audit:audit_command", "Print who did what, and what was refused.", CLIENT),
     "demo": Verb("gavel.cli.demo:demo", "Run the live system here, with emulated accelerators."),

@@ -241,7 +241,7 @@ def _perform(client: Client, jobs: Sequence[JobRequest], *, wait: bool, follow: 
     ids = _submit(client, jobs)
     if not as_json:
         print(printable(receipt(jobs, ids)), file=sys.stderr if follow else sys.stdout, flush=True)
-    _warn_of_types(client, jobs)
+    warn_of_types(client, jobs)
     if follow:
         return follow_log(client, ids[0])
     if wait:
@@ -263,7 +263,7 @@ def _submit(client: Client, jobs: Sequence[JobRequest]) -> list[str]:
         ) from None
 
 
-def _warn_of_types(client: Client, jobs: Sequence[JobRequest]) -> None:
+def warn_of_types(client: Client, jobs: Sequence[JobRequest]) -> None:
     """Warn about types that no server has: such a server may join later, or the name may be a typo."""
     named = dict.fromkeys(type_name for job in jobs for type_name in (*job.types, *job.prefer))
     known = dict.fromkeys(server.type for server in client.cluster().servers) if named else {}

@@ -29,6 +29,7 @@ from gavel.limits import check_options, check_positive
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.agent.accelerator_memory import known_memory, parse_memory
 from gavel.runtime.agent.accelerators import parse_accelerators
+from gavel.runtime.agent.container_runtimes import RUNTIMES, parse_runtimes
 from gavel.runtime.agent.discovery import Hardware, discovered, named_by_hand
 from gavel.runtime.agent.emulation import Emulation
 from gavel.runtime.agent.run_as import run_as
@@ -157,6 +158,14 @@ def worker_command(
             show_default="same",
         ),
     ] = None,
+    container_runtime: Annotated[
+        str,
+        typer.Option(
+            help="What runs jobs in containers: the first of these that is installed.",
+            metavar="NAME,…",
+            envvar="GAVEL_CONTAINER_RUNTIME",
+        ),
+    ] = ",".join(RUNTIMES),
 ) -> None:
     """Run the agent, unless a subcommand was given."""
     if context.invoked_subcommand is not None:
@@ -184,6 +193,7 @@ def worker_command(
         emulation=emulation,
         log_bytes=int(log_megabytes * 1024 * 1024),
         run_as=run_as(run_jobs_as),
+        container_runtimes=parse_runtimes(container_runtime),
     )
     settings.check()  # before a join token is used
     joining = Joining(join=join, token=token, fingerprint=fingerprint, certificate=tls_cert, key=tls_key, authority=ca)

@@ -27,6 +27,7 @@ from gavel.client.messages import (
 from gavel.client.requests import JobRequest
 from gavel.client.secret_values import SecretValues, check_values, from_environment
 from gavel.client.selection import Selection
+from gavel.client.terminal import Terminal
 from gavel.client.views import (
     AgentView,
     CheckpointsView,
@@ -314,6 +315,31 @@ class Client(JobChanges, Administration):
             request.follow = False
         if follow or tail is None:  # also after following: a scheduler that shuts down may end the stream early
             yield from self._log(request)
+
+    def terminal(
+        self,
+        id: str,  # noqa: A002
+        rows: int,
+        columns: int,
+        *,
+        linger_seconds: float = 0.0,
+        offset: int = 0,
+        tail: int = 0,
+    ) -> Terminal:
+        """Connect to the terminal of a running job, for programs that draw one.
+
+        It shows what was printed from an offset, or at most the last `tail` bytes of that. The job outlives its last
+        connection by `linger_seconds` (default: a minute).
+        """
+        return Terminal(
+            self._connection,
+            id,
+            rows=rows,
+            columns=columns,
+            linger_seconds=linger_seconds,
+            offset=offset,
+            tail=tail,
+        )
 
     def remove_checkpoints(self, ids: str | Iterable[str]) -> list[CheckpointsView]:
         """Remove the checkpoints of finished jobs, all or none; raise Refused if any of them has not finished.

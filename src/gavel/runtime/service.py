@@ -65,6 +65,7 @@ from gavel.runtime.requests import checked
 from gavel.runtime.selecting import among_finished, check_query, exact, matcher
 from gavel.runtime.streams import Streams, TooManyStreamsError
 from gavel.runtime.terminal_service import TerminalService
+from gavel.runtime.terminals import Terminals
 from gavel.runtime.timeline import sentence
 from gavel.runtime.views import agent_state, cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching
@@ -122,6 +123,9 @@ class AgentStream:
     def close(self) -> None:
         self._queue.put_nowait(None)
 
+    def unread(self) -> int:
+        return self._queue.qsize()
+
     async def messages(self) -> AsyncIterator[pb.ToAgent]:
         while (message := await self._queue.get()) is not None:
             yield message
@@ -156,6 +160,7 @@ class Service(
         self._watching = Watching(engine, self._listed)
         self._following = Following(engine, _new_line)
         self._streams = Streams()
+        self._terminals = Terminals(engine, fleet, logs)
 
     # ---- jobs ----
 
@@ -571,6 +576,7 @@ class Service(
     def _keep_log(self, agent: str, log: TaskLog) -> None:
         if self._fleet.takes_log(agent, log):
             self._logs.append(log.job, log.rank, log.attempt, log.begin, log.data)
+            self._terminals.printed(log)
             if self._logs.trouble:
                 self._engine.alarms["logs"] = f"job output is not kept: {self._logs.trouble}"
             else:

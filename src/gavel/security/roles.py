@@ -148,6 +148,11 @@ def may_change(caller: Caller, job: Submission) -> bool:
     return caller.operates or caller.leads_team(job.entity) or (bool(caller.user) and caller.user == job.user)
 
 
+def may_type(caller: Caller, job: Submission) -> bool:
+    """Whether the caller may use a job's terminal, which acts with its user's rights: only that user and operators."""
+    return caller.operates or (bool(caller.user) and caller.user == job.user)
+
+
 def may_read(caller: Caller, job: Submission) -> bool:
     """Whether the caller may read a job's logs and environment: as `may_change`, and its team unless it is private."""
     if not caller.role.includes(Role.USER):

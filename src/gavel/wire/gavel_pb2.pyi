@@ -372,18 +372,22 @@ class ResubmitRequest(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., changes: _Optional[_Union[JobRequest, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class TerminalInput(_message.Message):
-    __slots__ = ("id", "data", "rows", "columns", "offset")
+    __slots__ = ("id", "data", "rows", "columns", "offset", "tail", "linger_seconds")
     ID_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
+    LINGER_SECONDS_FIELD_NUMBER: _ClassVar[int]
     id: str
     data: bytes
     rows: int
     columns: int
     offset: int
-    def __init__(self, id: _Optional[str] = ..., data: _Optional[bytes] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    tail: int
+    linger_seconds: float
+    def __init__(self, id: _Optional[str] = ..., data: _Optional[bytes] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ..., offset: _Optional[int] = ..., tail: _Optional[int] = ..., linger_seconds: _Optional[float] = ...) -> None: ...
 
 class TerminalOutput(_message.Message):
     __slots__ = ("data", "offset", "ended")
@@ -897,18 +901,22 @@ class Ack(_message.Message):
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class Input(_message.Message):
-    __slots__ = ("job", "attempt", "data", "rows", "columns")
+    __slots__ = ("job", "attempt", "data", "rows", "columns", "linger_seconds", "notice")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    LINGER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NOTICE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     data: bytes
     rows: int
     columns: int
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., data: _Optional[bytes] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ...) -> None: ...
+    linger_seconds: float
+    notice: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., data: _Optional[bytes] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ..., linger_seconds: _Optional[float] = ..., notice: _Optional[str] = ...) -> None: ...
 
 class ToAgent(_message.Message):
     __slots__ = ("welcome", "refused", "start", "lease", "stop", "ack", "remove_checkpoints", "input", "heard", "term")

@@ -78,12 +78,20 @@ def device_variables(
     'GPU-91c2'
     """
     given = allotment(environment, vendor)
-    listed = ",".join(names.get(device) or _name(device, given) for device in devices)
+    listed = ",".join(named_devices(devices, names, environment, vendor))
     if given.variable == ROCR:  # HIP counts within what ROCR shows
         within = ",".join(map(str, range(len(devices))))
         return {ROCR: listed, HIP: within, CUDA: within}
     # By default CUDA numbers the fastest GPU first; by bus order it agrees with nvidia-smi.
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", CUDA: listed, HIP: listed}
+
+
+def named_devices(
+    devices: Sequence[int], names: Mapping[int, str], environment: Mapping[str, str], vendor: Vendor | None = None
+) -> tuple[str, ...]:
+    """What the driver calls these of the agent's devices."""
+    given = allotment(environment, vendor)
+    return tuple([names.get(device) or _name(device, given) for device in devices])
 
 
 NO_DEVICES = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", CUDA: "", HIP: ""}

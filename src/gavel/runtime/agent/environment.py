@@ -29,7 +29,20 @@ class Seat:
     """The file with the gang's certificate and, for rank 0, its key; empty: there is none."""
 
 
-def job_environment(
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The environment of a job process by where it comes from."""
+
+    inherited: Mapping[str, str]
+    """From this server's agent, and its account."""
+    own: Mapping[str, str]
+    """The job's own, its secrets, and ours."""
+
+    def all(self) -> dict[str, str]:
+        return {**self.inherited, **self.own}
+
+
+def job_variables(
     inherited: Mapping[str, str],
     start: StartAttempt,
     seat: Seat,
@@ -39,7 +52,7 @@ def job_environment(
     devices: Mapping[str, str],
     extra: Mapping[str, str],
     account: SystemAccount | None = None,
-) -> dict[str, str]:
+) -> Variables:
     """Build the whole environment: inherited, then the job's own, its secrets, then our variables, which win.
 
     `devices` are the variables that show it its accelerators.
@@ -52,7 +65,7 @@ def job_environment(
         **(_node(start, rendezvous) if start.nodes else _torch(start, seat, rendezvous)),
         **devices,
     }
-    return {**kept, "PYTHONUNBUFFERED": "1", **start.request.environment, **start.secrets, **ours, **extra}
+    return Variables(kept, {"PYTHONUNBUFFERED": "1", **start.request.environment, **start.secrets, **ours, **extra})
 
 
 def _gavel(start: StartAttempt, seat: Seat, rendezvous: Rendezvous, checkpoints: Path) -> dict[str, str]:

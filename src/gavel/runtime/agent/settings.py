@@ -16,6 +16,7 @@ from gavel.limits import LONGEST_LABEL
 from gavel.runtime.agent.accelerators import Indices, parse_accelerators
 from gavel.runtime.agent.allotment import Vendor, allotment
 from gavel.runtime.agent.confinement import Limits
+from gavel.runtime.agent.container_runtimes import RUNTIMES
 from gavel.runtime.agent.credentials import Credentials
 from gavel.runtime.agent.emulation import Emulation
 from gavel.runtime.agent.run_as import RunAs
@@ -77,6 +78,8 @@ class AgentSettings:
     """RAM that jobs may use; 0: not limited."""
     enforce_shares: bool = False
     """Whether jobs that do not say what they need are held to their accelerators' part of the cores and RAM."""
+    container_runtimes: tuple[str, ...] = RUNTIMES
+    """What may run jobs in containers; the first that is installed does."""
 
     def counts(self) -> dict[str, int]:
         """How many accelerators there are of each type."""
