@@ -11,7 +11,7 @@ import pytest
 from agent_stage import attached, play, python, start
 
 from gavel.client.requests import Submission
-from gavel.runtime.agent.confinement import Confinement, Limits
+from gavel.runtime.agent.confinement import Confinement, TaskLimits
 from gavel.runtime.agent.containers import Containers, offered
 from gavel.runtime.agent.server_figures import usable_cores, usable_memory
 from gavel.runtime.agent.settings import AgentSettings
@@ -67,9 +67,9 @@ def test_a_job_gets_the_cpu_time_that_it_states(tmp_path: Path, containers: Cont
 
 
 def test_groups_that_limit_a_task_are_removed_with_it(containers: Containers) -> None:
-    made = containers.make("x", Limits(memory=50 * MIB, cores=1.5))
+    made = containers.make("x", TaskLimits(memory=50 * MIB, cores=1.5))
     assert made.confined is not None
-    assert made.confined.limits == Limits(50 * MIB, 1.5)
+    assert made.confined.limits == TaskLimits(50 * MIB, 1.5)
     assert not made.confined.out_of_memory()
     groups = made.groups
     made.end()
@@ -91,7 +91,7 @@ def test_with_cgroup_v2_limits_are_set_in_the_group_of_the_task_itself(tmp_path:
     tasks = unified(tmp_path, others=False)
     (tasks / "cgroup.subtree_control").write_text("cpu memory")
     confinement = Confinement(unified=frozenset({"cpu", "memory"}))
-    confined = confinement.confine(tasks / "task-1", Limits(memory=4 * MIB, cores=1.5))
+    confined = confinement.confine(tasks / "task-1", TaskLimits(memory=4 * MIB, cores=1.5))
     assert confined.groups == ()
     assert (tasks / "task-1" / "memory.max").read_text() == str(4 * MIB)
     assert (tasks / "task-1" / "memory.swap.max").read_text() == "0"
@@ -105,7 +105,7 @@ def test_what_cannot_be_limited_is_named() -> None:
 
 
 def test_without_a_statement_only_an_agent_that_enforces_shares_limits_jobs(tmp_path: Path) -> None:
-    def limits(*, enforce: bool, **stated: float) -> Limits:
+    def limits(*, enforce: bool, **stated: float) -> TaskLimits:
         settings = AgentSettings(
             accelerators={"v100": (0, 1), "k80": (2, 3)},
             state=tmp_path,
@@ -116,10 +116,10 @@ def test_without_a_statement_only_an_agent_that_enforces_shares_limits_jobs(tmp_
         )
         return settings.limits(Submission(command=("train",), **stated), 2)  # type: ignore[arg-type]
 
-    assert limits(enforce=False) == Limits()
-    assert limits(enforce=True) == Limits(32, 8.0)
-    assert limits(enforce=True, cpus=1.0) == Limits(32, 2.0)
-    assert limits(enforce=False, memory_bytes=5) == Limits(10, 0.0)
+    assert limits(enforce=False) == TaskLimits()
+    assert limits(enforce=True) == TaskLimits(32, 8.0)
+    assert limits(enforce=True, cpus=1.0) == TaskLimits(32, 2.0)
+    assert limits(enforce=False, memory_bytes=5) == TaskLimits(10, 0.0)
 
 
 def test_this_server_has_cores_and_memory() -> None:

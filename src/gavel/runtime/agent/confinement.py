@@ -14,7 +14,7 @@ PERIOD_MICROSECONDS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TaskLimits:
     """What a task may use; 0: as much as there is."""
 
     memory: int = 0
@@ -22,14 +22,14 @@ class Limits:
     cores: float = 0.0
 
 
-NO_LIMITS = Limits()
+NO_LIMITS = TaskLimits()
 
 
 @dataclass(frozen=True, slots=True)
 class Confined:
     """The limits on one task that are in force."""
 
-    limits: Limits
+    limits: TaskLimits
     """Only those that could be set."""
     groups: tuple[Path, ...] = ()
     """Groups beside that of the task itself, with v1."""
@@ -76,7 +76,7 @@ class Confinement:
         both = {"memory": self.memory, "cpu": self.cpu}
         return tuple(name for name, group in both.items() if group is None and name not in self.unified)
 
-    def confine(self, task: Path, limits: Limits) -> Confined:
+    def confine(self, task: Path, limits: TaskLimits) -> Confined:
         """Set the limits of a task; what cannot be limited is left out."""
         groups: list[Path] = []
         memory, cores, counts = 0, 0.0, None
@@ -85,7 +85,7 @@ class Confinement:
             memory = limits.memory if counts is not None else 0
         if limits.cores and (group := self._group_of(task, "cpu", groups)) is not None:
             cores = limits.cores if _limit_cores(group, limits.cores) else 0.0
-        return Confined(Limits(memory, cores), tuple(groups), counts)
+        return Confined(TaskLimits(memory, cores), tuple(groups), counts)
 
     def _group_of(self, task: Path, controller: str, groups: list[Path]) -> Path | None:
         """The group in which a controller limits a task; a new one is added to `groups`."""

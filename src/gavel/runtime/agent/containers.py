@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gavel.runtime.agent.cgroups import hierarchies
-from gavel.runtime.agent.confinement import NO_LIMITS, Confined, Confinement, Limits
+from gavel.runtime.agent.confinement import NO_LIMITS, Confined, Confinement, TaskLimits
 
 GIVE_UP_SECONDS = 10.0
 """A process that survives SIGKILL for this long is stuck in the kernel."""
@@ -90,7 +90,7 @@ class Containers:
     confinement: Confinement | None = None
     """How memory and CPU time can be limited; None: not looked for."""
 
-    def make(self, name: str, limits: Limits = NO_LIMITS) -> Container:
+    def make(self, name: str, limits: TaskLimits = NO_LIMITS) -> Container:
         """Make a group; end whatever runs in an old one of the same name."""
         container = Container(self.path / f"task-{name}")
         try:

@@ -15,7 +15,7 @@ from gavel.errors import InputError
 from gavel.limits import LONGEST_LABEL
 from gavel.runtime.agent.accelerators import Indices, parse_accelerators
 from gavel.runtime.agent.allotment import Vendor, allotment
-from gavel.runtime.agent.confinement import Limits
+from gavel.runtime.agent.confinement import TaskLimits
 from gavel.runtime.agent.container_runtimes import RUNTIMES
 from gavel.runtime.agent.credentials import Credentials
 from gavel.runtime.agent.emulation import Emulation
@@ -85,12 +85,12 @@ class AgentSettings:
         """How many accelerators there are of each type."""
         return {name: len(indices) for name, indices in self.accelerators.items()}
 
-    def limits(self, request: Submission, accelerators: int) -> Limits:
+    def limits(self, request: Submission, accelerators: int) -> TaskLimits:
         """What a process with this many accelerators may use: what its job states for each, or their part."""
         total = sum(self.counts().values()) if self.enforce_shares else 0
         cores = request.cpus or (self.cpus / total if total else 0.0)
         memory = request.memory_bytes or (self.memory_bytes // total if total else 0)
-        return Limits(memory * accelerators, cores * accelerators)
+        return TaskLimits(memory * accelerators, cores * accelerators)
 
     def _check_given(self) -> None:
         """Refuse accelerators, named by hand, that the agent was not given."""
