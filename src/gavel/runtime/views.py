@@ -74,7 +74,8 @@ def reason_of(engine: Engine, record: LiveJobRecord) -> str:
         return misfit
     if engine.state.trouble and engine.scheduler.allocation is None:
         return f"the policy has no answer: {engine.state.trouble}"
-    return record.history[-1].reason
+    note = engine.state.preferences.note(record)
+    return "; ".join(filter(None, [record.history[-1].reason, note]))
 
 
 def never_fault(engine: Engine, record: LiveJobRecord) -> str:
