@@ -16,6 +16,8 @@ RUNTIME, SCHEDULER, JOURNAL, AGENT = (
     "src/gavel/runtime/agent",
 )
 
+TIME_LIMITS = "tests/runtime/test_time_limits.py"
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -103,7 +105,7 @@ ENGINE_MUTANTS = _in(
         (ROUND, PROMISES),
     ),
     a_job_that_ended_keeps_its_processes=(
-        "            self.executor.close(fact.job)",
+        "            self.executor.close(fact.job, Cause(fact.code, fact.reason) if fact.saves else None)",
         "            pass",
     ),
     a_question_is_not_asked_again_after_a_restart=(
@@ -562,6 +564,41 @@ SCHEDULER_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "state",
+        TIME_LIMITS,
+        a_job_is_stopped_before_its_time_limit=(
+            "        if left <= 0:\n            reason",
+            "        if left <= 1:\n            reason",
+        ),
+        time_without_a_scheduler_counts_as_running=(
+            "        if lost > 0.0:\n",
+            "        if False:\n",
+        ),
+        a_job_that_is_silent_fails_too_early=(
+            "        if patience is not None and event.time - event.since >= patience:",
+            "        if patience is not None:",
+            (f"{TIME_LIMITS}::test_a_late_report_of_silence_ends_nothing",),
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "fleet",
+        TIME_LIMITS,
+        a_job_at_its_time_limit_is_killed=(
+            "at_once=cause is None, reason=",
+            "at_once=True, reason=",
+        ),
+        an_agent_that_returns_finds_its_jobs_idle=(
+            "                attempt.active_at = now  # what it did meanwhile was not heard",
+            "                pass",
+        ),
+        a_job_is_idle_because_its_agent_is_away=(
+            "if attempt.active_at is None or attempt.stopping or not self._reaches(attempt):",
+            "if attempt.active_at is None or attempt.stopping:",
+        ),
+    ),
+    *_in(
+        RUNTIME,
         "job_edits",
         "tests/runtime/test_job_edits.py",
         a_finished_job_is_edited=(
@@ -573,7 +610,7 @@ SCHEDULER_MUTANTS = [
             "    if steps is not None and steps < 0:",
         ),
         a_running_job_keeps_its_old_number_of_steps=(
-            "if _steps_differ(each, records) and runs(each.job.id)]",
+            "if _steps_differ(each, records) and cluster.runs(each.job.id)]",
             "if False]",
         ),
     ),

@@ -37,6 +37,7 @@ BAD_IDS = {
 }
 JOB_CALLS: dict[str, Callable[[str], Any]] = {
     "Logs": lambda job: pb.LogsRequest(id=job),
+    "Terminal": lambda job: iter([pb.TerminalInput(id=job)]),
     "Describe": lambda job: pb.DescribeRequest(id=job),
     "Cancel": lambda job: pb.CancelRequest(ids=[job]),
     "RemoveCheckpoints": lambda job: pb.RemoveCheckpointsRequest(ids=[job]),
