@@ -256,6 +256,83 @@ OPEN_MUTANTS = _in(
     ),
 )
 
+ENVIRONMENTS = "tests/runtime/agent/test_environments.py"
+START_MUTANTS = [
+    *_in(
+        "src/gavel/client",
+        "guard",
+        "tests/client/test_guard.py",
+        what_is_beyond_reach_survives_the_guard=(
+            "        if self._last:\n            self._run_last(account)\n",
+            "",
+        ),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "processes",
+        ENVIRONMENTS,
+        a_container_outlives_its_killed_guard=("                self._removal.run()", "                pass"),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "state",
+        ENVIRONMENTS,
+        a_container_outlives_its_agent=("        Removal(**mark.removal).run()", "        pass"),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "task",
+        "tests/runtime/agent/test_agent_tasks.py",
+        the_grace_of_the_cluster_for_all=(
+            "return self.graces.checkpoint_seconds if self.grace_seconds is None else self.grace_seconds",
+            "return self.graces.checkpoint_seconds",
+        ),
+        no_grace_after_sigterm=(
+            "                guarded.ask()\n                waits = True\n",
+            "                pass\n",
+        ),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "inherited",
+        "tests/runtime/agent/test_agent_tasks.py",
+        the_rank_of_the_agent_is_inherited=(" or name in DENIED or name in RANKS)", " or name in DENIED)"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "job_environment",
+        "tests/client/test_job_environment.py",
+        ranks_of_one_server_train_by_themselves=("    _check_world(environment, names)\n", ""),
+    ),
+    *_in(
+        RUNTIME,
+        "attempts",
+        PROMISES,
+        every_accelerator_of_a_process_must_end=(
+            "return len(self.ended) == len(self.all_ranks)",
+            "return len(self.ended) == self.ranks",
+        ),
+    ),
+]
+CONTAINER_MUTANTS = _in(
+    f"{RUNTIME}/agent",
+    "container_runtimes",
+    ENVIRONMENTS,
+    values_on_the_command_line=(
+        '*(f"--env={name}" for name in passed)',
+        '*(f"--env={name}={value}" for name, value in passed.items())',
+    ),
+    a_job_steers_the_runtime=(
+        "if name not in steers and not",
+        "if not",
+    ),
+    a_path_becomes_an_option_of_a_mount=(
+        "if any(character in path for character in _UNMOUNTABLE):",
+        "if False:",
+    ),
+    containers_are_not_removed=("(*removal, what.name))", "())"),
+)
+
 FLEET_MUTANTS = _in(
     RUNTIME,
     "fleet",
@@ -1473,6 +1550,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *JOBS_MUTANTS,
     *AGENTS_MUTANTS,
     *OPEN_MUTANTS,
+    *START_MUTANTS,
+    *CONTAINER_MUTANTS,
     *FLEET_MUTANTS,
     *ATTEMPTS_MUTANTS,
     *OTHER_RUNTIME_MUTANTS,
