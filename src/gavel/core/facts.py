@@ -18,6 +18,7 @@ from gavel.core.events import (
     JobsProgressed,
     JobsReleased,
     Launch,
+    PausesEnded,
     RateMeasured,
     RatesProfiled,
     Renew,
@@ -45,6 +46,8 @@ class JobQueued:
     """The key of the submitting call: repeating the call with the same key submits nothing."""
     held: Cause | None = None
     """Why the job waits until it is released; None: it need not."""
+    met: tuple[str, ...] = ()
+    """Those of its dependencies that were met already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +231,7 @@ Fact = (
     | JobsStopped
     | JobsHeld
     | JobsReleased
+    | PausesEnded
     | JobsProgressed
     | RateMeasured
     | RestartMeasured

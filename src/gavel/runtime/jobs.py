@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from gavel.client.requests import Submission
 from gavel.client.views import JobState, Transition
-from gavel.core.events import JobsHeld, JobsProgressed, JobsReleased
+from gavel.core.events import JobsHeld, JobsProgressed, JobsReleased, PausesEnded
 from gavel.core.facts import JobEnded, JobQueued, JobRequeued, JobsStopped, RoundPlanned, ServerRemoved, Started
 from gavel.core.jobs import Cause
 from gavel.core.serialization import from_plain, plain_record
-from gavel.runtime.facts import AttemptClosed, Fact
+from gavel.runtime.facts import AttemptClosed, DependenciesChanged, Fact
 
 
 class JobChange(StrEnum):
@@ -198,6 +198,16 @@ class JobRegistry:
     def _released(self, fact: JobsReleased) -> set[str]:
         return {job for job in fact.jobs if self._changed(fact.time, job, JobChange.RELEASED, RELEASED)}
 
+    def _paused_enough(self, fact: PausesEnded) -> set[str]:
+        return {job for job in fact.jobs if self._changed(fact.time, job, JobChange.RELEASED, fact.cause)}
+
+    def _waits_for_others(self, fact: DependenciesChanged) -> set[str]:
+        record = self.records.get(fact.job)
+        if record is None:
+            return set()
+        self.records[fact.job] = replace(record, request=replace(record.request, after=fact.after))
+        return {fact.job}
+
     def _requeued(self, fact: JobRequeued) -> set[str]:
         record = self._changed(
             fact.time, fact.job, JobChange.REQUEUED, Cause("failed" if fact.counts else "lost", fact.reason)
@@ -281,6 +291,8 @@ class JobRegistry:
         RoundPlanned: _planned,
         JobsHeld: _held,
         JobsReleased: _released,
+        PausesEnded: _paused_enough,
+        DependenciesChanged: _waits_for_others,
         JobsStopped: lambda self, fact: self._stop(fact.time, fact.jobs, fact.cause),
         ServerRemoved: lambda self, fact: self._stop(fact.time, fact.stopped, fact.cause),
         AttemptClosed: _closed,
