@@ -259,8 +259,24 @@ FLEET_MUTANTS = _in(
     "fleet",
     PROMISES,
     fence_without_the_ending_grace=(
-        "self.fences[attempt.job, agent] = attempt.lease_until + self.settings.ending_seconds",
+        "self.fences[attempt.job, agent] = attempt.lease_until + self._ending_seconds(attempt.job)",
         "self.fences[attempt.job, agent] = attempt.lease_until",
+    ),
+    fence_with_the_grace_of_the_cluster=(
+        "self.fences[attempt.job, agent] = attempt.lease_until + self._ending_seconds(attempt.job)",
+        "self.fences[attempt.job, agent] = attempt.lease_until + self.settings.ending_seconds",
+    ),
+    fence_of_a_stray_with_the_grace_of_the_cluster=(
+        "self._lease_seconds(self.renewed_until) + self._ending_seconds(job)",
+        "self._lease_seconds(self.renewed_until) + self.settings.ending_seconds",
+    ),
+    start_at_an_agent_that_cannot_do_it=(
+        "        if told := self._inability(launch.job, agent_of.values()):",
+        "        if told := '':",
+    ),
+    start_at_an_agent_that_came_back_and_cannot_do_it=(
+        "        if told := self._inability(launch.job, [part.agent]):",
+        "        if told := '':",
     ),
     relaunch_while_an_attempt_runs=(
         "if job in self.attempts or job in self.unsettled or self.strays.get(job):",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from gavel.cli.app import run
 from gavel.client.field_checks import FieldError
 from gavel.client.messages import from_submission
-from gavel.client.requests import JobRequest
+from gavel.client.requests import JobRequest, Submission
 from gavel.core.errors import InputError
 from gavel.limits import LONGEST_SECONDS
 from gavel.policies.registry import find_policy
@@ -286,6 +287,11 @@ def test_an_absurd_option_of_a_simulation_is_refused(
         (["worker", "--emulate", "v100=1", "--log-megabytes", "inf"], "--log-megabytes must be a finite number"),
         (["worker", "--accelerators", f"v100={MORE_DIGITS}"], "v100 must be 1 to 4096"),
         (["serve", "--round-seconds", "1e308", "--listen", "nowhere"], "--round-seconds must be at most"),
+        (
+            ["serve", "--longest-grace", "forever", "--listen", "nowhere"],
+            "--longest-grace: 'forever' is not a duration",
+        ),
+        (["serve", "--longest-grace", "9e99", "--listen", "nowhere"], "--longest-grace-seconds must be at most"),
         (["serve", "--retry-seconds", "inf", "--listen", "nowhere"], "--retry-seconds must be a finite number"),
         (["demo", "--seconds", "1e308"], "--seconds must be at most"),
         (
@@ -336,3 +342,11 @@ def test_an_absurd_number_of_a_program_is_refused_by_name(field: str, number: in
     with pytest.raises(FieldError, match=f"^{field} must be a finite number, not ") as refusal:
         JobRequest(["train"], **{field: number}).check()  # type: ignore[arg-type] # one field of several types
     assert len(str(refusal.value)) < 200
+
+
+def test_a_job_may_not_ask_for_more_time_to_save_than_the_cluster_allows() -> None:
+    policy = find_policy("max_min_fairness")
+    allowed = Submission(command=("train",), grace_seconds=300.0)
+    assert checked(allowed, policy, None, longest_grace=300.0).grace_seconds == 300.0
+    with pytest.raises(InputError, match=r"grace is 5m1s, and this cluster allows at most 5m; ask for less time"):
+        checked(replace(allowed, grace_seconds=301.0), policy, None, longest_grace=300.0)

@@ -247,6 +247,19 @@ SCENARIOS: dict[str, Scenario] = {
     "hung agent that comes back after it was lost": Scenario(
         (*LONG, (2.0, beneath("x", lambda agent: agent.hang(5.0)))), world=LONG_LEASES
     ),
+    "hung agent with a job that may take longer to save": Scenario(
+        (
+            (0.0, submits("x", 160.0, grace_seconds=8.0)),
+            (2.0, beneath("x", lambda agent: agent.hang(40.0))),
+            (9.0, restarts()),
+        ),
+        world=LONG_LEASES,
+    ),
+    "hung agent with a job that must save quickly": Scenario(
+        ((0.0, submits("x", 160.0, grace_seconds=0.5)), (2.0, beneath("x", lambda agent: agent.hang(40.0)))),
+        world=LONG_LEASES,
+        settings={"fleet": PATIENT},
+    ),
     "hung agent that comes back to a scheduler about to restart": Scenario(
         (
             *LONG,

@@ -23,6 +23,7 @@ from gavel.core.jobs import Cause
 from gavel.core.locality import Locality
 from gavel.journal import Journal, sqlite_url
 from gavel.policies.registry import allocate
+from gavel.runtime.abilities import ABILITIES
 from gavel.runtime.agent.exit_verdict import LastWords, judge
 from gavel.runtime.agent.state import StateDirectory, mark_of
 from gavel.runtime.agent.stream import SchedulerStream, _Connection
@@ -93,13 +94,13 @@ class Wire:
 class Site:
     """A fleet whose clock and journal move when a test says so; job 1 is to run."""
 
-    def __init__(self, workers: int = 1, state: JobState = JobState.RUNNING, attempts: int = 0) -> None:
+    def __init__(self, workers: int = 1, state: JobState = JobState.RUNNING, attempts: int = 0, **wanted: Any) -> None:
         self.now = 1000.0
         self.posted: list[Event] = []
         self.unwritten: list[Done] = []
         self.acknowledged: list[int] = []
         history = (Transition(0.0, state, ""),)
-        request = job_request(1e6, workers=workers)
+        request = job_request(1e6, workers=workers, **wanted)
         record = LiveJobRecord(id="1", request=request, submitted=0.0, history=history, attempts=attempts)
         self.fleet = Fleet(SETTINGS, SchedulerIdentity("lab", 3), lambda: self.now, self._post, {"1": record})
 
@@ -115,7 +116,7 @@ class Site:
             tell(None)
 
     def attach(self, name: str, *tasks: TaskStatus, agent: str = "", **more: Any) -> Wire:
-        wire, known = Wire(), {"incarnation": "1", **more}
+        wire, known = Wire(), {"incarnation": "1", "abilities": ABILITIES, **more}
         hello = Hello(
             protocol=PROTOCOL, name=name, agent=agent or f"id-{name}", accelerators={"v100": 2}, tasks=tasks, **known
         )
@@ -221,6 +222,78 @@ def test_a_lease_that_an_agent_gets_when_it_comes_back_counts_in_its_fence() -> 
     until = site.now + lease.seconds + SETTINGS.ending_seconds
     site.silence(SETTINGS.agent_timeout_seconds + 2)
     assert site.gone()[0].fences == {"1": until}
+
+
+@pytest.mark.parametrize("grace", [0.5, 900.0])
+def test_the_fence_of_a_job_with_its_own_grace_lasts_as_long_as_that_grace(grace: float) -> None:
+    site = Site(grace_seconds=grace)
+    site.attach("a")
+    other = site.attach("b")
+    site.fleet.renew(1100.0)
+    site.launch(1, "a", until=1100.0)
+    site.silence(SETTINGS.agent_timeout_seconds + 2, "b")
+    until = 1100.0 + SETTINGS.lease_slack_seconds + grace + SETTINGS.terminate_grace_seconds
+    assert site.gone()[0].fences == {"1": until}
+    site.write()
+    site.launch(2, "b")
+    site.silence(until - site.now - 1, "b")
+    assert other.started() == []
+    site.silence(2, "b")
+    assert other.started() == [2]
+
+
+def test_a_stray_of_a_job_with_its_own_grace_is_fenced_for_as_long_as_that_grace() -> None:
+    site = Site(grace_seconds=900.0)
+    site.attach("a")
+    site.launch(1, "a")
+    site.end("a", 1)
+    site.write()
+    site.attach("a", task(1))  # of a plan that no longer holds
+    site.silence(SETTINGS.agent_timeout_seconds + 2)
+    assert site.gone()[0].fences["1"] >= site.now + 900.0
+
+
+# ---- what an agent is able to do ----
+
+NEEDS = [
+    ({"grace_seconds": 5.0}, "its own time to save"),
+    ({"launcher": "per-server"}, "one process for each server"),
+    ({"venv": "/venv"}, "a virtual environment"),
+    ({"modules": ("cuda",)}, "environment modules"),
+    ({"container": "image"}, "a container"),
+]
+
+
+@pytest.mark.parametrize(("wanted", "said"), NEEDS)
+def test_a_job_does_not_start_at_an_agent_that_would_run_it_otherwise_than_it_asks(
+    wanted: dict[str, Any], said: str
+) -> None:
+    site = Site(**wanted)
+    wire = site.attach("a", abilities=())
+    site.launch(1, "a")
+    assert wire.started() == []
+    (ended,) = site.ends()
+    assert (ended.outcome, ended.hopeless) == (AttemptOutcome.BLOCKED, False)
+    assert said in ended.reason
+    assert "upgrade gavel there" in ended.reason
+
+
+def test_an_agent_of_an_earlier_version_runs_what_it_knows() -> None:
+    site = Site()
+    wire = site.attach("a", abilities=())
+    site.launch(1, "a")
+    assert wire.started() == [1]
+
+
+def test_what_an_agent_cannot_do_is_found_when_it_comes_back_after_a_restart_of_the_scheduler() -> None:
+    site = Site(grace_seconds=5.0)
+    away = AgentRecord(agent="id-a", name="a", servers=(V100,), since=0.0)
+    site.fleet.begin([away], [], {}, 1000.0)
+    site.launch(1, "a")
+    assert site.ends() == []
+    wire = site.attach("a", abilities=())
+    assert wire.started() == []
+    assert [ended.outcome for ended in site.ends()] == [AttemptOutcome.BLOCKED]
 
 
 def test_a_fence_that_the_journal_has_holds_after_a_restart() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from gavel.runtime.abilities import ABILITIES
 from gavel.runtime.messages import (
     Ack,
     AttachRefused,
@@ -225,6 +226,7 @@ class Agent:
                 draining=self.draining,
                 cluster=self.cluster,
                 term=self.term,
+                abilities=ABILITIES,
             )
         )
 
@@ -357,20 +359,25 @@ class Agent:
 
     def work(self, task: Task) -> None:
         """What processes and guards do by themselves."""
-        if self.here >= task.lease_ends + self.world.fleet_settings.checkpoint_grace_seconds:
+        if self.here >= task.lease_ends + self.grace_seconds(task):
             self.ask_to_leave(task, at_once=True)
         for process in list(task.processes):
             self.advance(task, process)
 
     def ask_to_leave(self, task: Task, *, at_once: bool) -> None:
         graces, now = self.world.fleet_settings, self.world.now
-        longest = graces.terminate_grace_seconds if at_once else graces.ending_seconds
+        longest = graces.terminate_grace_seconds if at_once else graces.ending_with(self.grace_seconds(task))
         if task.began and task.asked and not at_once:
             return
         task.asked = True
         for process in task.processes:
             ends_at = now + self.world.leaving_seconds(longest)
             process.ends_at = ends_at if process.ends_at is None else min(process.ends_at, ends_at)
+
+    def grace_seconds(self, task: Task) -> float:
+        """How long a task may take to save."""
+        own = task.start.request.grace_seconds
+        return self.world.fleet_settings.checkpoint_grace_seconds if own is None else own
 
     def advance(self, task: Task, process: Process) -> None:
         world, job = self.world, task.start.job

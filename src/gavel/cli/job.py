@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -82,10 +83,23 @@ def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
         yield "deadline", clock(job.submitted + 3600 * request.deadline_hours)
     yield "ended", clock(job.ended) if job.ended else ""
     yield "steps", f"{steps(job)}  {done(job)}".strip()
+    yield "exit code", _exit_code(job.exit_code)
     yield "runs on", where(job)
     yield "beside", f"job {job.beside}" if job.beside else ""
     yield "starts", f"{job.attempts}, restarts {job.restarts}, failures {job.failures} of {request.retries} allowed"
     yield "limit", detail.limit
+
+
+def _exit_code(code: int | None) -> str:
+    """The exit code of the last attempt, or the signal that ended it.
+
+    >>> _exit_code(3), _exit_code(-15), _exit_code(None)
+    ('3', '-15 (SIGTERM)', '')
+    """
+    if code is None:
+        return ""
+    known = -code in {int(number) for number in signal.Signals}
+    return f"{code} ({signal.Signals(-code).name})" if known else str(code)
 
 
 def _print_types(out: Console, detail: JobDetail) -> None:

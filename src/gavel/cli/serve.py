@@ -25,6 +25,7 @@ from gavel.cli.words import printable
 from gavel.client.access import MACHINE_SOCKET
 from gavel.client.contexts import ContextFile, SchedulerContext
 from gavel.client.field_checks import nearest, shortened
+from gavel.client.quantities import seconds_of
 from gavel.core.errors import InputError
 from gavel.journal.database import parse, shown
 from gavel.journal.errors import JournalInUseError
@@ -199,6 +200,9 @@ def serve_command(
     ] = 30.0,
     checkpoint_grace_seconds: Annotated[float, typer.Option(help="Time to save a checkpoint.", min=0.0)] = 60.0,
     terminate_grace_seconds: Annotated[float, typer.Option(help="Time between SIGTERM and SIGKILL.", min=0.0)] = 10.0,
+    longest_grace: Annotated[
+        str, typer.Option(help="The longest time to save that a job may ask for.", metavar="DURATION")
+    ] = "1h",
     retry_seconds: Annotated[float, typer.Option(help="Pause after a failure; doubles each time.", min=0.0)] = 10.0,
 ) -> None:
     """Run the scheduler, which assigns jobs to agents."""
@@ -247,6 +251,7 @@ def serve_command(
             checkpoint_grace_seconds=checkpoint_grace_seconds,
             terminate_grace_seconds=terminate_grace_seconds,
             retry_seconds=retry_seconds,
+            longest_grace_seconds=_duration("--longest-grace", longest_grace),
         ),
     )
     check_options(_flat(settings))
@@ -261,6 +266,13 @@ def serve_command(
 def _check_choice(option: str, value: str, choices: Sequence[str]) -> None:
     if value not in choices:
         raise InputError(f"{option} {shortened(value)}: {nearest(value, choices)}")
+
+
+def _duration(option: str, text: str) -> float:
+    try:
+        return seconds_of(text)
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from None
 
 
 Tell = Callable[[str], None]

@@ -17,6 +17,7 @@ from gavel.core.errors import GavelError
 from gavel.core.events import Launch, RateMeasured, RestartMeasured
 from gavel.core.jobs import Cause
 from gavel.limits import MOST_TYPES_OVER_TIME
+from gavel.runtime.abilities import inability
 from gavel.runtime.agents import ITSELF, AgentRecord
 from gavel.runtime.attempts import Attempt, Order, Part, parts_of
 from gavel.runtime.clearing import Clearing
@@ -85,11 +86,18 @@ class FleetSettings:
     retry_seconds: float = 10.0
     """Pause before a failed job runs again; doubles with each failure."""
     longest_retry_seconds: float = 600.0
+    longest_grace_seconds: float = 3600.0
+    """The longest time to save that a job may ask for."""
 
     @property
     def ending_seconds(self) -> float:
-        """How long a task may take to end after its lease."""
-        return self.checkpoint_grace_seconds + self.terminate_grace_seconds
+        """How long a task may take to end after its lease, unless its job has its own grace."""
+        return self.ending_with(None)
+
+    def ending_with(self, grace_seconds: float | None) -> float:
+        """How long a task with this grace may take to end after its lease; None: with that of the cluster."""
+        grace = self.checkpoint_grace_seconds if grace_seconds is None else grace_seconds
+        return grace + self.terminate_grace_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +124,8 @@ class Member:
     encrypts_gangs: bool = False
     confidential: bool = True
     """Whether it may be sent secrets: not if it connects without TLS while others have certificates."""
+    abilities: frozenset[str] | None = None
+    """What it can do beyond the first version of the protocol; None: it has not attached yet."""
 
 
 @dataclass(slots=True)
@@ -176,6 +186,7 @@ class Fleet:
         now = self.clock()
         member = Member(hello.agent, hello.name, hello.incarnation, servers, now, link, now, hello.encrypts_gangs)
         member.confidential = confidential
+        member.abilities = frozenset(hello.abilities)
         self._seat(member)
         self.expected.pop(hello.agent, None)
         offered = tuple(servers.values())
@@ -448,6 +459,9 @@ class Fleet:
             told = f"it has secrets, and agent {open_at} is connected without TLS; join it with a certificate"
             self._never_began(launch, AttemptOutcome.BLOCKED, told)
             return
+        if told := self._inability(launch.job, agent_of.values()):
+            self._never_began(launch, AttemptOutcome.BLOCKED, told)
+            return
         # It may have waited for its earlier attempt beyond the round of its launch.
         lease = self.clock() + self._lease_seconds(max(launch.until, self.renewed_until))
         attempt = Attempt(launch, parts_of(launch, agent_of), lease)
@@ -476,6 +490,15 @@ class Fleet:
         """The name of an agent that may be sent no secrets; empty if there is none."""
         members = [member for agent in agents if (member := self.members.get(agent)) is not None]
         return next((member.name for member in members if not member.confidential), "")
+
+    def _inability(self, job: str, agents: Iterable[str]) -> str:
+        """Why one of these agents must not start a job; empty if all may, as far as is known."""
+        record = self.jobs.get(job)
+        members = [member for agent in agents if (member := self.members.get(agent)) is not None]
+        if record is None:
+            return ""
+        told = [inability(each.name, each.abilities, record.request) for each in members if each.abilities is not None]
+        return next(filter(None, told), "")
 
     def _withdraw(self, job: str) -> bool:
         order = self.waiting.pop(job, None)
@@ -513,6 +536,11 @@ class Fleet:
             return
         if attempt.ports is None and part is not attempt.parts[0]:
             return  # it must first know where rank 0 is
+        if told := self._inability(launch.job, [part.agent]):  # it was away when the attempt began
+            attempt.crash, attempt.crashed = told, AttemptOutcome.BLOCKED
+            self._stop(attempt, at_once=True)
+            self._settle(attempt)
+            return
         record = self.jobs[launch.job]
         start = StartAttempt(
             job=launch.job,
@@ -745,10 +773,10 @@ class Fleet:
         for attempt in self._at(agent):
             part = attempt.part_at(agent)
             if part is not None and not part.over and part.sent_at is not None:
-                self.fences[attempt.job, agent] = attempt.lease_until + self.settings.ending_seconds
+                self.fences[attempt.job, agent] = attempt.lease_until + self._ending_seconds(attempt.job)
         for job, strays in self.strays.items():
             if any(holder == agent for holder, _, _ in strays):
-                until = now + self._lease_seconds(self.renewed_until) + self.settings.ending_seconds
+                until = now + self._lease_seconds(self.renewed_until) + self._ending_seconds(job)
                 self.fences[job, agent] = max(self.fences.get((job, agent), 0.0), until)
         fenced = {job: until for (job, holder), until in self.fences.items() if holder == agent}
         self.post(AgentGone(now, agent, reason, fenced))
@@ -758,6 +786,11 @@ class Fleet:
                 self._lose(attempt, part, reason)
         for job, strays in list(self.strays.items()):
             self._forget_strays(job, {stray for stray in strays if stray[0] == agent})
+
+    def _ending_seconds(self, job: str) -> float:
+        """How long processes of a job may take to end after their lease."""
+        record = self.jobs.get(job)
+        return self.settings.ending_with(None if record is None else record.request.grace_seconds)
 
     def running(self) -> Iterable[str]:
         return self.attempts.keys()

@@ -160,7 +160,11 @@ class Service(JobVerbs, TerminalService, NotificationsService, EnrolmentCalls, L
         await self._check_label("the key of a submission", key, context)
         key = key if caller.open else f"{caller.user}:{key}"  # two users may choose the same
         try:
-            jobs = tuple(checked(owned(from_submission(job), caller), self._policy, entities) for job in request.jobs)
+            longest = self._fleet.settings.longest_grace_seconds
+            jobs = tuple(
+                checked(owned(from_submission(job), caller), self._policy, entities, longest_grace=longest)
+                for job in request.jobs
+            )
             secrets, audited = secrets_of(request, jobs), self._audited("Submit")
             if any(secrets):
                 await asyncio.to_thread(self._fleet.secrets.prepare)

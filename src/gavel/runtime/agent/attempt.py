@@ -191,7 +191,7 @@ class LocalAttempt:
         log = LogFile(
             self.context.state.log(self.start.job, self.start.attempt, progress.rank), self.context.settings.log_bytes
         )
-        return Task(progress, device, log, self.context.graces, self)
+        return Task(progress, device, log, self.context.graces, self, self.start.request.grace_seconds)
 
     async def _run_task(self, task: Task, rendezvous: Rendezvous) -> None:
         number = next(self.context.sockets)
@@ -239,9 +239,8 @@ class LocalAttempt:
         why = await asyncio.to_thread(on_behalf, account, lambda: why_full(self._checkpoints, tail))
         if why is None:
             return verdict
-        return ExitVerdict(
-            Ending.CRASHED, f"{verdict.reason}; its checkpoint directory {self._checkpoints}: {why}", blameless=True
-        )
+        told = f"{verdict.reason}; its checkpoint directory {self._checkpoints}: {why}"
+        return replace(verdict, reason=told, blameless=True)
 
     @property
     def _checkpoints(self) -> Path:

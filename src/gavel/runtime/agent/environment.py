@@ -90,6 +90,9 @@ def gang_token(start: StartAttempt, rendezvous: Rendezvous) -> str:
 
 
 def _torch(start: StartAttempt, seat: Seat, rendezvous: Rendezvous) -> dict[str, str]:
+    """What torch.distributed reads. A single worker gets none of it: libraries would wrap its model for a group."""
+    if start.workers <= 1:
+        return {}
     return {
         "RANK": str(seat.rank),
         "WORLD_SIZE": str(start.workers),

@@ -44,6 +44,8 @@ class ExitVerdict:
     reason: str
     hopeless: bool = False
     blameless: bool = False
+    exit_code: int | None = None
+    """Of the process; None: it had none."""
 
 
 def judge(code: int, words: LastWords, asked: str | None, *, reached: bool) -> ExitVerdict:
@@ -82,4 +84,5 @@ def ended(status: TaskStatus, verdict: ExitVerdict, log: LogFile | None = None) 
         log_tail=b"" if log is None else log.tail(),
         hopeless=verdict.hopeless,
         blameless=verdict.blameless,
+        exit_code=verdict.exit_code,
     )

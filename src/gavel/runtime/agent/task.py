@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -89,6 +89,8 @@ class Task:
     log: LogFile
     graces: Graces
     voice: Voice
+    grace_seconds: float | None = None
+    """How long its job may take to save; None: as long as the cluster allows."""
     words: LastWords = field(default_factory=LastWords)
     asked: str | None = None
     """Why it was asked to leave."""
@@ -116,7 +118,8 @@ class Task:
         code = await self._watch(guarded)
         self.close()
         reached = self.heard_stop or guarded.asked
-        return never_began(code, self.log.tail()) or judge(code, self.words, self.asked, reached=reached)
+        verdict = judge(code, self.words, self.asked, reached=reached)
+        return never_began(code, self.log.tail()) or replace(verdict, exit_code=code)
 
     def close(self) -> None:
         """Read what is left, and close the link."""
@@ -136,11 +139,15 @@ class Task:
     def keep(self, seconds: float) -> None:
         """Have its guard end it once saving could have finished after the lease, whatever happens to us."""
         if self._guarded is not None:
-            self._guarded.keep(seconds + self.graces.checkpoint_seconds)
+            self._guarded.keep(seconds + self._checkpoint_seconds)
 
     def tell(self, message: Mapping[str, Any]) -> bool:
         """Send a message to the job process; return whether it was connected."""
         return self.link is not None and self.link.send(message)
+
+    @property
+    def _checkpoint_seconds(self) -> float:
+        return self.graces.checkpoint_seconds if self.grace_seconds is None else self.grace_seconds
 
     async def _watch(self, guarded: Guarded) -> int:
         ending = asyncio.create_task(guarded.wait())
@@ -157,7 +164,7 @@ class Task:
         """Ask, wait, SIGTERM, wait, SIGKILL: it ends somewhere along the way."""
         # A process that announced its end may still be writing its results.
         if not self._now.is_set() and (self._ask() or self.words.spoken):
-            await _first(ending, self._now, seconds=self.graces.checkpoint_seconds)
+            await _first(ending, self._now, seconds=self._checkpoint_seconds)
         guarded.terminate()
         await asyncio.wait([ending], timeout=self.graces.terminate_seconds + SLACK_SECONDS)
         if not ending.done():

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import count
 from uuid import uuid4
 
+from gavel.runtime.abilities import ABILITIES
 from gavel.runtime.agent.attempt import LocalAttempt
 from gavel.runtime.agent.devices import Devices
 from gavel.runtime.agent.exit_verdict import ExitVerdict, ended
@@ -79,6 +80,7 @@ class Work:
             cluster=identity.cluster,
             term=identity.term,
             encrypts_gangs=True,
+            abilities=ABILITIES,
         )
 
     def heartbeat(self) -> Heartbeat:
