@@ -114,6 +114,25 @@ class Client(Administration):
         reply = self._connection.ask("Cancel", pb.CancelRequest(ids=_listed(ids)))
         return [from_job(job) for job in reply.jobs]
 
+    def hold(self, ids: str | Iterable[str]) -> list[JobView]:
+        """Keep jobs from running until they are released, all or none; those that run save and leave."""
+        return self._change("Hold", ids)
+
+    def release(self, ids: str | Iterable[str]) -> list[JobView]:
+        """Hold jobs no longer, all or none; raise Refused unless a user holds each of them."""
+        return self._change("Release", ids)
+
+    def requeue(self, ids: str | Iterable[str]) -> list[JobView]:
+        """Have running jobs save, leave and wait again, and pausing jobs pause no longer; all or none.
+
+        Raise Refused if any of them neither runs nor pauses after a failure.
+        """
+        return self._change("Requeue", ids, repeat=False)
+
+    def _change(self, method: str, ids: str | Iterable[str], *, repeat: bool = True) -> list[JobView]:
+        reply = self._connection.ask(method, pb.JobsRequest(ids=_listed(ids)), repeat=repeat)
+        return [from_job(job) for job in reply.jobs]
+
     def jobs(
         self,
         states: Iterable[JobState | str] = (),

@@ -37,7 +37,7 @@ class Waits:
 
 def arrivals(requests: Sequence[Submission], first: int, known: Known) -> list[Arrival]:
     """The jobs that requests stand for, with consecutive ids from the first; InputError if any cannot be accepted."""
-    sizes = _sizes(requests)
+    sizes = sizes_of(requests)
     whos = [_who(request, number, len(requests)) for number, request in enumerate(requests)]
     starts = list(accumulate(sizes, initial=first))[:-1]
     names = _Names.of(requests, starts)
@@ -94,7 +94,8 @@ def references(requests: Iterable[Submission]) -> set[str]:
 # ---- arrays and grids ----
 
 
-def _sizes(requests: Sequence[Submission]) -> list[int]:
+def sizes_of(requests: Sequence[Submission]) -> list[int]:
+    """How many jobs each request stands for; InputError if they are too many together."""
     sizes = [size_of(request) for request in requests]
     if sum(sizes) > MOST_JOBS_IN_A_CALL:
         raise InputError(f"{sum(sizes):,} jobs in one call; submit at most {MOST_JOBS_IN_A_CALL:,} at a time")
@@ -184,7 +185,7 @@ def _who(request: Submission, number: int, count: int) -> str:
 
 
 def _check_cycles(requests: Sequence[Submission], whos: Sequence[str], names: _Names) -> None:
-    """Refuse jobs that wait for each other. The jobs of an array wait for the same, so a request stands for them all."""
+    """Refuse jobs that wait for each other. The jobs of an array wait for the same, so requests stand for them."""
     waits = [
         list(dict.fromkeys(number for each in _named(request) for _, number in names.places.get(each.reference, ())))
         for request in requests

@@ -14,6 +14,7 @@ from gavel.core.facts import JobEnded, JobQueued, JobsStopped
 from gavel.journal.store import Write
 from gavel.limits import MOST_IDS_IN_A_CALL
 from gavel.runtime.access import Access
+from gavel.runtime.denying import Denying
 from gavel.runtime.driver import Driver
 from gavel.runtime.engine import Beside, Engine
 from gavel.runtime.facts import Fact, HoldsChanged
@@ -31,7 +32,7 @@ OPEN_OPERATOR = "operator"
 """Who asks, as facts name it, if the scheduler does not identify its callers."""
 
 
-class JobCalls:
+class JobCalls(Denying):
     """The common part of the calls about jobs."""
 
     _driver: Driver
@@ -73,11 +74,6 @@ class JobCalls:
     async def _check_label(self, what: str, text: str, context: Context) -> None:
         if (fault := label_fault(text)) is not None:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{what} {fault}: {shortened(text)}")
-
-    async def _deny(self, sentence: str, method: str, subject: str, context: Context) -> None:
-        """Refuse the current call, and note that."""
-        self._access.refused(method, sentence, subject)
-        await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
 
     def _audited(self, method: str, subjects: Iterable[str] | None = None) -> Beside:
         """The entries of the current call, in the transaction of its facts: about these, or about the facts' jobs."""

@@ -129,7 +129,7 @@ class JobRegistry:
     def __init__(self) -> None:
         self.records: dict[str, LiveJobRecord] = {}
         self.next_number = 1
-        self.keys: dict[str, tuple[str, ...]] = {}
+        self.keys: dict[str, list[str]] = {}
         """Job ids by the key of the call that submitted them."""
         self.touched: set[str] = set()
         """Jobs whose records changed since this was last emptied."""
@@ -174,7 +174,7 @@ class JobRegistry:
         self.records[job] = LiveJobRecord(id=job, request=request, submitted=fact.time, history=(first,))
         self.next_number = max(self.next_number, int(job) + 1)
         if fact.key:
-            self.keys[fact.key] = (*self.keys.get(fact.key, ()), job)
+            self.keys.setdefault(fact.key, []).append(job)
         return {job}
 
     def _progressed(self, fact: JobsProgressed) -> set[str]:
@@ -303,6 +303,6 @@ class JobRegistry:
     def of(cls, document: Mapping[str, Any]) -> JobRegistry:
         jobs = cls()
         jobs.next_number = document["next_number"]
-        jobs.keys = {key: tuple(ids) for key, ids in document["keys"].items()}
+        jobs.keys = {key: list(ids) for key, ids in document["keys"].items()}
         jobs.records = {entry["id"]: LiveJobRecord.of(entry) for entry in document["records"]}
         return jobs

@@ -167,7 +167,7 @@ class Prerequisites:
         self._array_of[job] = array
         if array:
             known = self._arrays.get(array, Ends())
-            self._arrays[array] = replace(known, unfinished=known.unfinished + 1)
+            self._arrays[array] = Ends(known.unfinished + 1, known.completed, known.failed, known.first, known.how)
         self.wait_for(job, after, met)
 
     def wait_for(self, job: str, after: Iterable[str], met: Iterable[str]) -> None:
