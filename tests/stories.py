@@ -14,6 +14,7 @@ from gavel.core.events import (
     Command,
     Event,
     JobCancelled,
+    JobEdited,
     JobFailed,
     JobFinished,
     JobsHeld,
@@ -27,6 +28,7 @@ from gavel.core.events import (
     ServerLost,
     Solve,
     SolveFailed,
+    TypesAllowed,
     WakeAt,
 )
 from gavel.core.jobs import Cause, JobSpec
@@ -37,13 +39,15 @@ from gavel.scheduler.machine import Scheduler
 TEMPLATES = ("A3C", "LM (batch size 5)", "ResNet-50 (batch size 64)", "Transformer (batch size 64)")
 WORKERS = (1, 1, 2, 4)
 
+TYPES: tuple[tuple[str, ...] | None, ...] = (None, ("v100",), ("p100", "k80"), ("k80",), ("v100", "p100"))
+
 Story = list[tuple[str, int, int]]
 """What happens, and two numbers that say to whom."""
 
 
 def stories(*, at_most: int = 40) -> st.SearchStrategy[Story]:
     rare = ["finish", "cancel", "fail", "lose", "join", "progress", "measure", "restart", "slow", "answer"]
-    rare += ["hold", "release"]
+    rare += ["hold", "release", "edit", "types"]
     kinds = st.sampled_from(["submit"] * 4 + ["round"] * 6 + rare)
     return st.lists(st.tuples(kinds, st.integers(0, 7), st.integers(0, 3)), min_size=1, max_size=at_most)
 
@@ -114,13 +118,23 @@ class Teller:
         types = [None, None, ("v100", "t4"), ("k80",)][number % 4]
         return replace(spec, template=template, entity=[None, "lab", "lab/vision", "club"][number % 4], types=types)
 
+    def _edit(self, machine: Scheduler, job: str, number: int) -> JobEdited:
+        """Other types, or the same, and a new weight, deadline or number of steps."""
+        slot = machine.roster.slot_of[job]
+        template, workers, types = machine.beliefs.profile_at(int(machine.roster.profile[slot]))
+        types = TYPES[number % len(TYPES)] if number % 3 else types
+        steps = [2e6, 1e5, np.nan][number % 3]
+        deadline = 1e5 if number % 2 else None
+        spec = JobSpec(job, template, workers, steps, weight=1.0 + number % 3, deadline_seconds=deadline, types=types)
+        return JobEdited(self.time, spec, steps - 10.0)
+
     def _late(self, event: Event, other: int) -> Event:
         assert isinstance(event, AllocationReady)
         if other == 0:
             return SolveFailed(self.time, event.number, "no luck")
         return AllocationReady(self.time, event.number, event.allocation)
 
-    def _about_a_job(self, machine: Scheduler, kind: str, job: str, number: int) -> Event | None:  # noqa: PLR0911
+    def _about_a_job(self, machine: Scheduler, kind: str, job: str, number: int) -> Event | None:  # noqa: C901, PLR0911
         slot = machine.roster.slot_of[job]
         match kind:
             case "measure":
@@ -139,6 +153,10 @@ class Teller:
                 return JobsHeld(self.time, (job, "missing"), Cause("held", "an operator holds it"))
             case "release":
                 return JobsReleased(self.time, (job, "missing"))
+            case "edit":
+                return self._edit(machine, job, number)
+            case "types":
+                return TypesAllowed(self.time, job, TYPES[number % len(TYPES)], Cause("waited"))
             case "finish":
                 return JobFinished(self.time, job)
             case "cancel":

@@ -532,6 +532,53 @@ SCHEDULER_MUTANTS = [
     ),
     *_in(
         SCHEDULER,
+        "evolving",
+        "tests/scheduler/test_edits.py",
+        an_older_answer_counts_for_an_edited_job=(
+            "{slot: asked for slot, asked in self._reclassed.items() if asked >= fact.number}",
+            "{slot: asked for slot, asked in self._reclassed.items() if asked > fact.number}",
+        ),
+        the_mechanism_takes_an_edited_job_for_what_it_was=(
+            "        self.mechanism.leave(slot)\n        self._reclassed[slot] = self._solve_number",
+            "        self._reclassed[slot] = self._solve_number",
+        ),
+        the_rates_of_an_edited_job_stay=(
+            "        self.roster.set_rates(np.array([slot]), self.beliefs.rates[number][:, Locality.SERVER])\n",
+            "",
+        ),
+        a_settled_plan_outlives_an_edit=(
+            "        self._edits += 1\n",
+            "",
+        ),
+    ),
+    *_in(
+        SCHEDULER,
+        "machine",
+        "tests/scheduler/test_edits.py",
+        a_job_stays_on_a_type_that_it_may_not_use=(
+            "        if leaves:\n            self._note(JobsStopped(event.time, (job,), EDITED))\n",
+            "",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "job_edits",
+        "tests/runtime/test_job_edits.py",
+        a_finished_job_is_edited=(
+            '    if record.finished:\n        raise InputError(f"job {job} has {_ended',
+            '    if False:\n        raise InputError(f"job {job} has {_ended',
+        ),
+        a_job_has_fewer_steps_than_it_made=(
+            "    if steps is not None and steps < done:",
+            "    if steps is not None and steps < 0:",
+        ),
+        a_running_job_keeps_its_old_number_of_steps=(
+            "if _steps_differ(each, records) and runs(each.job.id)]",
+            "if False]",
+        ),
+    ),
+    *_in(
+        SCHEDULER,
         "occupancy",
         ORDER,
         MACHINE,
@@ -772,7 +819,7 @@ AGENT_MUTANTS = [
 LEAVING = Mutant(
     "evolving: a job that leaves during a solve asks for no new one",
     f"{SCHEDULER}/evolving.py",
-    "        self._changed = self._changed or bool((slots < 0).any())  # a job left while the solver worked",
+    "        self._changed = self._changed or bool((slots < 0).any())  # a job has left or changed since",
     "",
     (ORDER,),
     also=(("        self.mechanism.leave(slot)\n        self._changed = True", "        self.mechanism.leave(slot)"),),
@@ -1187,7 +1234,7 @@ SECURITY_MUTANTS = [
             "caller.operates or caller.in_team(job.entity) or caller.leads_team(job.entity)",
             "True",
         ),
-        any_weight=("if job.weight > 1.0 and not", "if False and not"),
+        any_weight=("if caller.open or weight <= 1.0 or", "if True or weight <= 1.0 or"),
     ),
     *_in(
         SECURITY,

@@ -438,6 +438,11 @@ def test_cluster_shows_alarms_first_and_servers_that_take_no_work(
         "last_heard": 0.0,
         "since": START - 60,
         "reason": "not heard of",
+        "cpus": 0.0,
+        "free_cpus": 0.0,
+        "memory_bytes": 0,
+        "free_memory_bytes": 0,
+        "accelerator_memory_bytes": 0,
     }
 
 

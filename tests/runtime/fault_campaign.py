@@ -175,6 +175,7 @@ class Campaign:
                 template=template,
                 user=self.limiting.choice(["ann", "bob"]),
                 entity=self.limiting.choice([None, "lab", "lab/vision"]),
+                launcher=self.limiting.choice(["per-device", "per-server"]),
                 grace_seconds=self.limiting.choice([None, 0.5, 10.0]),
             )
 

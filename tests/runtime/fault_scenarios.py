@@ -294,6 +294,15 @@ SCENARIOS: dict[str, Scenario] = {
         world=LONG_LEASES,
         settings={"fleet": PATIENT},
     ),
+    "gang with one process for each server": Scenario(
+        (
+            (0.0, submits("x", 120.0, workers=3, launcher="per-server")),
+            (0.0, submits("y", 20.0)),
+            (4.0, to("b", lambda agent: agent.lose_connection(1.0))),
+            (9.0, fails("x")),
+        ),
+        agents=(("a", "v100", 2), ("b", "v100", 1)),
+    ),
     "gang of which a rank crashes": Scenario(((0.0, submits("x", 60.0, workers=2)), (3.0, fails("x")))),
     "gang of which a rank leaves unasked": Scenario(
         (

@@ -253,6 +253,55 @@ def test_a_stray_of_a_job_with_its_own_grace_is_fenced_for_as_long_as_that_grace
     assert site.gone()[0].fences["1"] >= site.now + 900.0
 
 
+# ---- one process for each server ----
+
+
+def spread() -> Site:
+    """Job 1 has one process for each server."""
+    return Site(workers=3, launcher="per-server")
+
+
+def launched(site: Site) -> tuple[Wire, Wire]:
+    """Have it run at `a`, with two accelerators, and at `b`, with one."""
+    a, b = site.attach("a"), site.attach("b")
+    site.fleet.launch(Launch("1", "v100", {"a": 2, "b": 1}, 1360.0, attempt=1), {"a": "id-a", "b": "id-b"})
+    first = TaskStarted(job="1", attempt=1, rank=0, master_address="10.0.0.1", master_port=5, gang_port=6)
+    site.fleet.started("id-a", first)
+    return a, b
+
+
+def test_each_server_starts_one_process_that_is_known_by_the_number_of_the_server() -> None:
+    site = spread()
+    starts = [message for wire in launched(site) for message in wire.sent if isinstance(message, StartAttempt)]
+    assert [(each.node, each.nodes, each.first_rank, each.ranks) for each in starts] == [(0, 2, 0, 2), (1, 2, 2, 1)]
+    assert [list(each.process_ranks) for each in starts] == [[0], [1]]
+    assert [site.fleet.holds("id-b", "1", 1, rank) for rank in range(3)] == [False, True, False]
+
+
+def test_an_attempt_with_one_process_for_each_server_is_over_when_each_has_ended() -> None:
+    site = spread()
+    launched(site)
+    site.fleet.stop("1", Cause("yielded"))
+    site.end("a", 1)
+    assert site.ends() == []
+    site.end("b", 1, rank=1)
+    assert [ended.outcome for ended in site.ends()] == [AttemptOutcome.LEFT]
+
+
+def test_a_restarted_scheduler_expects_one_process_for_each_server() -> None:
+    site = spread()
+    records = [AgentRecord(agent=f"id-{n}", name=n, servers=(Server(n, "v100", 2),), since=0.0) for n in "ab"]
+    launch = Launch("1", "v100", {"a": 2, "b": 1}, 1360.0, attempt=1)
+    site.fleet.jobs = {"1": replace(site.fleet.jobs["1"], attempts=1)}
+    site.fleet.begin(records, [("1", [launch])], {}, 1000.0, {("1", 1): {"a": "id-a", "b": "id-b"}})
+    site.attach("a", task(1, 0))
+    wire = site.attach("b", task(1, 1))
+    assert wire.stopped() == []
+    site.end("a", 1, Ending.DONE)
+    site.end("b", 1, Ending.DONE, rank=1)
+    assert [ended.outcome for ended in site.ends()] == [AttemptOutcome.DONE]
+
+
 # ---- what an agent is able to do ----
 
 NEEDS = [

@@ -318,7 +318,7 @@ class Agent:
         if not task.began:
             if task.asked:
                 del self.tasks[task.key]
-                for rank in range(task.start.first_rank, task.start.first_rank + task.start.ranks):
+                for rank in task.start.process_ranks:
                     status = TaskStatus(job=task.start.job, attempt=task.start.attempt, rank=rank)
                     self.note_end(TaskEnded(status=status, ending=Ending.LEFT, reason="before it began"))
             else:
@@ -334,8 +334,7 @@ class Agent:
         task.began, task.devices = True, devices
         steps = self.world.disk.get(start.job, 0.0)
         self.world.checker.begins(start.job, steps)
-        ranks = range(start.first_rank, start.first_rank + start.ranks)
-        task.processes = [Process(rank, steps, saved_at=self.world.now) for rank in ranks]
+        task.processes = [Process(rank, steps, saved_at=self.world.now) for rank in start.process_ranks]
         self.say(self.started(task))
 
     def devices_for(self, start: StartAttempt) -> list[int] | None:
@@ -352,7 +351,7 @@ class Agent:
         return free[: start.ranks] if len(free) >= start.ranks else None
 
     def started(self, task: Task) -> TaskStarted:
-        first = TaskStarted(job=task.start.job, attempt=task.start.attempt, rank=task.start.first_rank)
+        first = TaskStarted(job=task.start.job, attempt=task.start.attempt, rank=task.start.process_ranks[0])
         if task.start.first_rank == 0 and task.start.workers > 1:
             first = replace(first, master_address="127.0.0.1", master_port=1, gang_port=2)
         return first
@@ -451,6 +450,6 @@ class Agent:
             if task.began:
                 found += [self.status(task, process) for process in task.processes]
             else:
-                ranks = range(task.start.first_rank, task.start.first_rank + task.start.ranks)
-                found += [TaskStatus(job=task.start.job, attempt=task.start.attempt, rank=rank) for rank in ranks]
+                job, attempt = task.key
+                found += [TaskStatus(job=job, attempt=attempt, rank=rank) for rank in task.start.process_ranks]
         return tuple(found)

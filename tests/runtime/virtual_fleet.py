@@ -431,7 +431,7 @@ class VirtualFleet:
         if process.rank:
             return max(self.gangs.get(task.key, 0.0), process.steps)
         there = (agent.tasks.get(task.key) for agent in self.agents.values())
-        if start.workers == 1 or sum(len(part.processes) for part in there if part) == start.workers:
+        if start.workers == 1 or sum(len(part.processes) for part in there if part) == (start.nodes or start.workers):
             process.steps += self.step_seconds * self.rate(start.type) * (0.7 if start.beside else 1.0)
         self.gangs[task.key] = process.steps
         return process.steps

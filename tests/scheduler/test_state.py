@@ -139,11 +139,12 @@ def test_every_attribute_is_dumped_or_follows_from_the_rest() -> None:
     scheduler = Scheduler(TABLE, Credits(), Settings())
     brought = {"table", "mechanism", "settings", "prices", "_tree"}
     own = {"roster", "beliefs", "occupancy", "allocation", "unanswered", "accelerator_seconds"}
-    own |= {"_problem_base", "_held", "_on_hold"}
+    own |= {"_problem_base", "_held", "_on_hold", "_reclassed"}
     between_events = {"_facts", "_begun", "_ended"}  # empty between events
+    compared = {"_edits"}  # only with what was planned since the start
     runs = {"_roster", "server_pools", "placed", "run_of"}
     assert vars(scheduler).keys() | vars(scheduler.occupancy).keys() == (
-        brought | own | COUNTERS.keys() | runs | between_events
+        brought | own | COUNTERS.keys() | runs | between_events | compared
     )
     assert vars(scheduler.beliefs).keys() == {"table", "types", "profiles", "rates", "restarts", "restarts_in_use"}
     assert vars(Credits()).keys() == {"ledger", "_prices"} | {"rules", "price_aware", "_settled"}

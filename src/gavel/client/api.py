@@ -12,6 +12,7 @@ from gavel.client.access import Wishes, access_now
 from gavel.client.administration import Administration
 from gavel.client.connection import Away, Connection
 from gavel.client.errors import NoSuchJob, Refused
+from gavel.client.job_changes import JobChanges
 from gavel.client.messages import (
     from_checkpoints,
     from_cluster,
@@ -47,7 +48,7 @@ LINE_BYTES = 200
 """Estimated length of a log line."""
 
 
-class Client(Administration):
+class Client(JobChanges, Administration):
     """A connection to a scheduler, for programs.
 
     `address` is HOST:PORT, unix:PATH or the name of a context (default: GAVEL_SCHEDULER, then the context of the last

@@ -27,8 +27,11 @@ class JobEnvironment:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> JobEnvironment:
-        """Read the variables that the agent sets; where they are absent, torchrun's RANK and WORLD_SIZE apply."""
-        world = _whole(environment, "GAVEL_WORLD_SIZE", _whole(environment, "WORLD_SIZE", 1))
+        """Read the variables that the agent sets; where they are absent, those of the program that started the ranks.
+
+        In a job with one process for each server that starts no ranks, these processes are the ranks.
+        """
+        rank, world = _place(environment)
         address = environment.get("GAVEL_GANG_ADDRESS")
         directory = environment.get("GAVEL_CHECKPOINT_DIR")
         certificate = environment.get("GAVEL_GANG_CERTIFICATE")
@@ -36,12 +39,42 @@ class JobEnvironment:
             socket=environment.get("GAVEL_SOCKET") or None,
             steps=_steps(environment),
             checkpoint_dir=Path(directory) if directory else None,
-            rank=_whole(environment, "GAVEL_RANK", _whole(environment, "RANK", 0)),
+            rank=rank,
             world_size=world,
             gang_address=_address(address) if address and world > 1 else None,
             gang_token=environment.get("GAVEL_GANG_TOKEN", ""),
             gang_certificate=Path(certificate) if certificate else None,
             lease_seconds=_number(environment, "GAVEL_LEASE_SECONDS"),
+        )
+
+
+_PLACES = (
+    ("GAVEL_RANK", "GAVEL_WORLD_SIZE"),
+    ("RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("GAVEL_NODE_RANK", "GAVEL_NODES"),
+)
+"""Where the rank of a process and the number of ranks are, by who sets them: the agent, torchrun, Open MPI, others."""
+
+
+def _place(environment: Mapping[str, str]) -> tuple[int, int]:
+    """The rank of this process, and how many there are."""
+    names = next((names for names in _PLACES if any(environment.get(name) for name in names)), _PLACES[0])
+    _check_world(environment, names)
+    return _whole(environment, names[0], 0), _whole(environment, names[1], 1)
+
+
+def _check_world(environment: Mapping[str, str], names: tuple[str, str]) -> None:
+    """Refuse ranks of one server that take themselves for all: several such groups would write the same checkpoint."""
+    nodes, size = _whole(environment, "GAVEL_NODES", 1), _whole(environment, names[1], 1)
+    if nodes <= 1 or names[0].startswith("GAVEL_"):
+        return
+    joined = _whole(environment, "GROUP_WORLD_SIZE", 0)  # torchrun: how many servers it knows of
+    if joined != nodes if joined else size <= _whole(environment, "GAVEL_WORKERS_HERE", 0):
+        raise InputError(
+            f"this is one of {size} ranks that were started on one server, but the job runs on {nodes} servers, and "
+            "each would train by itself; use torchrun without --standalone and --nnodes, which joins the ranks of all"
         )
 
 

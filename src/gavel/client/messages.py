@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
+from gavel.client.request_rules import PER_DEVICE
 from gavel.client.requests import JobRequest, Submission
 from gavel.client.views import (
     AgentView,
@@ -69,7 +70,7 @@ def to_submission(submission: Submission) -> pb.JobRequest:
         user=submission.user,
         secrets=submission.secrets,
         prefer=submission.prefer,
-        launcher=submission.launcher,
+        launcher="" if submission.launcher == PER_DEVICE else submission.launcher,
         grace_seconds=submission.grace_seconds or 0.0,
         time_limit_seconds=submission.time_limit_seconds or 0.0,
         idle_timeout_seconds=submission.idle_timeout_seconds or 0.0,
@@ -112,7 +113,7 @@ def from_submission(message: pb.JobRequest) -> Submission:
         user=message.user,
         secrets=tuple(message.secrets),
         prefer=tuple(message.prefer),
-        launcher=message.launcher or "per-device",
+        launcher=message.launcher or PER_DEVICE,
         grace_seconds=message.grace_seconds or None,
         time_limit_seconds=message.time_limit_seconds or None,
         idle_timeout_seconds=message.idle_timeout_seconds or None,

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from gavel.client.requests import JobRequest
 
 SHELL = ("/bin/sh", "-c")
-LAUNCHERS = ("per-device", "per-server")
+PER_DEVICE, PER_SERVER = LAUNCHERS = ("per-device", "per-server")
 
 
 def check_request(request: JobRequest) -> None:
@@ -110,7 +110,7 @@ def _check_tags(tags: Mapping[str, str]) -> None:
 def _check_launcher(request: JobRequest) -> None:
     if request.launcher not in LAUNCHERS:
         raise FieldError("launcher", f"launcher must be {' or '.join(LAUNCHERS)}, not {shortened(request.launcher)}")
-    if request.launcher == "per-device" and request.workers > 1 and (program := starts_ranks(request.command)):
+    if request.launcher == PER_DEVICE and request.workers > 1 and (program := starts_ranks(request.command)):
         raise FieldError(
             "launcher",
             f"{program} starts the ranks of a job itself, and Gavel would start {program} {request.workers:,} times, "

@@ -72,6 +72,41 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class FieldChange:
+    """A field of a job's request that was changed, and its values as people write them; empty: it had none."""
+
+    name: str
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobEdited:
+    """What is asked of an unfinished job changed. Its id, template, workers and entity stay as they are."""
+
+    time: float
+    job: JobSpec
+    steps_left: float
+    """NaN if unknown."""
+    request: Submission | None = None
+    """What the user asks for now; None in simulations."""
+    by: str = ""
+    """Who changed it."""
+    changes: tuple[FieldChange, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TypesAllowed:
+    """On which types a job may run from now on, while its request stays as it is."""
+
+    time: float
+    job: str
+    types: tuple[str, ...] | None
+    """None: all."""
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
 class JobCancelled:
     """The owner of a job cancelled it."""
 
@@ -214,6 +249,8 @@ Event = (
     | JobsHeld
     | JobsReleased
     | PausesEnded
+    | JobEdited
+    | TypesAllowed
     | JobsProgressed
     | JobFinished
     | JobFailed

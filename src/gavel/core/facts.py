@@ -14,6 +14,7 @@ from gavel.core.allocation import Allocation
 from gavel.core.cluster import Server
 from gavel.core.events import (
     Command,
+    JobEdited,
     JobsHeld,
     JobsProgressed,
     JobsReleased,
@@ -25,6 +26,7 @@ from gavel.core.events import (
     RestartMeasured,
     SolveFailed,
     Stop,
+    TypesAllowed,
     WakeAt,
 )
 from gavel.core.jobs import Cause, JobSpec
@@ -232,6 +234,8 @@ Fact = (
     | JobsHeld
     | JobsReleased
     | PausesEnded
+    | JobEdited
+    | TypesAllowed
     | JobsProgressed
     | RateMeasured
     | RestartMeasured

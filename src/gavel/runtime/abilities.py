@@ -1,13 +1,15 @@
-"""What agents can do beyond the first version of the protocol, and what a job needs of them."""
+"""What agents can do beyond the first version of the protocol, and what a job needs of them.
+
+The ability to start one process for each server has the name of that launcher.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from gavel.client.request_rules import PER_SERVER
 from gavel.client.requests import Submission
 
-PER_SERVER = "per-server"
-"""Start one process for a server, with all of its accelerators."""
 ENVIRONMENTS = "environments"
 """Run in a virtual environment, with environment modules, or in a container."""
 GRACE = "grace"

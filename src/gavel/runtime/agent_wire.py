@@ -338,6 +338,8 @@ def _pack_start(start: StartAttempt) -> pb.Start:
         plain_gang=start.plain_gang,
         steps_done=start.steps_done,
         secrets=dict(start.secrets),
+        node=start.node,
+        nodes=start.nodes,
     )
 
 
@@ -361,6 +363,8 @@ def _unpack_start(start: pb.Start) -> StartAttempt:
         plain_gang=start.plain_gang,
         steps_done=start.steps_done,
         secrets=SecretValues(dict(start.secrets)),
+        node=start.node,
+        nodes=start.nodes,
     )
 
 

@@ -1,4 +1,4 @@
-"""One launch of one job: which ranks run at which agent, their progress, and how they ended."""
+"""One launch of one job: which processes run at which agent, their progress, and how they ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from gavel.core.events import Launch
 from gavel.runtime.events import AttemptOutcome
-from gavel.runtime.messages import Ending, TaskEnded, TaskStarted, TaskStatus
+from gavel.runtime.messages import Ending, TaskEnded, TaskStarted, TaskStatus, process_ranks
 
 
 class Order(NamedTuple):
@@ -27,17 +27,22 @@ class Part:
     """Its identity."""
     first_rank: int
     ranks: int
+    """How many of the job's ranks, each on an accelerator."""
+    node: int | None = None
+    """Its number among the parts of a job with one process for each server, which is known by it; None: each rank
+    is a process."""
     sent_at: float | None = None
     """When the agent was told to start it."""
     ended: set[int] = field(default_factory=set)
 
     @property
     def over(self) -> bool:
-        return len(self.ended) == self.ranks
+        return len(self.ended) == len(self.all_ranks)
 
     @property
     def all_ranks(self) -> range:
-        return range(self.first_rank, self.first_rank + self.ranks)
+        """By what its processes are known."""
+        return process_ranks(self.first_rank, self.ranks, self.node)
 
     def give_up(self) -> None:
         """Count every rank as ended."""
@@ -140,12 +145,15 @@ class Attempt:
         return self.saved_steps if self.steps is not None and not self.done else self.steps
 
 
-def parts_of(launch: Launch, agent_of: Mapping[str, str]) -> list[Part]:
-    """The ranks of a launch by agent, in the order of its servers; one agent may have several servers."""
+def parts_of(launch: Launch, agent_of: Mapping[str, str], *, per_server: bool = False) -> list[Part]:
+    """The ranks of a launch by agent, in the order of its servers; one agent may have several servers.
+
+    With `per_server`, one process at each starts them.
+    """
     parts: dict[str, Part] = {}
     rank = 0
     for server, count in launch.accelerators.items():
         agent = agent_of[server]
-        parts[agent] = Part(agent, rank, count)
+        parts[agent] = Part(agent, rank, count, len(parts) if per_server else None)
         rank += count
     return list(parts.values())

@@ -69,6 +69,19 @@ class RequeueAsked:
     by: str
 
 
+@dataclass(frozen=True, slots=True)
+class EditAsked:
+    """A request to change unfinished jobs: all of them, or it is refused."""
+
+    time: float
+    jobs: tuple[str, ...]
+    changes: Submission
+    """The new values."""
+    fields: tuple[str, ...]
+    """Which of its fields count."""
+    by: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
     """Every process of an attempt has ended, or can do no more harm."""
@@ -202,6 +215,7 @@ OwnEvent = (
     | HoldAsked
     | ReleaseAsked
     | RequeueAsked
+    | EditAsked
     | AttemptEnded
     | StepsCounted
     | AgentAttached

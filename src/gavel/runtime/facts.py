@@ -10,7 +10,15 @@ from gavel.core import facts as core
 from gavel.core.cluster import Server
 from gavel.core.codec import decode_fact, encode_event, kind_of
 from gavel.core.errors import InputError
-from gavel.core.events import JobsHeld, JobsReleased, PausesEnded, RateMeasured, RestartMeasured
+from gavel.core.events import (
+    JobEdited,
+    JobsHeld,
+    JobsReleased,
+    PausesEnded,
+    RateMeasured,
+    RestartMeasured,
+    TypesAllowed,
+)
 from gavel.core.problem import Problem
 from gavel.core.serialization import MisfitError, from_plain, plain_record
 from gavel.security.quotas import Limits, Subject
@@ -226,9 +234,11 @@ def jobs_of(fact: Fact) -> tuple[str, ...]:
     """The jobs that a fact is about. Progress concerns all running jobs, and is listed under none."""
     jobs: tuple[str, ...] = ()
     match fact:
-        case core.JobQueued():
+        case core.JobQueued() | JobEdited():
             jobs = (fact.job.id,)
-        case core.JobEnded() | core.JobRequeued() | AttemptClosed() | RateMeasured() | RestartMeasured():
+        case (
+            core.JobEnded() | core.JobRequeued() | TypesAllowed() | AttemptClosed() | RateMeasured() | RestartMeasured()
+        ):
             jobs = (fact.job,)
         case DependenciesChanged():
             jobs = (fact.job,)

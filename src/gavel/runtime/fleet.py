@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Protocol
 
+from gavel.client.request_rules import PER_SERVER
 from gavel.client.views import JobState
 from gavel.core.cluster import Server
 from gavel.core.errors import GavelError
@@ -464,10 +465,14 @@ class Fleet:
             return
         # It may have waited for its earlier attempt beyond the round of its launch.
         lease = self.clock() + self._lease_seconds(max(launch.until, self.renewed_until))
-        attempt = Attempt(launch, parts_of(launch, agent_of), lease)
+        attempt = Attempt(launch, self._parts(launch, agent_of), lease)
         attempt.saving_seconds = self.saving.pop(launch.job, None)
         self._enter(attempt)
         self._send_start(attempt, attempt.parts[0])
+
+    def _parts(self, launch: Launch, agent_of: Mapping[str, str]) -> list[Part]:
+        record = self.jobs.get(launch.job)
+        return parts_of(launch, agent_of, per_server=record is not None and record.request.launcher == PER_SERVER)
 
     def _never_began(self, launch: Launch, outcome: AttemptOutcome = AttemptOutcome.LEFT, reason: str = "") -> None:
         """Close an attempt that had no processes; the next one waits until that is in the journal, too.
@@ -555,6 +560,8 @@ class Fleet:
             locality=launch.locality,
             steps_done=record.steps_done,
             secrets=self.secrets.of(launch.job, record.request.secrets),
+            node=part.node or 0,
+            nodes=0 if part.node is None else len(attempt.parts),
             plain_gang=not all(self._encrypts(other.agent) for other in attempt.parts),
         )
         if attempt.ports is not None:
@@ -848,7 +855,7 @@ class Fleet:
         agent_of = {server: agent if agent in self.members else "" for server, agent in held.items()}
         known = {server: agent for server, agent in agent_of.items() if agent}
         lease = self.clock() + self._lease_seconds(self.renewed_until)
-        attempt = Attempt(launch, parts_of(launch, agent_of), lease, stopping=stopping or len(known) < len(agent_of))
+        attempt = Attempt(launch, self._parts(launch, agent_of), lease, stopping=stopping or len(known) < len(agent_of))
         for part in attempt.parts:
             part.sent_at = self.clock()
             self.held.note(part.agent, launch.job, launch.attempt, part.all_ranks)

@@ -15,7 +15,7 @@ from typing import Any
 from gavel.client.dependencies import Dependency
 from gavel.client.requests import Submission
 from gavel.core import facts as core_facts
-from gavel.core.events import JobsHeld, JobsReleased
+from gavel.core.events import JobEdited, JobsHeld, JobsReleased
 from gavel.core.jobs import Cause
 from gavel.runtime.facts import DependenciesChanged, Fact, HoldsChanged, LimitsChanged
 from gavel.runtime.prerequisites import DEPENDENCY, Prerequisites, waits_until
@@ -149,11 +149,11 @@ class Gates:
 
     # ---- evolve ----
 
-    def evolve(self, fact: Fact, time: float) -> None:
+    def evolve(self, fact: Fact) -> None:  # noqa: C901 - one effect for each kind of fact
         """Apply a fact."""
         match fact:
             case core_facts.JobQueued(request=Submission() as request):
-                self._queued(fact, request, time)
+                self._queued(fact, request)
             case core_facts.JobEnded():
                 self._ended(fact)
             case JobsHeld():
@@ -166,25 +166,28 @@ class Gates:
                 self.prerequisites.wait_for(fact.job, fact.after, fact.met)
                 self._changed.add(fact.job)
                 self._stale.add(fact.job)
+            case JobEdited(request=Submission() as request):
+                self._limit_array(request.array_id, request.at_once)
             case LimitsChanged():
                 self.quotas.change(fact.subject, fact.limits)
-            case core_facts.RoundPlanned() | core_facts.ServerRemoved() if fact.stopped:
-                self._look_at_limits()
-            case core_facts.JobRequeued() | core_facts.JobsStopped():
-                self._look_at_limits()
+            case core_facts.RoundPlanned() | core_facts.ServerRemoved() if not fact.stopped:
+                pass
+            case (
+                core_facts.RoundPlanned()
+                | core_facts.ServerRemoved()
+                | core_facts.JobRequeued()
+                | core_facts.JobsStopped()
+            ):  # a lowered limit may not admit what has stopped any more
+                self.quotas.due = self.quotas.due or bool(self.quotas.limits)
             case _:
                 pass
 
-    def _look_at_limits(self) -> None:
-        """Jobs have stopped that a lowered limit may not admit any more."""
-        self.quotas.due = self.quotas.due or bool(self.quotas.limits)
-
-    def _queued(self, fact: core_facts.JobQueued, request: Submission, time: float) -> None:
+    def _queued(self, fact: core_facts.JobQueued, request: Submission) -> None:
         job, cause = fact.job.id, fact.held
         code = "" if cause is None else cause.code
         self.prerequisites.added(job, request.array_id, request.after, fact.met)
         self.throttles.added(job, request)
-        self.quotas.queued(job, request, time, held=code == OVER_LIMIT, aside=code not in ("", OVER_LIMIT))
+        self.quotas.queued(job, request, fact.time, held=code == OVER_LIMIT, aside=code not in ("", OVER_LIMIT))
         if cause is not None:
             self._recorded[job] = cause
             if code == HELD:
@@ -234,15 +237,15 @@ class Gates:
         self._changed.discard(job)
         self._stale.discard(job)
 
-    def limit_array(self, array: str, at_once: int) -> None:
-        """An array may have this many jobs at once from now on: part of applying a fact that says so.
+    def _limit_array(self, array: str, at_once: int) -> None:
+        """An array may have this many jobs at once; its jobs that wait for a place are recorded again with the number.
 
-        Its jobs that wait for a place are recorded again, because their reason names the number.
+        An edit says so for each job of the array.
         """
-        waiting = self.throttles.waiting_in(array)
-        self.throttles.limit(array, at_once)
-        self._changed.update(waiting)
-        self._stale.update(waiting)
+        if self.throttles.limit(array, at_once):
+            waiting = self.throttles.waiting_in(array)
+            self._changed.update(waiting)
+            self._stale.update(waiting)
 
     # ---- as a document ----
 

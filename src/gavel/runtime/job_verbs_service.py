@@ -1,4 +1,4 @@
-"""The calls that change jobs: cancel, hold, release, requeue, edit and submit again."""
+"""The calls that change jobs: cancel, hold, release and requeue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Asked = HoldAsked | ReleaseAsked | RequeueAsked
 
 
 class JobVerbs(SubmissionService):
-    """The calls that change jobs: cancel, hold, release, requeue, edit and submit again."""
+    """The calls that change jobs: cancel, hold, release and requeue."""
 
     async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.JobList:  # noqa: N802
         records = await self._changeable(request.ids, "Cancel", context)
@@ -53,11 +53,3 @@ class JobVerbs(SubmissionService):
         except InputError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return await self._views(request.ids, context)
-
-    async def Edit(self, request: pb.EditRequest, context: Context) -> pb.JobList:  # noqa: ARG002, N802
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not built yet")
-        raise AssertionError
-
-    async def Resubmit(self, request: pb.ResubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: ARG002, N802
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not built yet")
-        raise AssertionError

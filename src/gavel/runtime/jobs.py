@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from gavel.client.requests import Submission
 from gavel.client.views import JobState, Transition
-from gavel.core.events import JobsHeld, JobsProgressed, JobsReleased, PausesEnded
+from gavel.core.events import JobEdited, JobsHeld, JobsProgressed, JobsReleased, PausesEnded
 from gavel.core.facts import JobEnded, JobQueued, JobRequeued, JobsStopped, RoundPlanned, ServerRemoved, Started
 from gavel.core.jobs import Cause
 from gavel.core.serialization import from_plain, plain_record
@@ -177,6 +177,13 @@ class JobRegistry:
             self.keys.setdefault(fact.key, []).append(job)
         return {job}
 
+    def _edited(self, fact: JobEdited) -> set[str]:
+        record = self.records.get(fact.job.id)
+        if record is None or record.finished or fact.request is None:
+            return set()
+        self.records[record.id] = replace(record, request=fact.request)
+        return {record.id}
+
     def _progressed(self, fact: JobsProgressed) -> set[str]:
         for job, steps in zip(fact.jobs, fact.steps.tolist(), strict=True):
             if job in self.records:
@@ -285,6 +292,7 @@ class JobRegistry:
 
     _EFFECTS: ClassVar[Mapping[type, Callable[..., set[str]]]] = {
         JobQueued: _queued,
+        JobEdited: _edited,
         JobsProgressed: _progressed,
         JobRequeued: _requeued,
         JobEnded: _ended,

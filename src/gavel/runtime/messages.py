@@ -219,6 +219,15 @@ class StartAttempt:
     steps_done: float = 0.0
     secrets: SecretValues = field(default_factory=SecretValues)
     """Variables of the job's environment that the agent keeps in memory only."""
+    node: int = 0
+    """The number of this server among those of the job; its process has this number for a rank."""
+    nodes: int = 0
+    """How many servers the job has; 0: it has one process for each accelerator, not for each server."""
+
+    @property
+    def process_ranks(self) -> range:
+        """By what the processes at this agent are known."""
+        return process_ranks(self.first_rank, self.ranks, self.node if self.nodes else None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -265,6 +274,15 @@ class TerminalKeys:
     rows: int = 0
     """0: unchanged."""
     columns: int = 0
+
+
+def process_ranks(first_rank: int, ranks: int, node: int | None) -> range:
+    """By what the processes of a part are known: their ranks, or the number of their server if there is one for it.
+
+    >>> process_ranks(4, 4, None), process_ranks(4, 4, 1)
+    (range(4, 8), range(1, 2))
+    """
+    return range(first_rank, first_rank + ranks) if node is None else range(node, node + 1)
 
 
 ToAgent = Welcome | AttachRefused | StartAttempt | Lease | StopAttempt | Ack | RemoveCheckpoints | TerminalKeys

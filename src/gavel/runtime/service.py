@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 
 from gavel.client.messages import from_states, to_cluster, to_detail
+from gavel.client.request_rules import PER_SERVER
 from gavel.client.views import FINISHED
 from gavel.core.errors import InputError
 from gavel.journal.facts import Entry
@@ -31,6 +32,7 @@ from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
 from gavel.runtime.following import Follower, Following
 from gavel.runtime.job_calls import by
+from gavel.runtime.job_edits_service import JobEdits
 from gavel.runtime.job_verbs_service import JobVerbs
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.limits_service import LimitsService
@@ -109,7 +111,9 @@ class AgentStream:
             yield message
 
 
-class Service(JobVerbs, TerminalService, NotificationsService, EnrolmentCalls, LimitsService, AccountsService):
+class Service(
+    JobEdits, JobVerbs, TerminalService, NotificationsService, EnrolmentCalls, LimitsService, AccountsService
+):
     """The scheduler as clients and agents see it."""
 
     def __init__(
@@ -172,6 +176,8 @@ class Service(JobVerbs, TerminalService, NotificationsService, EnrolmentCalls, L
         workers = record.request.workers
         if request.rank >= workers:
             sizes = f"{workers} workers, ranks 0 to {workers - 1}" if workers > 1 else "one worker, rank 0"
+            if record.request.launcher == PER_SERVER:
+                sizes = "one process for each of its servers, numbered from 0"
             told = f"job {request.id} has {sizes}; there is no rank {request.rank}"
             await context.abort(grpc.StatusCode.OUT_OF_RANGE, told)
         async with self._stream(context):

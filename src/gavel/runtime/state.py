@@ -32,6 +32,7 @@ from gavel.runtime.events import (
     Began,
     CheckpointsCleared,
     DrainAsked,
+    EditAsked,
     Event,
     ForgetAsked,
     HoldAsked,
@@ -65,6 +66,7 @@ from gavel.runtime.facts import (
 )
 from gavel.runtime.gates import HELD, Arrival, Gates
 from gavel.runtime.ids import is_job_id
+from gavel.runtime.job_edits import edits
 from gavel.runtime.jobs import JobRegistry, LiveJobRecord
 from gavel.runtime.open_attempts import OpenAttempts
 from gavel.runtime.prerequisites import OUTCOMES, Ends
@@ -287,6 +289,18 @@ class ClusterState:
         if waits.after != record.request.after:
             self._note(DependenciesChanged(time, job, waits.after, by, waits.met))
 
+    def _edit(self, event: EditAsked) -> None:
+        found = edits(event, self.jobs.records, self._runs, self._types_of)
+        for each in found.events(event.time):
+            self._schedule(each)
+
+    def _runs(self, job: str) -> bool:
+        return self.scheduler.roster.slot_of.get(job) in self.scheduler.run_of
+
+    def _types_of(self, _job: str, request: Submission) -> tuple[str, ...] | None:
+        """On which types a job with this request may run now; None: all."""
+        return request.types or None
+
     def _cancel(self, event: core.JobCancelled) -> None:
         record = self.jobs.get(event.job)
         if record is not None and not record.finished:
@@ -469,9 +483,6 @@ class ClusterState:
             self._schedule(core.JobsReleased(time, opening.released))
         gates.settled()
 
-    def _runs(self, job: str) -> bool:
-        return self.scheduler.roster.slot_of[job] in self.scheduler.run_of
-
     def _stays(self, job: str) -> bool:
         """Whether holding a job would change nothing: it runs, or is on hold for another reason."""
         return self.scheduler.on_hold(job) or self._runs(job)
@@ -505,7 +516,7 @@ class ClusterState:
         self.agents.evolve(fact)
         self.attempts.evolve(fact, self.agents.by_server)
         self.removals.evolve(fact, self.agents.records)
-        self.gates.evolve(fact, fact.time)
+        self.gates.evolve(fact)
         if isinstance(fact, core_facts.RoundPlanned) and not fact.mid_round:
             self.renewed_until = max(self.renewed_until, fact.until)  # agents never shorten a lease
         if isinstance(fact, core.SolveFailed):
@@ -584,6 +595,7 @@ def _scheduler_document(scheduler: Scheduler) -> dict[str, Any]:
 _OWN = get_args(OwnFact)
 _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     JobsSubmitted: ClusterState._submitted,  # noqa: SLF001 - its own table
+    EditAsked: ClusterState._edit,  # noqa: SLF001
     core.JobCancelled: ClusterState._cancel,  # noqa: SLF001
     HoldAsked: ClusterState._hold,  # noqa: SLF001
     ReleaseAsked: ClusterState._release,  # noqa: SLF001

@@ -41,14 +41,29 @@ class SubmissionService(JobCalls):
         if len(request.jobs) > MOST_JOBS_IN_A_CALL:
             told = f"{len(request.jobs):,} jobs in one call; submit at most {MOST_JOBS_IN_A_CALL:,} at a time"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
+        return await self._accept([_new(from_submission(job)) for job in request.jobs], request, context)
+
+    async def _accept(self, jobs: Sequence[Submission], request: pb.SubmitRequest, context: Context) -> pb.SubmitReply:
+        """Submit jobs of the caller, with the secrets and the key in a request: all of them, or it is refused.
+
+        A client that disconnects meanwhile changes nothing. A key that this user has used before submits nothing.
+        """
+        caller, key = current(), request.key or uuid4().hex
+        await self._check_label("the key of a submission", key, context)
+        key = key if caller.open else f"{caller.user}:{key}"  # two users may choose the same
         try:
-            jobs = [self._acceptable(_new(from_submission(job)), current()) for job in request.jobs]
-            secrets = secrets_of(request, jobs)
+            acceptable = tuple([self._acceptable(job, caller) for job in jobs])
+            await self._keep_submission(acceptable, secrets_of(request, acceptable), key)
         except NotAllowedError as error:
             await self._deny(str(error), "Submit", "", context)
+        except VaultError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        except OverLimitError as error:
+            self._access.refused("Submit", str(error))
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        return await self._submit(jobs, secrets, request.key, "Submit", context)
+        return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))
 
     def _acceptable(self, job: Submission, caller: Caller) -> Submission:
         """A request of a caller, checked and with its defaults; InputError if it cannot be accepted."""
@@ -57,31 +72,8 @@ class SubmissionService(JobCalls):
         longest_grace = self._fleet.settings.longest_grace_seconds
         return checked(owned(job, caller), self._policy, entities, longest_grace=longest_grace)
 
-    async def _submit(
-        self, jobs: Sequence[Submission], secrets: Sequence[SecretValues], key: str, method: str, context: Context
-    ) -> pb.SubmitReply:
-        """Submit acceptable jobs, with the secrets of each or none at all: all of them, or the call is refused.
-
-        A client that disconnects meanwhile changes nothing. A key that this user has used before submits nothing.
-        """
-        caller, key = current(), key or uuid4().hex
-        await self._check_label("the key of a submission", key, context)
-        key = key if caller.open else f"{caller.user}:{key}"  # two users may choose the same
-        try:
-            await self._keep_submission(tuple(jobs), secrets, key, method)
-        except VaultError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        except OverLimitError as error:
-            self._access.refused(method, str(error))
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-        except InputError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))
-
-    async def _keep_submission(
-        self, jobs: tuple[Submission, ...], secrets: Sequence[SecretValues], key: str, method: str
-    ) -> None:
-        audited = self._audited(method)
+    async def _keep_submission(self, jobs: tuple[Submission, ...], secrets: Sequence[SecretValues], key: str) -> None:
+        audited = self._audited("Submit")
         if any(secrets):
             await asyncio.to_thread(self._fleet.secrets.prepare)
         keeping = self._fleet.secrets.keeping(_of_each_job(jobs, secrets))

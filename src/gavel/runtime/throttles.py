@@ -183,12 +183,15 @@ class Throttles:
                 self._due.discard(name)
                 self._over.discard(name)
 
-    def limit(self, array: str, at_once: int) -> None:
-        """An array may have this many jobs at once from now on; 0: any number."""
-        if array in self._arrays:
-            self._arrays[array].at_once = at_once
-            self._due.add(array)
-            self._check(array)
+    def limit(self, array: str, at_once: int) -> bool:
+        """An array may have this many jobs at once from now on, 0: any number; returns whether that is a change."""
+        known = self._arrays.get(array)
+        if known is None or known.at_once == at_once:
+            return False
+        known.at_once = at_once
+        self._due.add(array)
+        self._check(array)
+        return True
 
     def waiting_in(self, array: str) -> list[str]:
         """The jobs of an array that wait for a place."""

@@ -26,6 +26,20 @@ def _queued(fact: Fact) -> str:
     return f"job {job['id']}{name} was submitted: {job['template']}{workers}{held}"
 
 
+def _edited(fact: Fact) -> str:
+    parts = [
+        f"{each['name']} {each.get('before') or 'none'} → {each.get('after') or 'none'}"
+        for each in fact.get("changes") or ()
+    ]
+    by = f" by {fact['by']}" if fact.get("by") else ""
+    return f"job {fact['job']['id']} was changed{by}: {', '.join(parts)}"
+
+
+def _allowed(fact: Fact) -> str:
+    types = ", ".join(fact.get("types") or ()) or "any type"
+    return f"job {fact['job']} may run on {types}: {fact['cause'].get('text') or fact['cause']['code']}"
+
+
 def _ended(fact: Fact) -> str:
     return f"job {fact['job']} {fact['outcome']}: {fact['reason']}"
 
@@ -133,6 +147,8 @@ def _limits(fact: Fact) -> str:
 _SENTENCES: dict[str, Callable[[Fact], str]] = {
     "job_queued": _queued,
     "job_ended": _ended,
+    "job_edited": _edited,
+    "types_allowed": _allowed,
     "job_requeued": lambda fact: f"job {fact['job']} waits again: {fact['reason']}",
     "jobs_held": lambda fact: f"{_jobs(fact['jobs'])} must wait: {_why(fact)}",
     "jobs_stopped": lambda fact: f"{_jobs(fact['jobs'])} stopped: {_why(fact)}",

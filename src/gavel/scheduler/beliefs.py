@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import islice
 
 import numpy as np
 
@@ -55,6 +56,10 @@ class Beliefs:
     def templates(self) -> list[str]:
         """By profile: the template."""
         return [template for template, _, _ in self.profiles]
+
+    def profile_at(self, number: int) -> Profile:
+        """The profile with a number."""
+        return next(islice(self.profiles, number, None))
 
     def check(self, profile: Profile) -> None:
         """Refuse a profile whose template is unknown."""

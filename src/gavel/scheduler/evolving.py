@@ -14,6 +14,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.cluster import LIST_PRICES, Server
 from gavel.core.events import (
+    JobEdited,
     JobsHeld,
     JobsProgressed,
     JobsReleased,
@@ -23,6 +24,7 @@ from gavel.core.events import (
     RestartMeasured,
     Solve,
     SolveFailed,
+    TypesAllowed,
 )
 from gavel.core.facts import (
     AllocationAdopted,
@@ -47,7 +49,7 @@ from gavel.core.locality import Locality
 from gavel.core.problem import Floats, Ints, Problem, with_ancestors
 from gavel.core.throughputs import Throughputs
 from gavel.scheduler import posing
-from gavel.scheduler.beliefs import Beliefs, profile_of
+from gavel.scheduler.beliefs import Beliefs, Profile, profile_of
 from gavel.scheduler.occupancy import Occupancy
 from gavel.scheduler.placement import ServerPool, Where
 from gavel.scheduler.roster import Roster
@@ -94,6 +96,13 @@ class EvolvingState:
         """By slot of a job that failed: until when it pauses."""
         self._on_hold: set[int] = set()
         """The slots of jobs that wait until they are released. None of them runs."""
+        self._reclassed: dict[int, int] = {}
+        """By slot of a job whose types changed: the last question to the policy that still assumed the old ones.
+
+        For these jobs the allocation in force is wrong, so the mechanism does not know them.
+        """
+        self._edits = 0
+        """How often a job was edited since this scheduler was made."""
         self._changed = False
         """Whether something has changed that calls for a new allocation."""
         self._accounted_until = 0.0
@@ -167,6 +176,10 @@ class EvolvingState:
         """Whether a job waits until it is released."""
         return self.roster.slot_of.get(job) in self._on_hold
 
+    def awaits_class(self, job: str) -> bool:
+        """Whether the types of a job changed since the policy was asked about the allocation in force."""
+        return self.roster.slot_of.get(job) in self._reclassed
+
     def rates_of(self, job: str) -> dict[str, float]:
         """By type: the steps per second that a job is believed to make alone."""
         return dict(zip(self.types, self.roster.rates[self.roster.slot_of[job]].tolist(), strict=True))
@@ -233,12 +246,9 @@ class EvolvingState:
         self._accounted_until = max(time, self._accounted_until)
 
     def _queued(self, fact: JobQueued) -> None:
-        job, profile = fact.job, profile_of(fact.job)
+        job = fact.job
         entity = self._entity_number(job)
-        if profile not in self.beliefs.profiles:
-            self.beliefs.add(profile, self.roster)
-            self._problem_base = None
-        number = self.beliefs.profiles[profile]
+        number = self._profile_number(profile_of(job))
         slot = self.roster.add(job, fact.time, number, entity, self.beliefs.rates[number][:, Locality.SERVER])
         if fact.held is not None:
             self._on_hold.add(slot)
@@ -259,6 +269,39 @@ class EvolvingState:
             del self._held[self.roster.slot_of[job]]
         self._changed = True
 
+    def _edited(self, fact: JobEdited) -> None:
+        slot = self.roster.slot_of[fact.job.id]
+        self.roster.revise(slot, fact.job, fact.steps_left)
+        self._edits += 1
+        self._changed = self._changed or slot not in self._on_hold
+        self._allow(fact.time, slot, fact.job.types)
+
+    def _types_allowed(self, fact: TypesAllowed) -> None:
+        slot = self.roster.slot_of[fact.job]
+        self._changed = self._changed or slot not in self._on_hold
+        self._allow(fact.time, slot, fact.types)
+
+    def _allow(self, time: float, slot: int, types: tuple[str, ...] | None) -> None:
+        """Let a job run on other types. Until the next allocation it is treated as one that has just arrived."""
+        before = self.beliefs.profile_at(int(self.roster.profile[slot]))
+        profile = (*before[:2], types)
+        if profile == before:
+            return
+        self.account(time)
+        number = self._profile_number(profile)
+        self.roster.profile[slot] = number
+        self.roster.set_rates(np.array([slot]), self.beliefs.rates[number][:, Locality.SERVER])
+        if slot in self.run_of:
+            self.occupancy.renew(slot)
+        self.mechanism.leave(slot)
+        self._reclassed[slot] = self._solve_number
+
+    def _profile_number(self, profile: Profile) -> int:
+        if profile not in self.beliefs.profiles:
+            self.beliefs.add(profile, self.roster)
+            self._problem_base = None
+        return self.beliefs.profiles[profile]
+
     def _entity_number(self, job: JobSpec) -> int:
         if job.entity is None:
             return -1
@@ -278,6 +321,7 @@ class EvolvingState:
         slot = self.roster.remove(fact.job)
         self._held.pop(slot, None)
         self._on_hold.discard(slot)
+        self._reclassed.pop(slot, None)
         self.mechanism.leave(slot)
         self._changed = True
 
@@ -409,11 +453,17 @@ class EvolvingState:
         self.unanswered = None
         self._solve_seconds = fact.time - self._solved_at
         self.account(fact.time)
-        slots = self.roster.slots_of(fact.allocation.problem.jobs.ids)
+        self._reclassed = {slot: asked for slot, asked in self._reclassed.items() if asked >= fact.number}
+        slots = self.slots_in(fact.allocation)
         self.allocation, self.allocated_at = fact.allocation, fact.time
         self.beliefs.restarts_in_use = dict(self.beliefs.restarts)
         self.mechanism.adopt(fact.allocation, slots)
-        self._changed = self._changed or bool((slots < 0).any())  # a job left while the solver worked
+        self._changed = self._changed or bool((slots < 0).any())  # a job has left or changed since
+
+    def slots_in(self, allocation: Allocation) -> Ints:
+        """The slots of an allocation's jobs, in order; -1 for jobs that have left or that it takes for others."""
+        slots = self.roster.slots_of(allocation.problem.jobs.ids)
+        return np.where(np.isin(slots, list(self._reclassed)), -1, slots) if self._reclassed else slots
 
     def _solve_failed(self, _fact: SolveFailed) -> None:
         self.unanswered = None
@@ -461,6 +511,8 @@ class EvolvingState:
         JobsHeld: _put_on_hold,
         JobsReleased: _released,
         PausesEnded: _end_pauses,
+        JobEdited: _edited,
+        TypesAllowed: _types_allowed,
         JobsProgressed: _progressed,
         RateMeasured: _measured,
         RestartMeasured: _restart_measured,

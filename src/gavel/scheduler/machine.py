@@ -17,6 +17,7 @@ from gavel.core.events import (
     Command,
     Event,
     JobCancelled,
+    JobEdited,
     JobFailed,
     JobFinished,
     JobsHeld,
@@ -34,6 +35,7 @@ from gavel.core.events import (
     ServerStays,
     SolveFailed,
     StopAsked,
+    TypesAllowed,
 )
 from gavel.core.facts import (
     AllocationAdopted,
@@ -67,6 +69,7 @@ from gavel.scheduler.settings import Settings
 __all__ = ["DRAINED", "PLACEMENT_MATTERS", "SPARE_PROFILES", "Scheduler", "Settings", "check_invariants"]
 
 DRAINED = Cause("drained", "its server is drained")
+EDITED = Cause("edited", "it may no longer run on this type")
 
 
 class Scheduler(EvolvingState):
@@ -127,6 +130,11 @@ class Scheduler(EvolvingState):
                 self._release_jobs(event)
             case PausesEnded():
                 self._end_pauses(event)
+            case JobEdited():
+                self._edit(event)
+            case TypesAllowed():
+                if event.job in self.roster:
+                    self._retype(event, event.job, event.types)
             case AllocationReady():
                 self._answered(event.time, AllocationAdopted(event.time, event.number, event.allocation))
             case SolveFailed():
@@ -210,6 +218,22 @@ class Scheduler(EvolvingState):
         if jobs:
             self._note(PausesEnded(event.time, jobs, event.cause))
             self._look_for_work(event.time)
+
+    def _edit(self, event: JobEdited) -> None:
+        if event.job.id in self.roster:
+            self.beliefs.check(profile_of(event.job))
+            self._retype(event, event.job.id, event.job.types)
+
+    def _retype(self, event: JobEdited | TypesAllowed, job: str, types: tuple[str, ...] | None) -> None:
+        """Accept what a job may run on now; it first leaves a type on which it may not."""
+        slot = self.roster.slot_of[job]
+        run = self.run_of.get(slot)
+        leaves = run is not None and types is not None and self.types[run.type_index] not in types
+        if leaves:
+            self._note(JobsStopped(event.time, (job,), EDITED))
+        self._note(event)
+        if leaves or (slot not in self._held and slot not in self._on_hold):
+            self._look_for_work(event.time, None if leaves else slot)
 
     def _end_job(self, time: float, job: str, outcome: Outcome, reason: str, *, crashed: bool = False) -> None:
         """Remove a job for good."""
@@ -408,5 +432,6 @@ class Scheduler(EvolvingState):
             restart=self.beliefs.restart_costs(roster, self.settings.restart_seconds),
             team=posing.teams_of_jobs(self._tree, roster),
             round_seconds=self.settings.round_seconds,
+            edits=self._edits,
             mid_round=mid_round,
         )

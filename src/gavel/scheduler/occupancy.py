@@ -79,6 +79,11 @@ class Occupancy:
         for run, where in places.items():
             self.placed[run] = self.server_pools[run.type_index].take_exactly(where)
 
+    def renew(self, slot: int) -> None:
+        """Let the run of a job continue as another run, which the mechanism knows nothing about yet."""
+        run = self.run_of[slot]
+        self._seat(Run(run.members, run.type_index, run.workers), self._clear(run))
+
     def vacate(self, slot: int) -> None:
         """Remove a job from its accelerators; a job that shared them continues alone until the round ends."""
         run = self.run_of[slot]

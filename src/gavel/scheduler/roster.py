@@ -150,6 +150,16 @@ class Roster:
         self.rates[slot], self.received[slot] = rates, 0.0
         return slot
 
+    def revise(self, slot: int, job: JobSpec, steps_left: float) -> None:
+        """Take over the weight, steps and deadline of a job that was edited."""
+        self.weight[slot] = job.weight
+        self.deadline[slot] = np.inf if job.deadline_seconds is None else self.arrival[slot] + job.deadline_seconds
+        if np.isnan(self.steps[slot]):  # its steps so far have not been converted to an isolated age
+            self.counted[slot], self.isolated_age[slot] = job.steps, 0.0
+        else:
+            self.counted[slot] += steps_left - self.steps[slot]
+        self.steps[slot] = steps_left
+
     def starts(self, slots: Iterable[int], type_index: int) -> None:
         """Record that these jobs run on a type from now on."""
         rate_here, receiving = self.rate_here, self._receiving

@@ -76,6 +76,8 @@ class RoundInput:
     team: Ints
     """By slot: jobs with the same number start in order of arrival; NO_TEAM where no order is promised."""
     round_seconds: float
+    edits: int = 0
+    """How often a job was edited so far: an edit may change what a plan depends on, such as the steps of a job."""
     mid_round: bool = False
     """Accelerators became free during a round: jobs may start on them, but no run may be stopped for another job."""
 

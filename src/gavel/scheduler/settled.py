@@ -34,6 +34,7 @@ class Settled:
     waiting: Ints
     rates: float
     """The sum of all rates, to notice when one of them changes."""
+    edits: int
     until: float
 
     @classmethod
@@ -46,11 +47,12 @@ class Settled:
         if seconds <= given.round_seconds:
             return None
         runs, rates = list(given.running), float(given.rates.sum())
-        return cls(runs, tuple(given.capacity), given.waiting, rates, given.time + seconds * SURE)
+        return cls(runs, tuple(given.capacity), given.waiting, rates, given.edits, given.time + seconds * SURE)
 
     def holds(self, given: RoundInput) -> bool:
         """Whether the rules would still give the same plan."""
-        same = given.time < self.until and list(given.running) == self.runs and tuple(given.capacity) == self.capacity
+        same = given.time < self.until and given.edits == self.edits
+        same = same and list(given.running) == self.runs and tuple(given.capacity) == self.capacity
         return same and np.array_equal(given.waiting, self.waiting) and float(given.rates.sum()) == self.rates
 
 

@@ -28,9 +28,9 @@ def _unaccounted(scheduler: Scheduler, time: float) -> float:
 
 
 def meant_for(scheduler: Scheduler, job: str) -> tuple[dict[str, float] | None, str | None]:
-    """The shares that the current allocation gives a job, and the job's limit; None if the job arrived later."""
+    """The shares that the current allocation gives a job, and the job's limit; None if it arrived or changed later."""
     allocation = scheduler.allocation
-    if allocation is None or job not in allocation.problem.jobs.ids:
+    if allocation is None or job not in allocation.problem.jobs.ids or scheduler.awaits_class(job):
         return None, None
     number = int(allocation.classes.of_job[allocation.problem.jobs.ids.index(job)])
     types = [accelerator_type.name for accelerator_type in allocation.problem.types]

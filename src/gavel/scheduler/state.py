@@ -71,6 +71,7 @@ class _SchedulerState:
     restarts: Mapping[str, float] = field(default_factory=dict)
     restarts_in_use: Mapping[str, float] = field(default_factory=dict)
     on_hold: tuple[int, ...] = ()
+    reclassed: tuple[tuple[int, int], ...] = ()
 
 
 def dump(scheduler: Scheduler) -> dict[str, Any]:
@@ -99,6 +100,7 @@ def dump(scheduler: Scheduler) -> dict[str, Any]:
             scheduler.beliefs.restarts,
             scheduler.beliefs.restarts_in_use,
             tuple(sorted(scheduler._on_hold)),
+            tuple(scheduler._reclassed.items()),
         )
     )
 
@@ -123,6 +125,7 @@ def restore(
     _restore_beliefs(scheduler.beliefs, state)
     scheduler._problem_base = _with_servers(state.base, scheduler.server_pools)
     scheduler._held, scheduler._on_hold = dict(state.held), set(state.on_hold)
+    scheduler._reclassed = dict(state.reclassed)
     here = scheduler.roster.active
     if tuple(scheduler.entities) != state.entities:
         scheduler._problem_base = None
@@ -151,7 +154,7 @@ def _take_up(scheduler: Scheduler, state: _SchedulerState) -> None:
         gone = []
         scheduler._changed = True
         if scheduler.allocation is not None:
-            mechanism.adopt(scheduler.allocation, scheduler.roster.slots_of(scheduler.allocation.problem.jobs.ids))
+            mechanism.adopt(scheduler.allocation, scheduler.slots_in(scheduler.allocation))
     # Earlier versions dumped the state before the mechanism was told of the latest plan.
     mechanism.account(Elapsed(0.0, scheduler.placed.keys(), list(scheduler.placed), gone))
 

@@ -26,11 +26,16 @@ def owned(job: Submission, caller: Caller) -> Submission:
     if job.entity and not (caller.operates or caller.in_team(job.entity) or caller.leads_team(job.entity)):
         teams = f"your teams are {', '.join(caller.teams)}" if caller.teams else "you are in no team"
         raise NotAllowedError(f"you may not submit for {shortened(job.entity)}: {teams}")
-    if job.weight > 1.0 and not (caller.operates or caller.leads_team(job.entity)):
-        raise NotAllowedError(
-            f"the weight {job.weight:g} is above 1; only leads of the team and operators give jobs more weight"
-        )
+    if (denied := weight_denied(caller, job.weight, job.entity)) is not None:
+        raise NotAllowedError(denied)
     return job
+
+
+def weight_denied(caller: Caller, weight: float, team: str | None) -> str | None:
+    """Why a caller may not give a job this weight, in a sentence; None if it may."""
+    if caller.open or weight <= 1.0 or caller.operates or caller.leads_team(team):
+        return None
+    return f"the weight {weight:g} is above 1; only leads of the team and operators give jobs more weight"
 
 
 def change_denied(job: str, request: Submission) -> str:

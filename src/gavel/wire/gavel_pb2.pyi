@@ -787,7 +787,7 @@ class Refused(_message.Message):
     def __init__(self, reason: _Optional[str] = ..., retry: _Optional[bool] = ...) -> None: ...
 
 class Start(_message.Message):
-    __slots__ = ("job", "attempt", "first_rank", "ranks", "workers", "type", "request", "lease_seconds", "beside", "consolidated", "master_address", "master_port", "gang_port", "steps_done", "gang_token", "secrets", "gang_certificate", "plain_gang")
+    __slots__ = ("job", "attempt", "first_rank", "ranks", "workers", "type", "request", "lease_seconds", "beside", "consolidated", "master_address", "master_port", "gang_port", "steps_done", "gang_token", "secrets", "gang_certificate", "plain_gang", "node", "nodes")
     class SecretsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -813,6 +813,8 @@ class Start(_message.Message):
     SECRETS_FIELD_NUMBER: _ClassVar[int]
     GANG_CERTIFICATE_FIELD_NUMBER: _ClassVar[int]
     PLAIN_GANG_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     first_rank: int
@@ -831,7 +833,9 @@ class Start(_message.Message):
     secrets: _containers.ScalarMap[str, str]
     gang_certificate: str
     plain_gang: bool
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., first_rank: _Optional[int] = ..., ranks: _Optional[int] = ..., workers: _Optional[int] = ..., type: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., lease_seconds: _Optional[float] = ..., beside: _Optional[str] = ..., consolidated: _Optional[bool] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., steps_done: _Optional[float] = ..., gang_token: _Optional[str] = ..., secrets: _Optional[_Mapping[str, str]] = ..., gang_certificate: _Optional[str] = ..., plain_gang: _Optional[bool] = ...) -> None: ...
+    node: int
+    nodes: int
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., first_rank: _Optional[int] = ..., ranks: _Optional[int] = ..., workers: _Optional[int] = ..., type: _Optional[str] = ..., request: _Optional[_Union[JobRequest, _Mapping]] = ..., lease_seconds: _Optional[float] = ..., beside: _Optional[str] = ..., consolidated: _Optional[bool] = ..., master_address: _Optional[str] = ..., master_port: _Optional[int] = ..., gang_port: _Optional[int] = ..., steps_done: _Optional[float] = ..., gang_token: _Optional[str] = ..., secrets: _Optional[_Mapping[str, str]] = ..., gang_certificate: _Optional[str] = ..., plain_gang: _Optional[bool] = ..., node: _Optional[int] = ..., nodes: _Optional[int] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("seconds", "jobs")

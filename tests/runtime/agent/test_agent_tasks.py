@@ -180,7 +180,7 @@ def test_a_guard_ends_a_job_after_its_lease_and_its_grace_even_if_the_agent_is_f
 ) -> None:
     told: list[float] = []
     guarded: Any = SimpleNamespace(keep=told.append)
-    task = Task(TaskProgress("1", 1, 0), 0, cast(Any, None), Graces(60.0, 10.0), cast(Any, None), own)
+    task = Task(TaskProgress("1", 1, 0), (0,), cast(Any, None), Graces(60.0, 10.0), cast(Any, None), own)
     task._guarded = guarded
     task.keep(7.0)
     assert told == [kept]

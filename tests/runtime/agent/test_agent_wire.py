@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,6 +37,7 @@ from gavel.runtime.messages import (
     TaskLog,
     TaskStarted,
     TaskStatus,
+    TerminalKeys,
     ToAgentFrame,
     Welcome,
 )
@@ -66,6 +67,21 @@ REQUESTS = st.builds(
     private=st.booleans(),
     user=TEXTS,
     secrets=st.lists(TEXTS, max_size=3).map(tuple),
+    prefer=st.lists(TEXTS, max_size=2).map(tuple),
+    launcher=st.sampled_from(["per-device", "per-server"]),
+    grace_seconds=GIVEN,
+    hold=st.booleans(),
+    tags=st.dictionaries(TEXTS, TEXTS, max_size=2),
+    gpu_memory_bytes=LARGE,
+    cpus=GIVEN,
+    memory_bytes=LARGE,
+    venv=TEXTS,
+    modules=st.lists(TEXTS, max_size=2).map(tuple),
+    container=TEXTS,
+    terminal=st.booleans(),
+    array_id=TEXTS,
+    index=st.none() | SMALL,
+    parameters=st.dictionaries(TEXTS, TEXTS, max_size=2),
 )
 STATUSES = st.builds(
     TaskStatus,
@@ -94,6 +110,9 @@ FROM_AGENT = {
         cluster=TEXTS,
         term=LARGE,
         encrypts_gangs=st.booleans(),
+        cpus=NUMBERS,
+        memory_bytes=LARGE,
+        abilities=st.lists(TEXTS, max_size=3).map(tuple),
     ),
     Heartbeat: st.builds(Heartbeat, TASKS),
     TaskStarted: st.builds(
@@ -115,6 +134,7 @@ FROM_AGENT = {
         log_tail=BYTES,
         hopeless=st.booleans(),
         blameless=st.booleans(),
+        exit_code=st.none() | st.integers(-64, 255),
     ),
     TaskLog: st.builds(TaskLog, job=TEXTS, attempt=SMALL, rank=SMALL, data=BYTES, begin=LARGE),
     Draining: st.just(Draining()),
@@ -154,10 +174,13 @@ TO_AGENT = {
         plain_gang=st.booleans(),
         steps_done=NUMBERS,
         secrets=st.dictionaries(TEXTS, TEXTS, max_size=3).map(SecretValues),
+        node=SMALL,
+        nodes=SMALL,
     ),
     Lease: st.builds(Lease, seconds=NUMBERS, jobs=st.lists(TEXTS, max_size=3).map(tuple)),
     StopAttempt: st.builds(StopAttempt, job=TEXTS, attempt=SMALL, reason=TEXTS, at_once=st.booleans()),
     Ack: st.builds(Ack, LARGE),
+    TerminalKeys: st.builds(TerminalKeys, job=TEXTS, attempt=SMALL, data=BYTES, rows=SMALL, columns=SMALL),
     RemoveCheckpoints: st.builds(RemoveCheckpoints, st.lists(st.tuples(LARGE, TEXTS), max_size=3).map(tuple)),
 }
 
@@ -189,10 +212,14 @@ def test_every_field_of_the_protocol_has_a_field_in_its_message() -> None:
         "StartAttempt": "Start",
         "StopAttempt": "Stop",
         "Submission": "JobRequest",
+        "TerminalKeys": "Input",
     }
+    elsewhere: dict[type, set[str]] = {Hello: {"accelerator_memory"}}
+    """Fields that are part of another one on the wire."""
     for message in (*FROM_AGENT, *TO_AGENT, TaskStatus, Submission):
         packed = getattr(pb, on_the_wire.get(message.__name__, message.__name__)).DESCRIPTOR.fields
-        assert {renamed.get(field.name, field.name) for field in packed} == {field.name for field in fields(message)}
+        ours = {field.name for field in fields(message)} - elsewhere.get(message, set())
+        assert {renamed.get(field.name, field.name) for field in packed} == ours
 
 
 def test_what_is_not_given_is_0_or_empty_on_the_wire() -> None:
@@ -213,3 +240,11 @@ def test_an_end_of_a_kind_that_is_not_known_is_not_taken_for_success() -> None:
     assert frame is not None
     assert isinstance(frame.message, TaskEnded)
     assert frame.message.ending is Ending.CRASHED
+
+
+def test_the_memory_of_accelerators_travels_with_their_type() -> None:
+    hello = Hello(protocol=1, name="n", agent="a", incarnation="i", accelerators={"v100": 2, "k80": 1})
+    hello = replace(hello, accelerator_memory={"v100": 16 * 2**30})
+    frame = unpack_from_agent(pack_from_agent(FromAgentFrame(1, hello)))
+    assert frame is not None
+    assert frame.message == hello

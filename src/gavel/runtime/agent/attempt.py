@@ -122,7 +122,7 @@ class LocalAttempt:
     def statuses(self) -> list[TaskStatus]:
         """Report the progress of each rank that has not ended, including waiting ones."""
         if not self.tasks:
-            return [self._progress(local).take() for local in range(self.start.ranks)]
+            return [self._progress(rank).take() for rank in self.start.process_ranks]
         return [task.progress.take() for task in self.tasks if not task.over]
 
     def started(self) -> list[TaskStarted]:
@@ -171,9 +171,10 @@ class LocalAttempt:
         return None
 
     async def _run_on(self, devices: tuple[int, ...]) -> None:
-        own = await asyncio.to_thread(make_certificate) if self._leads else None
-        self.rendezvous = rendezvous_of(self.start, self.context.address, self.context.ports, own)
-        self.tasks = [self._task(local, device) for local, device in enumerate(devices)]
+        certificate = await asyncio.to_thread(make_certificate) if self._leads else None
+        self.rendezvous = rendezvous_of(self.start, self.context.address, self.context.ports, certificate)
+        held = [devices] if self.start.nodes else [(device,) for device in devices]
+        self.tasks = [self._task(rank, own) for rank, own in zip(self.start.process_ranks, held, strict=True)]
         self.context.others.neighbours_changed()
         try:
             await asyncio.gather(*(self._run_task(task, self.rendezvous) for task in self.tasks))
@@ -186,12 +187,14 @@ class LocalAttempt:
         """Whether rank 0 is here, and the others can recognise it by a certificate."""
         return self.start.workers > 1 and self.start.first_rank == 0 and not self.start.plain_gang
 
-    def _task(self, local: int, device: int) -> Task:
-        progress = self._progress(local)
+    def _task(self, rank: int, devices: tuple[int, ...]) -> Task:
+        progress = self._progress(rank)
         log = LogFile(
             self.context.state.log(self.start.job, self.start.attempt, progress.rank), self.context.settings.log_bytes
         )
-        return Task(progress, device, log, self.context.graces, self, self.start.request.grace_seconds)
+        return Task(
+            progress, devices, log, self.context.graces, self, self.start.request.grace_seconds, self.start.nodes > 0
+        )
 
     async def _run_task(self, task: Task, rendezvous: Rendezvous) -> None:
         number = next(self.context.sockets)
@@ -212,7 +215,8 @@ class LocalAttempt:
         finally:
             task.close()
             self.context.state.certificate(number).unlink(missing_ok=True)
-            self.context.devices.give_back(self.key, task.device)
+            for device in task.devices:
+                self.context.devices.give_back(self.key, device)
             self.context.others.neighbours_changed()
         self._report_ended(task, verdict)
 
@@ -228,7 +232,7 @@ class LocalAttempt:
             shown = rendezvous.certificate if rank == 0 else rendezvous.certificate.public
             shown.write(Path(certificate), owner)
         left = max(0.0, self._left())
-        seat = Seat(rank, rank - self.start.first_rank, task.device, str(socket), left, certificate)
+        seat = Seat(rank, rank - self.start.process_ranks[0], task.devices, str(socket), left, certificate)
         return self._program(task, rendezvous, seat, account, await self._sharing(account))
 
     async def _with_disk(self, verdict: ExitVerdict, task: Task, account: SystemAccount | None) -> ExitVerdict:
@@ -316,8 +320,8 @@ class LocalAttempt:
 
     # ---- reports to the scheduler ----
 
-    def _progress(self, local: int) -> TaskProgress:
-        return TaskProgress(self.start.job, self.start.attempt, self.start.first_rank + local)
+    def _progress(self, rank: int) -> TaskProgress:
+        return TaskProgress(self.start.job, self.start.attempt, rank)
 
     def _started(self, task: Task) -> TaskStarted:
         started = TaskStarted(job=self.start.job, attempt=self.start.attempt, rank=task.progress.rank)
@@ -334,12 +338,13 @@ class LocalAttempt:
         )
 
     def _never_began(self, verdict: ExitVerdict) -> None:
-        for local in range(self.start.ranks):
-            self.context.post.ended(ended(self._progress(local).take(), verdict), None)
+        for rank in self.start.process_ranks:
+            self.context.post.ended(ended(self._progress(rank).take(), verdict), None)
 
     def _report_started(self, task: Task) -> None:
         task.keep(self._left())
-        self.context.say(f"started {self._named(task)} on {self.start.type} {task.device}")
+        devices = ", ".join(map(str, task.devices))
+        self.context.say(f"started {self._named(task)} on {self.start.type} {devices}")
         self.context.post.started(self._started(task))
 
     def _report_ended(self, task: Task, verdict: ExitVerdict) -> None:
@@ -356,5 +361,6 @@ class LocalAttempt:
             self.leave("another rank of its gang has crashed", at_once=True)
 
     def _named(self, task: Task) -> str:
-        rank = f", rank {task.progress.rank}" if self.start.workers > 1 else ""
-        return f"job {self.start.job}{rank}"
+        what = "node" if self.start.nodes else "rank"
+        several = self.start.nodes > 1 if self.start.nodes else self.start.workers > 1
+        return f"job {self.start.job}" + (f", {what} {task.progress.rank}" if several else "")

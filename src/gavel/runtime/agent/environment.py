@@ -21,8 +21,9 @@ class Seat:
     """What is specific to one process of a job."""
 
     rank: int
+    """Its rank; the number of this server, if one process runs on each."""
     local_rank: int
-    device: int
+    devices: tuple[int, ...]
     socket: str
     lease_seconds: float
     certificate: str = ""
@@ -46,8 +47,8 @@ def job_environment(
         kept |= account.variables
     ours = {
         **_gavel(start, seat, rendezvous, checkpoints),
-        **_torch(start, seat, rendezvous),
-        **_devices(device_name(seat.device, inherited) if real else ""),
+        **(_node(start, rendezvous) if start.nodes else _torch(start, seat, rendezvous)),
+        **_devices(",".join(device_name(device, inherited) for device in seat.devices) if real else ""),
     }
     return {**kept, "PYTHONUNBUFFERED": "1", **start.request.environment, **start.secrets, **ours, **extra}
 
@@ -59,11 +60,11 @@ def _gavel(start: StartAttempt, seat: Seat, rendezvous: Rendezvous, checkpoints:
         "GAVEL_CHECKPOINT_DIR": str(checkpoints),
         "GAVEL_SOCKET": seat.socket,
         "GAVEL_ACCELERATOR_TYPE": start.type,
-        "GAVEL_RANK": str(seat.rank),
-        "GAVEL_WORLD_SIZE": str(start.workers),
         "GAVEL_LEASE_SECONDS": f"{seat.lease_seconds:.3f}",
-        "GAVEL_DEVICES": str(seat.device),
+        "GAVEL_DEVICES": ",".join(map(str, seat.devices)),
     }
+    if not start.nodes:  # ranks that the job starts itself have other numbers
+        told |= {"GAVEL_RANK": str(seat.rank), "GAVEL_WORLD_SIZE": str(start.workers)}
     if start.request.steps:
         told["GAVEL_STEPS"] = _plain(start.request.steps)
     if start.workers > 1:
@@ -100,6 +101,26 @@ def _torch(start: StartAttempt, seat: Seat, rendezvous: Rendezvous) -> dict[str,
         "LOCAL_WORLD_SIZE": str(start.ranks),
         "MASTER_ADDR": rendezvous.address,
         "MASTER_PORT": str(rendezvous.master_port),
+    }
+
+
+def _node(start: StartAttempt, rendezvous: Rendezvous) -> dict[str, str]:
+    """What the one process of a server reads to start its ranks; torchrun reads the variables that begin with PET."""
+    place = {
+        "NNODES": str(start.nodes),
+        "NODE_RANK": str(start.node),
+        "NPROC_PER_NODE": str(start.ranks),
+        "MASTER_ADDR": rendezvous.address,
+        "MASTER_PORT": str(rendezvous.master_port),
+    }
+    return {
+        "GAVEL_NODES": place["NNODES"],
+        "GAVEL_NODE_RANK": place["NODE_RANK"],
+        "GAVEL_WORKERS_HERE": place["NPROC_PER_NODE"],
+        "GAVEL_WORKERS": str(start.workers),
+        "GAVEL_MASTER_ADDR": place["MASTER_ADDR"],
+        "GAVEL_MASTER_PORT": place["MASTER_PORT"],
+        **{f"PET_{name}": value for name, value in place.items()},
     }
 
 

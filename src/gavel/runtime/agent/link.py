@@ -23,7 +23,8 @@ LARGEST_BACKLOG = 256 * 1024
 _MOST_READS = 64
 """More than a socket holds: do not wait for a process that keeps writing."""
 
-Listener = Callable[[Mapping[str, Any]], None]
+Listener = Callable[[Mapping[str, Any], int], None]
+"""Takes a message and the rank of the process that sent it."""
 
 
 class JobSocket:
@@ -110,7 +111,9 @@ class JobSocket:
         message = _parse(line)
         if message is None:
             return
-        self._hear(message)
+        if message.get("op") == "hello" and not end.greeted:
+            end.rank = int(figure(message, "rank") or 0)
+        self._hear(message, end.rank)
         if message.get("op") == "hello" and not end.greeted:
             end.greeted, end.asks = True, message.get("asks") is not False
             for answer in self._greet():
@@ -156,6 +159,7 @@ class _End:
 
     connection: socket.socket
     greeted: bool = False
+    rank: int = 0
     asks: bool = True
     """Whether it obeys orders; a program may also only report."""
     received: bytes = b""

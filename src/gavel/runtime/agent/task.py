@@ -82,15 +82,17 @@ class Voice(Protocol):
 
 @dataclass
 class Task:
-    """One rank of one attempt, from the start of its process to its end."""
+    """One process of one attempt, from its start to its end: a rank, or what starts the ranks of this server."""
 
     progress: TaskProgress
-    device: int
+    devices: tuple[int, ...]
     log: LogFile
     graces: Graces
     voice: Voice
     grace_seconds: float | None = None
     """How long its job may take to save; None: as long as the cluster allows."""
+    starts_ranks: bool = False
+    """Whether it may start several ranks, all of which use its link."""
     words: LastWords = field(default_factory=LastWords)
     asked: str | None = None
     """Why it was asked to leave."""
@@ -181,26 +183,38 @@ class Task:
     def _greet(self) -> list[Mapping[str, Any]]:
         return [*self.voice.greeting(), *([] if self.asked is None else [STOP])]
 
-    def _hear(self, message: Mapping[str, Any]) -> None:
-        """Handle a message of the job process."""
+    def _hear(self, message: Mapping[str, Any], rank: int) -> None:
+        """Handle a message of the job process or, if it started several ranks, of one of them."""
+        if not self.starts_ranks or rank == 0:  # the first rank speaks for the job
+            self._count(message)
+        match message.get("op"):
+            case "stopped":
+                self.words.stopped = True
+            case "done":
+                self.words.done = True
+            case "failed":
+                self._failed(message)
+            case "renew":
+                self.voice.wants_more()
+
+    def _count(self, message: Mapping[str, Any]) -> None:
+        """Take the steps from a message."""
         match message.get("op"):
             case "progress":
                 self.progress.reach(figure(message, "steps"))
                 self.progress.save(figure(message, "saved"))
                 self._measure(figure(message, "measured_steps"), figure(message, "measured_seconds"))
-            case "saved":
+            case "saved" | "stopped":
                 self._saved(message)
-            case "stopped":
-                self._saved(message)
-                self.words.stopped = True
             case "done":
                 self.progress.reach(figure(message, "steps"))
-                self.words.done = True
-            case "failed":
-                self.words.failed = str(message.get("reason") or "it reported a failure")[:2000]
-                self.words.blameless = message.get("blameless") is True
-            case "renew":
-                self.voice.wants_more()
+
+    def _failed(self, message: Mapping[str, Any]) -> None:
+        """Note why it fails: of several ranks the first says why, but others fail because one is blocked."""
+        blameless = message.get("blameless") is True
+        if not self.starts_ranks or self.words.failed is None or (blameless and not self.words.blameless):
+            self.words.failed = str(message.get("reason") or "it reported a failure")[:2000]
+            self.words.blameless = blameless
 
     def _measure(self, steps: float | None, seconds: float | None) -> None:
         self.progress.measure(steps, seconds)

@@ -230,7 +230,7 @@ class Work:
             self._set_pace(attempt)
 
     def _set_pace(self, attempt: LocalAttempt) -> None:
-        device = next((task.device for task in attempt.tasks if not task.over), None)
+        device = next((task.devices[0] for task in attempt.tasks if not task.over), None)
         if device is None:
             return
         key = self.context.devices.neighbour(attempt.key, device)

@@ -1,0 +1,96 @@
+"""The calls that change jobs and that submit them again: rights, checks and the audit; the state decides the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import grpc
+
+from gavel.client.messages import from_submission
+from gavel.client.requests import Submission
+from gavel.core.errors import InputError
+from gavel.core.events import FieldChange, JobEdited
+from gavel.journal.store import Write
+from gavel.runtime.events import EditAsked
+from gavel.runtime.facts import Fact
+from gavel.runtime.job_calls import Context
+from gavel.runtime.job_edits import EDITABLE, changed, check_fields, check_steps
+from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.requests import checked
+from gavel.runtime.resubmission import may_repeat, repeat_denied, resubmission
+from gavel.runtime.submission_service import SubmissionService
+from gavel.runtime.views import steps_done
+from gavel.security.caller import current
+from gavel.security.ownership import weight_denied
+from gavel.security.trail import written
+from gavel.wire import gavel_pb2 as pb
+
+
+class JobEdits(SubmissionService):
+    """Answers Edit and Resubmit."""
+
+    async def Edit(self, request: pb.EditRequest, context: Context) -> pb.JobList:  # noqa: N802
+        ids, fields = tuple(dict.fromkeys(request.ids)), tuple(dict.fromkeys(request.fields))
+        records = await self._changeable(ids, "Edit", context)
+        changes = from_submission(request.changes)
+        if "weight" in fields:
+            await self._check_weight(changes.weight, records, context)
+        caller, clock = current(), self._driver.engine.clock
+        try:
+            self._check_edit(records, changes, fields)
+            asked = EditAsked(clock(), ids, changes, fields, caller.by or caller.user)
+            await asyncio.shield(self._driver.post(asked, beside=self._audited_edit))
+        except InputError as error:
+            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
+        return await self._views(ids, context)
+
+    async def _check_weight(self, weight: float, records: Sequence[LiveJobRecord], context: Context) -> None:
+        for record in records:
+            if (denied := weight_denied(current(), weight, record.request.entity)) is not None:
+                await self._deny(denied, "Edit", record.id, context)
+
+    def _check_edit(self, records: Sequence[LiveJobRecord], changes: Submission, fields: Sequence[str]) -> None:
+        """Refuse what a submission of such jobs would be refused for; the state checks the rest."""
+        check_fields(fields, EDITABLE)
+        scheduler = self._driver.engine.scheduler
+        entities = None if scheduler.settings.open_entities else scheduler.entities
+        for record in records:
+            if record.finished:
+                continue  # the state says so
+            try:
+                checked(changed(record.request, changes, fields), self._policy, entities)
+            except InputError as error:
+                raise InputError(f"job {record.id}: {error}") from None
+            if "steps" in fields:
+                check_steps(record.id, changes.steps, steps_done(self._driver.engine, record))
+
+    def _audited_edit(self, facts: Sequence[Fact]) -> list[Write]:
+        """An entry for each job that changed, in the transaction of its fact."""
+        entries = [
+            self._access.entry("Edit", fact.job.id, told_changes(fact.changes))
+            for fact in facts
+            if isinstance(fact, JobEdited)
+        ]
+        return [written(entries)] if entries else []
+
+    async def Resubmit(self, request: pb.ResubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: N802
+        await self._check_ids(request.ids, context)
+        records = [await self._find(job, context) for job in dict.fromkeys(request.ids)]
+        for record in records:
+            if not may_repeat(current(), record.request):
+                await self._deny(repeat_denied(record.id, record.request), "Resubmit", record.id, context)
+        try:
+            submit = resubmission(request, {record.id: record.request for record in records})
+        except InputError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        return await self._accept([from_submission(job) for job in submit.jobs], submit, context)
+
+
+def told_changes(changes: Sequence[FieldChange]) -> str:
+    """Changes as the audit lists them.
+
+    >>> told_changes([FieldChange("weight", "1", "2"), FieldChange("types", "", "v100")])
+    'weight 1 → 2, types none → v100'
+    """
+    return ", ".join(f"{each.name} {each.before or 'none'} → {each.after or 'none'}" for each in changes)

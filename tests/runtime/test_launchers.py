@@ -1,0 +1,129 @@
+"""Jobs with one process for each server, live: the real torchrun joins its ranks, which leave and resume together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from live_cluster import LiveCluster, completed, eventually
+
+from gavel import Client
+from gavel.client.requests import JobRequest
+from needs import needs_torch
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+STEPS = {"spread": 250, "together": 60}
+"""By trail: the first is interrupted on its way."""
+
+TRAIN = """
+import os, sys
+from pathlib import Path
+from gavel import GavelIterator
+
+rank, attempt = os.environ["RANK"], os.environ["GAVEL_ATTEMPT"]
+trail = Path(sys.argv[1]).open("a", buffering=1)
+told = " ".join(os.environ[name] for name in ("LOCAL_RANK", "WORLD_SIZE", "GAVEL_NODE_RANK", "GAVEL_NODES"))
+print(f"begin {attempt} {rank} {told} {os.getpid()}", file=trail)
+if "gloo" in sys.argv:
+    import torch
+    import torch.distributed
+
+    torch.distributed.init_process_group("gloo")
+    both = torch.tensor([float(rank) + 1])
+    torch.distributed.all_reduce(both)
+    print(f"sum {attempt} {rank} {both.item():g}", file=trail)
+    torch.distributed.destroy_process_group()
+
+def save(folder):
+    print(f"save {attempt} {rank} {steps.step}", file=trail)
+    (folder / "step").write_text(str(steps.step))
+
+steps = GavelIterator(range(25), load_checkpoint=lambda folder: None, save_checkpoint=save)
+while not steps.done:
+    for _ in steps:
+        print(f"step {attempt} {rank} {steps.step + 1}", file=trail)
+print(f"end {attempt} {rank} {steps.step} {steps.preempted}", file=trail)
+"""
+
+
+@pytest.fixture
+def live(tmp_path: Path) -> Iterator[LiveCluster]:
+    (tmp_path / "train.py").write_text(TRAIN)
+    with LiveCluster(tmp_path, {"lease-slack-seconds": 40.0, "checkpoint-grace-seconds": 30.0}) as cluster:
+        yield cluster
+
+
+def torchrun(live: LiveCluster, trail: str, *more: str, **wanted: object) -> JobRequest:
+    command = (*TORCHRUN, str(live.folder / "train.py"), str(live.folder / trail), *more)
+    request = {"steps": STEPS[trail], "workers": 2, "template": "A3C", "launcher": "per-server", **wanted}
+    return JobRequest(command=command, **request)  # type: ignore[arg-type] # of mixed types
+
+
+@needs_torch
+def test_torchrun_needs_no_options_on_one_server_and_over_several(live: LiveCluster) -> None:
+    for name, offer in (("one", "v100=1"), ("two", "v100=1"), ("three", "k80=2")):
+        live.start_agent(name, offer)
+    with live.client() as client:
+        spread, together = client.submit(
+            [torchrun(live, "spread", "gloo", types=["v100"]), torchrun(live, "together", types=["k80"])]
+        )
+        _interrupt(live, client, spread)
+        views = client.wait([spread, together], timeout=120)
+        assert completed(views), live.everything()
+        assert [view.steps_done for view in views] == list(STEPS.values())  # counted once, not by each rank
+        assert [view.exit_code for view in views] == [0, 0]
+        assert [view.failures for view in views] == [0, 0]
+        logs = [b"".join(client.logs(spread, rank=node)).decode() for node in (0, 1)]
+    begun = live.trail("spread").lines("begin")
+    assert sorted(fields[1:6] for fields in begun if fields[0] == "1") == [
+        ["0", "0", "2", "0", "2"],
+        ["1", "0", "2", "1", "2"],
+    ]
+    begun = live.trail("together").lines("begin")
+    assert sorted(fields[1:6] for fields in begun) == [["0", "0", "2", "0", "1"], ["1", "1", "2", "0", "1"]]
+    assert {fields[-1] for fields in live.trail("spread").lines("sum")} == {"3"}
+    _assert_in_step(live, "spread", attempts=2)
+    _assert_in_step(live, "together", attempts=1)
+    assert all("Traceback" not in log for log in logs), logs
+
+
+def _interrupt(live: LiveCluster, client: Client, job: str) -> None:
+    """Restart the scheduler while a job runs, then make the job leave."""
+    eventually(lambda: live.trail("spread").steps(rank="1"), "it runs")
+    live.kill_scheduler()
+    live.start_scheduler()
+    eventually(lambda: client.job(job).job.steps_done > 5, "the scheduler hears of its steps")
+    client.drain("two", now=True)
+    eventually(lambda: live.trail("spread").lines("end"), "it leaves")
+    client.undrain("two")
+
+
+def _assert_in_step(live: LiveCluster, name: str, *, attempts: int) -> None:
+    """All ranks end at the same step, only the first saves, and no step is made twice."""
+    trail = live.trail(name)
+    for rank in ("0", "1"):
+        assert trail.steps(rank=rank) == list(range(1, STEPS[name] + 1)), live.everything()
+    ends = trail.lines("end")
+    assert len(ends) == 2 * attempts
+    for attempt in map(str, range(1, attempts + 1)):
+        assert len({tuple(fields[2:]) for fields in ends if fields[0] == attempt}) == 1
+    assert {fields[1] for fields in trail.lines("save")} == {"0"}
+    assert len(trail.lines("save")) == attempts
+
+
+def test_one_process_has_all_accelerators_of_its_server_and_its_exit_code_is_that_of_the_job(live: LiveCluster) -> None:
+    live.start_agent("one", "k80=3")
+    place = '"$GAVEL_NODE_RANK of $GAVEL_NODES: $GAVEL_WORKERS_HERE of $GAVEL_WORKERS on $GAVEL_DEVICES ${RANK-none}"'
+    with live.client() as client:
+        told, failing = client.submit(
+            [
+                JobRequest(command=f"echo {place}", workers=3, launcher="per-server"),
+                JobRequest(command="exit 7", workers=2, launcher="per-server", retries=0),
+            ]
+        )
+        views = client.wait([told, failing], timeout=60)
+        assert b"".join(client.logs(told)) == b"0 of 1: 3 of 3 on 0,1,2 none\n", live.everything()
+    assert [(str(view.state), view.exit_code) for view in views] == [("completed", 0), ("failed", 7)]
+    assert "exit code 7" in views[1].reason
