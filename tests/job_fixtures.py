@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import pytest
 
 import fake_agent
+from gavel.client import own_loop
 from gavel.client.iterator import GavelIterator
 from gavel.client.link import AgentLink
 
@@ -19,7 +20,8 @@ def no_gavel_around(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [*os.environ]:
         if name.startswith("GAVEL_") or name in {"RANK", "WORLD_SIZE"}:
             monkeypatch.delenv(name)
-    monkeypatch.setattr(AgentLink, "process", 0)
+    monkeypatch.setattr(AgentLink, "counting", None)
+    monkeypatch.setattr(own_loop, "_LOOP", None)
 
 
 @pytest.fixture

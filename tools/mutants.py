@@ -959,7 +959,7 @@ LIMIT_MUTANTS = [
         "state",
         *_scenario("limited user", "limit lowered and raised"),
         new_jobs_are_always_admitted=(
-            "held = self.quotas.must_wait(list(zip(ids, event.requests, strict=True)))",
+            "held = self.gates.arrivals(jobs, event.by)",
             "held: dict[str, Cause] = {}",
         ),
         what_was_lowered_holds_nothing=(
@@ -967,8 +967,62 @@ LIMIT_MUTANTS = [
             "while False:",
             ("tests/runtime/test_limits_service.py",),
         ),
-        nothing_is_admitted_later=("if admitted := self.quotas.admissible():", "if admitted := ():"),
+        nothing_is_admitted_later=("        if opening.released:", "        if False:"),
         limits_are_not_kept=('document.get("quotas", {}), unfinished', "{}, unfinished"),
+    ),
+]
+
+WAITING = "tests/runtime/test_waiting.py"
+WAITING_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "gates",
+        WAITING,
+        a_job_submitted_on_hold_may_start=("            if each.request.hold:", "            if False:"),
+        a_hold_is_forgotten_when_dependencies_are_met=(
+            "return self._holds.get(job) or self.prerequisites.reason(job)",
+            "return self.prerequisites.reason(job)",
+        ),
+        a_job_that_gets_a_place_needs_no_limit=(
+            "admitted = self.quotas.admissible(through)",
+            "admitted = (*self.quotas.admissible(), *through)",
+        ),
+        jobs_on_hold_count_against_limits=("            self.quotas.set_aside(fact.jobs)", "            pass"),
+        holds_are_not_kept=('in document.get("held", ()):', "in ():"),
+    ),
+    *_in(
+        RUNTIME,
+        "prerequisites",
+        WAITING,
+        a_failure_meets_every_dependency=('if condition == "ok" and self.failed:', "if False:"),
+        one_of_several_dependencies_is_enough=("        if not left:\n            del self._open[job]", "        del self._open[job]"),
+        an_array_has_ended_with_its_first_job=(
+            "if not after.unfinished or (after.failed and not before.failed):\n                yield",
+            "if True:\n                after = replace(after, unfinished=0)\n                yield",
+        ),
+        ends_of_arrays_are_not_kept=('document.get("arrays", {}).items():', "{}.items():"),
+    ),
+    *_in(
+        RUNTIME,
+        "throttles",
+        WAITING,
+        an_array_has_one_place_more=("return max(self.at_once - len(self.placed), 0)", "return max(self.at_once - len(self.placed) + 1, 0)"),
+        places_are_given_in_order_of_submission=("return request.index or 0, int(job)", "return 0, int(job)"),
+    ),
+    *_in(
+        RUNTIME,
+        "batch",
+        WAITING,
+        cycles_are_accepted=("    _check_cycles(requests, whos, names)\n", ""),
+    ),
+    *_in(
+        RUNTIME,
+        "state",
+        WAITING,
+        a_running_job_that_is_held_goes_on=(
+            'self._schedule(core.StopAsked(event.time, fresh, Cause(HELD, f"held by {event.by}")))',
+            "pass",
+        ),
     ),
 ]
 
@@ -1321,6 +1375,114 @@ SECURITY_MUTANTS = [
     ),
 ]
 
+NOTIFY = "src/gavel/runtime/notify"
+NOTIFIED, CALLED, BOUNDED = (
+    "tests/runtime/test_notifications.py",
+    "tests/runtime/test_notification_calls.py",
+    "tests/runtime/test_notification_bounds.py",
+)
+NOTIFY_MUTANTS = [
+    *_in(
+        NOTIFY,
+        "hosts",
+        CALLED,
+        any_port_of_a_listed_host=(
+            "if (endpoint.scheme, endpoint.port) != (self.scheme, self.port):",
+            "if endpoint.scheme != self.scheme:",
+        ),
+        any_name_that_ends_like_a_listed_one=(
+            'endpoint.host.endswith(f".{self.name}")',
+            "endpoint.host.endswith(self.name)",
+        ),
+        names_below_a_domain_lead_anywhere=(
+            "public_only=all(entry.below for entry in found)",
+            "public_only=False",
+        ),
+    ),
+    *_in(
+        NOTIFY,
+        "calling",
+        CALLED,
+        private_addresses_of_public_names=(
+            "if is_public(address)]",
+            "if address]",
+        ),
+        a_call_without_a_time_limit=(
+            "        async with asyncio.timeout(seconds):",
+            "        async with asyncio.timeout(None):",
+        ),
+    ),
+    *_in(
+        NOTIFY,
+        "notifier",
+        NOTIFIED,
+        notifications_only_in_memory=(
+            "return [*addition.writes, *self._memos.writes()]",
+            "return []",
+        ),
+        delivered_again_by_every_scheduler=(
+            "            await self._write(self._outbox.remove(over))",
+            "            self._outbox.remove(over)",
+        ),
+        urls_of_jobs_are_not_checked=(
+            "        for urls in {job.notify for job in jobs if job.notify}:",
+            "        for urls in ():",
+        ),
+        one_key_for_all_users=(
+            'self._vault.derive("notifications", user)',
+            'self._vault.derive("notifications", self._wall().hex())',
+        ),
+    ),
+    *_in(
+        NOTIFY,
+        "outbox",
+        BOUNDED,
+        no_bound_for_one_receiver=("if len(self.lanes.get(lane, ())) >= MOST_IN_A_LANE:", "if False:"),
+        no_bound_for_one_user=("if self.of_user[happening.user] >= MOST_OF_A_USER:", "if False:"),
+        a_summary_before_it_is_written=("        if self.unwritten:\n            return []", "        pass"),
+    ),
+    *_in(
+        NOTIFY,
+        "stuck",
+        NOTIFIED,
+        told_at_every_look=('if told is not None and tuple(told["sign"]) == sign:', "if False:"),
+        jobs_that_never_showed_anything=('if alive else ""', 'if True else ""'),
+    ),
+    *_in(
+        NOTIFY,
+        "courier",
+        BOUNDED,
+        one_failure_stops_the_others=(
+            "queue.waiting.append(delivery)\n            if not",
+            "queue.waiting.appendleft(delivery)\n            if not",
+        ),
+        a_slow_host_takes_every_place=("most = self._at_places.get(place, AT_ONE_PLACE)", "most = AT_ONCE"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "webhooks",
+        "tests/client/test_webhooks.py",
+        any_signature=(
+            'if not hmac.compare_digest(signature_of(key, timestamp, body).encode(), signature.encode(errors="replace")):',
+            "if False:",
+        ),
+        old_notifications_are_believed=("if not abs(age) <= tolerance_seconds:", "if False:"),
+    ),
+    *_in(
+        RUNTIME,
+        "event_lines",
+        NOTIFIED,
+        urls_in_events=("list(map(host_only, urls))", "urls"),
+        urls_of_jobs_in_events=('list(map(host_only, request["notify"]))', 'request["notify"]'),
+    ),
+    *_in(
+        RUNTIME,
+        "job_edits_service",
+        "tests/security/test_notification_rights.py",
+        urls_of_others_are_used_again=("if request.user == current().user else", "if True else"),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
     *TOGETHER,
     *ENGINE_MUTANTS,
@@ -1337,10 +1499,12 @@ MUTANTS: tuple[Mutant, ...] = (
     *REMOVAL_MUTANTS,
     *TEMPLATE_MUTANTS,
     *LIMIT_MUTANTS,
+    *WAITING_MUTANTS,
     *INSISTENCE_MUTANTS,
     *TABLE_MUTANTS,
     *IDENTITY_MUTANTS,
     *SILENCE_MUTANTS,
     *SECRET_MUTANTS,
     *SECURITY_MUTANTS,
+    *NOTIFY_MUTANTS,
 )

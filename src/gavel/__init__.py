@@ -42,9 +42,10 @@ if TYPE_CHECKING:
         TrainingError,
     )
     from gavel.client.iterator import GavelIterator
-    from gavel.client.report import report
+    from gavel.client.own_loop import checkpoint_dir, finished, report, seconds_left, should_leave
     from gavel.client.requests import JobRequest
     from gavel.client.views import JobState
+    from gavel.client.webhooks import verify_notification
     from gavel.core.allocation import Allocation, Certificate, Limit
     from gavel.core.cluster import AcceleratorType
     from gavel.core.jobs import Entity, Job, Pair, PlacedRate
@@ -71,9 +72,10 @@ _NAMES_BY_MODULE = {
         *("NoSuchJob", "NotReachable", "Refused", "SchedulerFailed", "TimedOut"),
     ),
     "gavel.client.iterator": ("GavelIterator",),
-    "gavel.client.report": ("report",),
+    "gavel.client.own_loop": ("checkpoint_dir", "finished", "report", "seconds_left", "should_leave"),
     "gavel.client.requests": ("JobRequest",),
     "gavel.client.views": ("JobState",),
+    "gavel.client.webhooks": ("verify_notification",),
     "gavel.core.allocation": ("Allocation", "Certificate", "Limit"),
     "gavel.core.cluster": ("AcceleratorType",),
     "gavel.errors": ("GavelError", "InputError", "SolverError"),
@@ -141,11 +143,16 @@ __all__ = [
     "TrainingError",
     "__version__",
     "allocate",
+    "checkpoint_dir",
+    "finished",
     "parse_problem",
     "plot",
     "report",
+    "seconds_left",
+    "should_leave",
     "simulate",
     "sweep",
+    "verify_notification",
 ]
 
 

@@ -27,6 +27,7 @@ from gavel.errors import InputError
 from gavel.limits import check_options, check_positive
 from gavel.runtime.agent import Agent, AgentSettings, emulated
 from gavel.runtime.agent.accelerators import Indices, installed_accelerators, parse_accelerators
+from gavel.runtime.agent.container_runtimes import RUNTIMES, parse_runtimes
 from gavel.runtime.agent.emulation import Emulation
 from gavel.runtime.agent.run_as import run_as
 from gavel.runtime.agent.state import closed_above
@@ -129,6 +130,14 @@ def worker_command(
             show_default="same",
         ),
     ] = None,
+    container_runtime: Annotated[
+        str,
+        typer.Option(
+            help="What runs jobs in containers: the first of these that is installed.",
+            metavar="NAME,…",
+            envvar="GAVEL_CONTAINER_RUNTIME",
+        ),
+    ] = ",".join(RUNTIMES),
 ) -> None:
     """Run the agent, unless a subcommand was given."""
     if context.invoked_subcommand is not None:
@@ -148,6 +157,7 @@ def worker_command(
         emulation=emulation,
         log_bytes=int(log_megabytes * 1024 * 1024),
         run_as=run_as(run_jobs_as),
+        container_runtimes=parse_runtimes(container_runtime),
     )
     settings.check()  # before a join token is used
     joining = Joining(join=join, token=token, fingerprint=fingerprint, certificate=tls_cert, key=tls_key, authority=ca)

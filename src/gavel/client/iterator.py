@@ -22,8 +22,9 @@ from gavel.client.coordination import AskedToLeaveError, Coordination, LoadOnlyR
 from gavel.client.errors import CheckpointError, TrainingError
 from gavel.client.gang import GangFollower, GangLeader
 from gavel.client.job_environment import JobEnvironment
-from gavel.client.link import AgentLink, Message, Orders
+from gavel.client.link import TERMINATED, AgentLink, Message, Orders
 from gavel.client.pacing import Pace, StepTally
+from gavel.client.termination import TERMINATION
 from gavel.errors import InputError
 
 Callback = Callable[[Path], object]
@@ -43,8 +44,8 @@ class GavelIterator(Generic[Batch]):
     1 a
     1 b
 
-    A batch counts as a step when the next one is requested. `done` is true when all steps are made, or when Gavel
-    asked the job to leave: then `preempted` is true too, the checkpoint is saved, and the program should simply end.
+    A batch counts as a step when the next one is requested. `done` is true when all steps are made, or when Gavel or
+    SIGTERM asked the job to leave: then `preempted` is true too, the checkpoint is saved, and the program should end.
     """
 
     def __init__(
@@ -97,6 +98,8 @@ class GavelIterator(Generic[Batch]):
         self._look_at = self._next_save = math.inf
         self._orders = Orders(environment.lease_seconds if environment.socket else None)
         self._link = AgentLink(environment.socket, environment.rank, self._orders, self._status)
+        self._link.counts()
+        TERMINATION.listen(self._orders)
         self._coordination = self._coordinated()
         atexit.register(self.close)
         self._begin()
@@ -108,7 +111,7 @@ class GavelIterator(Generic[Batch]):
 
     @property
     def leaving(self) -> bool:
-        """Whether Gavel has asked to leave. The loop ends soon; in a single process, after the current batch."""
+        """Whether Gavel, or SIGTERM, asked to leave. The loop ends soon; in a single process, after this batch."""
         return self._orders.leaving(time.monotonic())
 
     def __iter__(self) -> GavelIterator[Batch]:
@@ -137,6 +140,7 @@ class GavelIterator(Generic[Batch]):
         atexit.unregister(self.close)
         uncaught = hasattr(sys, "last_value")  # the program ends with an exception
         self._coordination.part(orderly=not uncaught)
+        TERMINATION.forget(self._orders)
         self._link.close()
 
     # ---- start ----
@@ -306,9 +310,11 @@ class GavelIterator(Generic[Batch]):
         self._coordination.part()
         self._link.progress()
         if self.preempted:
-            self._link.say("stopped", steps=self._tally.saved)
+            why = {"reason": TERMINATED} if self._orders.terminated else {}
+            self._link.say("stopped", steps=self._tally.saved, **why)
         else:
             self._link.say("done", steps=self.step)
+            TERMINATION.forget(self._orders)  # what the program does now is its own
 
     @contextmanager
     def _telling_failure(self) -> Iterator[None]:

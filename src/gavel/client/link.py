@@ -25,6 +25,11 @@ SEND_SECONDS = 5.0
 """How long a message that must arrive may wait for an agent that does not read."""
 GREETING_SECONDS = 2.0
 """How long an agent may take to answer a hello."""
+GRACE_SECONDS = 60.0
+"""How long a process may take to save if the agent, of an earlier version, does not say."""
+TERMINATE_SECONDS = 10.0
+"""How long a process that got SIGTERM can count on: the usual time until SIGKILL."""
+TERMINATED = "it got SIGTERM"
 _LONGEST_LINE = 1 << 20
 
 Message = dict[str, Any]
@@ -37,6 +42,10 @@ class Orders:
         self.news = False
         """Whether the training thread should look before its next step; it clears the flag."""
         self.stop = False
+        self.terminated = False
+        """Whether the process got SIGTERM."""
+        self.ends = math.inf
+        """When the process will be made to end, once it was asked to leave."""
         self.deadline = math.inf
         """When the lease ends, by the monotonic clock."""
         self.ask_at = math.inf
@@ -44,6 +53,10 @@ class Orders:
         self.rate: float | None = None
         """The highest allowed rate, in steps per second."""
         self._woken = threading.Event()
+        self.begin(lease_seconds)
+
+    def begin(self, lease_seconds: float | None) -> None:
+        """Start with this lease, if there is one."""
         if lease_seconds is not None:
             self._lease(lease_seconds)
 
@@ -53,7 +66,7 @@ class Orders:
             case "lease":
                 self._lease(float(message["seconds"]))
             case "stop":
-                self.stop = True
+                self._stop(_seconds(message, GRACE_SECONDS))
                 self._wake()
             case "pace":
                 rate = message["rate"]
@@ -62,6 +75,21 @@ class Orders:
 
     def leaving(self, now: float) -> bool:
         return self.stop or now >= self.deadline
+
+    def seconds_left(self, now: float) -> float:
+        """How long the process may still run; infinite as long as nothing asked it to leave."""
+        ends = self.deadline + GRACE_SECONDS if now >= self.deadline and not self.stop else self.ends
+        return max(0.0, ends - now)
+
+    def terminate(self) -> None:
+        """Note SIGTERM; called by its handler, which may interrupt a holder of the event's lock and must not wake."""
+        self.terminated = self.news = True
+        self._stop(TERMINATE_SECONDS)
+
+    def pass_on(self) -> None:
+        """Wake the training thread if only SIGTERM has asked it to leave."""
+        if self.terminated:
+            self._wake()
 
     def wait(self, seconds: float) -> bool:
         """Sleep for this long, or until there is news; return whether there is."""
@@ -77,6 +105,10 @@ class Orders:
         self.ask_at = self.deadline - min(0.25 * seconds, 30.0)
         if self.deadline < before:  # otherwise the thread wakes at the time it knows, and finds the later end then
             self._wake()
+
+    def _stop(self, seconds: float) -> None:
+        self.ends = min(self.ends, time.monotonic() + seconds)
+        self.stop = True
 
     def _wake(self) -> None:
         self.news = True
@@ -172,7 +204,7 @@ class Wire:
 
     def _break(self, why: str) -> None:
         self.broken = self.broken or why
-        if self._socket is not None:
+        if self._socket is not None and os.getpid() == self._process:  # a child must not end its parent's connection
             with suppress(OSError):  # it may not have been connected
                 self._socket.shutdown(socket.SHUT_RDWR)
 
@@ -180,25 +212,35 @@ class Wire:
 class AgentLink:
     """The link of a job process: receives orders to leave and reports progress."""
 
-    process: ClassVar[int] = 0
-    """The process that owns a link; it need not report in other ways."""
+    counting: ClassVar[AgentLink | None] = None
+    """The link of the loop that counts the steps of this process; other reports would contradict it."""
 
-    def __init__(self, path: str | None, rank: int, orders: Orders, status: Callable[[], Message]) -> None:
-        """Connect, if there is a path, and say hello; `status` returns the steps, saved steps and measured totals."""
+    def __init__(
+        self, path: str | None, rank: int, orders: Orders, status: Callable[[], Message], *, asks: bool = True
+    ) -> None:
+        """Connect, if there is a path, and say hello; `status` returns the steps, saved steps and measured totals.
+
+        `asks`: whether the process leaves when asked. One that does not gets SIGTERM, without time to save before.
+        """
+        self.orders = orders
         self._wire = Wire(path)
-        self._orders = orders
+        self._process = os.getpid()
+        self._rank = rank
         self._status = status
         self._told = status()
         self._telling = threading.Lock()
         if self._wire.open:
-            AgentLink.process = os.getpid()
-            self.say("hello", protocol=PROTOCOL, rank=rank, asks=True)
+            self.greet(asks=asks)
             self._hear_greeting()
             threading.Thread(target=self._converse, name="gavel-link", daemon=True).start()
 
     @property
     def broken(self) -> str:
         return self._wire.broken
+
+    def greet(self, *, asks: bool) -> None:
+        """Say hello; a second one says that the process leaves when asked from now on."""
+        self.say("hello", protocol=PROTOCOL, rank=self._rank, asks=asks)
 
     def say(self, op: str, **fields: Any) -> None:
         """Send a message that matters; does nothing if the link is broken."""
@@ -212,9 +254,16 @@ class AgentLink:
             if now != before and self._wire.send({"op": "progress", **now, **measured}):
                 self._told = now
 
+    def counts(self) -> None:
+        """Note that the owner of this link counts the steps of this process from now on, if it is connected."""
+        if self._wire.open:
+            AgentLink.counting = self
+
     def close(self) -> None:
-        self.progress()
-        self._wire.close()
+        if os.getpid() == self._process:  # a forked child may have copied a lock that is held
+            self.progress()
+            self._wire.close()
+            self.orders.deadline = math.inf  # no lease is heard of any more
 
     def _hear_greeting(self) -> None:
         """Read the agent's first messages, which end with a lease, so that no step is made against its orders."""
@@ -228,7 +277,7 @@ class AgentLink:
     def _hear(self, messages: list[Message]) -> None:
         for message in messages:
             with suppress(KeyError, TypeError, ValueError):  # a message we cannot read must not end the training
-                self._orders.hear(message)
+                self.orders.hear(message)
 
     def _converse(self) -> None:
         try:
@@ -239,11 +288,12 @@ class AgentLink:
     def _hear_and_tell(self) -> None:
         next_progress = time.monotonic() + self._pause
         while self._wire.open:
-            asking = self._orders.ask_at
+            asking = self.orders.ask_at
             self._hear(self._wire.receive(max(0.0, min(next_progress, asking) - time.monotonic())))
+            self.orders.pass_on()
             now = time.monotonic()
-            if now >= self._orders.ask_at:
-                self._orders.ask_at = math.inf
+            if now >= self.orders.ask_at:
+                self.orders.ask_at = math.inf
                 self._wire.send({"op": "renew"}, patience=SEND_SECONDS)
             if now >= next_progress:
                 self.progress()
@@ -252,7 +302,20 @@ class AgentLink:
     @property
     def _pause(self) -> float:
         """Seconds until the next report."""
-        return PROGRESS_SECONDS if self._told["measured_steps"] else FIRST_PROGRESS_SECONDS
+        counting = self._told["steps"] is not None
+        return FIRST_PROGRESS_SECONDS if counting and not self._told["measured_steps"] else PROGRESS_SECONDS
+
+
+def _seconds(message: Message, default: float) -> float:
+    value = message.get("seconds")
+    return default if value is None else float(value)
+
+
+def _forget_parent() -> None:
+    AgentLink.counting = None
+
+
+os.register_at_fork(after_in_child=_forget_parent)
 
 
 def _ready(connection: socket.socket, event: int, seconds: float) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gavel.client.arrays import Indices, check_grid
+from gavel.client.arrays import LARGEST_INDEX, Indices, check_grid
 from gavel.client.dependencies import Dependency
 from gavel.client.field_checks import (
     FieldError,
@@ -47,7 +48,7 @@ def check_request(request: JobRequest) -> None:
         if not isinstance(getattr(request, name), tuple):
             raise FieldError(name, f"{name} must be a list, not {shortened(getattr(request, name))}")
     _check_command(request.command)
-    for name in ("name", "template", "entity", "user"):
+    for name in ("name", "template", "entity", "user", "array_id"):
         check_label(name, getattr(request, name))
     for name in ("working_directory", "venv", "container"):
         check_label(name, getattr(request, name), longest=LONGEST_PATH)
@@ -162,11 +163,38 @@ def _check_lists(request: JobRequest) -> None:
     for url in request.notify:
         if not url.startswith(("https://", "http://")):
             raise FieldError("notify", f"notify: {shortened(url)} is not a URL that begins with https:// or http://")
+    _check_environments(request)
+
+
+_IMAGE = re.compile(r"(?!.*//.*//)[A-Za-z0-9/._][A-Za-z0-9/._:@+~-]*")
+_IMAGE_SCHEMES = ("docker", "library", "oras", "shub")
+_MODULE = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_/.+:@=~%-]*")
+
+
+def _check_environments(request: JobRequest) -> None:
+    """What it runs in: these texts become words of commands, and must not be options of them."""
     if request.container and request.venv:
         raise FieldError("container", "give a container or a virtual environment (venv), not both")
+    scheme, separator, _ = request.container.partition("://")
+    known = not separator or scheme in _IMAGE_SCHEMES
+    if request.container and not (known and _IMAGE.fullmatch(request.container)):
+        told = "is not the name of an image; write, for example, pytorch/pytorch:2.9 or /images/train.sif"
+        raise FieldError("container", f"container: {shortened(request.container)} {told}")
+    for module in request.modules:
+        if not _MODULE.fullmatch(module):
+            raise FieldError("modules", f"modules: {shortened(module)} is not the name of a module, such as cuda/12.4")
+    if request.venv.startswith("-"):
+        raise FieldError("venv", f"venv: {shortened(request.venv)} is not a directory; write ./{request.venv}")
 
 
 def _check_array(request: JobRequest) -> None:
+    if request.index is not None:
+        check_whole("index", request.index, least=0, most=LARGEST_INDEX)
+    if not isinstance(request.parameters, Mapping):
+        raise FieldError("parameters", f"parameters must be a mapping, not {shortened(request.parameters)}")
+    for name, value in request.parameters.items():
+        check_label("parameters", name)
+        check_label("parameters", value)
     if request.array:
         check_label("array", request.array)
         _saying("array", lambda: Indices.of(request.array))

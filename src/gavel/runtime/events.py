@@ -201,6 +201,16 @@ class LimitsGiven:
 
 
 @dataclass(frozen=True, slots=True)
+class NotificationsGiven:
+    """The URLs that a user's notifications go to; they replace the earlier ones."""
+
+    time: float
+    by: str
+    user: str
+    urls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Began:
     """A scheduler has opened the journal."""
 
@@ -227,6 +237,7 @@ OwnEvent = (
     | CheckpointsCleared
     | SettingsGiven
     | LimitsGiven
+    | NotificationsGiven
     | Began
 )
 Event = OwnEvent | core.Event

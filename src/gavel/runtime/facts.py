@@ -67,6 +67,16 @@ class DependenciesChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class NotificationsChanged:
+    """The URLs that are told about every job of a user from now on; none: no URL."""
+
+    time: float
+    by: str
+    user: str
+    urls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerStarted:
     """A scheduler opened the journal."""
 
@@ -188,6 +198,7 @@ OwnFact = (
     | LimitsChanged
     | HoldsChanged
     | DependenciesChanged
+    | NotificationsChanged
     | SchedulerStarted
     | AttemptClosed
     | AgentJoined

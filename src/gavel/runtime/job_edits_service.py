@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 import grpc
 
@@ -53,6 +54,8 @@ class JobEdits(SubmissionService):
     def _check_edit(self, records: Sequence[LiveJobRecord], changes: Submission, fields: Sequence[str]) -> None:
         """Refuse what a submission of such jobs would be refused for; the state checks the rest."""
         check_fields(fields, EDITABLE)
+        if "notify" in fields:
+            self._notifier.check([changes])
         scheduler = self._driver.engine.scheduler
         entities = None if scheduler.settings.open_entities else scheduler.entities
         for record in records:
@@ -81,10 +84,15 @@ class JobEdits(SubmissionService):
             if not may_repeat(current(), record.request):
                 await self._deny(repeat_denied(record.id, record.request), "Resubmit", record.id, context)
         try:
-            submit = resubmission(request, {record.id: record.request for record in records})
+            submit = resubmission(request, {record.id: without_others_urls(record.request) for record in records})
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return await self._accept([from_submission(job) for job in submit.jobs], submit, context)
+
+
+def without_others_urls(request: Submission) -> Submission:
+    """A request without URLs that another user wrote: they may contain secrets, and are told about that user's jobs."""
+    return request if request.user == current().user else replace(request, notify=())
 
 
 def told_changes(changes: Sequence[FieldChange]) -> str:

@@ -25,7 +25,7 @@ class JobVerbs(SubmissionService):
         records = await self._changeable(request.ids, "Cancel", context)
         going = [record for record in records if not record.finished]
         if going:
-            cancelled = (JobCancelled(self._engine.clock(), record.id) for record in going)
+            cancelled = (JobCancelled(self._engine.clock(), record.id, user_of(current())) for record in going)
             await self._driver.post(*cancelled, beside=self._audited("Cancel"))
         return await self._views(request.ids, context)
 

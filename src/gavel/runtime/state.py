@@ -38,6 +38,7 @@ from gavel.runtime.events import (
     HoldAsked,
     JobsSubmitted,
     LimitsGiven,
+    NotificationsGiven,
     ReleaseAsked,
     RemovalAsked,
     RequeueAsked,
@@ -58,6 +59,7 @@ from gavel.runtime.facts import (
     Fact,
     HoldsChanged,
     LimitsChanged,
+    NotificationsChanged,
     OwnFact,
     SchedulerStarted,
     SettingsChanged,
@@ -116,6 +118,8 @@ class ClusterState:
         self.attempts = OpenAttempts()
         self.removals = Removals()
         self.gates = Gates()
+        self.notified: dict[str, tuple[str, ...]] = {}
+        """By user: the URLs that are told about every job."""
         self.forgotten: dict[str, templates.Learned] = {}
         """What was learned about forgotten templates, until the journal's table has it."""
         self.renewed_until = 0.0
@@ -467,6 +471,10 @@ class ClusterState:
         if self.quotas.limits.get(event.subject, Limits()) != event.limits:
             self._note(LimitsChanged(event.time, event.by, event.subject, event.limits))
 
+    def _notify(self, event: NotificationsGiven) -> None:
+        if self.notified.get(event.user, ()) != event.urls:
+            self._note(NotificationsChanged(event.time, event.by, event.user, event.urls))
+
     def _open_gates(self, time: float) -> None:
         """Hold jobs that may not go on, and release those that may: what follows from the event for all others."""
         gates = self.gates
@@ -517,6 +525,10 @@ class ClusterState:
         self.attempts.evolve(fact, self.agents.by_server)
         self.removals.evolve(fact, self.agents.records)
         self.gates.evolve(fact)
+        if isinstance(fact, NotificationsChanged):
+            self.notified = {**self.notified, fact.user: fact.urls}
+            if not fact.urls:
+                del self.notified[fact.user]
         if isinstance(fact, core_facts.RoundPlanned) and not fact.mid_round:
             self.renewed_until = max(self.renewed_until, fact.until)  # agents never shorten a lease
         if isinstance(fact, core.SolveFailed):
@@ -560,6 +572,7 @@ class ClusterState:
             "removals": self.removals.document(),
             "quotas": self.quotas.document(),
             "gates": self.gates.document(),
+            "notified": {user: list(urls) for user, urls in self.notified.items()},
             "renewed_until": self.renewed_until,
             "trouble": self.trouble,
             "time": self.time,
@@ -578,6 +591,7 @@ class ClusterState:
             state.removals = Removals.of(document["removals"])
         unfinished = [Arrival(record.id, record.request) for record in state.jobs.active()]
         state.gates = Gates.of(document.get("gates", {}), document.get("quotas", {}), unfinished)
+        state.notified = {user: tuple(urls) for user, urls in document.get("notified", {}).items()}
         state.renewed_until = document["renewed_until"]
         state.trouble, state.time = document["trouble"], document["time"]
         return state
@@ -611,6 +625,7 @@ _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     CheckpointsCleared: ClusterState._cleared,  # noqa: SLF001
     SettingsGiven: ClusterState._given,  # noqa: SLF001
     LimitsGiven: ClusterState._limit,  # noqa: SLF001
+    NotificationsGiven: ClusterState._notify,  # noqa: SLF001
     Began: ClusterState._began,  # noqa: SLF001
 }
 """Events that this class handles itself; all others go to the scheduler."""

@@ -19,6 +19,7 @@ from gavel.runtime.batch import UnknownReferenceError, references, sizes_of
 from gavel.runtime.events import JobsSubmitted
 from gavel.runtime.job_calls import Context, JobCalls, user_of
 from gavel.runtime.job_secrets import secrets_of
+from gavel.runtime.notify.notifier import Notifier
 from gavel.runtime.outcomes import outcomes
 from gavel.runtime.requests import checked
 from gavel.security.caller import current
@@ -36,6 +37,7 @@ class SubmissionService(JobCalls):
     """Answers Submit."""
 
     _policy: Policy
+    _notifier: Notifier
 
     async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: N802
         if len(request.jobs) > MOST_JOBS_IN_A_CALL:
@@ -53,6 +55,7 @@ class SubmissionService(JobCalls):
         key = key if caller.open else f"{caller.user}:{key}"  # two users may choose the same
         try:
             acceptable = tuple([self._acceptable(job, caller) for job in jobs])
+            self._notifier.check(acceptable)
             await self._keep_submission(acceptable, secrets_of(request, acceptable), key)
         except NotAllowedError as error:
             await self._deny(str(error), "Submit", "", context)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -554,5 +555,88 @@ def test_the_rest_of_a_log_comes_again_if_it_may_not_have_been_heard(tmp_path: P
             again = await scheduler.session()
             for job in "12":
                 assert await again.logged(job, "all") == "all\n"
+
+    play(scene())
+
+
+OWN_LOOP = """
+import os, sys, time
+import gavel
+step = 0
+while not gavel.should_leave():
+    step += 1
+    gavel.report(step, saved=step)
+    if step == 3: print("running")
+    time.sleep(0.001)
+print("leaving")
+"""
+
+
+def importing(script: str) -> list[str]:
+    """Make a command of a script that imports Gavel."""
+    return [sys.executable, "-u", "-c", script]
+
+
+@pytest.mark.parametrize(
+    ("ending", "how"),
+    [("", LEFT), ("sys.exit(3)", LEFT), ("os._exit(0)", LEFT), ("gavel.finished()", DONE)],
+)
+def test_a_program_with_its_own_loop_has_the_whole_grace_and_has_left_unless_it_is_finished(
+    tmp_path: Path, ending: str, how: pb.TaskEnded.How
+) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path, terminate_grace=0.1) as (_, session):
+            session.send(start("1", importing(OWN_LOOP + "time.sleep(0.5)\n" + ending)))
+            await session.logged("1", "running")
+            session.send(stop("1"))
+            end = await session.ended("1")
+            assert (end.how, end.log_tail) == (how, b"running\nleaving\n")
+            assert end.status.saved_steps >= 3
+
+    play(scene())
+
+
+@pytest.mark.parametrize(("program", "to"), [(OWN_LOOP, "job"), (OWN_LOOP + "os._exit(0)", "job"), (OWN_LOOP, "guard")])
+def test_a_program_that_gets_sigterm_from_elsewhere_has_left_and_says_why(
+    tmp_path: Path, program: str, to: str
+) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            session.send(start("1", importing("import os; print(os.getpid(), os.getppid())\n" + program)))
+            said = await session.logged("1", "running")
+            pid, guard = map(int, said.split()[:2])
+            os.kill(pid if to == "job" else guard, signal.SIGTERM)
+            end = await session.ended("1")
+            assert (end.how, end.reason) == (LEFT, "it got SIGTERM")
+
+    play(scene())
+
+
+def test_an_order_that_the_program_never_looked_at_does_not_undo_its_end(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            script = "import gavel, time\ngavel.should_leave(); print('running')\ntime.sleep(0.5)"
+            session.send(start("1", importing(script)))
+            await session.logged("1", "running")
+            session.send(stop("1"))
+            assert (await session.ended("1")).how == DONE
+            session.send(start("2", importing(script + "\nraise SystemError")))
+            await session.logged("2", "running")
+            session.send(stop("2"))
+            assert (await session.ended("2")).how == LEFT
+
+    play(scene())
+
+
+def test_a_job_that_begins_to_ask_after_its_first_report_has_the_whole_grace(tmp_path: Path) -> None:
+    script = "import gavel\ngavel.report(1)\n" + OWN_LOOP + "time.sleep(0.5); print('saved')"
+
+    async def scene() -> None:
+        async with attached(tmp_path, terminate_grace=0.1) as (_, session):
+            session.send(start("1", importing(script)))
+            await session.logged("1", "running")
+            session.send(stop("1"))
+            end = await session.ended("1")
+            assert (end.how, end.log_tail) == (LEFT, b"running\nleaving\nsaved\n")
 
     play(scene())

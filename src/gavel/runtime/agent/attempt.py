@@ -12,25 +12,28 @@ from typing import Any
 from gavel.client.field_checks import shortened
 from gavel.client.guard import unusable
 from gavel.core.throughputs import Profile
+from gavel.runtime.agent.accelerators import device_name
+from gavel.runtime.agent.container_runtimes import FAILED_TO_START, find_runtime, steering
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.disks import is_full, why_full
-from gavel.runtime.agent.environment import Seat, job_environment, obstacle
+from gavel.runtime.agent.environment import Seat, job_variables, obstacle
 from gavel.runtime.agent.exit_verdict import LEASE_OVER, ExitVerdict, ended
 from gavel.runtime.agent.gang_certificate import make_certificate
+from gavel.runtime.agent.job_command import Execution, NeverStartsError, Place, container_name, execution
 from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.ownership import NotOursError, Owner, check_private, claim, hand_over, make_for
 from gavel.runtime.agent.processes import Guarded, ProcessSpec
 from gavel.runtime.agent.rendezvous import Rendezvous, rendezvous_of
 from gavel.runtime.agent.run_as import NoAccountError, SystemAccount, on_behalf
 from gavel.runtime.agent.server_context import Key, ServerContext
+from gavel.runtime.agent.state import Removal
 from gavel.runtime.agent.task import Task, TaskProgress
 from gavel.runtime.ids import file_name, is_file_name
-from gavel.runtime.messages import Ending, StartAttempt, TaskStarted, TaskStatus
-from gavel.runtime.privacy import OTHERS
+from gavel.runtime.messages import Ending, StartAttempt, TaskStarted, TaskStatus, TerminalKeys
+from gavel.runtime.privacy import OTHERS, write_private
 
-
-class NeverStartsError(Exception):
-    """Trying again would fail the same way: the command or directory does not exist."""
+MOST_EARLY_KEYS = 64
+"""Messages for a terminal that are kept until it is there."""
 
 
 @dataclass(eq=False)
@@ -50,6 +53,8 @@ class LocalAttempt:
     """Whether one of its ranks has crashed here."""
     rendezvous: Rendezvous | None = None
     """Known once it runs."""
+    _early_keys: list[TerminalKeys] = field(default_factory=list)
+    """What was typed before it had a terminal."""
     _timer: asyncio.TimerHandle | None = None
     _neighbour: Profile | None = None
     _pace: float | None = None
@@ -129,6 +134,18 @@ class LocalAttempt:
         """Report which ranks run."""
         return [self._started(task) for task in self.tasks if task.running]
 
+    def typed(self, keys: TerminalKeys) -> None:
+        """Pass on what a user typed at its terminal."""
+        task = next((task for task in self.tasks if task.line is not None), None)
+        if task is not None:
+            task.typed(keys)
+        elif len(self._early_keys) < MOST_EARLY_KEYS:
+            self._early_keys.append(keys)
+
+    def has_terminal(self, task: Task) -> bool:
+        """Whether a task has the job's terminal: the first rank has it."""
+        return self.start.request.terminal and task.progress.rank == 0
+
     # ---- requests of its processes ----
 
     def greeting(self) -> list[Mapping[str, Any]]:
@@ -139,6 +156,14 @@ class LocalAttempt:
     def wants_more(self) -> None:
         """Tell the scheduler at once that a process is near the end of its lease."""
         self.context.post.hurry()
+
+    def shows(self) -> None:
+        """Send what its terminal shows at once: a user waits for it."""
+        self.context.post.show()
+
+    def attached(self) -> bool:
+        """Whether the scheduler, through which users reach a terminal, is connected."""
+        return self.context.post.attached
 
     def makes_steps(self) -> None:
         """Tell the scheduler at once about the first steps: the time until it hears counts as part of the start."""
@@ -202,7 +227,7 @@ class LocalAttempt:
             program = await self._prepared(task, rendezvous, number)
             verdict = await task.run(lambda: self._launch(program, str(number)), lambda: self._report_started(task))
             self.context.state.forget(task.pid)
-            verdict = await self._with_disk(verdict, task, program.account)
+            verdict = await self._with_disk(self._with_container(verdict), task, program.account)
         except (NeverStartsError, NotOursError, NoAccountError) as error:
             verdict = ExitVerdict(Ending.CRASHED, str(error), hopeless=True)
         except OSError as error:
@@ -214,7 +239,8 @@ class LocalAttempt:
             verdict = ExitVerdict(Ending.CRASHED, f"a bug in the agent: {error!r}")
         finally:
             task.close()
-            self.context.state.certificate(number).unlink(missing_ok=True)
+            for path in (self.context.state.certificate(number), self.context.state.variables(number)):
+                path.unlink(missing_ok=True)
             for device in task.devices:
                 self.context.devices.give_back(self.key, device)
             self.context.others.neighbours_changed()
@@ -233,7 +259,32 @@ class LocalAttempt:
             shown.write(Path(certificate), owner)
         left = max(0.0, self._left())
         seat = Seat(rank, rank - self.start.process_ranks[0], task.devices, str(socket), left, certificate)
-        return self._program(task, rendezvous, seat, account, await self._sharing(account))
+        place = self._place(task, seat, account, number)
+        return await asyncio.to_thread(self._program, task, rendezvous, place, await self._sharing(account))
+
+    def _place(self, task: Task, seat: Seat, account: SystemAccount | None, number: int) -> Place:
+        settings, state = self.context.settings, self.context.state
+        real = settings.emulation is None
+        runtime = find_runtime(settings.container_runtimes, settings.environment.get("PATH"))
+        return Place(
+            runtime=runtime if self.start.request.container else None,
+            seat=seat,
+            devices=tuple([device_name(device, settings.environment) for device in task.devices]) if real else (),
+            checkpoints=self._checkpoints,
+            account=account,
+            name=container_name(state.identity.agent, *self.key, seat.rank),
+            steering_file=state.variables(number),
+            terminal=self.has_terminal(task),
+        )
+
+    def _with_container(self, verdict: ExitVerdict) -> ExitVerdict:
+        """Say in words that a container could not be started."""
+        if not self.start.request.container or verdict.ending is not Ending.CRASHED:
+            return verdict
+        if verdict.exit_code != FAILED_TO_START:
+            return verdict
+        told = f"its container {shortened(self.start.request.container)} could not be started: see the end of its log"
+        return replace(verdict, reason=told)
 
     async def _with_disk(self, verdict: ExitVerdict, task: Task, account: SystemAccount | None) -> ExitVerdict:
         """Excuse a crash if the disk of its checkpoints is full or read-only."""
@@ -256,34 +307,46 @@ class LocalAttempt:
             return {}
         return await asyncio.to_thread(self.context.mps.start)
 
-    def _program(
-        self, task: Task, rendezvous: Rendezvous, seat: Seat, account: SystemAccount | None, extra: Mapping[str, str]
-    ) -> ProcessSpec:
-        settings, request = self.context.settings, self.start.request
-        environment = job_environment(
+    def _program(self, task: Task, rendezvous: Rendezvous, place: Place, extra: Mapping[str, str]) -> ProcessSpec:
+        settings, request, account = self.context.settings, self.start.request, place.account
+        variables = job_variables(
             settings.environment,
             self.start,
-            seat,
+            place.seat,
             rendezvous,
             checkpoints=self._checkpoints,
             real=settings.emulation is None,
             extra=extra,
             account=account,
         )
+        made = execution(request, variables, place)
         return ProcessSpec(
-            list(request.command),
-            environment,
+            made.command,
+            made.environment,
             request.working_directory or None,
             task.log,
             self.context.graces.terminate_seconds,
             umask=-1 if settings.umask is None else settings.umask,
             account=account,
             needed=str(self._checkpoints),
+            searched=made.searched,
+            removal=self._removal(made, account),
+            terminal=self.has_terminal(task),
         )
+
+    def _removal(self, made: Execution, account: SystemAccount | None) -> Removal | None:
+        """Write the variables that a container's runtime must not find in its own environment; say how it is ended."""
+        if made.container is None:
+            return None
+        started = made.container
+        if started.steering:
+            write_private(Path(started.steering_file), started.steering, None if account is None else account.owner)
+        rights = () if account is None else (account.uid, *account.groups)
+        return Removal(started.removal, steering(made.inherited), rights) if started.removal else None
 
     def _launch(self, program: ProcessSpec, number: str) -> Guarded:
         """Start a process; runs in a thread, because disks may be slow."""
-        if program.account is None:  # otherwise its guard finds out, with the rights of the account
+        if program.account is None and program.searched:  # otherwise its guard finds out, with other rights
             problem = obstacle(program.command, program.directory, program.environment)
             if problem is not None:
                 raise NeverStartsError(problem)
@@ -343,6 +406,10 @@ class LocalAttempt:
 
     def _report_started(self, task: Task) -> None:
         task.keep(self._left())
+        if task.line is not None:
+            for keys in self._early_keys:
+                task.typed(keys)
+            self._early_keys.clear()
         devices = ", ".join(map(str, task.devices))
         self.context.say(f"started {self._named(task)} on {self.start.type} {devices}")
         self.context.post.started(self._started(task))

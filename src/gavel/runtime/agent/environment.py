@@ -30,7 +30,20 @@ class Seat:
     """The file with the gang's certificate and, for rank 0, its key; empty: there is none."""
 
 
-def job_environment(
+@dataclass(frozen=True, slots=True)
+class Variables:
+    """The environment of a job process by where it comes from."""
+
+    inherited: Mapping[str, str]
+    """From this server's agent, and its account."""
+    own: Mapping[str, str]
+    """The job's own, its secrets, and ours."""
+
+    def all(self) -> dict[str, str]:
+        return {**self.inherited, **self.own}
+
+
+def job_variables(
     inherited: Mapping[str, str],
     start: StartAttempt,
     seat: Seat,
@@ -40,7 +53,7 @@ def job_environment(
     real: bool,
     extra: Mapping[str, str],
     account: SystemAccount | None = None,
-) -> dict[str, str]:
+) -> Variables:
     """Build the whole environment: inherited, then the job's own, its secrets, then our variables, which win."""
     kept = inherited_by_jobs(inherited, other_user=account is not None)
     if account is not None:
@@ -50,7 +63,7 @@ def job_environment(
         **(_node(start, rendezvous) if start.nodes else _torch(start, seat, rendezvous)),
         **_devices(",".join(device_name(device, inherited) for device in seat.devices) if real else ""),
     }
-    return {**kept, "PYTHONUNBUFFERED": "1", **start.request.environment, **start.secrets, **ours, **extra}
+    return Variables(kept, {"PYTHONUNBUFFERED": "1", **start.request.environment, **start.secrets, **ours, **extra})
 
 
 def _gavel(start: StartAttempt, seat: Seat, rendezvous: Rendezvous, checkpoints: Path) -> dict[str, str]:

@@ -4,7 +4,8 @@ The order decides. The job's own last words count most. Without them, a process 
 reached it ended by itself: exit code 0 is DONE and anything else a crash, whatever was ordered meanwhile. The order
 has reached a process once it was written to a link that obeys it, or once the guard sent SIGTERM to a process that
 was running and not already exiting. After that the job has LEFT, even with exit code 0: it may have saved in its
-signal handler, and starting it again is safe where calling it done would not be.
+signal handler, and starting it again is safe where calling it done would not be. The exception is a program that ended
+with exit code 0 and says that it never looked at the order on its link: it was done.
 """
 
 from __future__ import annotations
@@ -26,6 +27,10 @@ class LastWords:
 
     done: bool = False
     stopped: bool = False
+    why_stopped: str = ""
+    """Why it left, if the agent did not ask."""
+    unaware: bool = False
+    """Whether its program never looked at the order that its link had received."""
     failed: str | None = None
     blameless: bool = False
     """Whether it failed because of a full disk."""
@@ -56,7 +61,7 @@ def judge(code: int, words: LastWords, asked: str | None, *, reached: bool) -> E
         return ExitVerdict(Ending.DONE, "it has done all of its steps")
     if words.stopped or reached:
         # A job may leave by itself when its lease ends, a moment before the agent asks it to.
-        reason = asked or LEASE_OVER
+        reason = asked or words.why_stopped or LEASE_OVER
         return ExitVerdict(Ending.LEFT, reason if code == 0 else f"{reason} ({in_words(code)})")
     if code == 0:
         return ExitVerdict(Ending.DONE, "it ended with exit code 0")

@@ -111,12 +111,14 @@ class JobSocket:
         message = _parse(line)
         if message is None:
             return
-        if message.get("op") == "hello" and not end.greeted:
-            end.rank = int(figure(message, "rank") or 0)
+        op = message.get("op")
+        greets = op == "hello" and not end.greeted
+        if greets:
+            end.greeted, end.rank = True, int(figure(message, "rank") or 0)
         self._hear(message, end.rank)
-        if message.get("op") == "hello" and not end.greeted:
-            end.greeted, end.asks = True, message.get("asks") is not False
-            for answer in self._greet():
+        if op == "hello":  # a second one says that the process leaves when asked from now on
+            end.asks = message.get("asks") is not False
+            for answer in self._greet() if greets else ():
                 self._say(end, answer)
 
     def _say(self, end: _End, message: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.errors import InputError
 from gavel.limits import LONGEST_LABEL
 from gavel.runtime.agent.accelerators import Indices, given_devices, parse_accelerators
+from gavel.runtime.agent.container_runtimes import RUNTIMES
 from gavel.runtime.agent.credentials import Credentials
 from gavel.runtime.agent.emulation import Emulation
 from gavel.runtime.agent.run_as import RunAs
@@ -62,6 +63,8 @@ class AgentSettings:
     """Whether each task gets a control group, where the machine supports them."""
     run_as: RunAs = field(default_factory=RunAs)
     """As which accounts jobs run."""
+    container_runtimes: tuple[str, ...] = RUNTIMES
+    """What may run jobs in containers; the first that is installed does."""
 
     def counts(self) -> dict[str, int]:
         """How many accelerators there are of each type."""
