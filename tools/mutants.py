@@ -196,7 +196,7 @@ JOBS_MUTANTS = _in(
         (JOBS, PROMISES),
     ),
     calls_are_forgotten_after_a_restart=(
-        'jobs.keys = {key: tuple(ids) for key, ids in document["keys"].items()}',
+        'jobs.keys = {key: list(ids) for key, ids in document["keys"].items()}',
         "jobs.keys = {}",
         (JOBS, PROMISES),
     ),
@@ -440,25 +440,32 @@ OTHER_RUNTIME_MUTANTS = [
     ),
     *_in(
         RUNTIME,
-        "service",
+        "submission_service",
         "tests/runtime/test_service_promises.py",
         a_submission_is_acknowledged_before_it_is_written=(
-            "            await asyncio.shield(self._driver.post(submitted,",
-            "            await asyncio.sleep(0)\n            self._posting = asyncio.ensure_future(self._driver.post(submitted,",
+            "                await asyncio.shield(\n                    self._driver.post(submitted, beside=lambda facts: [*keeping(facts), *audited(facts)])\n                )",
+            "                self._posting = asyncio.ensure_future(\n                    self._driver.post(submitted, beside=lambda facts: [*keeping(facts), *audited(facts)])\n                )",
         ),
-        what_was_learned_is_not_looked_up=(
-            "jobs, key, await self._driver.recalled(jobs))",
-            "jobs, key, {})",
+        what_was_learned_is_not_looked_up=("await self._driver.recalled(jobs), by", "{}, by"),
+    ),
+    *_in(
+        RUNTIME,
+        "job_verbs_service",
+        "tests/runtime/test_service_promises.py",
+        a_cancel_is_acknowledged_before_it_is_written=(
+            '            await self._driver.post(*cancelled, beside=self._audited("Cancel"))',
+            "            cancels = list(cancelled)\n"
+            '            self._posting = asyncio.ensure_future(self._driver.post(*cancels, beside=self._audited("Cancel")))\n'
+            "            await asyncio.sleep(0)",
         ),
+    ),
+    *_in(
+        RUNTIME,
+        "service",
+        "tests/runtime/test_service_promises.py",
         a_removal_is_acknowledged_before_it_is_written=(
             "            await self._driver.post(asked, beside",
             "            self._engine.post(asked, None, beside",
-        ),
-        a_cancel_is_acknowledged_before_it_is_written=(
-            '            await self._driver.post(*cancelled, beside=self._audited("Cancel"))',
-            "            cancels = [JobCancelled(self._engine.clock(), record.id) for record in going]\n"
-            '            self._posting = asyncio.ensure_future(self._driver.post(*cancels, beside=self._audited("Cancel")))\n'
-            "            await asyncio.sleep(0)",
         ),
         a_connection_that_was_replaced_is_listened_to=(
             "member is not None and member.link is stream:",
@@ -995,7 +1002,10 @@ WAITING_MUTANTS = [
         "prerequisites",
         WAITING,
         a_failure_meets_every_dependency=('if condition == "ok" and self.failed:', "if False:"),
-        one_of_several_dependencies_is_enough=("        if not left:\n            del self._open[job]", "        del self._open[job]"),
+        one_of_several_dependencies_is_enough=(
+            "        if not left:\n            del self._open[job]",
+            "        del self._open[job]",
+        ),
         an_array_has_ended_with_its_first_job=(
             "if not after.unfinished or (after.failed and not before.failed):\n                yield",
             "if True:\n                after = replace(after, unfinished=0)\n                yield",
@@ -1006,7 +1016,10 @@ WAITING_MUTANTS = [
         RUNTIME,
         "throttles",
         WAITING,
-        an_array_has_one_place_more=("return max(self.at_once - len(self.placed), 0)", "return max(self.at_once - len(self.placed) + 1, 0)"),
+        an_array_has_one_place_more=(
+            "return max(self.at_once - len(self.placed), 0)",
+            "return max(self.at_once - len(self.placed) + 1, 0)",
+        ),
         places_are_given_in_order_of_submission=("return request.index or 0, int(job)", "return 0, int(job)"),
     ),
     *_in(
@@ -1303,21 +1316,36 @@ SECURITY_MUTANTS = [
     ),
     *_in(
         RUNTIME,
-        "service",
+        "job_calls",
         RIGHTS,
-        jobs_of_others_are_cancelled=(
-            '            await self._check_may_change(record, "Cancel", context)',
+        jobs_of_others_are_changed=(
+            "            await self._check_may_change(record, method, context)",
             "            pass",
         ),
+    ),
+    *_in(
+        RUNTIME,
+        "submission_service",
+        RIGHTS,
+        keys_of_others_answer=('key = key if caller.open else f"{caller.user}:{key}"', "key = key"),
+    ),
+    *_in(
+        RUNTIME,
+        "job_verbs_service",
+        RIGHTS,
+        a_cancel_is_not_in_the_audit=(
+            'self._driver.post(*cancelled, beside=self._audited("Cancel"))',
+            "self._driver.post(*cancelled)",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "service",
+        RIGHTS,
         logs_of_others_are_read=("if not may_read(current(), record.request):", "if False:"),
         environments_of_others_are_shown=(
             "shown = not caller.open and may_read(caller, record.request)",
             "shown = not caller.open",
-        ),
-        keys_of_others_answer=('key = key if caller.open else f"{caller.user}:{key}"', "key = key"),
-        a_cancel_is_not_in_the_audit=(
-            'self._driver.post(*cancelled, beside=self._audited("Cancel"))',
-            "self._driver.post(*cancelled)",
         ),
         agents_without_tls_get_secrets=(
             "    return caller.open or bool(caller.agent or caller.agent_name)",

@@ -82,15 +82,16 @@ class SubmissionService(JobCalls):
         keeping = self._fleet.secrets.keeping(_of_each_job(jobs, secrets))
         asked = JobsSubmitted(self._engine.clock(), jobs, key, await self._driver.recalled(jobs), by=user_of(current()))
         for lookup in range(1, LOOKUPS + 1):
-            ended = await asyncio.to_thread(outcomes, self._engine, self._gone(jobs))
+            gone = self._gone(jobs)
+            ended = await asyncio.to_thread(outcomes, self._engine, gone) if gone else {}
+            submitted = replace(asked, outcomes=ended)
             try:
+                # A client that disconnects changes nothing.
                 await asyncio.shield(
-                    self._driver.post(
-                        replace(asked, outcomes=ended), beside=lambda facts: [*keeping(facts), *audited(facts)]
-                    )
+                    self._driver.post(submitted, beside=lambda facts: [*keeping(facts), *audited(facts)])
                 )
             except UnknownReferenceError:
-                if lookup == LOOKUPS or not self._gone(jobs):
+                if lookup == LOOKUPS:
                     raise
             else:
                 return
