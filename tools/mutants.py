@@ -16,6 +16,8 @@ RUNTIME, SCHEDULER, JOURNAL, AGENT = (
     "src/gavel/runtime/agent",
 )
 
+TIME_LIMITS = "tests/runtime/test_time_limits.py"
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -103,7 +105,7 @@ ENGINE_MUTANTS = _in(
         (ROUND, PROMISES),
     ),
     a_job_that_ended_keeps_its_processes=(
-        "            self.executor.close(fact.job)",
+        "            self.executor.close(fact.job, Cause(fact.code, fact.reason) if fact.saves else None)",
         "            pass",
     ),
     a_question_is_not_asked_again_after_a_restart=(
@@ -252,6 +254,83 @@ OPEN_MUTANTS = _in(
         "                attempts.pop(fact.attempt, None)\n                if not attempts:",
         "                if not attempts:",
     ),
+)
+
+ENVIRONMENTS = "tests/runtime/agent/test_environments.py"
+START_MUTANTS = [
+    *_in(
+        "src/gavel/client",
+        "guard",
+        "tests/client/test_guard.py",
+        what_is_beyond_reach_survives_the_guard=(
+            "        if self._last:\n            self._run_last(account)\n",
+            "",
+        ),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "processes",
+        ENVIRONMENTS,
+        a_container_outlives_its_killed_guard=("                self._removal.run()", "                pass"),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "state",
+        ENVIRONMENTS,
+        a_container_outlives_its_agent=("        Removal(**mark.removal).run()", "        pass"),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "task",
+        "tests/runtime/agent/test_agent_tasks.py",
+        the_grace_of_the_cluster_for_all=(
+            "return self.graces.checkpoint_seconds if self.grace_seconds is None else self.grace_seconds",
+            "return self.graces.checkpoint_seconds",
+        ),
+        no_grace_after_sigterm=(
+            "                guarded.ask()\n                waits = True\n",
+            "                pass\n",
+        ),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "inherited",
+        "tests/runtime/agent/test_agent_tasks.py",
+        the_rank_of_the_agent_is_inherited=(" or name in DENIED or name in RANKS)", " or name in DENIED)"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "job_environment",
+        "tests/client/test_job_environment.py",
+        ranks_of_one_server_train_by_themselves=("    _check_world(environment, names)\n", ""),
+    ),
+    *_in(
+        RUNTIME,
+        "attempts",
+        PROMISES,
+        every_accelerator_of_a_process_must_end=(
+            "return len(self.ended) == len(self.all_ranks)",
+            "return len(self.ended) == self.ranks",
+        ),
+    ),
+]
+CONTAINER_MUTANTS = _in(
+    f"{RUNTIME}/agent",
+    "container_runtimes",
+    ENVIRONMENTS,
+    values_on_the_command_line=(
+        '*(f"--env={name}" for name in passed)',
+        '*(f"--env={name}={value}" for name, value in passed.items())',
+    ),
+    a_job_steers_the_runtime=(
+        "if name not in steers and not",
+        "if not",
+    ),
+    a_path_becomes_an_option_of_a_mount=(
+        "if any(character in path for character in _UNMOUNTABLE):",
+        "if False:",
+    ),
+    containers_are_not_removed=("(*removal, what.name))", "())"),
 )
 
 FLEET_MUTANTS = _in(
@@ -569,6 +648,41 @@ SCHEDULER_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "state",
+        TIME_LIMITS,
+        a_job_is_stopped_before_its_time_limit=(
+            "        if left <= 0:\n            reason",
+            "        if left <= 1:\n            reason",
+        ),
+        time_without_a_scheduler_counts_as_running=(
+            "        if lost > 0.0:\n",
+            "        if False:\n",
+        ),
+        a_job_that_is_silent_fails_too_early=(
+            "        if patience is not None and event.time - event.since >= patience:",
+            "        if patience is not None:",
+            (f"{TIME_LIMITS}::test_a_late_report_of_silence_ends_nothing",),
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "fleet",
+        TIME_LIMITS,
+        a_job_at_its_time_limit_is_killed=(
+            "at_once=cause is None, reason=",
+            "at_once=True, reason=",
+        ),
+        an_agent_that_returns_finds_its_jobs_idle=(
+            "                attempt.active_at = now  # what it did meanwhile was not heard",
+            "                pass",
+        ),
+        a_job_is_idle_because_its_agent_is_away=(
+            "if attempt.active_at is None or attempt.stopping or not self._reaches(attempt):",
+            "if attempt.active_at is None or attempt.stopping:",
+        ),
+    ),
+    *_in(
+        RUNTIME,
         "job_edits",
         "tests/runtime/test_job_edits.py",
         a_finished_job_is_edited=(
@@ -580,7 +694,7 @@ SCHEDULER_MUTANTS = [
             "    if steps is not None and steps < 0:",
         ),
         a_running_job_keeps_its_old_number_of_steps=(
-            "if _steps_differ(each, records) and runs(each.job.id)]",
+            "if _steps_differ(each, records) and cluster.runs(each.job.id)]",
             "if False]",
         ),
     ),
@@ -1518,6 +1632,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *JOBS_MUTANTS,
     *AGENTS_MUTANTS,
     *OPEN_MUTANTS,
+    *START_MUTANTS,
+    *CONTAINER_MUTANTS,
     *FLEET_MUTANTS,
     *ATTEMPTS_MUTANTS,
     *OTHER_RUNTIME_MUTANTS,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import grpc
-from attacked_cluster import Target, refusal
+from attacked_cluster import Target, eventually, refusal
 from attackers import Metadata, bearer, elsewhere, refused_and_audited
 from attacks import attack
 from identity_attacks import new_user
@@ -357,6 +358,64 @@ def cancelling_jobs_of_others(target: Target) -> None:
 def logs_of_others(target: Target) -> None:
     """Reading the log of another team's job"""
     assert "its user, ann" in refused_and_audited(target, DENIED, "Logs", pb.LogsRequest(id=target.job), "bob")
+
+
+@contextmanager
+def terminal_of_ann(target: Target) -> Iterator[str]:
+    """A job of ann's with a terminal, which waits."""
+    job = pb.JobRequest(command=["sh"], types=["none"], terminal=True)
+    found = str(target.call("Submit", pb.SubmitRequest(jobs=[job]), "ann").ids[0])
+    yield found
+    target.call("Cancel", pb.CancelRequest(ids=[found]), "ann")
+
+
+def keys(job: str, **fields: Any) -> Iterator[pb.TerminalInput]:
+    return iter([pb.TerminalInput(id=job, rows=24, columns=80, data=b"echo owned\n", **fields)])
+
+
+@attack("rights")
+def terminal_of_others(target: Target) -> None:
+    """Typing at the terminal of another user's job, from another team, from the same team, and as its lead"""
+    name, mate = new_user(target, team="nlp")
+    with terminal_of_ann(target) as job:
+        refused_and_audited(target, DENIED, "Terminal", keys(job), "vic")
+        assert "its user, ann" in refused_and_audited(target, DENIED, "Terminal", keys(job), "bob")
+        target.refused(DENIED, "Terminal", keys(job), token=mate)
+        change = pb.ChangeUserRequest(user=pb.User(name=name, leads=["nlp"]), fields=["leads"])
+        target.call("ChangeUser", change, "root")  # a lead may end the job, but not act with ann's rights
+        target.refused(DENIED, "Terminal", keys(job), token=mate)
+
+
+@attack("rights")
+def terminal_of_a_job_without_one(target: Target) -> None:
+    """Typing at a job that has no terminal"""
+    told = target.refused(grpc.StatusCode.FAILED_PRECONDITION, "Terminal", keys(target.job), "ann")
+    assert "has no terminal" in told
+
+
+@attack("rights")
+def operator_at_a_terminal(target: Target) -> None:
+    """An operator at a user's terminal, unseen"""
+    with terminal_of_ann(target) as job:
+        target.call("Terminal", keys(job), "oda")
+        eventually(
+            lambda: any(
+                (line.method, line.object, line.user) == ("Terminal", job, "oda")
+                for line in target.call("Audit", pb.AuditQuery(), "root")
+            ),
+            "the audit names the operator",
+        )
+
+
+@attack("requests")
+def windows_that_are_none(target: Target) -> None:
+    """Terminals of absurd sizes, and ones that stay for absurd times"""
+    with terminal_of_ann(target) as job:
+        for rows, columns in ((2**32 - 1, 2**32 - 1), (0, 80), (24, 4097)):
+            request = iter([pb.TerminalInput(id=job, rows=rows, columns=columns)])
+            assert "1 to 4,096 rows" in target.refused(INVALID, "Terminal", request, "ann")
+        for seconds in (float("nan"), float("inf"), -1.0, 1e300):
+            assert "outlives" in target.refused(INVALID, "Terminal", keys(job, linger_seconds=seconds), "ann")
 
 
 @attack("rights")

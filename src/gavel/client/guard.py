@@ -3,16 +3,16 @@
 `python -I -S guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] [--account FD] [--terminal FD]
 [--last WORDS] -- COMMAND…`. The command gets its own session. SIGTERM, SIGINT and SIGHUP are passed on to its process
 group. When the other end of the pipe is closed: SIGTERM, grace, SIGKILL. A line "k" in the pipe: SIGKILL at once. A
-line with a number: the same as closing, that many seconds from now unless another number arrives, so that a frozen
-agent keeps no job running beyond its lease. If the pipe is also writable (a socket), the guard finally writes "asked"
-if that is why the command ended. With an output, what the command prints is copied there, and dropped where it cannot
-be written: a full disk must not end a job. With a container, the guard enters that control group first. With an
-account, read from a descriptor, the command runs as that user with another environment, but the guard does not: the
-command can neither signal nor trace it, and the guard takes nothing from the command's environment. With a terminal, a
-socket of packets, the command gets a terminal, on which the agent types (see `JobTerminal`). The words of `--last`,
-one a line, are run as a command in the same way after the first one has ended, however it ended: they remove its
-container. Exit code: the command's, 128 + n if signal n ended it, 127 if there is no such command, 126 if it cannot be
-executed. Imports little, because every job start waits for it.
+line "t": only SIGTERM. A line with a number: the same as closing, that many seconds from now unless another number
+arrives, so that a frozen agent keeps no job running beyond its lease. If the pipe is also writable (a socket), the
+guard finally writes "asked" if that is why the command ended. With an output, what the command prints is copied there,
+and dropped where it cannot be written: a full disk must not end a job. With a container, the guard enters that control
+group first. With an account, read from a descriptor, the command runs as that user with another environment, but the
+guard does not: the command can neither signal nor trace it, and the guard takes nothing from the command's
+environment. With a terminal, a socket of packets, the command gets a terminal, on which the agent types (see
+`JobTerminal`). The words of `--last`, one a line, are run as a command in the same way after the first one has ended,
+however it ended: they remove its container. Exit code: the command's, 128 + n if signal n ended it, 127 if there is no
+such command, 126 if it cannot be executed. Imports little, because every job start waits for it.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # importing it takes longer than all of the guard
     from collections.abc import Callable
 
 KILL = b"k\n"
+TERMINATE = b"t\n"
 ASKED = b"asked\n"
 GRACE_SECONDS = 10.0
 FAREWELL_SECONDS = 0.5
@@ -241,19 +242,25 @@ class Guard:
         for line in lines:
             if line + b"\n" == KILL:
                 self._kill_at = 0.0
+            elif line + b"\n" == TERMINATE:
+                self._ask()
             elif self._kill_at is None:
                 self._lease_ends = time.monotonic() + float(line)
 
     def _terminate(self) -> None:
         self._lease_ends = None
+        self._ask()
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self._grace
+
+    def _ask(self) -> None:
+        """Send SIGTERM, unless the command has ended."""
         if not self._reaped():
             if not self._asked:
                 self._asked, self._would_die = True, _dies_of(self._job, signal.SIGTERM)
             self._signal_job(signal.SIGTERM)
             if self._terminal and _ignores(self._job, signal.SIGTERM):  # as shells do while they talk to a user
                 self._signal_job(signal.SIGHUP)
-        if self._kill_at is None:
-            self._kill_at = time.monotonic() + self._grace
 
     def _signal_job(self, number: int) -> None:
         if self._status is None:

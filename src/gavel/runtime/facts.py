@@ -100,6 +100,16 @@ class AttemptClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeLimitNear:
+    """The user of a running job is warned that it reaches its time limit soon."""
+
+    time: float
+    job: str
+    limit_seconds: float
+    left_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class AgentJoined:
     """An agent is part of the cluster: for the first time, again, or with different accelerators."""
 
@@ -201,6 +211,7 @@ OwnFact = (
     | NotificationsChanged
     | SchedulerStarted
     | AttemptClosed
+    | TimeLimitNear
     | AgentJoined
     | AgentLost
     | AgentDraining
@@ -248,7 +259,13 @@ def jobs_of(fact: Fact) -> tuple[str, ...]:
         case core.JobQueued() | JobEdited():
             jobs = (fact.job.id,)
         case (
-            core.JobEnded() | core.JobRequeued() | TypesAllowed() | AttemptClosed() | RateMeasured() | RestartMeasured()
+            core.JobEnded()
+            | core.JobRequeued()
+            | TypesAllowed()
+            | AttemptClosed()
+            | TimeLimitNear()
+            | RateMeasured()
+            | RestartMeasured()
         ):
             jobs = (fact.job,)
         case DependenciesChanged():

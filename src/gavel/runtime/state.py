@@ -14,7 +14,9 @@ import numpy as np
 
 from gavel.client.dependencies import Dependency
 from gavel.client.field_checks import shortened
+from gavel.client.quantities import duration
 from gavel.client.requests import Submission
+from gavel.client.views import JobState
 from gavel.core import events as core
 from gavel.core import facts as core_facts
 from gavel.core.errors import InputError
@@ -36,7 +38,9 @@ from gavel.runtime.events import (
     Event,
     ForgetAsked,
     HoldAsked,
+    IdleFound,
     JobsSubmitted,
+    LimitDue,
     LimitsGiven,
     NotificationsGiven,
     ReleaseAsked,
@@ -65,6 +69,7 @@ from gavel.runtime.facts import (
     SettingsChanged,
     TemplateRecalled,
     TemplatesForgotten,
+    TimeLimitNear,
 )
 from gavel.runtime.gates import HELD, Arrival, Gates
 from gavel.runtime.ids import is_job_id
@@ -73,6 +78,7 @@ from gavel.runtime.jobs import JobRegistry, LiveJobRecord
 from gavel.runtime.open_attempts import OpenAttempts
 from gavel.runtime.prerequisites import OUTCOMES, Ends
 from gavel.runtime.removals import Removals
+from gavel.runtime.time_limits import IDLE_TIMEOUT, TIME_LIMIT, TimeLimits, warned_before
 from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
 from gavel.security.quotas import Limits, Quotas
@@ -118,6 +124,7 @@ class ClusterState:
         self.attempts = OpenAttempts()
         self.removals = Removals()
         self.gates = Gates()
+        self.time_limits = TimeLimits()
         self.notified: dict[str, tuple[str, ...]] = {}
         """By user: the URLs that are told about every job."""
         self.forgotten: dict[str, templates.Learned] = {}
@@ -235,7 +242,7 @@ class ClusterState:
 
     def _requeue(self, event: RequeueAsked) -> None:
         jobs = [self._unfinished(job) for job in dict.fromkeys(event.jobs)]
-        running = tuple([record.id for record in jobs if self._runs(record.id)])
+        running = tuple([record.id for record in jobs if self.runs(record.id)])
         pausing = tuple([record.id for record in jobs if self._pauses(record.id)])
         for record in jobs:
             if record.id not in (*running, *pausing):
@@ -294,16 +301,50 @@ class ClusterState:
             self._note(DependenciesChanged(time, job, waits.after, by, waits.met))
 
     def _edit(self, event: EditAsked) -> None:
-        found = edits(event, self.jobs.records, self._runs, self._types_of)
+        found = edits(event, self.jobs.records, self)
         for each in found.events(event.time):
             self._schedule(each)
 
-    def _runs(self, job: str) -> bool:
+    def runs(self, job: str) -> bool:
+        """Whether a job runs, according to the plan."""
         return self.scheduler.roster.slot_of.get(job) in self.scheduler.run_of
 
-    def _types_of(self, _job: str, request: Submission) -> tuple[str, ...] | None:
+    def types_of(self, _job: str, request: Submission) -> tuple[str, ...] | None:
         """On which types a job with this request may run now; None: all."""
         return request.types or None
+
+    def time_used(self, job: str, time: float) -> float:
+        """How long an unfinished job had run by this time, in seconds over all attempts."""
+        slot = self.scheduler.roster.slot_of.get(job)
+        received = 0.0 if slot is None else float(self.scheduler.received_until(slot, time).sum())
+        return received - self.time_limits.excused.get(job, 0.0)
+
+    def _limit_due(self, event: LimitDue) -> None:
+        """Warn a running job, or end it once it has reached its time limit."""
+        record = self.jobs.get(event.job)
+        limit = None if record is None or record.finished else record.request.time_limit_seconds
+        if record is None or limit is None:
+            return
+        left = limit - self.time_used(event.job, event.time)
+        if left <= 0:
+            reason = f"its time limit of {duration(limit)} is reached; it was stopped at a checkpoint"
+            self._end_saving(event.time, event.job, reason, TIME_LIMIT)
+        elif record.state is JobState.RUNNING and not record.warned and left <= warned_before(limit):
+            self._note(TimeLimitNear(event.time, event.job, limit, left))
+
+    def _idle(self, event: IdleFound) -> None:
+        record = self.jobs.get(event.job)
+        if record is None or record.state is not JobState.RUNNING or record.attempts != event.attempt:
+            return
+        patience = record.request.idle_timeout_seconds
+        if patience is not None and event.time - event.since >= patience:
+            reason = f"it made no step and printed nothing for {duration(patience)}, its idle timeout; it was stopped"
+            self._end_saving(event.time, event.job, reason, IDLE_TIMEOUT)
+
+    def _end_saving(self, time: float, job: str, reason: str, code: str) -> None:
+        """Let a job fail for good; its processes may save first."""
+        failed = core.JobFailed(time, job, reason, retry=False, counts=False, code=code, saves=True)
+        self._schedule(failed)
 
     def _cancel(self, event: core.JobCancelled) -> None:
         record = self.jobs.get(event.job)
@@ -327,7 +368,8 @@ class ClusterState:
         self._note(closed)
         record = self.jobs.get(event.job)
         if record is None or record.finished:
-            return  # it was cancelled meanwhile
+            self._count_last(event, record)
+            return
         if event.steps is not None:
             self._count(StepsCounted(event.time, {event.job: event.steps}))
         match event.outcome:
@@ -341,6 +383,13 @@ class ClusterState:
                 self._crashed(record, event)
             case AttemptOutcome.LEFT:
                 pass
+
+    def _count_last(self, event: AttemptEnded, record: LiveJobRecord | None) -> None:
+        """Record the steps that a job saved after it was ended, if it was to save."""
+        saves = record is not None and record.history[-1].code in {TIME_LIMIT, IDLE_TIMEOUT}
+        if record is not None and saves and event.steps is not None and event.steps != record.steps_done:
+            last = np.array([event.steps - record.steps_done])
+            self._schedule(core.JobsProgressed(event.time, (event.job,), last))
 
     def _blocked(self, event: AttemptEnded) -> None:
         """Try again, however often: nothing is wrong with the job."""
@@ -480,7 +529,7 @@ class ClusterState:
         gates = self.gates
         if not gates.due:
             return
-        for jobs, cause in gates.closing(self._runs):
+        for jobs, cause in gates.closing(self.runs):
             self._schedule(core.JobsHeld(time, jobs, cause))
         while (excess := self.quotas.excess(self._stays)) is not None:
             self._schedule(core.JobsHeld(time, *excess))
@@ -493,7 +542,7 @@ class ClusterState:
 
     def _stays(self, job: str) -> bool:
         """Whether holding a job would change nothing: it runs, or is on hold for another reason."""
-        return self.scheduler.on_hold(job) or self._runs(job)
+        return self.scheduler.on_hold(job) or self.runs(job)
 
     def _began(self, event: Began) -> None:
         self._note(SchedulerStarted(event.time, event.version, event.term, event.holder))
@@ -518,9 +567,11 @@ class ClusterState:
     def _evolve_rest(self, fact: Fact) -> None:
         """Apply a fact to everything but the scheduler."""
         if isinstance(fact, SchedulerStarted):
-            self._wake_up(fact.time - self.time)
+            self._wake_up(fact.time, fact.time - self.time)
         self.time = fact.time
-        self.changed |= self.jobs.evolve(fact)
+        changed = self.jobs.evolve(fact)
+        self.changed |= changed
+        self.time_limits.evolve(fact, changed, self.jobs.records, self._used_now)
         self.agents.evolve(fact)
         self.attempts.evolve(fact, self.agents.by_server)
         self.removals.evolve(fact, self.agents.records)
@@ -536,8 +587,17 @@ class ClusterState:
         elif isinstance(fact, core_facts.AllocationAdopted):
             self.trouble = ""
 
-    def _wake_up(self, asleep: float) -> None:
-        """Extend leases and fences as if no time had passed since the last fact: the clock may have been set."""
+    def _used_now(self, job: str) -> float:
+        return self.time_used(job, self.time)
+
+    def _wake_up(self, time: float, asleep: float) -> None:
+        """Extend leases and fences as if no time had passed since the last fact: the clock may have been set.
+
+        Of the time in which there was no scheduler, only what was left of the leases counts as running time.
+        """
+        lost = asleep - max(self.renewed_until - self.time, 0.0)
+        if lost > 0.0:
+            self.time_limits.excuse(lost, time, self.jobs.records, lambda job: self.time_used(job, time))
         self.renewed_until += asleep
         self.agents.postpone(asleep)
 
@@ -572,6 +632,7 @@ class ClusterState:
             "removals": self.removals.document(),
             "quotas": self.quotas.document(),
             "gates": self.gates.document(),
+            "time_limits": self.time_limits.document(),
             "notified": {user: list(urls) for user, urls in self.notified.items()},
             "renewed_until": self.renewed_until,
             "trouble": self.trouble,
@@ -594,7 +655,12 @@ class ClusterState:
         state.notified = {user: tuple(urls) for user, urls in document.get("notified", {}).items()}
         state.renewed_until = document["renewed_until"]
         state.trouble, state.time = document["trouble"], document["time"]
+        state._find_limits(document.get("time_limits", {}))  # states of earlier versions have none
         return state
+
+    def _find_limits(self, document: Mapping[str, Any]) -> None:
+        self.time_limits = TimeLimits.of(document)
+        self.time_limits.look_again(self.time, self.jobs.records, self._used_now)
 
 
 def _done(record: LiveJobRecord) -> str:
@@ -610,6 +676,8 @@ _OWN = get_args(OwnFact)
 _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     JobsSubmitted: ClusterState._submitted,  # noqa: SLF001 - its own table
     EditAsked: ClusterState._edit,  # noqa: SLF001
+    LimitDue: ClusterState._limit_due,  # noqa: SLF001
+    IdleFound: ClusterState._idle,  # noqa: SLF001
     core.JobCancelled: ClusterState._cancel,  # noqa: SLF001
     HoldAsked: ClusterState._hold,  # noqa: SLF001
     ReleaseAsked: ClusterState._release,  # noqa: SLF001

@@ -11,6 +11,7 @@ from gavel.runtime.agents import AgentRecord
 from gavel.runtime.engine import Engine
 from gavel.runtime.executor import Executor
 from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.time_limits import warning
 from gavel.scheduler import snapshot
 from gavel.scheduler.machine import Scheduler
 from gavel.version import __version__
@@ -47,7 +48,16 @@ def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
         received=received,
         code=record.history[-1].code if waits is None else waits.code,
         exit_code=record.exit_code,
+        warning=warning_of(engine, record),
     )
+
+
+def warning_of(engine: Engine, record: LiveJobRecord) -> str:
+    """What the user of a job should know now; empty: nothing."""
+    limit = record.request.time_limit_seconds
+    if record.finished or not record.warned or limit is None:
+        return ""
+    return warning(limit, engine.state.time_used(record.id, engine.clock()))
 
 
 def steps_done(engine: Engine, record: LiveJobRecord) -> float:

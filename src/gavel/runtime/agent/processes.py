@@ -89,6 +89,11 @@ class Guarded:
         with suppress(OSError):  # it has just ended
             self._leash.send(f"{max(seconds, 0.0):.3f}\n".encode(), socket.MSG_DONTWAIT)
 
+    def ask(self) -> None:
+        """Send SIGTERM and nothing else."""
+        with suppress(OSError):  # it has just ended
+            self._leash.send(guard.TERMINATE, socket.MSG_DONTWAIT)
+
     def terminate(self) -> None:
         """Send SIGTERM, and SIGKILL after the grace: the guard does so when we close our end."""
         with suppress(OSError):  # it has just ended

@@ -229,8 +229,13 @@ class Task:
     async def _part(self, guarded: Guarded, ending: asyncio.Task[int]) -> None:
         """Ask, wait, SIGTERM, wait, SIGKILL: it ends somewhere along the way."""
         # A process that announced its end may still be writing its results.
-        if not self._now.is_set() and (self._ask() or self.words.spoken or self.line is not None):
-            await _first(ending, self._now, seconds=self._checkpoint_seconds)
+        if not self._now.is_set():
+            waits = self._ask() or self.words.spoken or self.line is not None
+            if not waits and self.grace_seconds is not None:  # a grace of its own is for SIGTERM, too
+                guarded.ask()
+                waits = True
+            if waits:
+                await _first(ending, self._now, seconds=self._checkpoint_seconds)
         guarded.terminate()
         await asyncio.wait([ending], timeout=self.graces.terminate_seconds + SLACK_SECONDS)
         if not ending.done():
