@@ -299,7 +299,7 @@ class LocalAttempt:
 
     @property
     def _checkpoints(self) -> Path:
-        return self.context.settings.checkpoints / file_name(self.start.job)
+        return self.context.settings.checkpoints.absolute() / file_name(self.start.job)
 
     async def _sharing(self, account: SystemAccount | None) -> Mapping[str, str]:
         """Variables for sharing a device; the daemon for that serves only our own user."""
