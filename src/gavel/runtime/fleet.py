@@ -6,6 +6,7 @@ What must survive a restart of the scheduler is in the journal; this is rebuilt 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -922,9 +923,19 @@ def agent_name(server: str) -> str:
 
 
 def servers_of(hello: Hello) -> dict[str, Server]:
-    """An agent's servers, one per type; named after the agent if it has only one type."""
-    several = len(hello.accelerators) > 1
+    """An agent's servers, one per type; named after the agent if it has only one type.
+
+    The cores and RAM of a machine with several types are divided by the number of accelerators.
+    """
+    several, total = len(hello.accelerators) > 1, sum(hello.accelerators.values())
     return {
-        type_name: Server(f"{hello.name}:{type_name}" if several else hello.name, type_name, count)
+        type_name: Server(
+            f"{hello.name}:{type_name}" if several else hello.name,
+            type_name,
+            count,
+            math.floor(hello.cpus * 1000 * count / total) / 1000,
+            hello.memory_bytes * count // total,
+            hello.accelerator_memory.get(type_name, 0),
+        )
         for type_name, count in hello.accelerators.items()
     }

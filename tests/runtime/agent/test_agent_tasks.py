@@ -565,9 +565,9 @@ def test_a_job_that_said_done_before_it_was_asked_is_done(tmp_path: Path) -> Non
 def test_an_end_is_told_before_the_rest_of_the_log(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path) as (_, session):
-            session.send(start("1", python("print('x' * 300_000); print('last')")))
+            session.send(start("1", python("print('x' * 3_000_000); print('last')")))
             log = await session.logged("1", "last")
-            assert len(log) == 300_000 + 1 + len("last\n")
+            assert len(log) == 3_000_000 + 1 + len("last\n")
             kinds = [message.WhichOneof("message") for message in session.received]
             assert "log" in kinds[kinds.index("ended") :]
             assert (await session.ended("1")).log_tail.endswith(b"last\n")
