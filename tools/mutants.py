@@ -1455,8 +1455,8 @@ NOTIFY_MUTANTS = [
             "endpoint.host.endswith(self.name)",
         ),
         names_below_a_domain_lead_anywhere=(
-            "public_only=all(entry.below for entry in found)",
-            "public_only=False",
+            "public_only=below,",
+            "public_only=False,",
         ),
     ),
     *_in(

@@ -67,6 +67,7 @@ from gavel.runtime.ids import is_job_id
 from gavel.runtime.job_edits import edits
 from gavel.runtime.jobs import JobRegistry, LiveJobRecord
 from gavel.runtime.open_attempts import OpenAttempts
+from gavel.runtime.preferences import Preferences
 from gavel.runtime.removals import Removals
 from gavel.runtime.time_limits import IDLE_TIMEOUT, TIME_LIMIT, TimeLimits, warned_before
 from gavel.scheduler import state as scheduler_state
@@ -114,6 +115,7 @@ class ClusterState:
         self.removals = Removals()
         self.quotas = Quotas()
         self.time_limits = TimeLimits()
+        self.preferences = Preferences()
         self.notified: dict[str, tuple[str, ...]] = {}
         """By user: the URLs that are told about every job."""
         self.forgotten: dict[str, templates.Learned] = {}
@@ -151,6 +153,7 @@ class ClusterState:
         self._facts = facts
         self._decide(event)
         self._apply_limits(event.time)
+        self._apply_preferences(event.time)
         return facts
 
     def _decide(self, event: Event) -> None:
@@ -207,9 +210,34 @@ class ClusterState:
         """Whether a job runs, according to the plan."""
         return self.scheduler.roster.slot_of.get(job) in self.scheduler.run_of
 
-    def types_of(self, _job: str, request: Submission) -> tuple[str, ...] | None:
-        """On which types a job with this request may run now; None: all."""
-        return request.types or None
+    def types_of(self, job: str, request: Submission) -> tuple[str, ...] | None:
+        """On which types a job may run now if this is its request; None: all."""
+        run = self.scheduler.run_of.get(self.scheduler.roster.slot_of[job])
+        running_on = None if run is None else self.scheduler.types[run.type_index]
+        return self.preferences.types_of(job, request, self.jobs[job].request, running_on)
+
+    def _apply_preferences(self, time: float) -> None:
+        """Allow jobs other types than those they prefer where they need not, or can not, wait for them any longer."""
+        if self.preferences.due:
+            self.preferences.due = False
+            for change in self.preferences.changes(time, self.jobs.records, self._enough, self.scheduler.types):
+                self._schedule(change)
+
+    def _enough(self, job: str, type_name: str) -> bool:
+        """Whether servers have enough accelerators of a type for a job; not where it is known to be unable to run."""
+        scheduler = self.scheduler
+        if type_name not in scheduler.types:
+            return False
+        index, slot = scheduler.types.index(type_name), scheduler.roster.slot_of[job]
+        profile = scheduler.beliefs.profile_at(int(scheduler.roster.profile[slot]))
+        confined = profile[2] is not None and type_name not in profile[2]
+        runs = confined or bool(scheduler.roster.rates[slot, index] > 0)
+        return runs and scheduler.occupancy.capacity[index] >= int(scheduler.roster.workers[slot])
+
+    def _able(self, job: str) -> bool:
+        """Whether a job that waits could run: it is neither on hold nor pauses after a failure."""
+        slot = self.scheduler.roster.slot_of[job]
+        return not self.scheduler.on_hold(job) and self.scheduler.paused_until(slot) is None
 
     def time_used(self, job: str, time: float) -> float:
         """How long an unfinished job had run by this time, in seconds over all attempts."""
@@ -464,6 +492,7 @@ class ClusterState:
         changed = self.jobs.evolve(fact)
         self.changed |= changed
         self.time_limits.evolve(fact, changed, self.jobs.records, self._used_now)
+        self.preferences.evolve(fact, self.jobs.records, self._able)
         self.agents.evolve(fact)
         self.attempts.evolve(fact, self.agents.by_server)
         self.removals.evolve(fact, self.agents.records)
@@ -544,6 +573,7 @@ class ClusterState:
             "removals": self.removals.document(),
             "quotas": self.quotas.document(),
             "time_limits": self.time_limits.document(),
+            "preferences": self.preferences.document(),
             "notified": {user: list(urls) for user, urls in self.notified.items()},
             "renewed_until": self.renewed_until,
             "trouble": self.trouble,
@@ -566,6 +596,7 @@ class ClusterState:
         state.notified = {user: tuple(urls) for user, urls in document.get("notified", {}).items()}
         state.renewed_until = document["renewed_until"]
         state.trouble, state.time = document["trouble"], document["time"]
+        state.preferences = Preferences.of(document.get("preferences", {}))
         state._find_limits(document.get("time_limits", {}))  # states of earlier versions have none
         return state
 

@@ -76,9 +76,11 @@ def reason_of(engine: Engine, record: LiveJobRecord) -> str:
         return misfit
     if engine.state.trouble and engine.scheduler.allocation is None:
         return f"the policy has no answer: {engine.state.trouble}"
+    reason = record.history[-1].reason
     if record.state is JobState.QUEUED and record.id in engine.scheduler.roster:
-        return waits_for(engine.scheduler, record.id) or record.history[-1].reason
-    return record.history[-1].reason
+        reason = waits_for(engine.scheduler, record.id) or reason
+    note = engine.state.preferences.note(record)
+    return f"{reason}; {note}" if note else reason
 
 
 def never_fault(engine: Engine, record: LiveJobRecord) -> str:
