@@ -250,6 +250,7 @@ def test_servers_that_join_or_leave_change_which_types_fit() -> None:
     cluster.round()
     assert not cluster.running
     cluster.tell(ServerJoined(cluster.time, Server("b", "v100", 1, cpus=8)))
+    assert cluster.machine.rates_of("large")["v100"] > 0
     cluster.round()
     assert cluster.running == {"large": {"b": 1}}
     cluster.tell(ServerLost(cluster.time, "b"))
