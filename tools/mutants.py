@@ -198,7 +198,7 @@ JOBS_MUTANTS = _in(
         (JOBS, PROMISES),
     ),
     calls_are_forgotten_after_a_restart=(
-        'jobs.keys = {key: tuple(ids) for key, ids in document["keys"].items()}',
+        'jobs.keys = {key: list(ids) for key, ids in document["keys"].items()}',
         "jobs.keys = {}",
         (JOBS, PROMISES),
     ),
@@ -519,25 +519,32 @@ OTHER_RUNTIME_MUTANTS = [
     ),
     *_in(
         RUNTIME,
-        "service",
+        "submission_service",
         "tests/runtime/test_service_promises.py",
         a_submission_is_acknowledged_before_it_is_written=(
-            "            await asyncio.shield(self._driver.post(submitted,",
-            "            await asyncio.sleep(0)\n            self._posting = asyncio.ensure_future(self._driver.post(submitted,",
+            "                await asyncio.shield(\n                    self._driver.post(submitted, beside=lambda facts: [*keeping(facts), *audited(facts)])\n                )",
+            "                self._posting = asyncio.ensure_future(\n                    self._driver.post(submitted, beside=lambda facts: [*keeping(facts), *audited(facts)])\n                )",
         ),
-        what_was_learned_is_not_looked_up=(
-            "jobs, key, await self._driver.recalled(jobs))",
-            "jobs, key, {})",
+        what_was_learned_is_not_looked_up=("await self._driver.recalled(jobs), by", "{}, by"),
+    ),
+    *_in(
+        RUNTIME,
+        "job_verbs_service",
+        "tests/runtime/test_service_promises.py",
+        a_cancel_is_acknowledged_before_it_is_written=(
+            '            await self._driver.post(*cancelled, beside=self._audited("Cancel"))',
+            "            cancels = list(cancelled)\n"
+            '            self._posting = asyncio.ensure_future(self._driver.post(*cancels, beside=self._audited("Cancel")))\n'
+            "            await asyncio.sleep(0)",
         ),
+    ),
+    *_in(
+        RUNTIME,
+        "service",
+        "tests/runtime/test_service_promises.py",
         a_removal_is_acknowledged_before_it_is_written=(
             "            await self._driver.post(asked, beside",
             "            self._engine.post(asked, None, beside",
-        ),
-        a_cancel_is_acknowledged_before_it_is_written=(
-            '            await self._driver.post(*cancelled, beside=self._audited("Cancel"))',
-            "            cancels = [JobCancelled(self._engine.clock(), record.id) for record in going]\n"
-            '            self._posting = asyncio.ensure_future(self._driver.post(*cancels, beside=self._audited("Cancel")))\n'
-            "            await asyncio.sleep(0)",
         ),
         a_connection_that_was_replaced_is_listened_to=(
             "member is not None and member.link is stream:",
@@ -1073,7 +1080,7 @@ LIMIT_MUTANTS = [
         "state",
         *_scenario("limited user", "limit lowered and raised"),
         new_jobs_are_always_admitted=(
-            "held = self.quotas.must_wait(list(zip(ids, event.requests, strict=True)))",
+            "held = self.gates.arrivals(jobs, event.by)",
             "held: dict[str, Cause] = {}",
         ),
         what_was_lowered_holds_nothing=(
@@ -1081,8 +1088,68 @@ LIMIT_MUTANTS = [
             "while False:",
             ("tests/runtime/test_limits_service.py",),
         ),
-        nothing_is_admitted_later=("if admitted := self.quotas.admissible():", "if admitted := ():"),
+        nothing_is_admitted_later=("        if opening.released:", "        if False:"),
         limits_are_not_kept=('document.get("quotas", {}), unfinished', "{}, unfinished"),
+    ),
+]
+
+WAITING = "tests/runtime/test_waiting.py"
+WAITING_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "gates",
+        WAITING,
+        a_job_submitted_on_hold_may_start=("            if each.request.hold:", "            if False:"),
+        a_hold_is_forgotten_when_dependencies_are_met=(
+            "return self._holds.get(job) or self.prerequisites.reason(job)",
+            "return self.prerequisites.reason(job)",
+        ),
+        a_job_that_gets_a_place_needs_no_limit=(
+            "admitted = self.quotas.admissible(through)",
+            "admitted = (*self.quotas.admissible(), *through)",
+        ),
+        jobs_on_hold_count_against_limits=("            self.quotas.set_aside(fact.jobs)", "            pass"),
+        holds_are_not_kept=('in document.get("held", ()):', "in ():"),
+    ),
+    *_in(
+        RUNTIME,
+        "prerequisites",
+        WAITING,
+        a_failure_meets_every_dependency=('if condition == "ok" and self.failed:', "if False:"),
+        one_of_several_dependencies_is_enough=(
+            "        if not left:\n            del self._open[job]",
+            "        del self._open[job]",
+        ),
+        an_array_has_ended_with_its_first_job=(
+            "if not after.unfinished or (after.failed and not before.failed):\n                yield",
+            "if True:\n                after = replace(after, unfinished=0)\n                yield",
+        ),
+        ends_of_arrays_are_not_kept=('document.get("arrays", {}).items():', "{}.items():"),
+    ),
+    *_in(
+        RUNTIME,
+        "throttles",
+        WAITING,
+        an_array_has_one_place_more=(
+            "return max(self.at_once - len(self.placed), 0)",
+            "return max(self.at_once - len(self.placed) + 1, 0)",
+        ),
+        places_are_given_in_order_of_submission=("return request.index or 0, int(job)", "return 0, int(job)"),
+    ),
+    *_in(
+        RUNTIME,
+        "batch",
+        WAITING,
+        cycles_are_accepted=("    _check_cycles(requests, whos, names)\n", ""),
+    ),
+    *_in(
+        RUNTIME,
+        "state",
+        WAITING,
+        a_running_job_that_is_held_goes_on=(
+            'self._schedule(core.StopAsked(event.time, fresh, Cause(HELD, f"held by {event.by}")))',
+            "pass",
+        ),
     ),
 ]
 
@@ -1363,21 +1430,36 @@ SECURITY_MUTANTS = [
     ),
     *_in(
         RUNTIME,
-        "service",
+        "job_calls",
         RIGHTS,
-        jobs_of_others_are_cancelled=(
-            '            await self._check_may_change(record, "Cancel", context)',
+        jobs_of_others_are_changed=(
+            "            await self._check_may_change(record, method, context)",
             "            pass",
         ),
+    ),
+    *_in(
+        RUNTIME,
+        "submission_service",
+        RIGHTS,
+        keys_of_others_answer=('key = key if caller.open else f"{caller.user}:{key}"', "key = key"),
+    ),
+    *_in(
+        RUNTIME,
+        "job_verbs_service",
+        RIGHTS,
+        a_cancel_is_not_in_the_audit=(
+            'self._driver.post(*cancelled, beside=self._audited("Cancel"))',
+            "self._driver.post(*cancelled)",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "service",
+        RIGHTS,
         logs_of_others_are_read=("if not may_read(current(), record.request):", "if False:"),
         environments_of_others_are_shown=(
             "shown = not caller.open and may_read(caller, record.request)",
             "shown = not caller.open",
-        ),
-        keys_of_others_answer=('key = key if caller.open else f"{caller.user}:{key}"', "key = key"),
-        a_cancel_is_not_in_the_audit=(
-            'self._driver.post(*cancelled, beside=self._audited("Cancel"))',
-            "self._driver.post(*cancelled)",
         ),
         agents_without_tls_get_secrets=(
             "    return caller.open or bool(caller.agent or caller.agent_name)",
@@ -1621,6 +1703,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *REMOVAL_MUTANTS,
     *TEMPLATE_MUTANTS,
     *LIMIT_MUTANTS,
+    *WAITING_MUTANTS,
     *INSISTENCE_MUTANTS,
     *TABLE_MUTANTS,
     *IDENTITY_MUTANTS,
