@@ -279,6 +279,7 @@ class LocalAttempt:
             name=container_name(state.identity.agent, *self.key, seat.rank),
             steering_file=state.variables(number),
             terminal=self.has_terminal(task),
+            limits=settings.limits(self.start.request, len(task.devices)),
         )
 
     def _with_container(self, verdict: ExitVerdict) -> ExitVerdict:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gavel.client.requests import Submission
+from gavel.runtime.agent.confinement import NO_LIMITS, TaskLimits
 from gavel.runtime.agent.container_runtimes import (
     CannotContainError,
     Contained,
@@ -80,6 +81,7 @@ class Place:
     """For a container."""
     steering_file: Path
     terminal: bool = False
+    limits: TaskLimits = NO_LIMITS
 
 
 def execution(request: Submission, variables: Variables, place: Place) -> Execution:
@@ -151,6 +153,7 @@ def _in_container(request: Submission, variables: Variables, place: Place) -> Ex
         groups=(os.getegid(), *_other_groups()) if account is None else account.groups,
         steering_file=str(place.steering_file),
         terminal=place.terminal,
+        limits=place.limits,
     )
     try:
         started = contained(place.runtime, what)
