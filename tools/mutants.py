@@ -1625,6 +1625,66 @@ NOTIFY_MUTANTS = [
     ),
 ]
 
+NEEDS_TEST = "tests/scheduler/test_server_needs.py::test_"
+NEEDS_MUTANTS = [
+    *_in(
+        SCHEDULER,
+        "room",
+        f"{NEEDS_TEST}cores_are_counted_on_each_server",
+        cores_and_memory_are_promised_twice=(
+            "                count = min(count, left // each)\n",
+            "                pass\n",
+        ),
+        too_small_accelerators_are_used=(
+            "if load.gpu_memory > self.figures.accelerator_memory > 0:",
+            "if False:",
+            (f"{NEEDS_TEST}only_those_servers_of_a_type_are_used_whose_accelerators_are_large_enough",),
+        ),
+        silent_jobs_take_nothing=(
+            "not all(each.millicores for each in needs)",
+            "False",
+            (f"{NEEDS_TEST}a_job_without_a_statement_takes_its_accelerators_part_of_the_server",),
+        ),
+    ),
+    *_in(
+        SCHEDULER,
+        "evolving",
+        f"{NEEDS_TEST}servers_that_join_or_leave_change_which_types_fit",
+        types_stay_closed_when_servers_join=("        self.beliefs.fit_again(self.roster)\n", ""),
+    ),
+    *_in(
+        SCHEDULER,
+        "posing",
+        f"{NEEDS_TEST}pairs_that_together_exceed_the_accelerator_are_not_formed",
+        pairs_exceed_the_accelerator=("rates[at][:, tight[problem.column_type]] = 0.0", "pass"),
+    ),
+    *_in(
+        SCHEDULER,
+        "seating",
+        f"{NEEDS_TEST}no_plan_promises_more_than_servers_have_and_nothing_idles_beside_a_job_that_fits",
+        what_was_to_yield_stops_for_nothing=(
+            "        if starting.isdisjoint(run.members) and room.fits_at(run, before[run]):",
+            "        if False:",
+            (f"{NEEDS_TEST}what_would_stop_for_a_run_that_fits_nowhere_continues",),
+        ),
+    ),
+    *_in(
+        AGENT,
+        "confinement",
+        "tests/runtime/agent/test_confinement.py::test_with_cgroup_v2_limits_are_set_in_the_group_of_the_task_itself",
+        memory_is_not_limited=("        (group / limit).write_text(str(memory))\n", "        pass\n"),
+    ),
+    *_in(
+        AGENT,
+        "allotment",
+        "tests/runtime/agent/test_discovery.py",
+        hip_counts_among_all_devices=(
+            "        return {ROCR: listed, HIP: within, CUDA: within}\n",
+            "        return {HIP: listed, CUDA: listed}\n",
+        ),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
     *TOGETHER,
     *ENGINE_MUTANTS,
@@ -1651,4 +1711,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *SECRET_MUTANTS,
     *SECURITY_MUTANTS,
     *NOTIFY_MUTANTS,
+    *NEEDS_MUTANTS,
 )

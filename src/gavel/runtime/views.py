@@ -92,7 +92,8 @@ def reason_of(engine: Engine, record: LiveJobRecord) -> str:
 
 def never_fault(engine: Engine, record: LiveJobRecord) -> str:
     """Why a waiting job can never run as things are; empty if it may."""
-    return record.history[-1].reason if record.history[-1].code == NEVER else _misfit(engine, record)
+    view = job_view(engine, record)
+    return view.reason if view.code == NEVER else _misfit(engine, record)
 
 
 def _misfit(engine: Engine, record: LiveJobRecord) -> str:
