@@ -26,6 +26,13 @@ from gavel.security.quotas import EVERYBODY, Kind, Subject
 TROUBLED_SECONDS = 90.0
 QUIET_SECONDS = 900.0
 """Everything has finished this long after the last fault."""
+VERBS: tuple[type[HoldAsked | ReleaseAsked | RequeueAsked], ...] = (
+    HoldAsked,
+    HoldAsked,
+    ReleaseAsked,
+    RequeueAsked,
+    RequeueAsked,
+)
 PAIRED = "ResNet-18 (batch size 16)"
 """A template of which the table knows that two of its jobs share an accelerator well."""
 
@@ -199,7 +206,7 @@ class Campaign:
 
     def ask_for_jobs(self) -> str:
         """A client holds, releases or requeues a job; those that are held are released in the end."""
-        asked = self.limiting.choice([HoldAsked, HoldAsked, ReleaseAsked, RequeueAsked, RequeueAsked])
+        asked = self.limiting.choice(VERBS)
         labels = [label for label, job in self.world.keys.items() if job not in self.world.checker.ended]
         if labels:
             self.world.client_asks(asked, self.limiting.choice(labels))
