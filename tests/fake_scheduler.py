@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 
+from gavel.client.arrays import expanded
+from gavel.client.messages import from_submission, to_submission
+from gavel.client.selection import has_tags, matches
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire import gavel_pb2_grpc as stubs
 
@@ -47,6 +50,8 @@ class FakeScheduler(stubs.GavelServicer):
         self.happened: list[pb.EventLine] = []
         """With numbers from 1 on."""
         self.asked_events: list[pb.EventsRequest] = []
+        self.edits: list[pb.EditRequest] = []
+        self.resubmitted: list[pb.ResubmitRequest] = []
         self.changed = threading.Condition()
         self._server: grpc.Server | None = None
         self.port = 0
@@ -121,13 +126,19 @@ class FakeScheduler(stubs.GavelServicer):
             if self.refuses:
                 context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refuses)
             if request.key not in self.keys:
-                self.keys[request.key] = [self._add(job) for job in request.jobs]
+                self.keys[request.key] = [self._add(one) for job in request.jobs for one in self._expanded(job)]
                 self.batches.append(len(request.jobs))
                 self.changed.notify_all()
             if self.break_after_submitting:
                 self.break_after_submitting -= 1
                 context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
             return pb.SubmitReply(ids=self.keys[request.key])
+
+    def _expanded(self, job: pb.JobRequest) -> list[pb.JobRequest]:
+        if not (job.array or job.grid):
+            return [job]
+        members = expanded(from_submission(job), f"a{len(self.jobs) + 1}")
+        return [to_submission(member) for member in members]
 
     def _add(self, request: pb.JobRequest) -> str:
         name = str(len(self.jobs) + 1)
@@ -142,6 +153,53 @@ class FakeScheduler(stubs.GavelServicer):
             if self.jobs[job].state not in OVER:
                 self.move(job, pb.CANCELLED, "cancelled")
         return pb.JobList(jobs=[self.jobs[job] for job in request.ids])
+
+    def Hold(self, request: pb.JobsRequest, context: grpc.ServicerContext) -> pb.JobList:
+        return self._all_or_none(
+            request.ids, context, lambda job: self.move(job, pb.QUEUED, "held by you", code="held")
+        )
+
+    def Release(self, request: pb.JobsRequest, context: grpc.ServicerContext) -> pb.JobList:
+        return self._all_or_none(request.ids, context, lambda job: self.move(job, pb.QUEUED, "waiting", code=""))
+
+    def Requeue(self, request: pb.JobsRequest, context: grpc.ServicerContext) -> pb.JobList:
+        return self._all_or_none(request.ids, context, lambda job: self.move(job, pb.QUEUED, "requeued by you"))
+
+    def Edit(self, request: pb.EditRequest, context: grpc.ServicerContext) -> pb.JobList:
+        self.edits.append(pb.EditRequest.FromString(request.SerializeToString()))
+        return self._all_or_none(request.ids, context, lambda job: self._edit(job, request.changes, request.fields))
+
+    def _edit(self, job: str, changes: pb.JobRequest, names: Iterable[str]) -> None:
+        """Replace the named fields."""
+        wanted = pb.JobRequest.FromString(changes.SerializeToString())
+        view = self.jobs[job].request
+        for name in names:
+            view.ClearField(name)
+        for field, _ in wanted.ListFields():
+            if field.name not in names:
+                wanted.ClearField(field.name)
+        view.MergeFrom(wanted)
+
+    def Resubmit(self, request: pb.ResubmitRequest, context: grpc.ServicerContext) -> pb.SubmitReply:
+        self._check(request.ids, context)
+        self.resubmitted.append(pb.ResubmitRequest.FromString(request.SerializeToString()))
+        with self.changed:
+            new = [self._add(self.jobs[job].request) for job in request.ids]
+            for job in new:
+                self._edit(job, request.changes, request.fields)
+        return pb.SubmitReply(ids=new)
+
+    def _all_or_none(
+        self, ids: Iterable[str], context: grpc.ServicerContext, change: Callable[[str], None]
+    ) -> pb.JobList:
+        listed = list(ids)
+        self._check(listed, context)
+        for job in listed:
+            if self.jobs[job].state in OVER:
+                context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"job {job} has already finished")
+        for job in listed:
+            change(job)
+        return pb.JobList(jobs=[self.jobs[job] for job in listed])
 
     def List(self, request: pb.JobQuery, context: grpc.ServicerContext) -> pb.JobList:
         self._check(request.ids, context)
@@ -279,7 +337,9 @@ class FakeScheduler(stubs.GavelServicer):
         jobs = [
             job
             for job in self.jobs.values()
-            if (not query.ids or job.id in query.ids)
+            if (not (query.ids or query.arrays or query.ranges) or self._placed(job, query))
+            and (not query.name_patterns or any(matches(job.request.name, each) for each in query.name_patterns))
+            and has_tags(job.request.tags, query.tags)
             and (not query.states or job.state in query.states)
             and (not query.user or job.request.user == query.user)
             and (not query.names or job.request.name in query.names)
@@ -288,6 +348,13 @@ class FakeScheduler(stubs.GavelServicer):
             and not (query.without_unfinished and job.state not in OVER)
         ]
         return jobs[-query.limit :] if query.limit and not query.without_unfinished else jobs
+
+    def _placed(self, job: pb.JobView, query: pb.JobQuery) -> bool:
+        return (
+            job.id in query.ids
+            or job.request.array_id in query.arrays
+            or any(each.first <= int(job.id) <= each.last for each in query.ranges)
+        )
 
     def _check(self, ids: Iterable[str], context: grpc.ServicerContext) -> None:
         for job in ids:

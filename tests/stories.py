@@ -31,7 +31,7 @@ from gavel.core.events import (
     TypesAllowed,
     WakeAt,
 )
-from gavel.core.jobs import Cause, JobSpec
+from gavel.core.jobs import NO_NEEDS, Cause, JobSpec, Needs
 from gavel.core.locality import Locality
 from gavel.policies.registry import allocate
 from gavel.scheduler.machine import Scheduler
@@ -40,6 +40,9 @@ TEMPLATES = ("A3C", "LM (batch size 5)", "ResNet-50 (batch size 64)", "Transform
 WORKERS = (1, 1, 2, 4)
 
 TYPES: tuple[tuple[str, ...] | None, ...] = (None, ("v100",), ("p100", "k80"), ("k80",), ("v100", "p100"))
+FIGURES = ((8.0, 100, 16), (3.0, 64, 0), (0.0, 0, 32), (16.0, 31, 12))
+"""What servers have: CPU cores, RAM and the memory of an accelerator; 0: unknown."""
+NEEDS = (NO_NEEDS, NO_NEEDS, NO_NEEDS, Needs(16), Needs(0, 3000), Needs(0, 6500, 40), Needs(8, 500, 5), Needs(40, 1, 1))
 
 Story = list[tuple[str, int, int]]
 """What happens, and two numbers that say to whom."""
@@ -57,7 +60,7 @@ class Teller:
     """Tells a story to a scheduler: iterate over `events`, and say what it commanded by `hear`.
 
     Solves are answered at once, unless "slow" came before: then at the next "answer", or with a failure. With `open`,
-    there are new types, entities and templates, and rates are measured.
+    there are new types, entities and templates, rates are measured, and jobs state what they need beside accelerators.
     """
 
     story: Story
@@ -69,7 +72,7 @@ class Teller:
     due: list[Event] = field(default_factory=list)
 
     def events(self, machine: Scheduler) -> Iterator[Event]:
-        yield ServerJoined(0.0, Server("base", "v100", 2))
+        yield ServerJoined(0.0, self._server("base", "v100", 2, 0))
         for kind, number, other in self.story:
             self.time += 60.0 if kind != "round" else 360.0
             event = self._event(machine, kind, number, other)
@@ -98,7 +101,7 @@ class Teller:
                 return RoundDue(self.time)
             case "join":
                 kinds = ("v100", "p100", "k80", "t4" if self.open else "v100")
-                return ServerJoined(self.time, Server(f"s{number}-{self.time}", kinds[other], 1 + other))
+                return ServerJoined(self.time, self._server(f"s{number}-{self.time}", kinds[other], 1 + other, number))
             case "lose":
                 servers = [name for pool in machine.server_pools for name, _, _ in pool.servers()]
                 return ServerLost(self.time, servers[number % len(servers)] if servers else "missing")
@@ -110,22 +113,30 @@ class Teller:
                 return None
         return self._about_a_job(machine, kind, active[number % len(active)], number + other) if active else None
 
+    def _server(self, name: str, kind: str, size: int, number: int) -> Server:
+        cpus, memory, of_each = FIGURES[number % 4] if self.open else (0.0, 0, 0)
+        return Server(name, kind, size, cpus, memory, of_each)
+
     def _spec(self, number: int, other: int) -> JobSpec:
         spec = JobSpec(f"j{self.submitted}", TEMPLATES[other], WORKERS[other], 1e6)
         if not self.open:
             return spec
         template = "my-model" if number == 0 else spec.template
         types = [None, None, ("v100", "t4"), ("k80",)][number % 4]
-        return replace(spec, template=template, entity=[None, "lab", "lab/vision", "club"][number % 4], types=types)
+        entity = [None, "lab", "lab/vision", "club"][number % 4]
+        return replace(spec, template=template, entity=entity, types=types, needs=NEEDS[(number + other) % len(NEEDS)])
 
     def _edit(self, machine: Scheduler, job: str, number: int) -> JobEdited:
         """Other types, or the same, and a new weight, deadline or number of steps."""
         slot = machine.roster.slot_of[job]
-        template, workers, types = machine.beliefs.profile_at(int(machine.roster.profile[slot]))
+        template, workers, types, needs = machine.beliefs.profile_at(int(machine.roster.profile[slot]))
         types = TYPES[number % len(TYPES)] if number % 3 else types
         steps = [2e6, 1e5, np.nan][number % 3]
         deadline = 1e5 if number % 2 else None
-        spec = JobSpec(job, template, workers, steps, weight=1.0 + number % 3, deadline_seconds=deadline, types=types)
+        weight = 1.0 + number % 3
+        spec = JobSpec(
+            job, template, workers, steps, weight=weight, deadline_seconds=deadline, types=types, needs=needs
+        )
         return JobEdited(self.time, spec, steps - 10.0)
 
     def _late(self, event: Event, other: int) -> Event:

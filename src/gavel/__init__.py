@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from gavel.client.own_loop import checkpoint_dir, finished, report, seconds_left, should_leave
     from gavel.client.requests import JobRequest
     from gavel.client.views import JobState
+    from gavel.client.webhooks import verify_notification
     from gavel.core.allocation import Allocation, Certificate, Limit
     from gavel.core.cluster import AcceleratorType
     from gavel.core.jobs import Entity, Job, Pair, PlacedRate
@@ -75,6 +76,7 @@ _NAMES_BY_MODULE = {
     "gavel.client.own_loop": ("checkpoint_dir", "finished", "report", "seconds_left", "should_leave"),
     "gavel.client.requests": ("JobRequest",),
     "gavel.client.views": ("JobState",),
+    "gavel.client.webhooks": ("verify_notification",),
     "gavel.core.allocation": ("Allocation", "Certificate", "Limit"),
     "gavel.core.cluster": ("AcceleratorType",),
     "gavel.errors": ("GavelError", "InputError", "SolverError"),
@@ -151,6 +153,7 @@ __all__ = [
     "should_leave",
     "simulate",
     "sweep",
+    "verify_notification",
 ]
 
 

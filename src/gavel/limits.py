@@ -50,6 +50,10 @@ MOST_BYTES = 2**50
 """The most memory: 1,024 TiB."""
 MOST_CORES = 65_536
 """The most CPU cores of a server or for a worker."""
+MOST_LINES_OF_A_TERMINAL = 4096
+"""The most rows, and the most columns, of a terminal."""
+LONGEST_LINGER_SECONDS = 24 * 3600.0
+"""How long a job with a terminal may outlive its last connection."""
 MOST_VARIABLES = 4096
 """The most variables in a job's environment."""
 MOST_SECRETS = 64
@@ -68,6 +72,10 @@ MOST_TYPES_OVER_TIME = 4 * MOST_TYPES
 MOST_JOBS_IN_A_CALL = 10_000
 """The most jobs in one Submit call; clients send 1,000 at a time."""
 MOST_IDS_IN_A_CALL = 100_000
+MOST_RANGES = 1000
+"""The most ranges of ids, and the most arrays, in one query."""
+MOST_PATTERNS = 32
+"""The most patterns for names in one query: each is compared with every job."""
 MOST_MESSAGE_BYTES = 4 * 2**20
 """The largest message that the scheduler accepts."""
 

@@ -125,8 +125,7 @@ def test_a_job_of_flags_has_the_defaults_of_a_job_file(
         (["submit", "--"], "say what to run"),
         (["submit", "nowhere.yaml"], "cannot read nowhere.yaml: no such file"),
         (["submit", "good.yaml", "bad.yaml"], "bad.yaml, line 2: steps must be greater than 0, not -1"),
-        (["submit", "good.yaml", "--steps", "3"], "not both"),
-        (["submit", "good.yaml", "--", "x"], "not both"),
+        (["submit", "good.yaml", "--steps", "-3"], "--steps: steps must be greater than 0, not -3"),
         (["submit", "--workers", "0", "--", "x"], "--workers: workers must be at least 1, not 0"),
         (["submit", "--steps", "-3", "--", "x"], "--steps: steps must be greater than 0, not -3"),
         (["submit", "--steps", "many", "--", "x"], "--steps"),
@@ -148,7 +147,7 @@ def test_a_job_of_flags_has_the_defaults_of_a_job_file(
         (["logs", "77"], "there is no job '77'"),
         (["logs", "1", "-f", "--json"], "leave one of them out"),
         (["cancel", "77"], "there is no job '77'"),
-        (["cancel"], "ID"),
+        (["cancel"], "say which jobs to cancel: write ids (38)"),
         (["cluster", "--scheduler", "a:b"], "'a:b' is not a scheduler address"),
     ],
 )
@@ -232,10 +231,10 @@ def test_jobs_shows_a_line_for_each_job(
     add(fake, pb.FAILED, "exit code 3\nTraceback", name="[bold]broken")
     lines = printed(capsys, "jobs", "--all").splitlines()
     assert lines[0].split() == [
-        *("id", "name", "state", "time", "workers", "done", "steps", "where", "beside", "restarts", "reason")
+        *("id", "name", "state", "time", "workers", "done", "steps", "beside", "restarts", "where", "or", "why")
     ]
     assert lines[1].split()[:3] == ["1", "resnet", "running"]
-    assert lines[1].split()[4:] == ["1", "25%", "250/1,000", "v100", "gpu1:1+gpu2:1", "2", "3"]
+    assert lines[1].split()[4:] == ["1", "25%", "250/1,000", "2", "3", "v100", "gpu1:1+gpu2:1"]
     assert lines[2].split()[:3] == ["2", "[bold]broken", "failed"]
     assert lines[2].rstrip().endswith("exit code 3 Traceback")
     assert lines[3] == "1 running, 1 failed"
@@ -277,7 +276,8 @@ def test_tables_fit_their_terminal(
         fake.jobs[name].places.add(server="a-server-with-a-name", accelerators=4)
         add(fake, pb.FAILED, "a very long reason " * 9)
     shown = printed(capsys, "jobs", "--all")
-    assert len(shown.splitlines()) == 26, "one line for each job"
+    assert len(shown.splitlines()) == 27, "one line for each job"
+    assert shown.splitlines()[-2] == "… is cut; see --wide or `gavel job ID`"
     assert all(sum(2 if ord(c) > 0x2E80 and c != "…" else 1 for c in line) <= width for line in shown.splitlines())
     assert ("steps" in shown.splitlines()[0]) == (width == 200)
 
@@ -369,13 +369,12 @@ def test_cancel_says_what_it_did(fake: FakeScheduler, capsys: pytest.CaptureFixt
     for _ in range(3):
         add(fake)
     fake.move("2", pb.COMPLETED)
-    assert printed(capsys, "cancel", "1", "2") == "job 1 is cancelled\njob 2 had already finished: completed\n"
-    assert printed(capsys, "cancel", "1") == "job 1 had already finished: cancelled\n"
+    assert printed(capsys, "cancel", "1") == "job 1 is cancelled\n"
+    assert refusal(capsys, "cancel", "1", "3") == "gavel: job 1 has already finished: cancelled\n"
     assert "no job '77'" in refusal(capsys, "cancel", "3", "77")
     assert fake.jobs["3"].state == pb.QUEUED, "all or none"
-    result = document(capsys, "cancel", "2", "3")
-    assert [job["state"] for job in result["jobs"]] == ["completed", "cancelled"]
-    assert result["already_over"] == ["2"]
+    result = document(capsys, "cancel", "1-3")
+    assert [(job["id"], job["state"]) for job in result["jobs"]] == [("3", "cancelled")]
 
 
 def test_cluster_shows_servers_types_policy_and_round(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:

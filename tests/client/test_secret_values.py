@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gavel.cli import submit
+from gavel.cli.submit_secrets import secrets, with_secrets
 from gavel.client.field_checks import FieldError
 from gavel.client.job_file import parse_jobs, read_jobs, write_jobs
 from gavel.client.messages import to_request
@@ -134,39 +134,46 @@ def test_a_mistake_is_a_sentence_with_its_line_and_without_the_value(lines: str,
     assert "hunter2" not in str(refusal.value)
 
 
+def given(*options: str) -> SecretValues:
+    """What `--secret` reads."""
+    values = secrets(options, ask=True)
+    assert values is not None
+    return values
+
+
 def test_the_line_break_at_the_end_of_a_file_is_not_part_of_a_secret(tmp_path: Path) -> None:
     for body, value in {"a\n": "a", "a\r\n": "a", "a\n\n": "a\n", "a": "a", "": "", "a\r": "a\r"}.items():
         (tmp_path / "token").write_bytes(body.encode())
-        assert dict(submit._secrets([f"TOKEN=@{tmp_path / 'token'}"])) == {"TOKEN": value}
+        assert dict(given(f"TOKEN=@{tmp_path / 'token'}")) == {"TOKEN": value}
 
 
 def test_a_file_that_is_too_large_or_not_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(InputError, match="it is not UTF-8 text"):
-        submit._secrets([f"TOKEN=@{tmp_path / 'binary'}"])
-    endless = submit._secrets(["TOKEN=@/dev/zero"])
+        given(f"TOKEN=@{tmp_path / 'binary'}")
+    endless = given("TOKEN=@/dev/zero")
     with pytest.raises(FieldError, match="must be text without NUL characters"):
         JobRequest(["train"], secrets=endless).check()
 
 
 def test_a_value_on_the_command_line_is_refused_and_not_repeated() -> None:
     with pytest.raises(InputError, match="see command lines, so write no value there") as refusal:
-        submit._secrets([f"TOKEN={VALUE}"])
+        given(f"TOKEN={VALUE}")
     assert VALUE not in str(refusal.value)
 
 
 def test_a_secret_given_twice_or_badly_named_is_refused() -> None:
     with pytest.raises(InputError, match="--secret TOKEN is given twice"):
-        submit._secrets(["TOKEN", "TOKEN=@x"])
+        given("TOKEN", "TOKEN=@x")
     with pytest.raises(InputError, match="reserved"):
-        submit._secrets(["GAVEL_TOKEN"])
+        given("GAVEL_TOKEN")
 
 
 def test_a_secret_without_a_source_and_a_terminal_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TOKEN", raising=False)
     with pytest.raises(InputError, match="no environment variable TOKEN and no terminal to ask at"):
-        submit._secrets(["TOKEN"])
+        given("TOKEN")
     monkeypatch.setenv("TOKEN", VALUE)
-    assert dict(submit._secrets(["TOKEN"])) == {"TOKEN": VALUE}
-    (job,) = submit._with_secrets([JobRequest(["train"], secrets=["TOKEN"])])
+    assert dict(given("TOKEN")) == {"TOKEN": VALUE}
+    (job,) = with_secrets([JobRequest(["train"], secrets=["TOKEN"])], ask=True)
     assert job == JobRequest(["train"], secrets={"TOKEN": VALUE})

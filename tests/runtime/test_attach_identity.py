@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from silent_notifier import silent
 from test_safety_driver import FailingJournal, Live, journal
 
 from gavel.journal.store import Write
@@ -55,7 +56,8 @@ def service_of(live: Live, folder: Path, enrolment: Enrolment | None) -> Service
         )  # fmt: skip
     logs = Logs(folder / "logs", limit=1000)
     access = Access(Identities(), live.journal, live.engine.clock, write)
-    return Service(live.driver, live.fleet, logs, find_policy("max_min_fairness"), access, desk)
+    notifier = silent(live.driver, folder, logs)
+    return Service(live.driver, live.fleet, logs, find_policy("max_min_fairness"), access, desk, notifier=notifier)
 
 
 class Talk:

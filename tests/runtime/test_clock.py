@@ -87,5 +87,8 @@ class Nowhere:
     def send(self, message: ToAgent) -> None:
         raise AssertionError(message)
 
+    def unread(self) -> int:
+        return 0
+
     def close(self) -> None:
         pass

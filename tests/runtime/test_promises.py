@@ -81,6 +81,9 @@ class Wire:
     def send(self, message: ToAgent) -> None:
         self.sent.append(message)
 
+    def unread(self) -> int:
+        return 0
+
     def close(self) -> None:
         pass
 

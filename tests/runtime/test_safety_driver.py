@@ -55,6 +55,9 @@ class Wire:
         if isinstance(message, StartAttempt):
             self.started.set()
 
+    def unread(self) -> int:
+        return 0
+
     def close(self) -> None:
         pass
 

@@ -24,6 +24,9 @@ class Wire:
     def send(self, message: ToAgent) -> None:
         self.heard.append(message)
 
+    def unread(self) -> int:
+        return 0
+
     def close(self) -> None:
         pass
 

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 import pytest
 from live_cluster import GAVEL, LiveCluster, eventually, state_of
+from silent_notifier import silent
 from test_safety_driver import SECONDS, FailingJournal, Live, journal
 
 from gavel.client.messages import to_request
@@ -201,7 +202,9 @@ class Context:
 def vaulted(live: Live, folder: Path) -> Service:
     live.fleet.secrets = secrets_for(live.engine, folder)
     access = Access(Identities(), live.engine.journal, live.engine.clock, live.driver.write)
-    return Service(live.driver, live.fleet, Logs(folder / "logs", limit=1000), find_policy("max_min_fairness"), access)
+    logs = Logs(folder / "logs", limit=1000)
+    notifier = silent(live.driver, folder, logs)
+    return Service(live.driver, live.fleet, logs, find_policy("max_min_fairness"), access, notifier=notifier)
 
 
 def submission(secrets: Sequence[dict[str, str]], key: str = "key", **changed: Any) -> pb.SubmitRequest:

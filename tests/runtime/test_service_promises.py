@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from silent_notifier import silent
 from test_safety_driver import SECONDS, FailingJournal, Live, journal
 
 from gavel.client.messages import to_request
@@ -35,7 +36,9 @@ class Context:
 
 def service_of(live: Live, folder: Path) -> Service:
     access = Access(Identities(), live.engine.journal, live.engine.clock, live.driver.write)
-    return Service(live.driver, live.fleet, Logs(folder / "logs", limit=1000), find_policy("max_min_fairness"), access)
+    logs = Logs(folder / "logs", limit=1000)
+    notifier = silent(live.driver, folder, logs)
+    return Service(live.driver, live.fleet, logs, find_policy("max_min_fairness"), access, notifier=notifier)
 
 
 async def answered_once_written(live: Live, call: Coroutine[Any, Any, Any]) -> Any:

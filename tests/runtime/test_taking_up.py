@@ -52,6 +52,9 @@ class Idle:
     def send(self, message: ToAgent) -> None:
         self.sent.append(message)
 
+    def unread(self) -> int:
+        return 0
+
     def close(self) -> None:
         pass
 

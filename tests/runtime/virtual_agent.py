@@ -93,6 +93,9 @@ class Connection:
             for _ in range(world.copies(message)):
                 self.to_agent.append((world.arrival(self.to_agent, self.agent.late_orders), frame))
 
+    def unread(self) -> int:
+        return 0
+
     def close(self) -> None:
         """End the connection, from the leader's side."""
         self.agent.world.point("close")

@@ -126,7 +126,7 @@ def test_no_job_ever_runs_on_a_type_that_it_may_not_use(mechanism: Callable[[], 
     for event in teller.events(scheduler):
         teller.hear(scheduler.handle(event))
         for slot, run in scheduler.run_of.items():
-            _, _, types = scheduler.beliefs.profile_at(int(scheduler.roster.profile[slot]))
+            _, _, types, _ = scheduler.beliefs.profile_at(int(scheduler.roster.profile[slot]))
             assert types is None or scheduler.types[run.type_index] in types
 
 

@@ -23,9 +23,9 @@ from gavel.scheduler.entries import GUEST, LedgerEntries
 from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.patience import Patience
 from gavel.scheduler.priorities import Priorities
-from gavel.scheduler.round_draft import Draft
+from gavel.scheduler.round_draft import Draft, fewest
 from gavel.scheduler.rounds import Mechanism, Members, Plan, RoundInput, Run
-from gavel.scheduler.rules import Rules, advance, draw_up, fewest
+from gavel.scheduler.rules import Rules, advance, draw_up
 from gavel.scheduler.settled import Settled
 
 PATIENCE = float(Patience().of(round_input(np.ones((1, 1)), capacity=[1]))[0])

@@ -146,7 +146,8 @@ def test_every_attribute_is_dumped_or_follows_from_the_rest() -> None:
     assert vars(scheduler).keys() | vars(scheduler.occupancy).keys() == (
         brought | own | COUNTERS.keys() | runs | between_events | compared
     )
-    assert vars(scheduler.beliefs).keys() == {"table", "types", "profiles", "rates", "restarts", "restarts_in_use"}
+    beliefs = {"table", "types", "profiles", "rates", "restarts", "restarts_in_use", "stated"}
+    assert vars(scheduler.beliefs).keys() == beliefs | {"_server_pools"}
     assert vars(Credits()).keys() == {"ledger", "_prices"} | {"rules", "price_aware", "_settled"}
     ledger = {"entries", "lag", "members", "class_rate", "alone", "entry_of", "run_of"}
     assert {each.name for each in fields(Ledger)} == ledger | {
@@ -161,7 +162,8 @@ def test_every_attribute_is_dumped_or_follows_from_the_rest() -> None:
     }
     plain = {"_combos", "_target", "_declined", "_seconds", "_prices"}
     assert vars(Priorities()).keys() == plain | {"knows_speeds", "price_aware", "_steady", "_index"}
-    assert vars(ServerPool()).keys() == {"_size", "_with_free", "_free", "_shared", "_closed"} | {"capacity", "free"}
+    pool = {"_size", "_figures", "_with_free", "_free", "_shared", "_closed"}
+    assert vars(ServerPool()).keys() == pool | {"capacity", "free"}
 
 
 def asked() -> tuple[Scheduler, Solve]:

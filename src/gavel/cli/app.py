@@ -58,10 +58,29 @@ VERBS = {
     "serve": Verb("gavel.cli.serve:serve_command", "Run the scheduler, which assigns jobs to agents."),
     "worker": Verb("gavel.cli.worker:app", "Run jobs on this server for a scheduler."),
     "submit": Verb("gavel.cli.submit:submit_command", "Submit jobs from files, or a command after --.", CLIENT),
+    "run": Verb("gavel.cli.run:run_command", "Run a command on the cluster as if it ran here.", CLIENT),
     "jobs": Verb("gavel.cli.jobs:jobs_command", "List unfinished jobs and those that ended in the last hour.", CLIENT),
     "job": Verb("gavel.cli.job:job_command", "Show everything about one job.", CLIENT),
-    "logs": Verb("gavel.cli.jobs:logs_command", "Print the output of a job.", CLIENT),
-    "cancel": Verb("gavel.cli.jobs:cancel_command", "Cancel jobs; finished jobs stay as they are.", CLIENT),
+    "logs": Verb("gavel.cli.logs:logs_command", "Print the output of a job.", CLIENT),
+    "wait": Verb(
+        "gavel.cli.wait:wait_command",
+        "Wait until jobs have finished.",
+        CLIENT,
+    ),
+    "cancel": Verb("gavel.cli.job_verbs:cancel_command", "Cancel jobs that have not finished.", CLIENT),
+    "hold": Verb(
+        "gavel.cli.job_verbs:hold_command",
+        "Let jobs wait until they are released.",
+        CLIENT,
+    ),
+    "release": Verb("gavel.cli.job_verbs:release_command", "Let jobs run that are on hold.", CLIENT),
+    "requeue": Verb("gavel.cli.job_verbs:requeue_command", "Let jobs save, leave and wait for another turn.", CLIENT),
+    "edit": Verb(
+        "gavel.cli.edit:edit_command",
+        "Change jobs that have not finished.",
+        CLIENT,
+    ),
+    "resubmit": Verb("gavel.cli.edit:resubmit_command", "Submit jobs like earlier ones, with what you change.", CLIENT),
     "checkpoints": Verb("gavel.cli.checkpoints:app", "Remove checkpoints of finished jobs.", CLIENT),
     "cluster": Verb(
         "gavel.cli.cluster:cluster_command", "Show servers, types, the policy and the current round.", CLIENT
@@ -75,6 +94,9 @@ VERBS = {
     "token": Verb("gavel.cli.token:app", "Create, list and revoke tokens.", CLIENT),
     "agent": Verb("gavel.cli.agent:app", "List and revoke enrolled agents.", CLIENT),
     "limits": Verb("gavel.cli.limits:app", "Show and set how much users and teams may use.", CLIENT),
+    "notifications": Verb(
+        "gavel.cli.notifications:app", "Show and set where you are told what happens to your jobs.", CLIENT
+    ),
     "audit": Verb("gavel.cli.audit:audit_command", "Print who did what, and what was refused.", CLIENT),
     "demo": Verb("gavel.cli.demo:demo", "Run the live system here, with emulated accelerators."),
     "bench": Verb("gavel.cli.bench:app", "Measure how fast Gavel is on this machine."),

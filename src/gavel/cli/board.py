@@ -14,16 +14,19 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
+from gavel.cli.folding import Row, folded
 from gavel.cli.job_table import job_table
 from gavel.cli.remote import interruptible
 from gavel.cli.render import console, styled
 from gavel.cli.words import printable, summary
+from gavel.client.selection import Selection
 from gavel.client.views import JobState, JobUpdate, JobView
 from gavel.errors import GavelError
 
 if TYPE_CHECKING:
     from gavel.client.api import Client
 
+EVERYTHING = Selection()
 REDRAW_SECONDS = 1.0
 """Redraw this often even if nothing changes, because the table shows running times."""
 REST_SECONDS = 0.1
@@ -35,8 +38,11 @@ CHROME_LINES = 3
 class Board:
     """The latest known state of the jobs, updated by one thread and drawn by another."""
 
-    def __init__(self, states: Sequence[JobState] = (), since: float = 0.0, limit: int = 0) -> None:
-        self._states, self._since, self._limit = states, since, limit
+    def __init__(
+        self, selection: Selection = EVERYTHING, since: float = 0.0, limit: int = 0, *, unfold: bool = False
+    ) -> None:
+        self.selection, self.since, self._limit, self._unfold = selection, since, limit, unfold
+        self._selected = selection.test()
         self._jobs: dict[str, JobView] = {}
         self._arriving: dict[str, JobView] | None = {}
         """What a new connection has sent so far; it replaces the known jobs once it is complete."""
@@ -57,41 +63,46 @@ class Board:
             self.changed.set()
 
     def shown(self) -> list[JobView]:
-        """The requested jobs: unfinished ones first, then the most recently finished."""
-        jobs = [job for job in list(self._jobs.values()) if self.wants(job)]
-        jobs = jobs[-self._limit :] if self._limit else jobs
-        return sorted(jobs, key=lambda job: (job.finished, -(job.ended or 0.0)))
+        """The requested jobs, the newest last."""
+        jobs = sorted((job for job in list(self._jobs.values()) if self.wants(job)), key=lambda job: int(job.id))
+        return jobs[-self._limit :] if self._limit else jobs
+
+    def rows(self, jobs: Sequence[JobView]) -> list[Row]:
+        """Unfinished jobs and arrays first, then the most recently finished."""
+        rows = list(jobs) if self._unfold else folded(jobs)
+        return sorted(rows, key=lambda row: (row.finished, -(row.ended or 0.0)))
 
     def wants(self, job: JobView) -> bool:
         """Whether a job is among the requested ones."""
-        return (not self._states or job.state in self._states) and not 0.0 < (job.ended or 0.0) < self._since
+        return self._selected(job.id, job.request, job.state) and not 0.0 < (job.ended or 0.0) < self.since
 
     def picture(self, now: float, width: int, height: int) -> RenderableType:
         """As many jobs as fit on the screen, and a summary."""
         jobs = self.shown()
+        rows = self.rows(jobs)
         room = max(1, height - CHROME_LINES)
-        hidden = len(jobs) - room
+        hidden = len(rows) - room
         more = f"; {hidden:,} more are not shown" if hidden > 0 else ""
         footer = Text(f"{summary(jobs)}{more}", style="dim")
         if self.away:
             footer = styled(f"the scheduler is away ({self.away}); trying again", "yellow")
-        return Group(job_table(jobs[:room], now, width), footer)
+        return Group(job_table(rows[:room], now, width).drawn, footer)
 
 
-def follow(
-    client: Client,
-    *,
-    states: Sequence[JobState],
-    since: float,
-    limit: int,
-    most_finished: int,
-    user: str = "",
-    as_json: bool,
-) -> None:
+def follow(client: Client, board: Board, *, most_finished: int, as_json: bool) -> None:
     """Show jobs until the user interrupts, which is not an error; of those that had finished, only the last."""
-    board = Board(states, since, limit)
     out = console()
-    updates = client.watch(ended_after=since, most_finished=most_finished, user=user)
+    selection = board.selection
+    updates = client.watch(
+        ids=selection.ids,
+        ended_after=board.since,
+        most_finished=most_finished,
+        user=selection.user,
+        patterns=selection.names,
+        tags=selection.tags,
+        arrays=dict.fromkeys([*selection.arrays, *(member.array for member in selection.members)]),
+        ranges=selection.ranges,
+    )
     with suppress(KeyboardInterrupt), interruptible():
         if as_json or not out.is_terminal:
             _print_changes(board, updates, as_json=as_json)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Iterator
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gavel.cli.jobs import Id
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import console, number, pairs, print_json, share, styled, table
-from gavel.cli.words import STYLES, done, label, lasted, said_command, span, steps, where
+from gavel.cli.selecting import Id, one_id
+from gavel.cli.words import STYLES, clock, done, label, lasted, said_command, span, steps, summary, tags, where
+from gavel.client.dependencies import is_array_id
+from gavel.client.quantities import duration, size
+from gavel.client.requests import JobRequest
 from gavel.client.secret_values import HIDDEN
+from gavel.client.selection import Selection
 from gavel.client.views import JobDetail, JobState, JobView
 
 if TYPE_CHECKING:
@@ -32,12 +35,15 @@ def job_command(
     """Show everything about one job.
 
     Its request, state and history, the time it received on each type, its shares in the allocation, its estimated speed
-    on each type, what limits it, and if it failed the end of its log.
+    on each type, what limits it, and if it failed the end of its log. Of an array (a38), its jobs are listed.
     """
     with connect(scheduler) as client:
-        detail = client.job(id)
+        if is_array_id(id):
+            _show_array(client.select(Selection.of([id])), id, as_json=as_json)
+            return
+        detail = client.job(one_id(client, id))
         failed = detail.job.state is JobState.FAILED
-        tail = b"".join(client.logs(id, tail=TAIL_LINES)).decode(errors="replace") if failed else ""
+        tail = b"".join(client.logs(detail.job.id, tail=TAIL_LINES)).decode(errors="replace") if failed else ""
     if as_json:
         print_json({**detail.document(), "log_tail": tail})
         return
@@ -51,6 +57,36 @@ def job_command(
         out.print(styled(tail.rstrip("\n")), soft_wrap=True)
 
 
+def _show_array(jobs: Sequence[JobView], array: str, *, as_json: bool) -> None:
+    from gavel.cli.folding import Fold  # noqa: PLC0415 - rarely needed
+    from gavel.cli.job_table import CUT, job_table  # noqa: PLC0415 - rarely needed
+
+    if as_json:
+        print_json({"array": array, "jobs": [job.document() for job in jobs]})
+        return
+    out, now = console(), time.time()
+    fold, request = Fold(array, tuple(jobs)), jobs[0].request
+    head = styled(f"array {array}", "bold").append(styled(f"  {fold.name()}  ", "not bold"))
+    out.print(head.append(f"{len(jobs):,} jobs, {fold.done()} done"), soft_wrap=True)
+    out.print(styled(summary(jobs)))
+    if reason := fold.reason():
+        out.print(styled(reason), soft_wrap=True)
+    out.print()
+    rows = [
+        ("command", fold.common(lambda job: said_command(job.request)) or f"{said_command(request)} (the first)"),
+        ("parameters", ", ".join(request.parameters)),
+        ("at once", f"at most {request.at_once:,}" if request.at_once else ""),
+        ("submitted", clock(fold.submitted)),
+        ("ended", clock(fold.ended) if fold.ended else ""),
+    ]
+    out.print(pairs((name, value) for name, value in rows if value))
+    out.print()
+    table = job_table(jobs, now, out.width)
+    out.print(table.drawn)
+    if table.cut:
+        out.print(CUT, style="dim", soft_wrap=True)
+
+
 def _print_head(out: Console, job: JobView, now: float) -> None:
     head = styled(f"job {job.id}", "bold").append(styled(f"  {label(job)}  ", "not bold"))
     head = head.append(str(job.state), STYLES.get(job.state, ""))
@@ -58,6 +94,8 @@ def _print_head(out: Console, job: JobView, now: float) -> None:
     out.print(head.append(f" {tense} {span(lasted(job, now))}"), soft_wrap=True)
     if job.reason:
         out.print(styled(job.reason), soft_wrap=True)
+    if job.warning:
+        out.print(styled(job.warning, "yellow"), soft_wrap=True)
     out.print()
 
 
@@ -70,14 +108,26 @@ def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
     yield "command", said_command(request)
     yield "directory", request.working_directory
     yield "template", request.template
+    yield from _membership(request)
     yield "workers", str(request.workers)
+    yield "launcher", "" if request.launcher == "per-device" else request.launcher
     yield "weight", "" if request.weight == 1 else number(request.weight)
     yield "user", request.user
     yield "entity", request.entity
+    yield "tags", tags(request)
     yield "types", ", ".join(request.types)
+    yield "prefers", ", ".join(request.prefer)
+    yield "needs", ", ".join(_needs(request))
+    yield "after", ", ".join(request.after)
+    yield from _limits(job)
+    yield "venv", request.venv
+    yield "modules", " ".join(request.modules)
+    yield "container", request.container
+    yield "terminal", "yes" if request.terminal else ""
     yield "environment", " ".join(request.environment)  # values may be secrets
     yield "secrets", " ".join(f"{name} {HIDDEN}" for name in request.secrets)
     yield "private", "yes" if request.private else ""
+    yield "notifies", " ".join(request.notify)
     yield "submitted", clock(job.submitted)
     if request.deadline_hours:
         yield "deadline", clock(job.submitted + 3600 * request.deadline_hours)
@@ -88,6 +138,37 @@ def _facts(detail: JobDetail) -> Iterator[tuple[str, str]]:
     yield "beside", f"job {job.beside}" if job.beside else ""
     yield "starts", f"{job.attempts}, restarts {job.restarts}, failures {job.failures} of {request.retries} allowed"
     yield "limit", detail.limit
+
+
+def _membership(request: JobRequest) -> Iterator[tuple[str, str]]:
+    """The array or grid that it belongs to."""
+    if request.array_id:
+        most = f", at most {request.at_once:,} at once" if request.at_once else ""
+        yield "array", f"{request.array_id}, index {request.index}{most}"
+    yield "parameters", ", ".join(f"{name}={value}" for name, value in request.parameters.items())
+
+
+def _needs(request: JobRequest) -> Iterator[str]:
+    """What each worker needs beside an accelerator."""
+    if request.gpu_memory is not None:
+        yield f"{size(int(request.gpu_memory))} of accelerator memory"
+    if request.cpus is not None:
+        yield f"{request.cpus:g} CPU {'core' if request.cpus == 1 else 'cores'}"
+    if request.memory is not None:
+        yield f"{size(int(request.memory))} of RAM"
+    if request.workers > 1 and (request.gpu_memory, request.cpus, request.memory) != (None, None, None):
+        yield "for each worker"
+
+
+def _limits(job: JobView) -> Iterator[tuple[str, str]]:
+    request = job.request
+    if request.time_limit is not None:
+        used = sum(job.received.values())
+        yield "time limit", f"{duration(float(request.time_limit))}, {span(used)} used"
+    if request.idle_timeout is not None:
+        yield "idle timeout", duration(float(request.idle_timeout))
+    if request.grace is not None:
+        yield "grace", f"{duration(float(request.grace))} to save and leave"
 
 
 def _exit_code(code: int | None) -> str:
@@ -129,8 +210,3 @@ def _print_history(out: Console, detail: JobDetail) -> None:
     ]
     out.print()
     out.print(table(["since", "state", "reason"], rows, left=3))
-
-
-def clock(seconds: float) -> str:
-    """Local date and time."""
-    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"

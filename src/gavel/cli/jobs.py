@@ -1,171 +1,142 @@
-"""`gavel jobs`, `gavel logs` and `gavel cancel`: list, follow and cancel jobs."""
+"""`gavel jobs`: list and watch jobs, with arrays in one row."""
 
 from __future__ import annotations
 
-import codecs
-import re
-import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gavel.cli.options import AsJson
-from gavel.cli.remote import PATIENCE, ActingFor, PatienceOption, SchedulerOption, connect
+from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect
 from gavel.cli.render import console, print_json
-from gavel.cli.words import printable, summary
-from gavel.client.field_checks import nearest
-from gavel.client.views import JobState, JobView
+from gavel.cli.selecting import Mine, Names, OfUser, Places, States, Tags, selection_of
+from gavel.cli.words import summary
+from gavel.client.selection import Selection
+from gavel.client.views import JobView
 from gavel.errors import InputError
 
 if TYPE_CHECKING:
+    from gavel.cli.folding import Row
     from gavel.client.api import Client
 
 RECENT_SECONDS = 3600.0
 """Jobs that ended within this time are listed."""
 SHOWN_FINISHED = 200
 """Finished jobs that are listed without --all or --limit."""
-STATES = tuple(str(state) for state in JobState if state is not JobState.UNKNOWN)
-
-Id = Annotated[str, typer.Argument(help="The id of a job.", metavar="ID")]
+MOST_COMPLETED = 100
+"""Arrays whose other jobs are asked for; of more, the jobs that are listed are counted."""
 
 
 def jobs_command(
-    state: Annotated[str | None, typer.Option(help=f"Only these: {', '.join(STATES)}.", metavar="STATE,...")] = None,
+    jobs: Places = None,
+    names: Names = None,
+    tags: Tags = None,
+    state: States = None,
+    user: OfUser = "",
+    mine: Mine = False,
     everything: Annotated[
         bool, typer.Option("--all", help=f"Include jobs that ended long ago, and more than {SHOWN_FINISHED} of them.")
     ] = False,
-    watch: Annotated[bool, typer.Option("--watch", help="Show changes until interrupted.")] = False,
-    name: Annotated[
-        list[str] | None, typer.Option(help="Only jobs of this name; may be given several times.", metavar="NAME")
-    ] = None,
-    user: Annotated[str, typer.Option(help="Only jobs of this user.", metavar="NAME")] = "",
-    mine: Annotated[bool, typer.Option("--mine", help="Only your own jobs.")] = False,
     limit: Annotated[int, typer.Option(help="Only the newest; 0: all.", min=0, metavar="COUNT")] = 0,
+    unfold: Annotated[
+        bool, typer.Option("--unfold", help="A line for each job of arrays and grids. [default with JOBS]")
+    ] = False,
+    wide: Annotated[bool, typer.Option("--wide", help="Cut nothing; long reasons take several lines.")] = False,
+    watch: Annotated[bool, typer.Option("--watch", help="Show changes until interrupted.")] = False,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", help="Columns, id,name,state, or a template, '{id} {name}'.", metavar="FORMAT"),
+    ] = None,
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
 ) -> None:
-    """List unfinished jobs and those that ended in the last hour."""
-    states = parse_states(state)
-    if watch and name:
-        raise InputError("--watch shows jobs of all names; leave --name out")
-    if user and mine:
-        raise InputError("give either --mine or --user, not both")
-    since = 0.0 if everything or states else time.time() - RECENT_SECONDS
+    """List unfinished jobs and those that ended in the last hour.
+
+    An array or a grid is one row; `gavel jobs a38` or --unfold lists its jobs. Selectors are combined: gavel jobs
+    --mine --name 'resnet*' --state queued
+    """
+    if form is not None:
+        _check_form(form, as_json=as_json, watch=watch)
     with connect(scheduler, patience) as client:
-        user = client.whoami().user if mine else user
+        selection = selection_of(client, jobs, names=names, tags=tags, state=state, user=user, mine=mine)
+        since = 0.0 if everything or selection.states or selection.placed else time.time() - RECENT_SECONDS
+        apart = unfold or selection.placed
         if watch:
-            from gavel.cli.board import follow  # noqa: PLC0415 - loads the library that draws
+            from gavel.cli.board import Board, follow  # noqa: PLC0415 - loads the library that draws
 
             most = 0 if everything or limit else SHOWN_FINISHED
-            follow(client, states=states, since=since, limit=limit, most_finished=most, user=user, as_json=as_json)
+            board = Board(selection, since, limit, unfold=apart)
+            follow(client, board, most_finished=most, as_json=as_json)
             return
-        names = name or ()
-        if everything or limit:
-            found, more = client.jobs(states, limit=limit, ended_after=since, names=names, user=user), False
+        if everything or limit or selection.placed:
+            found, more = client.select(selection, limit=limit, ended_after=since), False
+            found = found[-limit:] if limit else found
         else:
-            found, more = _newest(client, states, names, since, user)
+            found, more = _newest(client, selection, since)
+        whole = [] if apart or limit or as_json or form else _rest_of_arrays(client, selection, found)
     if as_json:
         print_json({"jobs": [job.document() for job in found], "more": more})
-        return
-    _print_table(found, _left_out(since, more=more))
+    elif form is not None:
+        _print_formatted(form, found)
+    else:
+        _print_table(found, whole, _left_out(since, more=more), unfold=apart, wide=wide)
 
 
-def _print_table(jobs: Sequence[JobView], left_out: str) -> None:
-    from gavel.cli.job_table import job_table  # noqa: PLC0415 - loads the library that draws
+def _check_form(form: str, *, as_json: bool, watch: bool) -> None:
+    from gavel.cli.formats import check_format  # noqa: PLC0415 - rarely needed
 
+    if as_json or watch:
+        raise InputError(f"--format and {'--json' if as_json else '--watch'} do not go together; leave one of them out")
+    check_format(form)
+
+
+def _print_formatted(form: str, jobs: Sequence[JobView]) -> None:
+    from gavel.cli.formats import formatted  # noqa: PLC0415 - rarely needed
+
+    for line in formatted(form, jobs, time.time()):
+        print(line)
+
+
+def _print_table(jobs: Sequence[JobView], whole: Sequence[JobView], left_out: str, *, unfold: bool, wide: bool) -> None:
+    from gavel.cli.folding import folded  # noqa: PLC0415 - as below
+    from gavel.cli.job_table import CUT, job_table  # noqa: PLC0415 - loads the library that draws
+
+    known = {job.id: job for job in (*whole, *jobs)}
+    listed = sorted(known.values(), key=lambda job: int(job.id))
+    rows: Sequence[Row] = jobs if unfold else folded(listed)
     out = console()
-    if jobs:
-        out.print(job_table(jobs, time.time(), out.width))
-    out.print(f"{summary(jobs)}{left_out}", style="dim", soft_wrap=True)
+    if rows:
+        table = job_table(rows, time.time(), out.width, wide=wide)
+        out.print(table.drawn)
+        if table.cut:
+            out.print(CUT, style="dim", soft_wrap=True)
+    out.print(f"{summary(jobs if unfold else listed)}{left_out}", style="dim", soft_wrap=True)
 
 
-def _newest(
-    client: Client, states: Sequence[JobState], names: Sequence[str], since: float, user: str
-) -> tuple[list[JobView], bool]:
+def _newest(client: Client, selection: Selection, since: float) -> tuple[list[JobView], bool]:
     """All unfinished jobs, the newest finished ones, and whether there are more of these."""
-    active = client.jobs(states, finished=False, names=names, user=user)
-    last = client.jobs(states, finished=True, limit=SHOWN_FINISHED + 1, ended_after=since, names=names, user=user)
+    active = client.select(selection, finished=False)
+    last = client.select(selection, finished=True, limit=SHOWN_FINISHED + 1, ended_after=since)
     newest = sorted(last, key=lambda job: job.ended or 0.0)[-SHOWN_FINISHED:]
     found = {job.id: job for job in (*active, *newest)}  # a job that finished meanwhile is in both
-    return sorted(found.values(), key=lambda job: (len(job.id), job.id)), len(last) > len(newest)
+    return sorted(found.values(), key=lambda job: int(job.id)), len(last) > len(newest)
+
+
+def _rest_of_arrays(client: Client, selection: Selection, jobs: Sequence[JobView]) -> list[JobView]:
+    """The other jobs of arrays that are listed, so that their rows count all; selected as those are."""
+    arrays = {job.request.array_id for job in jobs if not job.finished} - {""}
+    newest = sorted(arrays, key=lambda array: int(array[1:]))[-MOST_COMPLETED:]
+    if not newest or selection.states:
+        return []
+    wanted = selection.test()
+    found = client.jobs(arrays=newest, finished=True)
+    return [job for job in found if job.request.array_id in arrays and wanted(job.id, job.request, job.state)]
 
 
 def _left_out(since: float, *, more: bool) -> str:
     if more:
         return f"; only the {SHOWN_FINISHED} that finished last are shown, --all lists the others"
     return "; --all adds those that ended more than an hour ago" if since else ""
-
-
-def parse_states(text: str | None) -> list[JobState]:
-    """Read a list of states.
-
-    >>> [str(state) for state in parse_states("queued, running")]
-    ['queued', 'running']
-    """
-    names = [] if text is None else [name.strip().lower() for name in text.split(",")]
-    for name in names:
-        if name not in STATES:
-            raise InputError(f"--state {text}: there is no state {name!r}; {nearest(name, STATES)}")
-    return [JobState(name) for name in dict.fromkeys(names)]
-
-
-def logs_command(
-    id: Id,  # noqa: A002 - the word for it everywhere
-    keep_on: Annotated[bool, typer.Option("--follow", "-f", help="Follow the log until the job finishes.")] = False,
-    rank: Annotated[int, typer.Option(help="The worker to show.", min=0, metavar="RANK")] = 0,
-    tail: Annotated[int | None, typer.Option(help="Only the last N lines.", min=0, metavar="COUNT")] = None,
-    raw: Annotated[
-        bool, typer.Option("--raw", help="Print control characters on a terminal, too; they can do harm there.")
-    ] = False,
-    scheduler: SchedulerOption = None,
-    patience: PatienceOption = PATIENCE,
-    as_json: AsJson = False,
-) -> None:
-    """Print the output of a job.
-
-    On a terminal, control characters are replaced by question marks; a file or a pipe gets every byte as it is.
-    """
-    if keep_on and as_json:
-        raise InputError("--json prints one document, but --follow does not end; leave one of them out")
-    with connect(scheduler, patience) as client:
-        pieces = client.logs(id, follow=keep_on, rank=rank, tail=tail)
-        if as_json:
-            text = b"".join(pieces).decode(errors="replace")
-            print_json({"id": id, "rank": rank, "log": text})
-            return
-        for piece in pieces if raw or not sys.stdout.isatty() else _for_terminal(pieces):
-            sys.stdout.buffer.write(piece)
-            sys.stdout.buffer.flush()
-
-
-def _for_terminal(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """The output of a job without control characters, except those that begin a line or a column."""
-    decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-    for piece in pieces:
-        yield re.sub(r"[^\n\r\t]+", lambda found: printable(found[0]), decoder.decode(piece)).encode()
-
-
-def cancel_command(
-    ids: Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID")],
-    acting_for: ActingFor = "",
-    scheduler: SchedulerOption = None,
-    as_json: AsJson = False,
-) -> None:
-    """Cancel jobs; finished jobs stay as they are."""
-    with connect(scheduler, acting_for=acting_for) as client:
-        over = {job.id for job in client.jobs(ids=ids) if job.finished}
-        found = client.cancel(ids)
-    if as_json:
-        print_json({"jobs": [job.document() for job in found], "already_over": sorted(over)})
-        return
-    for job in found:
-        print(printable(_outcome(job, already=job.id in over)))
-
-
-def _outcome(job: JobView, *, already: bool) -> str:
-    if already:
-        return f"job {job.id} had already finished: {job.state}"
-    return f"job {job.id} is cancelled" if job.state is JobState.CANCELLED else f"job {job.id} is being cancelled"

@@ -35,6 +35,7 @@ from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.housekeeping import Keep
 from gavel.runtime.listening import BoundPorts, Listening, insecure_sentence
+from gavel.runtime.notify.settings import EVENTS, NotifySettings
 from gavel.runtime.privacy import open_to_others, private_umask
 from gavel.runtime.server import Running, ServeSettings, read_entities, serving
 from gavel.security.setup import FirstTokens, Secured
@@ -56,7 +57,7 @@ def _read_config(context: typer.Context, path: Path | None) -> Path | None:
         raise InputError(
             f"--config {path}: it contains a number with thousands of digits; give {at_most(LARGEST)}"
         ) from None
-    document = _with_retention(path, document)
+    document = _with_notify(path, _with_retention(path, document))
     known = {str(parameter.name) for parameter in context.command.params} - {"config", "insecure"}
     options = {name.replace("-", "_"): value for name, value in document.items()}
     if unknown := sorted(name for name in document if name.replace("-", "_") not in known):
@@ -78,6 +79,22 @@ def _with_retention(path: Path, document: dict[str, Any]) -> dict[str, Any]:
     if not isinstance(table, dict):
         raise InputError(f"--config {path}: retention must be a table, such as [retention] with journal-days = 30")
     return {**document, **{f"keep-{name.replace('_', '-')}": value for name, value in table.items()}}
+
+
+def _with_notify(path: Path, document: dict[str, Any]) -> dict[str, Any]:
+    """Convert the table [notify] to options: its hosts is --notify-hosts; its stuck-minutes keeps its name."""
+    table = document.pop("notify", {})
+    if not isinstance(table, dict):
+        raise InputError(f"--config {path}: notify must be a table, such as [notify] with hosts = ['chat.example.org']")
+    names = {name: name.replace("_", "-") for name in table}
+    own = {name if names[name] == "stuck-minutes" else f"notify-{names[name]}": table[name] for name in table}
+    for name in ("notify-hosts", "notify-command", "notify-events"):
+        value = own.get(name, document.get(name, document.get(name.replace("-", "_"), [])))
+        if not isinstance(value, list) or not all(isinstance(word, str) for word in value):
+            raise InputError(f"--config {path}: {name} must be a list of texts, not {shortened(value)}")
+    if twice := sorted({name.replace("_", "-") for name in document} & own.keys()):
+        raise InputError(f"--config {path}: {twice[0]} is given twice, also in [notify]; keep one")
+    return {**document, **own}
 
 
 LOCAL_CONTEXT = "local"
@@ -204,6 +221,37 @@ def serve_command(
         str, typer.Option(help="The longest time to save that a job may ask for.", metavar="DURATION")
     ] = "1h",
     retry_seconds: Annotated[float, typer.Option(help="Pause after a failure; doubles each time.", min=0.0)] = 10.0,
+    notify_hosts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--notify-hosts",
+            help="A host that notifications may go to: host, host:port, *.domain or http://host:port. May be repeated.",
+            metavar="HOST",
+        ),
+    ] = None,
+    notify_command: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--notify-command",
+            help="A program run for every notification, which it reads as JSON; repeat for each argument.",
+            metavar="WORD",
+        ),
+    ] = None,
+    notify_events: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--notify-events",
+            help=f"Run --notify-command only for this event: {', '.join(EVENTS)}. May be repeated.",
+            metavar="EVENT",
+        ),
+    ] = None,
+    notify_command_seconds: Annotated[float, typer.Option(help="How long --notify-command may take.", min=0.1)] = 30.0,
+    notify_commands_at_once: Annotated[
+        int, typer.Option(help="How often --notify-command may run at the same time.", min=1, max=1000)
+    ] = 4,
+    stuck_minutes: Annotated[
+        float, typer.Option(help="Time without a step and without output after which a job seems stuck.", min=0.01)
+    ] = 30.0,
 ) -> None:
     """Run the scheduler, which assigns jobs to agents."""
     _check_choice("--log-level", log_level, LEVELS)
@@ -252,6 +300,14 @@ def serve_command(
             terminate_grace_seconds=terminate_grace_seconds,
             retry_seconds=retry_seconds,
             longest_grace_seconds=_duration("--longest-grace", longest_grace),
+        ),
+        notify=NotifySettings(
+            hosts=tuple(notify_hosts or ()),
+            command=tuple(notify_command or ()),
+            events=tuple(notify_events or ()),
+            command_seconds=notify_command_seconds,
+            commands_at_once=notify_commands_at_once,
+            stuck_minutes=stuck_minutes,
         ),
     )
     check_options(_flat(settings))
@@ -373,9 +429,9 @@ def _log(line: str) -> None:
 
 def _flat(settings: ServeSettings) -> dict[str, Any]:
     own = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    fleet, keep, _ = own.pop("fleet"), own.pop("keep"), own.pop("listening")
+    fleet, keep, notify, _ = own.pop("fleet"), own.pop("keep"), own.pop("notify"), own.pop("listening")
     kept = {f"keep_{field.name}": getattr(keep, field.name) for field in fields(keep)}
-    return {**own, **kept, **{field.name: getattr(fleet, field.name) for field in fields(fleet)}}
+    return {**own, **kept, **{field.name: getattr(fleet, field.name) for field in fields(fleet)}, **notify.options()}
 
 
 def say(line: str) -> None:

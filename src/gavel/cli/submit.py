@@ -1,43 +1,30 @@
-"""`gavel submit`: jobs from files or flags, and waiting until they finish."""
+"""`gavel submit`: jobs from files and options, and following or waiting for them."""
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
 from gavel.cli.options import AsJson
-from gavel.cli.remote import PATIENCE, ActingFor, PatienceOption, SchedulerOption, connect, interruptible
-from gavel.cli.render import console, print_json
-from gavel.cli.words import printable, summary
+from gavel.cli.remote import PATIENCE, ActingFor, PatienceOption, SchedulerOption, connect
+from gavel.cli.render import print_json
+from gavel.cli.submit_fields import comma_list, read_environment, read_grid, read_requests, read_tags
+from gavel.cli.submit_secrets import secrets, with_secrets
+from gavel.cli.waiting import SHOWN_IDS, follow_log, wait_for
+from gavel.cli.words import printable
+from gavel.client.arrays import size_of
 from gavel.client.errors import Refused
-from gavel.client.field_checks import FieldError, nearest, shortened
-from gavel.client.requests import JobRequest, absolute
-from gavel.client.secret_values import SecretValues, check_names, from_file
-from gavel.client.views import JobState, JobView
-from gavel.errors import GavelError, InputError
+from gavel.client.field_checks import nearest, shortened
+from gavel.client.requests import JobRequest
+from gavel.errors import InputError
 from gavel.limits import MOST_COPIES, at_most
 
 if TYPE_CHECKING:
     from gavel.client.api import Client
-
-FLAGS = {
-    "deadline_hours": "--deadline-hours",
-    "environment": "--env",
-    "secrets": "--secret",
-    "working_directory": "--directory",
-}
-"""Fields whose flags have different names."""
-SHOWN_IDS = 20
-REST_SECONDS = 0.2
-"""Minimum time between two lines of progress."""
 
 
 class CommandAfterDashes(TyperCommand):
@@ -59,18 +46,40 @@ def submit_command(
     files: Annotated[
         list[str] | None, typer.Argument(help="Job files, YAML or JSON; - reads standard input.", metavar="FILE")
     ] = None,
-    template: Annotated[
-        str | None, typer.Option(help="What the job runs, by its name in the throughput table.", metavar="NAME")
+    name: Annotated[
+        str | None, typer.Option(help="Name of the job; {index} and parameters are filled in.", metavar="NAME")
     ] = None,
     steps: Annotated[float | None, typer.Option(help="Total number of steps.", metavar="COUNT")] = None,
     workers: Annotated[int | None, typer.Option(help="Number of accelerators. [default: 1]", metavar="COUNT")] = None,
-    weight: Annotated[
-        float | None, typer.Option(help="Weight relative to other jobs. [default: 1]", metavar="NUMBER")
-    ] = None,
-    entity: Annotated[str | None, typer.Option(help="The team that owns the job.", metavar="NAME")] = None,
-    deadline_hours: Annotated[float | None, typer.Option(help="Deadline, in hours from now.", metavar="HOURS")] = None,
     types: Annotated[
         str | None, typer.Option(help="Where it may run: v100,k80. [default: anywhere]", metavar="TYPE,...")
+    ] = None,
+    prefer: Annotated[
+        str | None, typer.Option(help="Where it should run if that does not take long.", metavar="TYPE,...")
+    ] = None,
+    gpu_memory: Annotated[
+        str | None, typer.Option(help="Accelerator memory that each worker needs, such as 20G.", metavar="SIZE")
+    ] = None,
+    cpus: Annotated[
+        float | None,
+        typer.Option(
+            help="CPU cores for each worker. [default: its accelerators' part of the server]", metavar="COUNT"
+        ),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="RAM for each worker, such as 64G. [default: as for --cpus]", metavar="SIZE"),
+    ] = None,
+    launcher: Annotated[
+        str | None,
+        typer.Option(
+            help="per-device starts a process for each accelerator, per-server one for each server, for torchrun and"
+            " the like. [default: per-device]",
+            metavar="NAME",
+        ),
+    ] = None,
+    directory: Annotated[
+        str | None, typer.Option(help="Working directory. [default: the current directory]", metavar="DIR")
     ] = None,
     env: Annotated[
         list[str] | None, typer.Option(help="An environment variable for the job.", metavar="NAME=VALUE")
@@ -82,19 +91,74 @@ def submit_command(
             metavar="NAME[=@FILE]",
         ),
     ] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Let only you read its logs and environment, not your team.")
-    ] = False,
+    venv: Annotated[
+        str | None, typer.Option(help="A Python virtual environment on the server to run in.", metavar="DIR")
+    ] = None,
+    module: Annotated[
+        list[str] | None, typer.Option(help="An environment module to load, such as cuda/12.4.", metavar="NAME")
+    ] = None,
+    container: Annotated[str | None, typer.Option(help="The container image to run in.", metavar="IMAGE")] = None,
+    array: Annotated[
+        str | None,
+        typer.Option(help="One job for each index, such as 0-99, or 0-99%8 for at most 8 at once.", metavar="INDICES"),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        typer.Option(help="One job for each value, such as lr=1e-3,1e-4 or seed=0..4.", metavar="NAME=VALUES"),
+    ] = None,
+    at_once: Annotated[
+        int | None, typer.Option(help="How many jobs of the array or grid may run at the same time.", metavar="COUNT")
+    ] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Start after this job or array: ID or ID:ok once it completed, ID:any once it ended, ID:failed once it"
+            " failed.",
+            metavar="ID[:HOW]",
+        ),
+    ] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="Wait until `gavel release`.")] = False,
+    time_limit: Annotated[
+        str | None,
+        typer.Option(help="How long it may run in all, such as 12h; then it saves and has failed.", metavar="DURATION"),
+    ] = None,
+    idle_timeout: Annotated[
+        str | None,
+        typer.Option(help="How long it may run without a step or output; then it has failed.", metavar="DURATION"),
+    ] = None,
+    grace: Annotated[
+        str | None,
+        typer.Option(help="How long it may take to save and leave. [default: as the cluster]", metavar="DURATION"),
+    ] = None,
     retries: Annotated[
         int | None, typer.Option(help="Number of retries after failures. [default: 3]", metavar="COUNT")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the job.", metavar="NAME")] = None,
-    directory: Annotated[
-        str | None, typer.Option(help="Working directory. [default: the current directory]", metavar="DIR")
+    weight: Annotated[
+        float | None, typer.Option(help="Weight relative to other jobs. [default: 1]", metavar="NUMBER")
     ] = None,
+    deadline_hours: Annotated[float | None, typer.Option(help="Deadline, in hours from now.", metavar="HOURS")] = None,
+    entity: Annotated[str | None, typer.Option(help="The team that owns the job.", metavar="NAME")] = None,
+    template: Annotated[
+        str | None, typer.Option(help="What the job runs, by its name in the throughput table.", metavar="NAME")
+    ] = None,
+    tag: Annotated[
+        list[str] | None, typer.Option(help="A tag, by which jobs can be selected.", metavar="NAME=VALUE")
+    ] = None,
+    notify: Annotated[
+        list[str] | None, typer.Option(help="A URL to tell when it first starts, ends or seems stuck.", metavar="URL")
+    ] = None,
+    private: Annotated[
+        bool, typer.Option("--private", help="Let only you read its logs and environment, not your team.")
+    ] = False,
     count: Annotated[int, typer.Option(help="Number of copies to submit.", min=1, metavar="COUNT")] = 1,
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until all jobs finish; exit code 0 if all completed.")
+    ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print the output of the one job until it finishes; exit code as --wait.")
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check everything and show what would be sent; send nothing.")
     ] = False,
     acting_for: ActingFor = "",
     scheduler: SchedulerOption = None,
@@ -103,119 +167,88 @@ def submit_command(
 ) -> int:
     """Submit jobs from files, or a command after --.
 
-    Examples: gavel submit job.yaml; gavel submit --steps 1000 -- python train.py
+    Options and a command win over what job files say, for every job in them. Jobs run with the environment of the agent
+    that starts them, not with yours: name what they need with --env, --secret, --venv, --module or --container.
+
+    Examples: gavel submit job.yaml; gavel submit job.yaml --name second --steps 500; gavel submit --steps 1000 --
+    python train.py; gavel submit --grid lr=1e-3,1e-4 --grid seed=0..4 -- python train.py --lr {lr} --seed {seed}
     """
-    flags = {
-        "template": template,
+    options = {
+        "name": name,
         "steps": steps,
         "workers": workers,
-        "weight": weight,
-        "entity": entity,
-        "deadline_hours": deadline_hours,
-        "types": None if types is None else [type_name.strip() for type_name in types.split(",")],
-        "environment": _environment(env) if env else None,
-        "secrets": _secrets(secret) if secret else None,
-        "private": private or None,
-        "retries": retries,
-        "name": name,
+        "types": comma_list(types),
+        "prefer": comma_list(prefer),
+        "gpu_memory": gpu_memory,
+        "cpus": cpus,
+        "memory": memory,
+        "launcher": launcher,
         "working_directory": directory,
+        "environment": read_environment(env),
+        "secrets": secrets(secret, ask=not dry_run),
+        "venv": venv,
+        "modules": module or None,
+        "container": container,
+        "array": array,
+        "grid": read_grid(grid),
+        "at_once": at_once,
+        "after": after or None,
+        "hold": hold or None,
+        "time_limit": time_limit,
+        "idle_timeout": idle_timeout,
+        "grace": grace,
+        "retries": retries,
+        "weight": weight,
+        "deadline_hours": deadline_hours,
+        "entity": entity,
+        "template": template,
+        "tags": read_tags(tag),
+        "notify": notify or None,
+        "private": private or None,
     }
-    given = {field: value for field, value in flags.items() if value is not None}
-    jobs = _with_secrets(_jobs(files or [], context.meta.get("command"), given))
+    given = {field: value for field, value in options.items() if value is not None}
+    jobs = with_secrets(read_requests(files or [], context.meta.get("command"), given), ask=not dry_run)
     if len(jobs) * count > MOST_COPIES:
         raise InputError(f"--count {shortened(count)}: submit {at_most(MOST_COPIES)} jobs at once")
     jobs *= count
+    if follow:
+        _check_one(jobs, as_json=as_json)
+    if dry_run:
+        _dry_run(jobs, as_json=as_json)
+        return 0
     with connect(scheduler, patience, acting_for=acting_for) as client:
-        ids = _submit(client, jobs)
-        if not as_json:
-            print(printable(_receipt(ids)), flush=True)
-        _warn_of_types(client, jobs)
-        if not wait:
-            if as_json:
-                print_json({"ids": ids})
-            return 0
-        return _wait(client, ids, as_json=as_json)
+        return _perform(client, jobs, wait=wait, follow=follow, as_json=as_json)
 
 
-def _jobs(files: Sequence[str], command: Sequence[str] | None, given: Mapping[str, Any]) -> list[JobRequest]:
-    """Read all jobs, from files or from flags, before any is sent."""
-    if files and (given or command is not None):
-        raise InputError("give either job files, or flags and a command after --, not both")
-    if files:
-        from gavel.client.job_file import read_jobs  # noqa: PLC0415 - loads the library that reads YAML
-
-        return [job for file in files for job in read_jobs(file)]
-    if not command:
-        raise InputError("say what to run: a job file, or a command after --, as in `gavel submit -- python train.py`")
-    here = Path.cwd()
-    request = JobRequest(
-        command, **{**given, "working_directory": absolute(given.get("working_directory", str(here)), here)}
-    )
-    try:
-        request.check()
-    except FieldError as error:
-        flag = FLAGS.get(error.field, f"--{error.field}")
-        raise InputError(str(error) if error.field == "command" else f"{flag}: {error}") from None
-    return [request]
-
-
-def _environment(pairs: Sequence[str]) -> dict[str, str]:
-    """Read NAME=VALUE."""
-    variables: dict[str, str] = {}
-    for pair in pairs:
-        name, sign, value = pair.partition("=")
-        if not sign:
-            raise InputError(f"--env {pair}: write NAME=VALUE")
-        if name in variables:
-            raise InputError(f"--env {name} is given twice; keep one")
-        variables[name] = value
-    return variables
-
-
-def _secrets(given: Sequence[str]) -> SecretValues:
-    """Read NAME or NAME=@FILE."""
-    files: dict[str, str | None] = {}
-    for each in given:
-        name, sign, source = each.partition("=")
-        if sign and not source.startswith("@"):
-            raise InputError(
-                f"--secret {shortened(name)[1:-1]}=...: other users of this machine see command lines, so write no"
-                " value there; give --secret NAME (from your environment or the terminal) or --secret NAME=@FILE"
-            )
-        if name in files:
-            raise InputError(f"--secret {shortened(name)[1:-1]} is given twice; keep one")
-        files[name] = source[1:] if sign else None
-    try:
-        check_names(files)
-    except InputError as error:
-        raise InputError(f"--secret: {error}") from None
-    return SecretValues({name: _asked(name) if file is None else from_file(file) for name, file in files.items()})
-
-
-def _asked(name: str) -> str:
-    """The value of a secret: from the environment, else typed by the user without an echo."""
-    if name in os.environ:
-        return os.environ[name]
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+def _check_one(jobs: Sequence[JobRequest], *, as_json: bool) -> None:
+    total = sum(size_of(job.submission()) for job in jobs)
+    if total != 1:
         raise InputError(
-            f"the secret {name} has no value: there is no environment variable {name} and no terminal to ask at; set"
-            f" the variable, or give --secret {name}=@FILE"
+            f"--follow prints the output of one job, and these are {total:,}; use --wait, then `gavel logs`"
         )
-    from getpass import getpass  # noqa: PLC0415 - rarely needed
+    if as_json:
+        raise InputError("--json prints one document, but --follow prints what the job does; leave one of them out")
 
-    return getpass(f"{name} (hidden): ")
+
+def _dry_run(jobs: Sequence[JobRequest], *, as_json: bool) -> None:
+    from gavel.cli.dry_run import check_names, show  # noqa: PLC0415 - rarely needed
+
+    check_names(jobs)
+    show(jobs, as_json=as_json)
 
 
-def _with_secrets(jobs: Sequence[JobRequest]) -> list[JobRequest]:
-    """Jobs with values for the secrets of which their files have only names; each name is asked for once."""
-    names = dict.fromkeys(name for job in jobs if not isinstance(job.secrets, SecretValues) for name in job.secrets)
-    values = {name: _asked(name) for name in names}
-    return [
-        job
-        if isinstance(job.secrets, SecretValues) or not job.secrets
-        else replace(job, secrets=SecretValues({name: values[name] for name in job.secrets}))
-        for job in jobs
-    ]
+def _perform(client: Client, jobs: Sequence[JobRequest], *, wait: bool, follow: bool, as_json: bool) -> int:
+    ids = _submit(client, jobs)
+    if not as_json:
+        print(printable(receipt(jobs, ids)), file=sys.stderr if follow else sys.stdout, flush=True)
+    warn_of_types(client, jobs)
+    if follow:
+        return follow_log(client, ids[0])
+    if wait:
+        return wait_for(client, ids, as_json=as_json)
+    if as_json:
+        print_json({"ids": ids})
+    return 0
 
 
 def _submit(client: Client, jobs: Sequence[JobRequest]) -> list[str]:
@@ -230,9 +263,9 @@ def _submit(client: Client, jobs: Sequence[JobRequest]) -> list[str]:
         ) from None
 
 
-def _warn_of_types(client: Client, jobs: Sequence[JobRequest]) -> None:
+def warn_of_types(client: Client, jobs: Sequence[JobRequest]) -> None:
     """Warn about types that no server has: such a server may join later, or the name may be a typo."""
-    named = dict.fromkeys(type_name for job in jobs for type_name in job.types)
+    named = dict.fromkeys(type_name for job in jobs for type_name in (*job.types, *job.prefer))
     known = dict.fromkeys(server.type for server in client.cluster().servers) if named else {}
     if unknown := [type_name for type_name in named if type_name not in known]:
         what = f"type {unknown[0]!r}" if len(unknown) == 1 else f"types {', '.join(map(repr, unknown))}"
@@ -240,59 +273,24 @@ def _warn_of_types(client: Client, jobs: Sequence[JobRequest]) -> None:
         print(printable(f"gavel: no server has accelerators of {what}{there}"), file=sys.stderr)
 
 
-def _receipt(ids: Sequence[str]) -> str:
+def receipt(jobs: Sequence[JobRequest], ids: Sequence[str]) -> str:
     """One line that names the submitted jobs."""
+    arrays = _array_ids(jobs, ids)
+    if len(jobs) == 1 and arrays:
+        return f"submitted array {arrays[0]} of {len(ids):,} jobs: {ids[0]} to {ids[-1]}"
     if len(ids) == 1:
         return f"submitted job {ids[0]}"
     listed = " ".join(ids) if len(ids) <= SHOWN_IDS else f"{ids[0]} to {ids[-1]}"
-    return f"submitted {len(ids):,} jobs: {listed}"
+    among = f", in arrays {' '.join(arrays)}" if 0 < len(arrays) <= SHOWN_IDS else ""
+    return f"submitted {len(ids):,} jobs: {listed}{among}"
 
 
-def _wait(client: Client, ids: Sequence[str], *, as_json: bool) -> int:
-    """Wait until all jobs finish and show how they ended."""
-    try:
-        with interruptible():
-            over = _watched(client, ids)
-    except KeyboardInterrupt:
-        print(printable(f"gavel: interrupted; {_left_behind(ids)}"), file=sys.stderr)
-        return 130
-    except GavelError as error:
-        raise GavelError(f"{error}; {_left_behind(ids)}") from None
-    if as_json:
-        print_json({"ids": list(ids), "jobs": [job.document() for job in over]})
-    else:
-        from gavel.cli.job_table import job_table  # noqa: PLC0415 - loads the library that draws
-
-        shown = console()
-        shown.print(job_table(over, time.time(), shown.width))
-        shown.print(summary(over), style="dim")
-    return 0 if all(job.state is JobState.COMPLETED for job in over) else 1
-
-
-def _watched(client: Client, ids: Sequence[str]) -> list[JobView]:
-    """Return the jobs once they have finished; on a terminal, a line shows the progress."""
-    if not sys.stderr.isatty():
-        return client.wait(ids)
-    from rich.console import Console  # noqa: PLC0415 - loads the library that draws
-
-    out = Console(stderr=True, highlight=False)
-    shown_at = 0.0
-
-    def show(jobs: Mapping[str, JobView]) -> None:
-        nonlocal shown_at
-        if time.monotonic() - shown_at >= REST_SECONDS:  # counting many jobs at every change would take too long
-            status.update(_progress(jobs))
-            shown_at = time.monotonic()
-
-    with out.status("waiting") as status:
-        return client.wait(ids, on_change=show)
-
-
-def _progress(jobs: Mapping[str, JobView]) -> str:
-    over = sum(job.finished for job in jobs.values())
-    return f"{over:,} of {len(jobs):,} finished: {summary(list(jobs.values()))}"
-
-
-def _left_behind(ids: Sequence[str]) -> str:
-    cancel = f"`gavel cancel {' '.join(ids)}` ends them" if len(ids) <= SHOWN_IDS else "`gavel cancel` ends them"
-    return f"the jobs continue: `gavel jobs` shows them, {cancel}"
+def _array_ids(jobs: Sequence[JobRequest], ids: Sequence[str]) -> list[str]:
+    """The ids of the arrays: each is named after its first job."""
+    found: list[str] = []
+    at = 0
+    for job in jobs:
+        if (job.array or job.grid) and at < len(ids):
+            found.append(f"a{ids[at]}")
+        at += size_of(job.submission())
+    return found

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from gavel.client.request_rules import SHELL
 from gavel.client.requests import JobRequest
@@ -34,6 +35,11 @@ def span(seconds: float) -> str:
     raise AssertionError(seconds)
 
 
+def clock(seconds: float) -> str:
+    """Local date and time."""
+    return f"{datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
+
+
 def printable(text: str) -> str:
     r"""Replace control characters, which could move the cursor or colour the terminal: job names are arbitrary.
 
@@ -52,7 +58,10 @@ def said_command(request: JobRequest) -> str:
 
 def template(request: JobRequest) -> str:
     """Its template, unless that was derived from the command."""
-    return "" if " ".join(request.command).startswith(request.template) else request.template
+    command = " ".join(request.command)
+    program = request.command[0].rpartition("/")[0] if request.command else ""
+    derived = command.startswith(request.template) or command.removeprefix(f"{program}/").startswith(request.template)
+    return "" if derived else request.template
 
 
 def label(job: JobView) -> str:
@@ -86,11 +95,22 @@ def where(job: JobView) -> str:
     return f"{job.type} {servers}".strip()
 
 
-def summary(jobs: Sequence[JobView]) -> str:
+def tags(request: JobRequest) -> str:
+    """Its tags, as they are written on a command line."""
+    return " ".join(f"{name}={value}" for name, value in sorted(request.tags.items()))
+
+
+def place(job: JobView) -> str:
+    """Where it runs, or why it does not; what its user should know first."""
+    told = where(job) if job.state is JobState.RUNNING else job.reason
+    return " ".join("; ".join(filter(None, [job.warning, told])).split())
+
+
+def summary(jobs: Sequence[JobView], order: Iterable[JobState] = JobState) -> str:
     """How many jobs are in which state.
 
     >>> summary([])
     'no jobs'
     """
     counts = Counter(job.state for job in jobs)
-    return ", ".join(f"{counts[state]:,} {state}" for state in JobState if counts[state]) or "no jobs"
+    return ", ".join(f"{counts[state]:,} {state}" for state in order if counts[state]) or "no jobs"

@@ -13,6 +13,8 @@ from gavel.client.messages import (
     from_identity,
     from_limits,
     from_new_token,
+    from_notification_test,
+    from_notifications,
     from_token,
     from_user,
     to_limits,
@@ -23,6 +25,8 @@ from gavel.client.views import (
     IdentityView,
     LimitsView,
     NewTokenView,
+    NotificationsView,
+    NotificationTestView,
     TokenView,
     UsageLimits,
     UserView,
@@ -114,6 +118,19 @@ class Administration:
         """Set all limits of a `user` or `team`, or with `default` those of users without their own; 0 removes one."""
         reply = self._administer("SetLimits", to_limits(kind, name, limits))
         return [from_limits(each) for each in reply.limits]
+
+    def notifications(self, user: str = "") -> NotificationsView:
+        """Where a user (default: we) is notified; operators may ask about others."""
+        return from_notifications(self._administer("ShowNotifications", pb.NotificationsRequest(user=user)))
+
+    def set_notifications(self, urls: Iterable[str], *, user: str = "") -> NotificationsView:
+        """Set the URLs that are told about every job of a user (default: ours); none: no URL is."""
+        return from_notifications(self._administer("SetNotifications", pb.Notifications(user=user, urls=list(urls))))
+
+    def test_notifications(self, user: str = "") -> list[NotificationTestView]:
+        """Send one notification to each of a user's URLs, and return how that went."""
+        reply = self._administer("TestNotifications", pb.NotificationsRequest(user=user), repeat=False)
+        return [from_notification_test(each) for each in reply.tests]
 
     def audit(self, *, since: float = 0.0, user: str = "", job: str = "", limit: int = 0) -> Iterator[AuditView]:
         """What was done and refused, oldest first: since a time (seconds since 1970); the newest `limit`."""

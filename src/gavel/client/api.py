@@ -26,6 +26,8 @@ from gavel.client.messages import (
 )
 from gavel.client.requests import JobRequest
 from gavel.client.secret_values import SecretValues, check_values, from_environment
+from gavel.client.selection import Selection
+from gavel.client.terminal import Terminal
 from gavel.client.views import (
     AgentView,
     CheckpointsView,
@@ -115,6 +117,22 @@ class Client(JobChanges, Administration):
         reply = self._connection.ask("Cancel", pb.CancelRequest(ids=_listed(ids)))
         return [from_job(job) for job in reply.jobs]
 
+    def hold(self, ids: str | Iterable[str]) -> list[JobView]:
+        """Let jobs wait until they are released, all or none."""
+        return self._change("Hold", ids)
+
+    def release(self, ids: str | Iterable[str]) -> list[JobView]:
+        """Let jobs run that are on hold, all or none."""
+        return self._change("Release", ids)
+
+    def requeue(self, ids: str | Iterable[str]) -> list[JobView]:
+        """Let jobs save, leave and wait again, all or none."""
+        return self._change("Requeue", ids)
+
+    def _change(self, method: str, ids: str | Iterable[str]) -> list[JobView]:
+        reply = self._connection.ask(method, pb.JobsRequest(ids=_listed(ids)))
+        return [from_job(job) for job in reply.jobs]
+
     def jobs(
         self,
         states: Iterable[JobState | str] = (),
@@ -126,14 +144,31 @@ class Client(JobChanges, Administration):
         names: Iterable[str] = (),
         entity: str = "",
         user: str = "",
+        patterns: Iterable[str] = (),
+        tags: Mapping[str, str] | None = None,
+        arrays: Iterable[str] = (),
+        ranges: Iterable[tuple[int, int]] = (),
     ) -> list[JobView]:
         """Jobs filtered by state or id, or all jobs; the newest `limit` of them.
 
         `ended_after` (seconds since 1970) drops jobs that ended earlier. `finished` keeps only finished (True) or only
-        unfinished (False) jobs; `names`, `entity` and `user` keep only jobs that match. Finished jobs are fetched in
+        unfinished (False) jobs; `names` (or `patterns` for names, as in a shell), `tags`, `entity` and `user` keep only
+        jobs that match, `arrays` and `ranges` of ids only jobs that are in one of them. Finished jobs are fetched in
         pages.
         """
-        query = to_query(ids, states, limit, ended_after, names=names, entity=entity, user=user)
+        query = to_query(
+            ids,
+            states,
+            limit,
+            ended_after,
+            names=names,
+            entity=entity,
+            user=user,
+            name_patterns=patterns,
+            tags=tags,
+            arrays=arrays,
+            ranges=ranges,
+        )
         if query.ids:
             reply = self._connection.ask("List", query)
             return [from_job(job) for job in reply.jobs if not 0 < job.ended < ended_after]
@@ -142,6 +177,33 @@ class Client(JobChanges, Administration):
         found = {job.id: job for kind, part in parts.items() if finished in (None, kind) for job in part(query)}
         newest_last = sorted(found.values(), key=lambda job: (len(job.id), job.id))
         return newest_last[-limit:] if limit else newest_last
+
+    def select(
+        self, selection: Selection, *, limit: int = 0, ended_after: float = 0.0, finished: bool | None = None
+    ) -> list[JobView]:
+        """The jobs of a selection, oldest first; raise NoSuchJob if it names a job or an array that does not exist.
+
+        `limit`, `ended_after` and `finished` are as in `jobs` and do not concern jobs that are named by their ids.
+        """
+        found = self.jobs(ids=selection.ids) if selection.ids else []
+        if arrays := dict.fromkeys([*selection.arrays, *(member.array for member in selection.members)]):
+            members = [job for job in self.jobs(arrays=arrays) if job.request.array_id in arrays]
+            _check_arrays(selection, members)
+            found += members
+        if selection.ranges or not selection.placed:
+            found += self.jobs(
+                selection.states,
+                limit=limit,
+                ended_after=ended_after,
+                finished=finished,
+                patterns=selection.names,
+                tags=selection.tags,
+                user=selection.user,
+                ranges=selection.ranges,
+            )
+        wanted = selection.test()  # also: a scheduler of an earlier version knows fewer filters
+        jobs = {job.id: job for job in found if wanted(job.id, job.request, job.state)}
+        return sorted(jobs.values(), key=lambda job: int(job.id))
 
     def _unfinished(self, query: pb.JobQuery) -> Iterator[JobView]:
         query.without_finished, query.without_unfinished = True, False
@@ -173,6 +235,10 @@ class Client(JobChanges, Administration):
         ended_after: float = 0.0,
         most_finished: int = 0,
         user: str = "",
+        patterns: Iterable[str] = (),
+        tags: Mapping[str, str] | None = None,
+        arrays: Iterable[str] = (),
+        ranges: Iterable[tuple[int, int]] = (),
         timeout: float | None = None,
     ) -> Iterator[JobUpdate]:
         """Yield all jobs that match, then an update with `caught_up` set, then every change.
@@ -180,7 +246,18 @@ class Client(JobChanges, Administration):
         With `most_finished`, only that many of the jobs that had already finished are sent. If the scheduler goes away,
         an update says so, and everything is sent again once it is back.
         """
-        query = to_query(ids, states, limit, ended_after, most_finished=most_finished, user=user)
+        query = to_query(
+            ids,
+            states,
+            limit,
+            ended_after,
+            most_finished=most_finished,
+            user=user,
+            name_patterns=patterns,
+            tags=tags,
+            arrays=arrays,
+            ranges=ranges,
+        )
         until = None if timeout is None else time.monotonic() + timeout
         for message in self._connection.listen("Watch", query, until=until, again=lambda: True):
             if isinstance(message, Away):
@@ -238,6 +315,31 @@ class Client(JobChanges, Administration):
             request.follow = False
         if follow or tail is None:  # also after following: a scheduler that shuts down may end the stream early
             yield from self._log(request)
+
+    def terminal(
+        self,
+        id: str,  # noqa: A002
+        rows: int,
+        columns: int,
+        *,
+        linger_seconds: float = 0.0,
+        offset: int = 0,
+        tail: int = 0,
+    ) -> Terminal:
+        """Connect to the terminal of a running job, for programs that draw one.
+
+        It shows what was printed from an offset, or at most the last `tail` bytes of that. The job outlives its last
+        connection by `linger_seconds` (default: a minute).
+        """
+        return Terminal(
+            self._connection,
+            id,
+            rows=rows,
+            columns=columns,
+            linger_seconds=linger_seconds,
+            offset=offset,
+            tail=tail,
+        )
 
     def remove_checkpoints(self, ids: str | Iterable[str]) -> list[CheckpointsView]:
         """Remove the checkpoints of finished jobs, all or none; raise Refused if any of them has not finished.
@@ -366,6 +468,17 @@ def _call(batch: Sequence[Job]) -> pb.SubmitRequest:
 
 def _listed(ids: str | Iterable[str]) -> list[str]:
     return [ids] if isinstance(ids, str) else list(dict.fromkeys(ids))
+
+
+def _check_arrays(selection: Selection, members: Sequence[JobView]) -> None:
+    """Refuse arrays, and members of arrays, of which no job was found."""
+    known = {job.request.array_id for job in members}
+    for array in [*selection.arrays, *(member.array for member in selection.members)]:
+        if array not in known:
+            raise NoSuchJob(f"there is no array {array}; `gavel jobs --all` lists arrays and jobs")
+    for member in selection.members:
+        if not any(member.has(job.request) for job in members):
+            raise NoSuchJob(f"array {member.array} has no job {member}; `gavel jobs {member.array}` lists its jobs")
 
 
 def _no_such(ids: Sequence[str]) -> str:

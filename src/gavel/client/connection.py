@@ -114,7 +114,8 @@ class Connection:
     ) -> Iterator[Any]:
         """Yield what the scheduler sends. If the stream breaks, yield an Away, then what it sends when asked again.
 
-        A stream that the scheduler ends normally is reopened if `again` is set. `until` is a monotonic time.
+        A stream that the scheduler ends normally is reopened if `again` is set. `until` is a monotonic time. A
+        call that takes a stream of requests gets a function that begins one each time.
         """
         pauses = self._pauses()
         renewed = False
@@ -122,7 +123,8 @@ class Connection:
             call = None
             try:
                 stub, metadata = self._opened()
-                call = getattr(stub, method)(request, timeout=_remaining(until), metadata=metadata)
+                sent = request() if callable(request) else request
+                call = getattr(stub, method)(sent, timeout=_remaining(until), metadata=metadata)
                 self._await_answer(call)
                 self._reached |= call.is_active()
                 for message in call:

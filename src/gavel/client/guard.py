@@ -1,14 +1,15 @@
 """Runs one command and makes sure that no process of it survives its own end or that of the agent.
 
-`python -I -S guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] [--account FD] -- COMMAND…`. The
-command gets its own session. SIGTERM, SIGINT and SIGHUP are passed on to its process group. When the other end of the
-pipe is closed: SIGTERM, grace, SIGKILL. A line "k" in the pipe: SIGKILL at once. A line with a number: the same as
-closing, that many seconds from now unless another number arrives, so that a frozen agent keeps no job running beyond
-its lease. If the pipe is also writable (a socket), the guard finally writes "asked" if that is why the command ended.
-With an output, what the command prints is copied there, and dropped where it cannot be written: a full disk must
-not end a job. With a container, the guard enters that control group first. With an account, read from a descriptor,
-the command runs as that user with another environment, but the guard does not: the command can neither signal
-nor trace it, and the guard takes nothing from the command's environment. Exit code: the command's, 128 + n if signal n
+`python -I -S guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] [--account FD] [--terminal FD]
+-- COMMAND…`. The command gets its own session. SIGTERM, SIGINT and SIGHUP are passed on to its process group. When the
+other end of the pipe is closed: SIGTERM, grace, SIGKILL. A line "k" in the pipe: SIGKILL at once. A line with a number:
+the same as closing, that many seconds from now unless another number arrives, so that a frozen agent keeps no job
+running beyond its lease. If the pipe is also writable (a socket), the guard finally writes "asked" if that is why the
+command ended. With an output, what the command prints is copied there, and dropped where it cannot be written: a full
+disk must not end a job. With a container, the guard enters that control group first. With an account, read from a
+descriptor, the command runs as that user with another environment, but the guard does not: the command can neither
+signal nor trace it, and the guard takes nothing from the command's environment. With a terminal, a socket of packets,
+the command gets a terminal, on which the agent types (see `JobTerminal`). Exit code: the command's, 128 + n if signal n
 ended it, 127 if there is no such command, 126 if it cannot be executed. Imports little, because every job start waits
 for it.
 """
@@ -22,6 +23,10 @@ import signal
 import sys
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # importing it takes longer than all of the guard
+    from collections.abc import Callable
+
 KILL = b"k\n"
 ASKED = b"asked\n"
 GRACE_SECONDS = 10.0
@@ -32,6 +37,10 @@ _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
 _CHUNK = 64 * 1024
+RATE = 4 * 2**20
+"""Bytes per second that a terminal prints at most: more than anyone reads, and a loop that prints fills no network."""
+_ROWS, _COLUMNS = 24, 80
+"""The size of a terminal to which no user has been connected yet."""
 _MOST_CHUNKS = 64
 """More than a pipe holds: everything the command printed before its end fits."""
 
@@ -44,6 +53,7 @@ def argv(
     output: int | None = None,
     container: str | None = None,
     account: int | None = None,
+    terminal: int | None = None,
 ) -> list[str]:
     """Return the command line that runs a command under a guard; the descriptors must be inherited."""
     given = {
@@ -52,6 +62,7 @@ def argv(
         "--output": output,
         "--container": container,
         "--account": account,
+        "--terminal": terminal,
     }
     options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
     return [sys.executable, "-I", "-S", __file__, *options, "--", *command]
@@ -63,19 +74,19 @@ def main(arguments: list[str]) -> int:
         given = dict(zip(options[::2], options[1::2], strict=True))
         pipe, grace = int(given.pop("--pipe", "-1")), float(given.pop("--grace", GRACE_SECONDS))
         output, container = int(given.pop("--output", "-1")), given.pop("--container", "")
-        account = int(given.pop("--account", "-1"))
+        account, terminal = int(given.pop("--account", "-1")), int(given.pop("--terminal", "-1"))
     except ValueError:
         given = {"": ""}
     if given or not command:
         print(
-            "usage: guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] [--account FD] -- "
-            "COMMAND...",
+            "usage: guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] [--account FD] "
+            "[--terminal FD] -- COMMAND...",
             file=sys.stderr,
         )
         return 2
     if container:
         _enter(container)
-    return Guard(pipe, grace, output).run(command, AssumedUser.read(account) if account >= 0 else None)
+    return Guard(pipe, grace, output, terminal).run(command, AssumedUser.read(account) if account >= 0 else None)
 
 
 class AssumedUser:
@@ -134,7 +145,7 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 class Guard:
     """Watches one command, the pipe and the signals, in a single thread."""
 
-    def __init__(self, pipe: int, grace_seconds: float, output: int = -1) -> None:
+    def __init__(self, pipe: int, grace_seconds: float, output: int = -1, terminal: int = -1) -> None:
         self._grace = grace_seconds
         self._job = 0
         self._status: int | None = None
@@ -146,7 +157,8 @@ class Guard:
         """Whether the command was told to leave while it ran."""
         self._would_die = False
         """Whether SIGTERM would have killed it; then exit code 0 means that it was ending by itself."""
-        self._copier = Copier(output) if output >= 0 else None
+        self._terminal = JobTerminal(output, terminal) if terminal >= 0 else None
+        self._copier = self._terminal or (Copier(output) if output >= 0 else None)
         self._unread = b""
         self._poll = select.poll()
         self._pipe = pipe
@@ -162,7 +174,10 @@ class Guard:
 
     def run(self, command: list[str], account: AssumedUser | None = None) -> int:
         _control(_PR_SET_CHILD_SUBREAPER, 1)
-        self._job, error = _start(command, self._copier.theirs if self._copier else -1, account)
+        if self._terminal:
+            self._terminal.belongs_to(account)
+        output = self._copier.theirs if self._copier else -1
+        self._job, error = _start(command, output, account, terminal=self._terminal is not None)
         if self._copier:
             self._copier.begin()
             self._poll.register(self._copier.ours, select.POLLIN)
@@ -186,9 +201,13 @@ class Guard:
 
     def _wait(self, seconds: float | None) -> None:
         """Wait for an event and handle it."""
-        for descriptor, _ in self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000):
+        if self._terminal:
+            seconds = self._terminal.prepare(self._poll, seconds)
+        for descriptor, events in self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000):
             if descriptor == self._pipe:
                 self._hear_agent()
+            elif self._terminal and descriptor in {self._terminal.ours, self._terminal.channel}:
+                self._terminal.handle(descriptor, events)
             elif self._copier and descriptor == self._copier.ours:
                 if not self._copier.copy():
                     self._poll.unregister(descriptor)
@@ -219,6 +238,8 @@ class Guard:
             if not self._asked:
                 self._asked, self._would_die = True, _dies_of(self._job, signal.SIGTERM)
             self._signal_job(signal.SIGTERM)
+            if self._terminal and _ignores(self._job, signal.SIGTERM):  # as shells do while they talk to a user
+                self._signal_job(signal.SIGHUP)
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._grace
 
@@ -275,9 +296,9 @@ class Guard:
 class Copier:
     """Copies what the command prints; notes what could not be written as soon as writing works again."""
 
-    def __init__(self, output: int) -> None:
+    def __init__(self, output: int, ends: tuple[int, int] | None = None) -> None:
         self._output = output
-        self.ours, self.theirs = os.pipe()
+        self.ours, self.theirs = ends or os.pipe()
         self._lost = 0
         self._why = ""
 
@@ -293,12 +314,15 @@ class Copier:
         except BlockingIOError:
             return True
         if data:
-            note = f"\n[gavel: {self._lost} bytes of this log are lost: {self._why}]\n" if self._lost else ""
-            self._write(note.encode(), data)
+            self._write(self._note(), data)
         return bool(data)
 
+    def _note(self) -> bytes:
+        """What the log says about bytes that are not in it."""
+        return f"\n[gavel: {self._lost} bytes of this log are lost: {self._why}]\n".encode() if self._lost else b""
+
     def finish(self) -> None:
-        """Copy what the command left in the pipe."""
+        """Copy what the command left."""
         for _ in range(_MOST_CHUNKS):
             if not select.select([self.ours], [], [], 0)[0] or not self.copy():
                 return
@@ -313,6 +337,110 @@ class Copier:
         except OSError as error:
             self._lost += min(len(left), len(data))
             self._why = error.strerror or str(error)
+
+
+class JobTerminal(Copier):
+    """The terminal of the command: what it prints is copied to the log; what the agent sends is typed.
+
+    The agent sends packets: "k" and keys, "w" and the numbers of rows and columns, "n" and a line for the user. A
+    packet in the other direction says that there is more in the log. What the command does not read waits here, and no
+    further packet is read meanwhile; what it prints is copied no faster than `RATE`.
+    """
+
+    def __init__(self, output: int, channel: int) -> None:
+        import termios  # noqa: PLC0415 - few jobs have a terminal
+
+        super().__init__(output, os.openpty())
+        self._resize = termios.tcsetwinsize
+        self.channel = channel
+        os.set_inheritable(channel, False)
+        os.set_blocking(channel, False)
+        self._resize(self.ours, (_ROWS, _COLUMNS))
+        self._typed = b""
+        """What the command has not taken yet."""
+        self._hears = True
+        """Whether the agent's end is open."""
+        self._rests_until = 0.0
+        """When output may be copied again."""
+
+    def belongs_to(self, account: AssumedUser | None) -> None:
+        """Give the command's end to its user, and to no one else."""
+        os.fchmod(self.theirs, 0o600)
+        if account is not None:
+            user, group, *_ = account.numbers
+            os.fchown(self.theirs, user, group)
+
+    def begin(self) -> None:
+        """Keep the command's end open: what it printed before it ended is not lost."""
+        os.set_blocking(self.ours, False)
+
+    def prepare(self, poll: select.poll, seconds: float | None) -> float | None:
+        """Say what to wait for next; return how long, of at most `seconds`."""
+        rest = self._rests_until - time.monotonic()
+        poll.register(self.ours, (select.POLLIN if rest <= 0 else 0) | (select.POLLOUT if self._typed else 0))
+        if self._hears:
+            poll.register(self.channel, 0 if self._typed else select.POLLIN)
+        elif self.channel >= 0:
+            poll.unregister(self.channel)
+            os.close(self.channel)
+            self.channel = -1
+        if rest <= 0:
+            return seconds
+        return rest if seconds is None else min(rest, seconds)
+
+    def handle(self, descriptor: int, events: int) -> None:
+        """Read a packet, type, or copy."""
+        if descriptor == self.channel:
+            self._hear(closed=not events & select.POLLIN)
+            return
+        if self._typed:
+            self._type()
+        if events & select.POLLIN:
+            self.copy()
+
+    def copy(self) -> bool:
+        """Copy one chunk, and tell the agent."""
+        try:
+            data = os.read(self.ours, _CHUNK)
+        except OSError:  # nothing is there, or the terminal was hung up
+            return False
+        self._rests_until = time.monotonic() + len(data) / RATE
+        self._show(data)
+        return bool(data)
+
+    def _show(self, data: bytes) -> None:
+        self._write(self._note(), data)
+        try:
+            os.write(self.channel, b"o")
+        except OSError:  # it was told already, or is gone
+            return
+
+    def _hear(self, *, closed: bool) -> None:
+        try:
+            packet = b"" if closed else os.read(self.channel, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:
+            packet = b""
+        kind, rest = packet[:1], packet[1:]
+        if kind == b"k":
+            self._typed = rest
+            self._type()
+        elif kind == b"w":
+            rows, columns = (int(word) for word in rest.split())
+            self._resize(self.ours, (rows, columns))
+        elif kind == b"n":
+            self._show(b"\r\n[gavel: " + rest + b"]\r\n")
+        elif not packet:
+            self._hears = False
+
+    def _type(self) -> None:
+        try:
+            self._typed = self._typed[os.write(self.ours, self._typed) :]
+        except BlockingIOError:
+            return
+        except OSError:  # the terminal was hung up
+            self._typed = b""
 
 
 def descendants(ancestor: int) -> list[int]:
@@ -352,12 +480,23 @@ def made_to_leave(status: int | None, *, asked: bool, would_die: bool) -> bool:
 
 def _dies_of(pid: int, number: int) -> bool:
     """Whether a signal would kill a process (it neither handles, ignores nor blocks it), from /proc; else False."""
+    masks = _signal_masks(pid)
+    return bool(masks) and not any(mask >> (number - 1) & 1 for mask in masks.values())
+
+
+def _ignores(pid: int, number: int) -> bool:
+    """Whether a process ignores a signal, from /proc; else False."""
+    return bool(_signal_masks(pid).get(b"SigIgn:", 0) >> (number - 1) & 1)
+
+
+def _signal_masks(pid: int) -> dict[bytes, int]:
+    """The signals that a process blocks, ignores and catches."""
     try:
         with open(f"/proc/{pid}/status", "rb") as file:  # noqa: PTH123
             lines = [line.split() for line in file if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:"))]
     except OSError:
-        return False
-    return len(lines) == 3 and not any(int(mask, 16) >> (number - 1) & 1 for _, mask in lines)
+        return {}
+    return {name: int(mask, 16) for name, mask in lines}
 
 
 def _enter(container: str) -> None:
@@ -369,21 +508,39 @@ def _enter(container: str) -> None:
         return
 
 
-def _start(command: list[str], output: int = -1, account: AssumedUser | None = None) -> tuple[int, str]:
+def _start(
+    command: list[str], output: int = -1, account: AssumedUser | None = None, *, terminal: bool = False
+) -> tuple[int, str]:
     """Start the command; return its process id and, if it could not be executed, the error number or a sentence."""
     parent = os.getpid()
     reading, writing = os.pipe()
     os.get_exec_path()  # imports what exec needs, while we are still the user who can read our library
+    take_terminal = _terminal_taker() if terminal else None
     pid = os.fork()
     if pid == 0:
-        _become(command, parent, writing, output, account)
+        _become(command, parent, writing, output, account, take_terminal)
     os.close(writing)
     error = os.read(reading, 4096)  # empty if exec succeeded and closed the other end
     os.close(reading)
     return pid, os.fsdecode(error)
 
 
-def _become(command: list[str], parent: int, errors: int, output: int, account: AssumedUser | None) -> None:
+def _terminal_taker() -> Callable[[int], object]:
+    """What makes a terminal that of a session."""
+    import fcntl  # noqa: PLC0415 - few jobs have a terminal
+    import termios  # noqa: PLC0415
+
+    return lambda descriptor: fcntl.ioctl(descriptor, termios.TIOCSCTTY, 0)
+
+
+def _become(
+    command: list[str],
+    parent: int,
+    errors: int,
+    output: int,
+    account: AssumedUser | None,
+    take_terminal: Callable[[int], object] | None,
+) -> None:
     try:
         signal.set_wakeup_fd(-1)
         os.setsid()
@@ -395,6 +552,9 @@ def _become(command: list[str], parent: int, errors: int, output: int, account: 
         for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and the command would inherit that
             signal.signal(getattr(signal, name), signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        if take_terminal is not None:
+            take_terminal(output)
+            os.dup2(output, 0)
         if output >= 0:
             os.dup2(output, 1)
             os.dup2(output, 2)

@@ -26,6 +26,8 @@ from gavel.client.views import (
     JobView,
     LimitsView,
     NewTokenView,
+    NotificationsView,
+    NotificationTestView,
     Place,
     ServerView,
     TokenView,
@@ -450,6 +452,23 @@ def from_limits(message: pb.LimitsOf) -> LimitsView:
 
 def _from_limits(message: pb.Limits) -> UsageLimits:
     return UsageLimits(message.unfinished_jobs, message.running_accelerators, message.submissions_per_minute)
+
+
+def from_notifications(message: pb.Notifications) -> NotificationsView:
+    """Where a user is notified."""
+    return NotificationsView(
+        user=message.user,
+        urls=tuple(message.urls),
+        signing_key=message.signing_key,
+        allowed_hosts=tuple(message.allowed_hosts),
+        pending=message.pending,
+        trouble=message.trouble,
+    )
+
+
+def from_notification_test(message: pb.NotificationTest) -> NotificationTestView:
+    """How the test of one URL went."""
+    return NotificationTestView(message.url, message.status, message.trouble)
 
 
 def from_audit(message: pb.AuditLine) -> AuditView:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from gavel.client.arrays import Indices, check_grid
+from gavel.client.arrays import LARGEST_INDEX, Indices, check_grid
 from gavel.client.dependencies import Dependency
 from gavel.client.field_checks import (
     FieldError,
@@ -47,7 +47,7 @@ def check_request(request: JobRequest) -> None:
         if not isinstance(getattr(request, name), tuple):
             raise FieldError(name, f"{name} must be a list, not {shortened(getattr(request, name))}")
     _check_command(request.command)
-    for name in ("name", "template", "entity", "user"):
+    for name in ("name", "template", "entity", "user", "array_id"):
         check_label(name, getattr(request, name))
     for name in ("working_directory", "venv", "container"):
         check_label(name, getattr(request, name), longest=LONGEST_PATH)
@@ -167,6 +167,13 @@ def _check_lists(request: JobRequest) -> None:
 
 
 def _check_array(request: JobRequest) -> None:
+    if request.index is not None:
+        check_whole("index", request.index, least=0, most=LARGEST_INDEX)
+    if not isinstance(request.parameters, Mapping):
+        raise FieldError("parameters", f"parameters must be a mapping, not {shortened(request.parameters)}")
+    for name, value in request.parameters.items():
+        check_label("parameters", name)
+        check_label("parameters", value)
     if request.array:
         check_label("array", request.array)
         _saying("array", lambda: Indices.of(request.array))

@@ -12,6 +12,7 @@ from gavel.client.field_checks import FieldError
 from gavel.client.quantities import bytes_of, seconds_of
 from gavel.client.request_rules import SHELL, check_request
 from gavel.client.secret_values import HIDDEN, SecretValues
+from gavel.client.webhooks import host_only
 from gavel.errors import InputError
 
 _READERS: Mapping[str, Callable[[str], float]] = {
@@ -171,14 +172,21 @@ class JobRequest:
         )
 
     def redacted(self) -> JobRequest:
-        """For everyone to see: without the values of its environment, which may be secrets.
+        """For everyone to see: without the values of its environment and the paths of URLs, which may be secrets.
 
         >>> JobRequest(["train"], environment={"TOKEN": "secret"}).redacted().environment
         {'TOKEN': '(hidden)'}
+        >>> JobRequest(["train"], notify=["https://chat.example.org/T0/secret"]).redacted().notify
+        ('https://chat.example.org/(hidden)',)
         """
-        if not self.environment and not isinstance(self.secrets, SecretValues):
+        if not self.environment and not self.notify and not isinstance(self.secrets, SecretValues):
             return self
-        return replace(self, environment=dict.fromkeys(self.environment, HIDDEN), secrets=tuple(self.secrets))
+        return replace(
+            self,
+            environment=dict.fromkeys(self.environment, HIDDEN),
+            secrets=tuple(self.secrets),
+            notify=tuple(map(host_only, self.notify)),
+        )
 
     def document(self) -> dict[str, Any]:
         """As plain data, with the names that job files use; of secrets, only their names."""

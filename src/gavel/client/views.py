@@ -340,6 +340,34 @@ class LimitsView(_Record):
 
 
 @dataclass(frozen=True, slots=True)
+class NotificationsView(_Record):
+    """Where a user is notified, and how that goes."""
+
+    user: str
+    urls: tuple[str, ...] = ()
+    """Told about every job of the user."""
+    signing_key: str = ""
+    """By which receivers check that notifications come from this scheduler."""
+    allowed_hosts: tuple[str, ...] = ()
+    """Hosts that may be called, as the operator lists them."""
+    pending: int = 0
+    """Notifications that have not been delivered."""
+    trouble: str = ""
+    """Why the last attempt to deliver one failed; empty: it did not."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationTestView(_Record):
+    """How the test of one URL went."""
+
+    url: str
+    status: int = 0
+    """Of the answer; 0: there was none."""
+    trouble: str = ""
+    """Why it was not delivered; empty: it was."""
+
+
+@dataclass(frozen=True, slots=True)
 class AuditView(_Record):
     """One thing that was done or refused."""
 

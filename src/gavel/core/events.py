@@ -97,10 +97,12 @@ class TypesAllowed:
 
 @dataclass(frozen=True, slots=True)
 class JobCancelled:
-    """The owner of a job cancelled it."""
+    """A job was cancelled."""
 
     time: float
     job: str
+    by: str = ""
+    """The user who did; empty: not known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -64,6 +64,8 @@ class JobEnded:
     """Whether the job's own process ended with an error."""
     counts: bool = True
     """Whether a failure counts as one of the job itself."""
+    by: str = ""
+    """The user who cancelled it; empty: nobody did, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

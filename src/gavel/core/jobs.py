@@ -60,6 +60,28 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True)
+class Needs:
+    """What each worker of a job needs beside its accelerator; 0: its user does not say."""
+
+    gpu_memory: int = 0
+    """Bytes of its accelerator."""
+    millicores: int = 0
+    """Thousandths of a CPU core, so that sums are exact."""
+    memory: int = 0
+    """Bytes of RAM."""
+
+    @classmethod
+    def of(cls, submission: Submission) -> Needs:
+        """What a submission states."""
+        cores = 0 if submission.cpus is None else max(round(submission.cpus * 1000), 1)
+        needs = cls(submission.gpu_memory_bytes, cores, submission.memory_bytes)
+        return NO_NEEDS if needs == NO_NEEDS else needs
+
+
+NO_NEEDS = Needs()
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """A job as it is submitted: its template, workers and steps. Its rates are looked up by template."""
 
@@ -74,6 +96,7 @@ class JobSpec:
     """Seconds after submission."""
     types: tuple[str, ...] | None = None
     """The types that the job may run on; None: all."""
+    needs: Needs = NO_NEEDS
 
     @classmethod
     def of(cls, job: str, submission: Submission) -> JobSpec:
@@ -87,6 +110,7 @@ class JobSpec:
             submission.entity,
             submission.deadline_seconds,
             submission.types or None,
+            Needs.of(submission),
         )
 
 

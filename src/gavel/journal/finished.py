@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -44,6 +45,10 @@ class FinishedQuery:
     ids: Sequence[int] = ()
     states: Sequence[str] = ()
     names: Sequence[str] = ()
+    patterns: Sequence[str] = ()
+    """For names, as in a shell; jobs that match none may be found, too."""
+    between: Sequence[tuple[int, int]] = ()
+    """Ranges of ids."""
     entity: str | None = None
     user: str | None = None
     ended_after: float | None = None
@@ -149,6 +154,10 @@ def _branch(query: FinishedQuery, condition: sql.ColumnElement[bool]) -> sql.Sel
         statement = statement.where(FINISHED.c.state.in_(list(query.states)))
     if query.ids and query.names:
         statement = statement.where(FINISHED.c.name.in_(list(query.names)))
+    if query.patterns:
+        statement = statement.where(sql.or_(*(_like(pattern) for pattern in query.patterns)))
+    if query.between:
+        statement = statement.where(sql.or_(*(FINISHED.c.id.between(first, last) for first, last in query.between)))
     if query.entity is not None:
         statement = statement.where(FINISHED.c.entity == column(query.entity))
     if query.user is not None:
@@ -159,6 +168,13 @@ def _branch(query: FinishedQuery, condition: sql.ColumnElement[bool]) -> sql.Sel
         key, last = sql.tuple_(FINISHED.c.ended, FINISHED.c.id), sql.tuple_(*query.after)
         statement = statement.where(key < last if query.order == "newest" else key > last)
     return _ordered(statement, query, FINISHED.c.ended, FINISHED.c.id)
+
+
+def _like(pattern: str) -> sql.ColumnElement[bool]:
+    """What a database understands of a pattern: each class of characters, and each odd character, is any character."""
+    wider = re.sub(r"\[!?\]?[^]]*\]", "?", pattern)
+    text = "".join({"*": "%", "?": "_"}.get(each, each if each.isalnum() and each.isascii() else "_") for each in wider)
+    return FINISHED.c.name.like(text) | (FINISHED.c.name == column(pattern))
 
 
 def _ordered(

@@ -22,6 +22,7 @@ from gavel.journal.database import is_sqlite, parse, reader_engine, shown
 from gavel.journal.errors import CorruptJournalError, classified
 from gavel.journal.facts import Document, Entry, column, decode, jobs_of
 from gavel.journal.finished import FinishedPage, FinishedQuery
+from gavel.journal.notifications import read_notifications
 from gavel.journal.tables import ANY_JOB, FACT_JOBS, FACTS, FINISHED, KEPT, LEARNED
 
 PAGE = 1000
@@ -156,6 +157,11 @@ class JournalReader:
         """All sealed secrets, by job and name."""
         with self.reading() as connection:
             return accounts.read_all_secrets(connection)
+
+    def notifications(self) -> dict[str, Document]:
+        """Notifications that have not been delivered, by id, oldest first."""
+        with self.reading() as connection:
+            return read_notifications(connection)
 
     def audited(self, wanted: AuditWanted) -> list[AuditEntry]:
         """Rows of the audit, oldest first."""

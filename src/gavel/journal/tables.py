@@ -123,6 +123,15 @@ SECRETS = sql.Table(
 )
 """Encrypted; removed when the job has finished."""
 
+NOTIFICATIONS = sql.Table(
+    "notifications",
+    BESIDE,
+    sql.Column("id", sql.Text, primary_key=True),
+    sql.Column("time", sql.Double, nullable=False),
+    sql.Column("document", sql.LargeBinary, nullable=False),
+)
+"""Not delivered yet; written with the facts that they are about."""
+
 AUDIT = sql.Table(
     "audit",
     BESIDE,

@@ -14,13 +14,16 @@ ENVIRONMENTS = "environments"
 """Run in a virtual environment, with environment modules, or in a container."""
 GRACE = "grace"
 """Give a job its own time to save."""
-ABILITIES = (PER_SERVER, ENVIRONMENTS, GRACE)
+TERMINAL = "terminal"
+"""Give a job a terminal."""
+ABILITIES = (PER_SERVER, ENVIRONMENTS, GRACE, TERMINAL)
 """Those of agents of this version."""
 
 _NEEDED_FOR = {
     PER_SERVER: "one process for each server (launcher: per-server)",
     ENVIRONMENTS: "a virtual environment, environment modules or a container",
     GRACE: "its own time to save (grace)",
+    TERMINAL: "a terminal",
 }
 
 
@@ -34,6 +37,7 @@ def needed(request: Submission) -> frozenset[str]:
         PER_SERVER: request.launcher == PER_SERVER,
         ENVIRONMENTS: bool(request.venv or request.modules or request.container),
         GRACE: request.grace_seconds is not None,
+        TERMINAL: request.terminal,
     }
     return frozenset(ability for ability, is_wanted in wanted.items() if is_wanted)
 

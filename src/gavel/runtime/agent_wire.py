@@ -386,8 +386,24 @@ def _unpack_removals(order: pb.RemoveCheckpoints) -> RemoveCheckpoints:
 
 
 def _pack_keys(keys: TerminalKeys) -> pb.Input:
-    return pb.Input(job=keys.job, attempt=keys.attempt, data=keys.data, rows=keys.rows, columns=keys.columns)
+    return pb.Input(
+        job=keys.job,
+        attempt=keys.attempt,
+        data=keys.data,
+        rows=keys.rows,
+        columns=keys.columns,
+        linger_seconds=keys.linger_seconds,
+        notice=keys.notice,
+    )
 
 
 def _unpack_keys(keys: pb.Input) -> TerminalKeys:
-    return TerminalKeys(job=keys.job, attempt=keys.attempt, data=keys.data, rows=keys.rows, columns=keys.columns)
+    return TerminalKeys(
+        job=keys.job,
+        attempt=keys.attempt,
+        data=keys.data,
+        rows=keys.rows,
+        columns=keys.columns,
+        linger_seconds=keys.linger_seconds,
+        notice=keys.notice,
+    )

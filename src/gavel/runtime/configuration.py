@@ -17,6 +17,7 @@ from gavel.policies.registry import find_policy
 from gavel.runtime.fleet import FleetSettings
 from gavel.runtime.housekeeping import Keep
 from gavel.runtime.listening import Listening
+from gavel.runtime.notify.settings import NotifySettings
 from gavel.scheduler import state
 from gavel.scheduler.machine import Scheduler, Settings
 from gavel.scheduler.patience import Patience
@@ -73,6 +74,7 @@ class ServeSettings:
     keep: Keep = field(default_factory=Keep)
     listening: Listening = field(default_factory=Listening)
     fleet: FleetSettings = field(default_factory=FleetSettings)
+    notify: NotifySettings = field(default_factory=NotifySettings)
 
     @property
     def scheduling(self) -> Scheduling:

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from gavel.client.secret_values import HIDDEN
+from gavel.client.webhooks import host_only
 from gavel.core.codec import kind_of
 from gavel.journal.facts import Entry
 from gavel.journal.queries import JournalReader
@@ -18,12 +19,18 @@ from gavel.runtime.timeline import ROUTINE
 
 
 def public(document: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The document of a fact without the values of a job's environment, which may be secrets."""
-    request = document["fact"].get("request")
-    if not request or not request.get("environment"):
-        return document
-    hidden = {**request, "environment": dict.fromkeys(request["environment"], HIDDEN)}
-    return {**document, "fact": {**document["fact"], "request": hidden}}
+    """The document of a fact without what may be secret: values of a job's environment, and paths of URLs."""
+    fact = document["fact"]
+    request, urls = fact.get("request"), fact.get("urls")
+    if urls:
+        fact = {**fact, "urls": list(map(host_only, urls))}
+    if request and request.get("environment"):
+        request = {**request, "environment": dict.fromkeys(request["environment"], HIDDEN)}
+    if request and request.get("notify"):
+        request = {**request, "notify": list(map(host_only, request["notify"]))}
+    if request:
+        fact = {**fact, "request": request}
+    return {**document, "fact": fact}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

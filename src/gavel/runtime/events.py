@@ -169,6 +169,16 @@ class LimitsGiven:
 
 
 @dataclass(frozen=True, slots=True)
+class NotificationsGiven:
+    """The URLs that a user's notifications go to; they replace the earlier ones."""
+
+    time: float
+    by: str
+    user: str
+    urls: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Began:
     """A scheduler has opened the journal."""
 
@@ -192,6 +202,7 @@ OwnEvent = (
     | CheckpointsCleared
     | SettingsGiven
     | LimitsGiven
+    | NotificationsGiven
     | Began
 )
 Event = OwnEvent | core.Event

@@ -37,6 +37,16 @@ class LimitsChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class NotificationsChanged:
+    """The URLs that are told about every job of a user from now on; none: no URL."""
+
+    time: float
+    by: str
+    user: str
+    urls: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SchedulerStarted:
     """A scheduler opened the journal."""
 
@@ -156,6 +166,7 @@ class TemplateRecalled:
 OwnFact = (
     SettingsChanged
     | LimitsChanged
+    | NotificationsChanged
     | SchedulerStarted
     | AttemptClosed
     | AgentJoined

@@ -39,6 +39,7 @@ from gavel.runtime.messages import (
     TaskLog,
     TaskStarted,
     TaskStatus,
+    TerminalKeys,
     ToAgent,
     Welcome,
 )
@@ -51,6 +52,8 @@ MISSED_HEARTBEATS = 3
 
 If it was sent over the current connection, that connection is closed: the order may be late, and still be carried out.
 """
+MOST_UNREAD_BY_TERMINAL = 64
+"""While more messages than this wait for an agent, it is sent nothing that was typed: its user waits."""
 MEASURED_SECONDS = 0.5
 """The shortest measurement that gives a useful rate."""
 
@@ -63,6 +66,9 @@ class AgentConnection(Protocol):
 
     def close(self) -> None:
         """End the connection."""
+
+    def unread(self) -> int:
+        """How many messages wait for the agent to read them."""
 
 
 class RefusedError(GavelError):
@@ -410,6 +416,17 @@ class Fleet:
             self.post(late, lambda _: acknowledge())
         else:
             acknowledge()
+
+    def typed(self, keys: TerminalKeys) -> bool:
+        """Pass on what a user typed at a terminal; False if that cannot be done now."""
+        attempt = self.attempts.get(keys.job)
+        if attempt is None or attempt.number != keys.attempt or attempt.parts[0].sent_at is None:
+            return False
+        member = self.members.get(attempt.parts[0].agent)
+        if member is None or member.link is None or member.link.unread() >= MOST_UNREAD_BY_TERMINAL:
+            return False
+        member.link.send(keys)
+        return True
 
     def takes_log(self, agent: str, log: TaskLog) -> bool:
         """Whether an agent may add to a log."""

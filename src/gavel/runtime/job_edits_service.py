@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -20,6 +21,7 @@ from gavel.runtime.events import EditAsked
 from gavel.runtime.facts import Fact
 from gavel.runtime.job_edits import EDITABLE, changed, check_fields, check_steps
 from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.notify.notifier import Notifier
 from gavel.runtime.requests import checked
 from gavel.runtime.resubmission import may_repeat, repeat_denied, resubmission
 from gavel.runtime.views import steps_done
@@ -37,6 +39,7 @@ class JobEdits:
     _driver: Driver
     _access: Access
     _policy: Policy
+    _notifier: Notifier
 
     if TYPE_CHECKING:  # what the whole service has
 
@@ -78,6 +81,8 @@ class JobEdits:
     def _check_edit(self, records: Sequence[LiveJobRecord], changes: Submission, fields: Sequence[str]) -> None:
         """Refuse what a submission of such jobs would be refused for; the state checks the rest."""
         check_fields(fields, EDITABLE)
+        if "notify" in fields:
+            self._notifier.check([changes])
         scheduler = self._driver.engine.scheduler
         entities = None if scheduler.settings.open_entities else scheduler.entities
         for record in records:
@@ -106,10 +111,15 @@ class JobEdits:
             if not may_repeat(current(), record.request):
                 await self._deny(repeat_denied(record.id, record.request), "Resubmit", record.id, context)
         try:
-            submit = resubmission(request, {record.id: record.request for record in records})
+            submit = resubmission(request, {record.id: _without_others_urls(record.request) for record in records})
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return await self.Submit(submit, context)
+
+
+def _without_others_urls(request: Submission) -> Submission:
+    """A request without URLs that another user wrote: they may contain secrets, and are told about that user's jobs."""
+    return request if request.user == current().user else replace(request, notify=())
 
 
 def told_changes(changes: Sequence[FieldChange]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -116,6 +117,15 @@ class Logs:
         """The total number of bytes printed so far."""
         segments = self._segments(job, rank)
         return segments[-1].end if segments else 0
+
+    def last_written(self, jobs: Iterable[str]) -> dict[str, float]:
+        """When each of these jobs last printed something, by the clock of the files; without those that never did."""
+        found: dict[str, float] = {}
+        for job in jobs:
+            if is_job_id(job):
+                times = [file.stat().st_mtime for file in (self._folder / job).glob("*.log")]
+                found |= {job: max(times)} if times else {}
+        return found
 
     def prune(self, before: float) -> int:
         """Remove the logs of jobs that have printed nothing since that time; returns the number of jobs."""

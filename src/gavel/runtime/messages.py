@@ -266,14 +266,19 @@ class RemoveCheckpoints:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalKeys:
-    """What a user typed at the terminal of a job, and its size."""
+    """A user is connected to the terminal of a job: what was typed, and the terminal's size."""
 
     job: str
     attempt: int
-    data: bytes = b""
+    data: bytes = field(default=b"", repr=False)
+    """May be a password."""
     rows: int = 0
     """0: unchanged."""
     columns: int = 0
+    linger_seconds: float = 0.0
+    """How long the job outlives the last of these messages; 0: as long as usual."""
+    notice: str = ""
+    """A line for the user, beside what the job prints."""
 
 
 def process_ranks(first_rank: int, ranks: int, node: int | None) -> range:

@@ -48,6 +48,7 @@ from gavel.runtime.listening import (
     server_names,
 )
 from gavel.runtime.logs import Logs
+from gavel.runtime.notify.notifier import Notifier, Writing
 from gavel.runtime.recovery import last_kept, recover
 from gavel.runtime.scheduler_log import BlackBox
 from gavel.runtime.service import Service
@@ -134,6 +135,14 @@ def secrets_for(engine: Engine, folder: Path, insist: Insist | None = None) -> J
     return secrets
 
 
+def notifier_for(engine: Engine, settings: ServeSettings, logs: Logs, write: Writing) -> Notifier:
+    """What tells users about their jobs; the engine writes what is pending with the facts."""
+    vault = Vault.open(settings.folder, engine.journal.cluster)
+    notifier = Notifier(engine, settings.notify, vault, logs, write)
+    notifier.take_up(insisting())
+    return notifier
+
+
 def _solver(settings: ServeSettings) -> Solver:
     def solve(problem: Problem) -> Allocation:
         return allocate(
@@ -180,19 +189,22 @@ async def serving(
         fleet = fleet_for(engine, settings.fleet, secrets_for(engine, settings.folder))
         driver = Driver(engine, fleet, solver or _solver(settings), solve_limit_seconds=settings.solve_limit_seconds)
         logs = Logs(settings.folder / "logs", limit=int(settings.log_megabytes * 2**20))
+        notifier = notifier_for(engine, settings, logs, driver.write)
         secured = _secured(settings, journal, engine) if mode is Mode.SECURE else None
         access = Access(_identities(secured, wanted), journal, engine.clock, driver.write, cluster=journal.cluster)
         server = grpc.aio.server(interceptors=[access.gate], options=CONNECTION_OPTIONS)
         listener = Listener(server, settings.listen, settings.folder, wanted)
         bound = listener.bind(secured)
         desk = None if secured is None else _desk(secured, listener, bound, driver, access.turn)
-        service = Service(driver, fleet, logs, find_policy(settings.policy), access, desk)
+        service = Service(driver, fleet, logs, find_policy(settings.policy), access, desk, notifier=notifier)
         stubs.add_GavelServicer_to_server(service, server)  # type: ignore[no-untyped-call] # generated
         access.advertised = advertised(bound.address, wanted)
         access.fingerprint = "" if secured is None else listener.fingerprint(secured)
         work = asyncio.create_task(driver.run())
         beside = [asyncio.create_task(keep_house(settings.keep, engine, driver.post, logs))]
         beside.append(asyncio.create_task(access.keep()))
+        notifier.start()
+        beside.append(asyncio.create_task(notifier.keep()))
         if insecurity := insecure_sentence(mode, bound):
             beside.append(asyncio.create_task(keep_warning(insecurity)))
         await server.start()
@@ -208,6 +220,7 @@ async def serving(
             await server.stop(grace=0.2)
             with contextlib.suppress(GavelError):
                 await access.flush()
+            await notifier.stop()
             driver.stop()
             with contextlib.suppress(asyncio.CancelledError, GavelError):
                 await work

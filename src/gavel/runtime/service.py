@@ -59,13 +59,16 @@ from gavel.runtime.messages import (
     ToAgentFrame,
 )
 from gavel.runtime.notifications_service import NotificationsService
+from gavel.runtime.notify.notifier import Notifier
 from gavel.runtime.offers import size_fault
 from gavel.runtime.requests import checked
+from gavel.runtime.selecting import among_finished, check_query, exact, matcher
 from gavel.runtime.streams import Streams, TooManyStreamsError
 from gavel.runtime.terminal_service import TerminalService
+from gavel.runtime.terminals import Terminals
 from gavel.runtime.timeline import sentence
 from gavel.runtime.views import agent_state, cluster_view, job_detail, server_views
-from gavel.runtime.watching import Watching, matcher
+from gavel.runtime.watching import Watching
 from gavel.security.caller import current
 from gavel.security.ownership import NotAllowedError, change_denied, logs_denied, owned
 from gavel.security.quotas import OverLimitError
@@ -120,6 +123,9 @@ class AgentStream:
     def close(self) -> None:
         self._queue.put_nowait(None)
 
+    def unread(self) -> int:
+        return self._queue.qsize()
+
     async def messages(self) -> AsyncIterator[pb.ToAgent]:
         while (message := await self._queue.get()) is not None:
             yield message
@@ -138,7 +144,10 @@ class Service(
         policy: Policy,
         access: Access,
         desk: EnrolmentDesk | None = None,
+        *,
+        notifier: Notifier,
     ) -> None:
+        self._notifier = notifier
         self._desk = desk
         self._audit = access.describing
         self._driver = driver
@@ -151,6 +160,7 @@ class Service(
         self._watching = Watching(engine, self._listed)
         self._following = Following(engine, _new_line)
         self._streams = Streams()
+        self._terminals = Terminals(engine, fleet, logs)
 
     # ---- jobs ----
 
@@ -169,6 +179,7 @@ class Service(
                 checked(owned(from_submission(job), caller), self._policy, entities, longest_grace=longest)
                 for job in request.jobs
             )
+            self._notifier.check(jobs)
             secrets, audited = secrets_of(request, jobs), self._audited("Submit")
             if any(secrets):
                 await asyncio.to_thread(self._fleet.secrets.prepare)
@@ -193,14 +204,13 @@ class Service(
             await self._check_may_change(record, "Cancel", context)
         going = [record for record in records if not record.finished]
         if going:
-            cancelled = (JobCancelled(self._engine.clock(), record.id) for record in going)
+            by = current().by or current().user
+            cancelled = (JobCancelled(self._engine.clock(), record.id, by) for record in going)
             await self._driver.post(*cancelled, beside=self._audited("Cancel"))
         return pb.JobList(jobs=[self._view(await self._find(job, context)) for job in request.ids])
 
     async def List(self, request: pb.JobQuery, context: Context) -> pb.JobList:  # noqa: N802
-        await self._check_ids(request.ids, context)
-        for job in request.ids:
-            await self._find(job, context)
+        await self._check_query(request, context)
         records, following = await self._matching(request)
         reply = pb.JobList(next=following)
         for part in _parts(records):
@@ -220,9 +230,7 @@ class Service(
         return (await self._matching(query))[0]
 
     async def Watch(self, request: pb.JobQuery, context: Context) -> AsyncIterator[pb.JobUpdate]:  # noqa: N802
-        await self._check_ids(request.ids, context)
-        for job in request.ids:
-            await self._find(job, context)
+        await self._check_query(request, context)
         async with self._stream(context):
             async for update in self._watching.watch(request):
                 yield update
@@ -289,6 +297,14 @@ class Service(
             told = f"{len(ids):,} ids in one call; give at most {MOST_IDS_IN_A_CALL:,} at a time"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
 
+    async def _check_query(self, query: pb.JobQuery, context: Context) -> None:
+        try:
+            check_query(query)
+        except InputError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        for job in query.ids:
+            await self._find(job, context)
+
     async def _check_label(self, what: str, text: str, context: Context) -> None:
         if (fault := label_fault(text)) is not None:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{what} {fault}: {shortened(text)}")
@@ -303,7 +319,7 @@ class Service(
     async def _matching(self, query: pb.JobQuery) -> tuple[list[LiveJobRecord], str]:
         """The jobs that a query matches, oldest first, and where the next page of finished ones begins."""
         states = from_states(query.states)
-        if query.ids:
+        if query.ids and not (query.arrays or query.ranges):
             return [record for job in query.ids if (record := self._engine.record(job)) is not None], ""
         here = [*filter(matcher(query), self._engine.records.values())]
         here = [record for record in here if not states or record.state in states]
@@ -321,23 +337,18 @@ class Service(
         Jobs in `fresh` are not in the journal's table yet, or have only just been added.
         """
         after, most = _key(query.after), _least(query.limit, query.most_finished)
-        wanted = FinishedQuery(
-            states=[state for state in from_states(query.states) if state in FINISHED],
-            names=list(query.names),
-            entity=query.entity or None,
-            user=query.user or None,
-            ended_after=query.ended_after or None,
-            limit=most or PAGE,
-            after=after,
-        )
+        wanted = among_finished(query, most if most and exact(query) else PAGE, after)
         found = {record.id: record for record in fresh if after is None or _rank(record) < after}
+        matches = matcher(query)
         while True:
             records, following = await asyncio.to_thread(self._page, wanted)
-            found |= {record.id: record for record in records}
-            if most or following is None:
+            found |= {record.id: record for record in records if matches(record)}
+            # Older ones than the page may not be all.
+            known = [record for record in found.values() if following is None or _rank(record) >= following]
+            if following is None or (most and len(known) >= most):
                 break
             wanted = replace(wanted, after=following)
-        newest = sorted(found.values(), key=_rank, reverse=True)
+        newest = sorted(known, key=_rank, reverse=True)
         kept = newest[: most or None]
         more = following is not None or len(kept) < len(newest)
         return kept, f"{kept[-1].changed!r}:{kept[-1].id}" if more else ""
@@ -565,6 +576,7 @@ class Service(
     def _keep_log(self, agent: str, log: TaskLog) -> None:
         if self._fleet.takes_log(agent, log):
             self._logs.append(log.job, log.rank, log.attempt, log.begin, log.data)
+            self._terminals.printed(log)
             if self._logs.trouble:
                 self._engine.alarms["logs"] = f"job output is not kept: {self._logs.trouble}"
             else:

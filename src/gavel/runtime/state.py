@@ -34,6 +34,7 @@ from gavel.runtime.events import (
     ForgetAsked,
     JobsSubmitted,
     LimitsGiven,
+    NotificationsGiven,
     RemovalAsked,
     SettingsGiven,
     StepsCounted,
@@ -50,6 +51,7 @@ from gavel.runtime.facts import (
     CheckpointsUnwanted,
     Fact,
     LimitsChanged,
+    NotificationsChanged,
     OwnFact,
     SchedulerStarted,
     SettingsChanged,
@@ -105,6 +107,8 @@ class ClusterState:
         self.attempts = OpenAttempts()
         self.removals = Removals()
         self.quotas = Quotas()
+        self.notified: dict[str, tuple[str, ...]] = {}
+        """By user: the URLs that are told about every job."""
         self.forgotten: dict[str, templates.Learned] = {}
         """What was learned about forgotten templates, until the journal's table has it."""
         self.renewed_until = 0.0
@@ -365,6 +369,10 @@ class ClusterState:
         if self.quotas.limits.get(event.subject, Limits()) != event.limits:
             self._note(LimitsChanged(event.time, event.by, event.subject, event.limits))
 
+    def _notify(self, event: NotificationsGiven) -> None:
+        if self.notified.get(event.user, ()) != event.urls:
+            self._note(NotificationsChanged(event.time, event.by, event.user, event.urls))
+
     def _apply_limits(self, time: float) -> None:
         """Hold jobs that a lowered limit no longer admits and that do not run; release those that are admitted now."""
         if not self.quotas.due:
@@ -409,6 +417,10 @@ class ClusterState:
         self.attempts.evolve(fact, self.agents.by_server)
         self.removals.evolve(fact, self.agents.records)
         self._count_use(fact)
+        if isinstance(fact, NotificationsChanged):
+            self.notified = {**self.notified, fact.user: fact.urls}
+            if not fact.urls:
+                del self.notified[fact.user]
         if isinstance(fact, core_facts.RoundPlanned) and not fact.mid_round:
             self.renewed_until = max(self.renewed_until, fact.until)  # agents never shorten a lease
         if isinstance(fact, core.SolveFailed):
@@ -471,6 +483,7 @@ class ClusterState:
             "attempts": self.attempts.document(),
             "removals": self.removals.document(),
             "quotas": self.quotas.document(),
+            "notified": {user: list(urls) for user, urls in self.notified.items()},
             "renewed_until": self.renewed_until,
             "trouble": self.trouble,
             "time": self.time,
@@ -489,6 +502,7 @@ class ClusterState:
             state.removals = Removals.of(document["removals"])
         unfinished = [(record.id, record.request) for record in state.jobs.active()]
         state.quotas = Quotas.of(document.get("quotas", {}), unfinished)
+        state.notified = {user: tuple(urls) for user, urls in document.get("notified", {}).items()}
         state.renewed_until = document["renewed_until"]
         state.trouble, state.time = document["trouble"], document["time"]
         return state
@@ -519,6 +533,7 @@ _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     CheckpointsCleared: ClusterState._cleared,  # noqa: SLF001
     SettingsGiven: ClusterState._given,  # noqa: SLF001
     LimitsGiven: ClusterState._limit,  # noqa: SLF001
+    NotificationsGiven: ClusterState._notify,  # noqa: SLF001
     Began: ClusterState._began,  # noqa: SLF001
 }
 """Events that this class handles itself; all others go to the scheduler."""

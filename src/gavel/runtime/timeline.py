@@ -129,6 +129,12 @@ def _limits(fact: Fact) -> str:
     return f"limits of {who}, set by {fact['by']}: {', '.join(parts) or 'none of its own'}"
 
 
+def _notifications(fact: Fact) -> str:
+    count = len(fact.get("urls") or ())
+    told = f"{count} URL{'s' if count > 1 else ''}" if count else "no URL"
+    return f"notifications of {fact['user']} go to {told}, set by {fact['by']}"
+
+
 _SENTENCES: dict[str, Callable[[Fact], str]] = {
     "job_queued": _queued,
     "job_ended": _ended,
@@ -154,6 +160,7 @@ _SENTENCES: dict[str, Callable[[Fact], str]] = {
     "slept": lambda _: "nothing can run",
     "settings_changed": _settings,
     "limits_changed": _limits,
+    "notifications_changed": _notifications,
     "scheduler_started": lambda fact: f"a scheduler of version {fact['version']} started (term {fact['term']})",
     "attempt_closed": lambda fact: (
         f"attempt {fact['attempt']} of job {fact['job']} ended: {fact.get('reason') or fact['outcome']}"

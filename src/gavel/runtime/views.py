@@ -14,6 +14,9 @@ from gavel.scheduler import snapshot
 from gavel.scheduler.machine import Scheduler
 from gavel.version import __version__
 
+NEVER = "never"
+"""The code of a job that waits for what can no longer happen."""
+
 
 def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
     """A job as its owner sees it."""
@@ -57,15 +60,26 @@ def reason_of(engine: Engine, record: LiveJobRecord) -> str:
         return engine.state.quotas.reason(record.id).text
     if record.finished or record.state is JobState.RUNNING or record.failures:
         return record.history[-1].reason
-    allowed, workers = set(record.request.types), record.request.workers
-    most = _largest(engine.scheduler, allowed)
-    if not most:
-        return "no accelerator that it may use has joined yet"
-    if workers > most:
-        return f"it needs {workers} workers, but no type that it may use has more than {most} accelerators"
+    if misfit := _misfit(engine, record):
+        return misfit
     if engine.state.trouble and engine.scheduler.allocation is None:
         return f"the policy has no answer: {engine.state.trouble}"
     return record.history[-1].reason
+
+
+def never_fault(engine: Engine, record: LiveJobRecord) -> str:
+    """Why a waiting job can never run as things are; empty if it may."""
+    return record.history[-1].reason if record.history[-1].code == NEVER else _misfit(engine, record)
+
+
+def _misfit(engine: Engine, record: LiveJobRecord) -> str:
+    """Why no type in the cluster can run a job; empty if one can."""
+    most = _largest(engine.scheduler, set(record.request.types))
+    if not most:
+        return "no accelerator that it may use has joined yet"
+    if (workers := record.request.workers) > most:
+        return f"it needs {workers} workers, but no type that it may use has more than {most} accelerators"
+    return ""
 
 
 def _largest(scheduler: Scheduler, allowed: set[str]) -> int:

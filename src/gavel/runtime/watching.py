@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
-from gavel.client.messages import from_states, to_job
+from gavel.client.messages import to_job
 from gavel.runtime.engine import Engine
 from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.selecting import matcher, selects
 from gavel.runtime.views import job_view, reason_of, steps_done
 from gavel.wire import gavel_pb2 as pb
 
@@ -98,7 +99,7 @@ class Watching:
             for number in range(answer.batches):
                 update = answer.batch(number)
                 yield update
-                if _selects(query):
+                if selects(query):
                     told.update(job.id for job in update.jobs)
             del answer
             yield pb.JobUpdate(caught_up=True)
@@ -138,10 +139,10 @@ class Watching:
     def _wanted(self, jobs: Iterable[str], query: pb.JobQuery, told: set[str]) -> list[LiveJobRecord]:
         """The jobs that match a query, or did when the watcher was last told."""
         records = [record for job in jobs if (record := self._engine.record(job)) is not None]
-        if query.ids:
+        if query.ids and not (query.arrays or query.ranges):
             ids = set(query.ids)
             return [record for record in records if record.id in ids]
-        if not _selects(query):
+        if not selects(query):
             return records
         wanted = matcher(query)
         found = [record for record in records if record.id in told or wanted(record)]
@@ -169,23 +170,3 @@ class Watching:
             if moved:
                 for listener in list(self._engine.listeners):
                     listener(moved)
-
-
-def _selects(query: pb.JobQuery) -> bool:
-    return bool(query.states or query.names or query.entity)
-
-
-def matcher(query: pb.JobQuery) -> Callable[[LiveJobRecord], bool]:
-    """A predicate for records in memory that match a query."""
-    states, names, entity = from_states(query.states), set(query.names), query.entity
-
-    def wanted(record: LiveJobRecord) -> bool:
-        return (
-            (not states or record.state in states)
-            and (not names or record.request.name in names)
-            and (not entity or record.request.entity == entity)
-            and (not query.user or record.request.user == query.user)
-            and (not record.finished or record.changed >= query.ended_after)
-        )
-
-    return wanted

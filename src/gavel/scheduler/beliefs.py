@@ -5,22 +5,24 @@ The throughput table does the learning. This module caches what was looked up in
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import islice
 
 import numpy as np
 
 from gavel.core.events import RateMeasured, RatesProfiled
-from gavel.core.jobs import JobSpec
+from gavel.core.jobs import NO_NEEDS, JobSpec, Needs
 from gavel.core.locality import Locality
 from gavel.core.problem import Bools, Floats
 from gavel.core.throughputs import Condition, Throughputs
+from gavel.scheduler.placement import ServerPool
+from gavel.scheduler.room import can_host, load_of
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Run
 
-Profile = tuple[str, int, tuple[str, ...] | None]
-"""What jobs with the same rates have in common: template, workers, and the types they may run on (None: all)."""
+Profile = tuple[str, int, tuple[str, ...] | None, Needs]
+"""What jobs with the same rates have in common: template, workers, the types they may run on (None: all), and needs."""
 
 RESTART_WEIGHT = 0.25
 """The weight of the newest restart in the moving average of a template's restart costs."""
@@ -34,17 +36,21 @@ PLACEMENT_MATTERS = 1.05
 
 def profile_of(job: JobSpec) -> Profile:
     """The profile of a job."""
-    return (job.template, job.workers, job.types)
+    return (job.template, job.workers, job.types, job.needs)
 
 
 class Beliefs:
     """Rates and restart costs, as looked up and measured. Changes that matter are reported to the caller."""
 
-    def __init__(self, table: Throughputs) -> None:
+    def __init__(self, table: Throughputs, server_pools: Callable[[], Sequence[ServerPool]] = tuple) -> None:
         self.table = table
+        self._server_pools = server_pools
+        """The servers by type, which decide on which types the needs of a job can be met."""
         self.types: tuple[str, ...] = table.types
         self.profiles: dict[Profile, int] = {}
         """The number of each profile, in order."""
+        self.stated: dict[int, Needs] = {}
+        """The needs of those profiles whose users state any."""
         self.rates: list[Floats] = []
         """By profile: (types, localities)."""
         self.restarts: dict[str, float] = {}
@@ -55,7 +61,7 @@ class Beliefs:
     @property
     def templates(self) -> list[str]:
         """By profile: the template."""
-        return [template for template, _, _ in self.profiles]
+        return [template for template, *_ in self.profiles]
 
     def profile_at(self, number: int) -> Profile:
         """The profile with a number."""
@@ -72,7 +78,39 @@ class Beliefs:
         if len(self.profiles) > SPARE_PROFILES + 2 * len(roster):
             self._forget_unused(roster)
         self.rates += list(rates)
-        self.profiles[profile] = len(self.profiles)
+        self._number(profile)
+
+    def restore(self, profiles: Iterable[Profile]) -> None:
+        """Number these profiles, in this order."""
+        self.profiles, self.stated = {}, {}
+        for profile in profiles:
+            self._number(profile)
+
+    def _number(self, profile: Profile) -> None:
+        number = self.profiles[profile] = len(self.profiles)
+        if profile[3] != NO_NEEDS:
+            self.stated[number] = profile[3]
+
+    def fit_again(self, roster: Roster) -> None:
+        """Look up on which types the needs of jobs can be met, after servers have come or gone."""
+        if self.stated:
+            self._look_up(list(self.stated), roster)
+
+    def needs(self, roster: Roster, slot: int) -> Needs:
+        """What each worker of a job needs beside its accelerator."""
+        return self.stated.get(int(roster.profile[slot]), NO_NEEDS)
+
+    def may_bind(self, roster: Roster) -> bool:
+        """Whether servers with idle accelerators may lack something else that an active job needs."""
+        binding = [number for number, needs in self.stated.items() if self._may_bind(needs)]
+        return bool(binding) and bool(np.isin(roster.profile[roster.active], binding).any())
+
+    def _may_bind(self, needs: Needs) -> bool:
+        """Whether needs are more than a question of the type."""
+        if needs.millicores or needs.memory:
+            return True
+        memories = (pool.accelerator_memories() for pool in self._server_pools())
+        return any(least < needs.gpu_memory <= most for least, most in memories)
 
     def add_type(self, roster: Roster) -> None:
         """Extend all rates by the next type of the table."""
@@ -111,7 +149,7 @@ class Beliefs:
     ) -> Condition:
         """The condition under which a job runs on a type."""
         profiles = list(self.profiles)
-        template, workers, _ = profiles[roster.profile[roster.slot_of[job]]]
+        template, workers, *_ = profiles[roster.profile[roster.slot_of[job]]]
         other = None if beside is None else profiles[roster.profile[roster.slot_of[beside]]][0]
         return Condition(template, workers, type_name, locality, other)
 
@@ -147,11 +185,19 @@ class Beliefs:
 
     def _rates_of(self, profiles: Sequence[Profile]) -> Floats:
         """By profile: rates as (types, localities); 0 where its jobs may not run."""
-        rates = self.table.rates([(template, workers) for template, workers, _ in profiles], self.types)
+        rates = self.table.rates([(template, workers) for template, workers, *_ in profiles], self.types)
         return np.where(self._allowed(profiles)[:, :, None], rates, 0.0)
 
     def _allowed(self, profiles: Iterable[Profile]) -> Bools:
-        allowed = [[types is None or type_name in types for type_name in self.types] for _, _, types in profiles]
+        allowed = [
+            [types is None or type_name in types for type_name in self.types]
+            if needs == NO_NEEDS
+            else [
+                (types is None or type_name in types) and can_host(pool, load_of((needs,)), workers)
+                for type_name, pool in zip(self.types, self._server_pools(), strict=False)
+            ]
+            for _, workers, types, needs in profiles
+        ]
         return np.array(allowed, dtype=bool).reshape(len(allowed), len(self.types))
 
     def _look_up(self, numbers: Sequence[int], roster: Roster) -> None:
@@ -170,7 +216,7 @@ class Beliefs:
         active = roster.active
         used = np.unique(roster.profile[active])
         profiles = list(self.profiles)
-        self.profiles = {profiles[old]: new for new, old in enumerate(used.tolist())}
+        self.restore(profiles[old] for old in used.tolist())
         self.rates = [self.rates[old] for old in used.tolist()]
         now = np.searchsorted(used, roster.profile[active])
         roster.profile[:] = 0  # including unused slots

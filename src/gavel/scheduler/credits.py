@@ -54,10 +54,12 @@ class Credits:
         self.ledger.adopt(allocation, slots)
 
     def decide(self, given: RoundInput) -> Plan:
-        if self._settled is not None and self._settled.holds(given):
+        if self._settled is not None and given.room is None and self._settled.holds(given):
             return Plan()
         draft = draw_up(self.ledger, given, self.rules, self._prices)
-        if not given.mid_round:
+        if given.room is not None:
+            self._settled = None
+        elif not given.mid_round:
             self._settled = Settled.of(draft, self.rules)
         return draft.plan()
 

@@ -51,6 +51,7 @@ from gavel.scheduler import posing
 from gavel.scheduler.beliefs import Beliefs, Profile, profile_of
 from gavel.scheduler.occupancy import Occupancy
 from gavel.scheduler.placement import ServerPool, Where
+from gavel.scheduler.room import Room
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Mechanism, Run
 from gavel.scheduler.settings import Settings
@@ -75,7 +76,7 @@ class EvolvingState:
         self.mechanism = mechanism
         self.settings = settings
         self.prices = LIST_PRICES | dict(prices or {})
-        self.beliefs = Beliefs(table)
+        self.beliefs = Beliefs(table, lambda: self.server_pools)
         self.roster = Roster(len(self.types))
         self.occupancy = Occupancy(self.roster, [ServerPool() for _ in self.types])
         self.allocation: Allocation | None = None
@@ -228,6 +229,10 @@ class EvolvingState:
         """Whether there is a job that neither pauses nor is on hold."""
         return len(self.roster) > len(self._held.keys() | self._on_hold if self._on_hold else self._held)
 
+    def room(self) -> Room:
+        """What is free on every server, with the CPU cores and RAM that runs need; for trying changes."""
+        return Room(self.server_pools, self.placed, lambda slot: self.beliefs.needs(self.roster, slot))
+
     def evolve(self, fact: Fact) -> None:
         """Apply a fact to the state."""
         self._EFFECTS[type(fact)](self, fact)
@@ -277,7 +282,7 @@ class EvolvingState:
     def _allow(self, time: float, slot: int, types: tuple[str, ...] | None) -> None:
         """Let a job run on other types. Until the next allocation it is treated as one that has just arrived."""
         before = self.beliefs.profile_at(int(self.roster.profile[slot]))
-        profile = (*before[:2], types)
+        profile = (*before[:2], types, before[3])
         if profile == before:
             return
         self.account(time)
@@ -387,8 +392,7 @@ class EvolvingState:
     def _added(self, fact: ServerAdded) -> None:
         self._admit(fact.server.type)
         self.server_pools[self.types.index(fact.server.type)].join(fact.server)
-        self._problem_base = None
-        self._changed = True
+        self._servers_changed()
 
     def _admit(self, type_name: str) -> None:
         """Add a new type to the table, the roster and the server pools, if the table accepts new types."""
@@ -404,6 +408,11 @@ class EvolvingState:
         for job in fact.stopped:
             self._vacate(fact.time, job)
         self._pool_of(fact.server).lose(fact.server)
+        self._servers_changed()
+
+    def _servers_changed(self) -> None:
+        """Invalidate what depends on the servers."""
+        self.beliefs.fit_again(self.roster)
         self._problem_base = None
         self._changed = True
 

@@ -15,6 +15,7 @@ def check_invariants(scheduler: EvolvingState) -> None:
         assert sum(where.values()) == run.workers, "a gang is not whole"  # noqa: S101
         for name, count in where.items():
             used[name] = used.get(name, 0) + count
+    _check_needs(scheduler)
     active = set(scheduler.roster.active.tolist())
     assert seen <= active, "a job runs that has left"  # noqa: S101
     held = {slot for slot in active if scheduler.on_hold(scheduler.roster.name(slot))}
@@ -26,3 +27,16 @@ def check_invariants(scheduler: EvolvingState) -> None:
     for pool in scheduler.server_pools:
         for name, size, free in pool.servers():
             assert free == size - used.get(name, 0) >= 0, f"server {name} does not add up"  # noqa: S101
+
+
+def _check_needs(scheduler: EvolvingState) -> None:
+    """No more cores and RAM are promised on a server than it has, and no accelerator is too small for its jobs."""
+    room = scheduler.room()
+    for servers in room.free:
+        for name, free in servers.items():
+            assert not free.figures.millicores or free.millicores >= 0, f"more cores promised than {name} has"  # noqa: S101
+            assert not free.figures.memory or free.memory >= 0, f"more memory promised than {name} has"  # noqa: S101
+    for run, where in room.where.items():
+        for name in where:
+            memory = room.free[run.type_index][name].figures.accelerator_memory
+            assert not 0 < memory < room.load(run.members).gpu_memory, f"an accelerator of {name} is too small"  # noqa: S101

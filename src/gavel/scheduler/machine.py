@@ -63,6 +63,7 @@ from gavel.scheduler.evolving import EvolvingState
 from gavel.scheduler.invariants import check_invariants
 from gavel.scheduler.plan_facts import PlanRecorder
 from gavel.scheduler.rounds import Mechanism, RoundInput
+from gavel.scheduler.seating import fitted
 from gavel.scheduler.settings import Settings
 
 __all__ = ["DRAINED", "PLACEMENT_MATTERS", "SPARE_PROFILES", "Scheduler", "Settings", "check_invariants"]
@@ -118,7 +119,7 @@ class Scheduler(EvolvingState):
             case JobFinished():
                 self._end_job(event.time, event.job, "completed", event.reason)
             case JobCancelled():
-                self._end_job(event.time, event.job, "cancelled", "cancelled")
+                self._end_job(event.time, event.job, "cancelled", "cancelled", by=event.by)
             case JobSubmitted():
                 self._submitted(event)
             case StopAsked():
@@ -225,7 +226,9 @@ class Scheduler(EvolvingState):
         if leaves or (slot not in self._held and slot not in self._on_hold):
             self._look_for_work(event.time, None if leaves else slot)
 
-    def _end_job(self, time: float, job: str, outcome: Outcome, reason: str, *, crashed: bool = False) -> None:
+    def _end_job(
+        self, time: float, job: str, outcome: Outcome, reason: str, *, crashed: bool = False, by: str = ""
+    ) -> None:
         """Remove a job for good."""
         if job not in self.roster:
             return
@@ -233,7 +236,7 @@ class Scheduler(EvolvingState):
         seconds = zip(self.types, self.received_until(slot, time).tolist(), strict=True)
         received = {type_name: part for type_name, part in seconds if part}
         restarts = int(self.roster.restarts[slot])
-        self._note(JobEnded(time, job, outcome, reason, received, restarts, crashed))
+        self._note(JobEnded(time, job, outcome, reason, received, restarts, crashed, by=by))
         self._look_for_work(time)
 
     def _job_failed(self, event: JobFailed) -> None:
@@ -382,7 +385,10 @@ class Scheduler(EvolvingState):
         """Decide what runs until the round ends, and where."""
         if not mid_round:
             self._remove_closed(time)
-        plan = self.mechanism.decide(self.round_input(time, mid_round=mid_round))
+        given = self.round_input(time, mid_round=mid_round)
+        plan = self.mechanism.decide(given)
+        if given.room is not None:
+            plan = fitted(plan, given)
         if not plan.started and not self.placed:
             self._sleep(time)
             return
@@ -397,7 +403,8 @@ class Scheduler(EvolvingState):
             scattered=self._scattered,
         )
         if plan.started or plan.stopped or (self._scattered and not mid_round):
-            planned = PlanRecorder(self.roster, self.beliefs, self.occupancy).with_places(planned, plan)
+            room = None if given.room is None else given.room()
+            planned = PlanRecorder(self.roster, self.beliefs, self.occupancy).with_places(planned, plan, room)
         self._note(planned)
 
     def round_input(self, time: float, *, mid_round: bool = False) -> RoundInput:
@@ -424,4 +431,5 @@ class Scheduler(EvolvingState):
             round_seconds=self.settings.round_seconds,
             edits=self._edits,
             mid_round=mid_round,
+            room=self.room if self.beliefs.stated and self.beliefs.may_bind(roster) else None,
         )

@@ -47,7 +47,15 @@ class Occupancy:
         """Iterate over all servers."""
         for type_name, pool in zip(types, self.server_pools, strict=True):
             for name, size, _ in pool.servers():
-                yield Server(name, type_name, size)
+                figures = pool.figures(name)
+                yield Server(
+                    name,
+                    type_name,
+                    size,
+                    figures.millicores / 1000,
+                    figures.memory,
+                    figures.accelerator_memory,
+                )
 
     def pool_of(self, server: str) -> ServerPool | None:
         """The pool that a server is in; None if there is no such server."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import itemgetter
 
 from gavel.core.cluster import Server
@@ -18,6 +19,24 @@ MOST_TRIED = 16
 
 
 @dataclass(frozen=True, slots=True)
+class Figures:
+    """What a server has beside the number of its accelerators; 0: unknown, and not limited."""
+
+    millicores: int = 0
+    memory: int = 0
+    accelerator_memory: int = 0
+    """Bytes of one accelerator."""
+
+    @classmethod
+    def of(cls, server: Server) -> Figures:
+        """The figures of a server."""
+        return cls(round(server.cpus * 1000), server.memory_bytes, server.accelerator_memory)
+
+
+UNLIMITED = Figures()
+
+
+@dataclass(frozen=True, slots=True)
 class ServerPoolState:
     """A server pool in a dump. The order of servers matters: of several that fit, the first is taken."""
 
@@ -26,6 +45,7 @@ class ServerPoolState:
     """Servers by free accelerators."""
     closed: tuple[tuple[str, int], ...] = ()
     """Servers that accept no new runs, and their idle accelerators."""
+    figures: Mapping[str, Figures] = field(default_factory=dict)
 
 
 class ServerPool:
@@ -33,6 +53,8 @@ class ServerPool:
 
     def __init__(self) -> None:
         self._size: dict[str, int] = {}
+        self._figures: dict[str, Figures] = {}
+        """By server, where anything is known."""
         self._free: dict[str, int] = {}
         self._with_free: dict[int, dict[str, None]] = {}
         """Every open server, by its number of free accelerators, in the order in which they reached that number."""
@@ -53,6 +75,15 @@ class ServerPool:
         for name, size in self._size.items():
             yield name, size, self._free[name]
 
+    def figures(self, name: str) -> Figures:
+        """What a server has beside the number of its accelerators."""
+        return self._figures.get(name, UNLIMITED)
+
+    def accelerator_memories(self) -> tuple[float, float]:
+        """The least and the most memory of an accelerator; infinite where it is unknown."""
+        known = [self.figures(name).accelerator_memory or math.inf for name in self._size]
+        return min(known, default=math.inf), max(known, default=math.inf)
+
     def sizes(self) -> tuple[int, ...]:
         """The sizes of all servers, largest first, independent of the order in which they joined."""
         return tuple(sorted((size for name, size in self._size.items() if name not in self._closed), reverse=True))
@@ -61,12 +92,12 @@ class ServerPool:
         """The complete state, for a dump."""
         groups = tuple((count, tuple(names)) for count, names in sorted(self._with_free.items()) if names)
         closed = tuple((name, self._free[name]) for name in sorted(self._closed))
-        return ServerPoolState(dict(self._size), groups, closed)
+        return ServerPoolState(dict(self._size), groups, closed, dict(self._figures))
 
     def copy(self) -> ServerPool:
         """A copy on which changes can be tried."""
         pool = ServerPool()
-        pool._size = self._size  # only `join` and `lose` change it
+        pool._size, pool._figures = self._size, self._figures  # only `join` and `lose` change them
         pool._free = dict(self._free)
         pool._with_free, pool._shared = dict(self._with_free), set(self._with_free)
         pool._closed = set(self._closed)
@@ -77,7 +108,7 @@ class ServerPool:
     def restored(cls, state: ServerPoolState) -> ServerPool:
         """Restore a pool from a dump."""
         pool = cls()
-        pool._size = dict(state.sizes)
+        pool._size, pool._figures = dict(state.sizes), dict(state.figures)
         pool.capacity = sum(state.sizes.values())
         for count, names in state.with_free:
             pool._free |= dict.fromkeys(names, count)
@@ -91,6 +122,8 @@ class ServerPool:
 
     def join(self, server: Server) -> None:
         self._size[server.name] = server.accelerators
+        if (figures := Figures.of(server)) != UNLIMITED:
+            self._figures[server.name] = figures
         self.capacity += server.accelerators
         self._set(server.name, server.accelerators)
 
@@ -100,6 +133,7 @@ class ServerPool:
         self._servers_with(free).pop(name)
         self.free -= free
         self.capacity -= self._size.pop(name)
+        self._figures.pop(name, None)
 
     def close(self, name: str) -> None:
         """Accept no new runs on a server."""

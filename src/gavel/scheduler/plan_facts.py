@@ -10,9 +10,10 @@ from gavel.core.jobs import Cause
 from gavel.scheduler.beliefs import Beliefs
 from gavel.scheduler.occupancy import Occupancy
 from gavel.scheduler.placement import Where
+from gavel.scheduler.room import Room
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import Plan, Run
-from gavel.scheduler.seating import Seating
+from gavel.scheduler.seating import Seating, TightSeating
 
 SEATED = Cause("seated", "moves so that a gang can sit together")
 REPAIRED = Cause("repaired", "shares its accelerators differently")
@@ -30,10 +31,17 @@ class PlanRecorder:
     beliefs: Beliefs
     occupancy: Occupancy
 
-    def with_places(self, planned: RoundPlanned, plan: Plan) -> RoundPlanned:
-        """Place every run; when a round begins, also consolidate spread-out gangs where possible."""
+    def with_places(self, planned: RoundPlanned, plan: Plan, room: Room | None = None) -> RoundPlanned:
+        """Place every run; when a round begins, also consolidate spread-out gangs where possible.
+
+        With `room`, the plan has a place for every run that starts, and what servers have beside accelerators counts.
+        """
         gather, placed = not planned.mid_round, self.occupancy.placed
-        seating = Seating(self.occupancy.server_pools, placed, self._cares)
+        seating = (
+            Seating(self.occupancy.server_pools, placed, self._cares)
+            if room is None
+            else TightSeating(room, plan, placed, self._cares)
+        )
         for run in plan.stopped:
             seating.stop(run)
         scattered = planned.scattered or any(run.workers > 1 for run in plan.started)

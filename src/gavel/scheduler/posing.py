@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
 
 from gavel.core.cluster import AcceleratorType
-from gavel.core.jobs import Entity
+from gavel.core.jobs import NO_NEEDS, Entity
 from gavel.core.problem import Ints, Problem, ProblemJobs
 from gavel.scheduler.beliefs import Beliefs
 from gavel.scheduler.placement import ServerPool
+from gavel.scheduler.room import can_share, load_of
 from gavel.scheduler.roster import Roster
 from gavel.scheduler.rounds import NO_TEAM
 
@@ -29,15 +31,28 @@ def problem_without_jobs(
         AcceleratorType(name, pool.capacity, prices.get(name), pool.sizes())
         for name, pool in zip(beliefs.types, server_pools, strict=True)
     ]
-    return Problem.from_table(
+    problem = Problem.from_table(
         types,
         beliefs.table,
-        [(template, workers) for template, workers, _ in beliefs.profiles],
+        [(template, workers) for template, workers, *_ in beliefs.profiles],
         ProblemJobs((), *(np.empty(0) for _ in range(8))),  # type: ignore[arg-type]
         entities=entities,
         allowed=beliefs.allowed(),
         sharing=sharing,
     )
+    return _without_tight_pairs(problem, beliefs, server_pools) if sharing and beliefs.stated else problem
+
+
+def _without_tight_pairs(problem: Problem, beliefs: Beliefs, server_pools: Sequence[ServerPool]) -> Problem:
+    """The problem without pairs whose needs together exceed what a type has."""
+    pairs, workers = problem.pairs, problem.profiles.workers
+    rates = pairs.rates.copy()
+    for at, (one, other) in enumerate(zip(pairs.first.tolist(), pairs.second.tolist(), strict=True)):
+        if one in beliefs.stated or other in beliefs.stated:
+            load = load_of((beliefs.stated.get(one, NO_NEEDS), beliefs.stated.get(other, NO_NEEDS)))
+            tight = np.array([not can_share(pool, load, int(workers[one])) for pool in server_pools])
+            rates[at][:, tight[problem.column_type]] = 0.0
+    return replace(problem, pairs=replace(pairs, rates=rates))
 
 
 def problem_at(time: float, base: Problem, roster: Roster, slots: Ints) -> Problem:

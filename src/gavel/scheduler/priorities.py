@@ -11,6 +11,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Floats, Ints
 from gavel.core.serialization import from_plain, plain_record
+from gavel.scheduler.room import Room
 from gavel.scheduler.rounds import (
     MEANT,
     Elapsed,
@@ -23,6 +24,7 @@ from gavel.scheduler.rounds import (
     prices,
     shares_by_type,
 )
+from gavel.scheduler.tight_service import TightService
 
 EQUAL = 4
 """Priorities are equal if their logarithms agree to this many decimals: solvers are no more precise."""
@@ -95,6 +97,9 @@ class Priorities:
     def decide(self, given: RoundInput) -> Plan:
         if self._steady is not None and list(given.running) == self._steady and not len(given.waiting):
             return Plan()
+        if given.room is not None:
+            self._steady = None
+            return self._served_tightly(given, given.room())
         runs, served = self._served(given)
         plan = Plan.of(given, runs)
         once = int((self._target > MEANT).sum()) == served == len(self._combos)  # no job has a choice of types
@@ -135,6 +140,20 @@ class Priorities:
         for slot, type_index in offers(given, free, ready - taken - self._declined, self._prices):
             start((slot,), type_index)
         return chosen, by_share
+
+    def _served_tightly(self, given: RoundInput, room: Room) -> Plan:
+        """The same where CPU cores, RAM or accelerator memory may bind."""
+        order = [(self._combos[combo], type_index) for combo, type_index in self._by_priority(given)]
+        tight = TightService(given, room, order)
+        if given.mid_round:
+            tight.keep_all()
+        for members, type_index in order:
+            tight.serve(members, type_index)
+        tight.stop_unserved()
+        jobs = tight.ready - tight.taken - self._declined
+        for slot, type_index in offers(given, tight.free, jobs, self._prices):
+            tight.serve((slot,), type_index)
+        return tight.plan()
 
     def _by_priority(self, given: RoundInput) -> list[tuple[int, int]]:
         if not len(self._combos):

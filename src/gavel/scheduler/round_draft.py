@@ -23,6 +23,8 @@ from gavel.scheduler.entries import GUEST, NO_CLASS
 from gavel.scheduler.ledger import Ledger, RunColumns
 from gavel.scheduler.once import once
 from gavel.scheduler.patience import Patience
+from gavel.scheduler.placement import Where
+from gavel.scheduler.room import Room
 from gavel.scheduler.rounds import NO_TEAM, Members, Plan, RoundInput, Run
 
 Key = TypeVar("Key")
@@ -107,6 +109,10 @@ class Draft:
     """The `fresh` runs, and runs that were stopped and started again; none of them yields before the next plan."""
     stopped: dict[tuple[Members, int], Run] = field(default_factory=dict)
     """Runs that this plan stops, by their jobs and type."""
+    room: Room | None = None
+    """Where runs are and where others fit; None: they fit wherever accelerators are free."""
+    _places: dict[Run, Where] = field(default_factory=dict)
+    """Where the runs were that this plan stops; only with a room."""
     _new_guests: dict[Run, None] = field(default_factory=dict)
     """The guests among the runs that this plan starts, or has stopped and started again."""
     _ranks: dict[int, list[Rank]] = field(default_factory=dict)
@@ -131,6 +137,7 @@ class Draft:
         ledger.cover(len(given.workers))
         paid = ledger.drift.paid.astype(int).tolist()
         draft = cls(given, ledger, rule, list(given.free), paid)
+        draft.room = None if given.room is None else given.room()
         if given.mid_round:  # few changes: an overlay is cheaper than a copy
             draft.entry_of, draft.run_of = Overlay(ledger.entry_of), Overlay(ledger.run_of)
         else:
@@ -139,7 +146,27 @@ class Draft:
 
     def plan(self) -> Plan:
         """The finished plan."""
-        return Plan(list(self.stopped.values()), list(self.fresh))
+        places = {} if self.room is None else {run: self.room.where[run] for run in self.fresh}
+        return Plan(list(self.stopped.values()), list(self.fresh), places)
+
+    def fits(self, members: Members, type_index: int, leaving: Sequence[Run] = ()) -> bool:
+        """Whether a combo could start on a type now, once runs of its own jobs have left."""
+        workers = int(self.given.workers[members[0]])
+        if self.room is None:
+            own = sum(run.workers for run in leaving if run.type_index == type_index)
+            return workers <= self.free[type_index] + own
+        return self.room.clearing(members, type_index, workers, (), leaving) is not None
+
+    def fewest(
+        self, able: list[Run], members: Members, type_index: int, needed: int, leaving: Sequence[Run] = ()
+    ) -> list[Run] | None:
+        """As few of these runs as possible whose accelerators a combo could use, preferring earlier ones.
+
+        None if all together are not enough. `needed` is how many accelerators are missing.
+        """
+        if self.room is None:
+            return fewest(able, needed)
+        return self.room.clearing(members, type_index, int(self.given.workers[members[0]]), able, leaving)
 
     @once
     def restart_seconds(self) -> Floats:
@@ -224,6 +251,8 @@ class Draft:
         """Stop a run; its jobs join the queues of their classes."""
         entry = self.entry_of.pop(run)
         self.free[run.type_index] += run.workers
+        if self.room is not None:
+            self._places[run] = self.room.leave(run)
         if entry == GUEST:
             self._new_guests.pop(run, None)
         else:
@@ -237,10 +266,17 @@ class Draft:
 
     def start(self, members: Members, type_index: int) -> None:
         """Start a combo on a type; if this plan stopped it on the same type, it continues as if never stopped."""
-        run = self.stopped.pop((members, type_index), None)
-        if run is None:
+        run = self.stopped.get((members, type_index))
+        if run is not None and (self.room is None or self.room.fits_at(run, self._places[run])):
+            del self.stopped[members, type_index]
+            where = self._places.get(run)
+        else:
             run = Run(members, type_index, int(self.given.workers[members[0]]))
+            where = None if self.room is None else self.room.find(members, type_index, run.workers)
             self.fresh[run] = None
+        if self.room is not None:
+            assert where is not None, "a run was started where it does not fit"  # noqa: S101
+            self.room.enter(run, where)
         self.begun.add(run)
         entry = self.entry_of[run] = self.ledger.entry(run)
         self.free[type_index] -= run.workers
@@ -526,3 +562,21 @@ class Draft:
         while longest and not self.still_runs(longest[0]):
             longest.popleft()
         return longest
+
+
+def fewest(runs: list[Run], needed: int) -> list[Run] | None:
+    """As few runs as possible with this many workers, preferring earlier ones; None if all together have fewer."""
+    chosen: list[Run] = []
+    for run in sorted(runs, key=lambda run: -run.workers):
+        if run.workers <= needed:
+            chosen.append(run)
+            needed -= run.workers
+        if not needed:
+            return chosen
+    left = [run for run in runs if run.workers > needed and run not in chosen]
+    if not left:
+        return None
+    last = min(left, key=lambda run: run.workers)
+    while chosen and chosen[-1].workers <= last.workers - needed:
+        needed += chosen.pop().workers  # `last` alone frees enough accelerators for both
+    return [*chosen, last]

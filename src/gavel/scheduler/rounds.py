@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,6 +11,8 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.problem import Bools, Floats, Ints, Problem
 from gavel.scheduler.once import once
+from gavel.scheduler.placement import Where
+from gavel.scheduler.room import Room
 
 Members = tuple[int, ...]
 """The slots of the one or two jobs of a combo."""
@@ -80,6 +82,8 @@ class RoundInput:
     """How often a job was edited so far: an edit may change what a plan depends on, such as the steps of a job."""
     mid_round: bool = False
     """Accelerators became free during a round: jobs may start on them, but no run may be stopped for another job."""
+    room: Callable[[], Room] | None = None
+    """What is free on each server, for trying a plan; None: a run fits wherever there are accelerators for it."""
 
     @once
     def steps(self) -> Floats:
@@ -116,6 +120,8 @@ class Plan:
 
     stopped: Sequence[Run] = ()
     started: Sequence[Run] = ()
+    places: Mapping[Run, Where] = field(default_factory=dict)
+    """Where runs start, if the mechanism has tried it."""
 
     @classmethod
     def of(cls, given: RoundInput, runs: Iterable[Run]) -> Plan:

@@ -26,6 +26,7 @@ from gavel.core.problem import Bools, Floats, Ints
 from gavel.scheduler.entries import NO_CLASS
 from gavel.scheduler.ledger import Ledger
 from gavel.scheduler.patience import Patience
+from gavel.scheduler.room import Room
 from gavel.scheduler.round_draft import Draft
 from gavel.scheduler.rounds import Members, RoundInput, Run, cheapest_types, offers
 
@@ -65,6 +66,7 @@ def draw_up(ledger: Ledger, given: RoundInput, rules: Rules, prices: Floats | No
     draft = Draft.of(ledger, given, rules.patience)
     give_first_turns(draft, rules)
     held = hold_for_gangs(draft) if rules.holding else {}
+    releases = [] if draft.room is None else [draft.room.hold(type_index) for type_index in held]
     while serve(draft, rules) and draft.waiting and any(draft.free):
         pass  # runs that moved have left room, perhaps for other entries
     seat_idle(draft, rules, prices)
@@ -72,6 +74,8 @@ def draw_up(ledger: Ledger, given: RoundInput, rules: Rules, prices: Floats | No
         upgrade(draft, rules, prices)
     for type_index, count in held.items():
         draft.free[type_index] += count
+    for release in releases:
+        release()
     if not given.mid_round:
         trade(draft, rules)
     return draft
@@ -145,9 +149,11 @@ def _first_turn(slot: int, has_waited: bool, room: list[int], draft: Draft) -> b
         if needed > 0 and (room[type_index] <= 0 or not has_waited):
             continue
         members = _with_partner(slot, entry, draft)
-        if members is not None and _take(
-            members, type_index, _yielding_to_first_turn(slot, type_index, needed, draft), draft
-        ):
+        if members is None:
+            continue
+        may_stop = room[type_index] > 0 and has_waited
+        victims = _yielding_to_first_turn(members, slot, type_index, needed, draft, may_stop=may_stop)
+        if _take(members, type_index, victims, draft):
             room[type_index] -= workers
             return True
     return False
@@ -165,20 +171,26 @@ def _with_partner(slot: int, entry: int, draft: Draft) -> Members | None:
     return (slot, other) if is_first else (other, slot)
 
 
-def _yielding_to_first_turn(slot: int, type_index: int, needed: int, draft: Draft) -> Sequence[Run] | None:
+def _yielding_to_first_turn(
+    members: Members, slot: int, type_index: int, needed: int, draft: Draft, *, may_stop: bool
+) -> Sequence[Run] | None:
     """Runs that yield to a first turn; None if they are not enough.
 
     They have had their turn and would not finish within another. The longest yield first: waiting costs them least.
     """
+    if draft.fits(members, type_index):
+        return ()
+    if draft.room is not None and not may_stop:
+        return None  # accelerators are idle, but their servers lack something else
     able: list[Run] = []
-    for run in draft.longest_left(type_index) if needed > 0 else ():
+    for run in draft.longest_left(type_index):
         if draft.seconds_left(run) <= draft.turns[slot]:
             break
         if draft.still_runs(run) and not draft.is_before(run, (slot,)):
-            if run.workers == needed:
+            if run.workers == needed and draft.room is None:
                 return [run]
             able.append(run)
-    return () if needed <= 0 else fewest(able, needed)
+    return draft.fewest(able, members, type_index, needed)
 
 
 def hold_for_gangs(draft: Draft) -> dict[int, int]:
@@ -292,7 +304,8 @@ def advance(entry: int, draft: Draft, rules: Rules) -> bool:
         return False
     movers = dict.fromkeys(draft.run_of[slot] for slot in members if slot in draft.run_of)
     room = draft.free[type_index] + sum(run.workers for run in movers if run.type_index == type_index)
-    victims = yielding(type_index, int(draft.given.workers[members[0]]) - room, owed, members, draft, rules)
+    needed = int(draft.given.workers[members[0]]) - room
+    victims = yielding(type_index, needed, owed, members, draft, rules, movers=tuple(movers))
     return _take(members, type_index, None if victims is None else [*movers, *victims], draft)
 
 
@@ -335,13 +348,21 @@ def _is_faster(run: Run, type_index: int, draft: Draft, rules: Rules) -> bool:
 
 
 def yielding(
-    type_index: int, needed: int, owed: float, members: Members, draft: Draft, rules: Rules
+    type_index: int,
+    needed: int,
+    owed: float,
+    members: Members,
+    draft: Draft,
+    rules: Rules,
+    *,
+    movers: Sequence[Run] = (),
 ) -> Sequence[Run] | None:
     """The runs on a type that yield to jobs that are owed this much; None if they are not enough.
 
-    A run that occupies more accelerators than needed loses more than the jobs gain, so it yields later.
+    A run that occupies more accelerators than needed loses more than the jobs gain, so it yields later. The `movers`
+    are runs of the jobs themselves, which leave in any case.
     """
-    if needed <= 0:
+    if needed <= 0 and draft.fits(members, type_index, movers):
         return ()
     if draft.given.mid_round:
         return None
@@ -352,11 +373,11 @@ def yielding(
             break
         for run in draft.lasting(group, rules.ending):
             if _may_yield(run, members, draft) and draft.seconds_left(run) > rules.ending * patience:
-                if run.workers == needed:
+                if run.workers == needed and draft.room is None:
                     return [run]  # an exact fit, with the lowest standing of these
-                if owed - standing > patience * max(run.workers / needed, 1.0) ** 0.5:
+                if owed - standing > patience * max(run.workers / max(needed, 1), 1.0) ** 0.5:
                     able.append(run)
-    return fewest(able, needed) if able else None
+    return draft.fewest(able, members, type_index, needed, movers) if able else None
 
 
 def _may_yield(run: Run, members: Members, draft: Draft) -> bool:
@@ -365,31 +386,13 @@ def _may_yield(run: Run, members: Members, draft: Draft) -> bool:
     return not any(slot in run.members for slot in members) and not draft.is_before(run, members)
 
 
-def fewest(runs: list[Run], needed: int) -> list[Run] | None:
-    """As few runs as possible with this many workers, preferring earlier ones; None if all together have fewer."""
-    chosen: list[Run] = []
-    for run in sorted(runs, key=lambda run: -run.workers):
-        if run.workers <= needed:
-            chosen.append(run)
-            needed -= run.workers
-        if not needed:
-            return chosen
-    left = [run for run in runs if run.workers > needed and run not in chosen]
-    if not left:
-        return None
-    last = min(left, key=lambda run: run.workers)
-    while chosen and chosen[-1].workers <= last.workers - needed:
-        needed += chosen.pop().workers  # `last` alone frees enough accelerators for both
-    return [*chosen, last]
-
-
 # Idle accelerators
 
 
 def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
     """Give idle accelerators to jobs that can use them, first to those that this plan stopped there."""
     for run in list(draft.stopped.values()):
-        if run.workers <= draft.free[run.type_index] and not any(slot in draft.run_of for slot in run.members):
+        if draft.fits(run.members, run.type_index) and not any(slot in draft.run_of for slot in run.members):
             draft.start(run.members, run.type_index)
     again = True
     while again and any(draft.free) and draft.waiting:
@@ -397,7 +400,7 @@ def seat_idle(draft: Draft, rules: Rules, prices: Floats | None) -> None:
         for slot, type_index in offers(
             draft.given, draft.free, draft.jobs_to_seat(), prices, by_speed=rules.knows_speeds
         ):
-            fits = slot not in draft.run_of and int(draft.given.workers[slot]) <= draft.free[type_index]
+            fits = slot not in draft.run_of and draft.fits((slot,), type_index)
             if fits and _take((slot,), type_index, (), draft):
                 again = draft.has_teams  # a job that had to wait for an earlier one may start now
                 if not any(draft.free):
@@ -434,6 +437,7 @@ def _best_upgrade(type_index: int, slots: Ints, sooner: Floats, draft: Draft) ->
             and run not in draft.begun
             and len(run.members) == 1
             and not _overtakes(run, type_index, draft)
+            and draft.fits(run.members, type_index)
         ):
             return run, best
         gain[at] = 0.0
@@ -514,7 +518,16 @@ def _may_swap(ahead: int, behind: int, draft: Draft, rules: Rules) -> bool:
         return False
     if draft.seconds_left(better) <= rules.ending * draft.patience[behind]:
         return False
+    if draft.room is not None and not _fit_swapped(ahead, behind, better, worse, draft.room):
+        return False
     return not draft.is_before(better, (behind,)) and not draft.jumps_the_queue(behind, better.type_index)
+
+
+def _fit_swapped(ahead: int, behind: int, better: Run, worse: Run | None, room: Room) -> bool:
+    """Whether both jobs fit on the type that the other leaves."""
+    if room.clearing((behind,), better.type_index, better.workers, (), (better,)) is None:
+        return False
+    return worse is None or room.clearing((ahead,), worse.type_index, worse.workers, (), (worse,)) is not None
 
 
 def _swap(ahead: int, behind: int, draft: Draft) -> None:

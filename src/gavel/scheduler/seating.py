@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from gavel.core.locality import Locality
-from gavel.scheduler.placement import ServerPool, Where
-from gavel.scheduler.rounds import Run
+from gavel.scheduler.placement import MOST_TRIED, ServerPool, Where
+from gavel.scheduler.room import Room
+from gavel.scheduler.rounds import Plan, RoundInput, Run
 
 
 class Seating:
@@ -89,3 +90,112 @@ class Seating:
                 if len(where) == 1:
                     movable[next(iter(where))].append(other)
         return movable
+
+
+class TightSeating:
+    """The same where CPU cores, RAM or accelerator memory may bind: the plan says where its runs start."""
+
+    def __init__(self, room: Room, plan: Plan, placed: Mapping[Run, Where], cares: Callable[[Run], bool]) -> None:
+        self._room = room
+        self._plan = plan
+        self._placed = placed
+        self._cares = cares
+        for run in plan.stopped:
+            room.leave(run)
+        for run in plan.started:
+            room.enter(run, plan.places[run])
+
+    def stop(self, run: Run) -> None:
+        """Nothing is left to do: the places of new runs are those that are free once the stopped ones have left."""
+
+    def seat(self, run: Run, *, make_room: bool) -> Where:
+        """Say where a new run starts; with `make_room`, other runs may move within the type to consolidate it."""
+        if make_room:
+            self._gather(run)
+        return self._room.where[run]
+
+    def gather(self, scattered: Iterable[Run]) -> None:
+        """Consolidate gangs that are spread out, where possible, largest first."""
+        for run in sorted(scattered, key=lambda run: -run.workers):
+            self._gather(run)
+
+    def moves(self) -> dict[Run, Where]:
+        """The runs whose placement changes, with the new placement."""
+        where = self._room.where
+        return {run: where[run] for run, before in self._placed.items() if run in where and where[run] != before}
+
+    def _gather(self, run: Run) -> None:
+        """Bring a gang that is slower apart together, perhaps by moving smaller runs away from one server."""
+        room = self._room
+        if run.workers == 1 or room.locality(run, room.where[run]) is Locality.SERVER or not self._cares(run):
+            return
+        before = room.leave(run)
+        found = room.find(run.members, run.type_index, run.workers)
+        if found is not None and room.locality(run, found) < room.locality(run, before):
+            room.enter(run, found)
+            return
+        room.enter(run, before)
+        movable = self._movable(run)
+        for name in sorted(movable, key=lambda name: sum(other.workers for other in movable[name]))[:MOST_TRIED]:
+            if self._clears(run, movable[name]):
+                return
+
+    def _clears(self, run: Run, others: Sequence[Run]) -> bool:
+        """Move runs away from their server so that a gang fits there; False, and nothing changes, if that fails."""
+        room = self._room
+        before = {run: room.leave(run)} | {other: room.leave(other) for other in others}
+        found = room.find(run.members, run.type_index, run.workers)
+        moved: list[Run] = []
+        if found is not None and room.locality(run, found) is Locality.SERVER:
+            room.enter(run, found)
+            moved.append(run)
+            for other in sorted(others, key=lambda other: -other.workers):
+                where = before[other] if room.fits_at(other, before[other]) else None
+                where = where or room.find(other.members, other.type_index, other.workers)
+                if where is None or len(where) > 1:
+                    break
+                room.enter(other, where)
+                moved.append(other)
+        if len(moved) == len(before):
+            return True
+        for other in moved:
+            room.leave(other)
+        for other, where in before.items():
+            room.enter(other, where)
+        return False
+
+    def _movable(self, run: Run) -> dict[str, list[Run]]:
+        """By server: the runs that are smaller than this one and use only that server."""
+        movable: defaultdict[str, list[Run]] = defaultdict(list)
+        for other, where in self._room.where.items():
+            if other.type_index == run.type_index and other.workers < run.workers and len(where) == 1:
+                movable[next(iter(where))].append(other)
+        return movable
+
+
+def fitted(plan: Plan, given: RoundInput) -> Plan:
+    """The plan with a place for every run that starts: those that fit nowhere wait, and what would stop for them runs.
+
+    The built-in mechanisms try their plans themselves, so this changes only plans of other mechanisms.
+    """
+    assert given.room is not None  # noqa: S101 - otherwise everything fits
+    room = given.room()
+    before = {run: room.leave(run) for run in plan.stopped}
+    places: dict[Run, Where] = {}
+    for run in sorted(plan.started, key=lambda run: -run.workers):
+        where = plan.places.get(run)
+        if where is None or not room.fits_at(run, where):
+            where = room.find(run.members, run.type_index, run.workers)
+        if where is not None:
+            room.enter(run, where)
+            places[run] = where
+    if len(places) == len(plan.started):
+        return Plan(plan.stopped, plan.started, places)
+    starting = {slot for run in places for slot in run.members}
+    stopped = []
+    for run in plan.stopped:
+        if starting.isdisjoint(run.members) and room.fits_at(run, before[run]):
+            room.enter(run, before[run])
+        else:
+            stopped.append(run)
+    return Plan(stopped, [run for run in plan.started if run in places], places)

@@ -15,7 +15,7 @@ import numpy as np
 from gavel.core.allocation import Allocation
 from gavel.core.errors import InputError
 from gavel.core.events import Solve
-from gavel.core.jobs import Entity
+from gavel.core.jobs import NO_NEEDS, Entity, Needs
 from gavel.core.problem import Floats, Ints, Problem
 from gavel.core.serialization import from_plain, plain_record, read_items, stored_as
 from gavel.core.throughputs import Throughputs
@@ -72,6 +72,8 @@ class _SchedulerState:
     restarts_in_use: Mapping[str, float] = field(default_factory=dict)
     on_hold: tuple[int, ...] = ()
     reclassed: tuple[tuple[int, int], ...] = ()
+    needs: tuple[tuple[int, Needs], ...] = ()
+    """By number of a profile: what its jobs need beside accelerators, where that is stated."""
 
 
 def dump(scheduler: Scheduler) -> dict[str, Any]:
@@ -84,7 +86,7 @@ def dump(scheduler: Scheduler) -> dict[str, Any]:
             FORMAT,
             scheduler.types,
             tuple(scheduler.entities),
-            tuple(scheduler.beliefs.profiles),
+            tuple((template, workers, types) for template, workers, types, _ in scheduler.beliefs.profiles),
             np.array(scheduler.beliefs.rates),
             scheduler._problem_base,
             tuple(scheduler._held.items()),
@@ -101,6 +103,7 @@ def dump(scheduler: Scheduler) -> dict[str, Any]:
             scheduler.beliefs.restarts_in_use,
             tuple(sorted(scheduler._on_hold)),
             tuple(scheduler._reclassed.items()),
+            tuple(scheduler.beliefs.stated.items()),
         )
     )
 
@@ -139,7 +142,8 @@ def restore(
 
 
 def _restore_beliefs(beliefs: Beliefs, state: _SchedulerState) -> None:
-    beliefs.profiles = {profile: number for number, profile in enumerate(state.profiles)}
+    needs = dict(state.needs)
+    beliefs.restore((*profile, needs.get(number, NO_NEEDS)) for number, profile in enumerate(state.profiles))
     beliefs.rates = list(state.rates)
     beliefs.restarts, beliefs.restarts_in_use = dict(state.restarts), dict(state.restarts_in_use)
 

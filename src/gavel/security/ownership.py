@@ -45,6 +45,11 @@ def change_denied(job: str, request: Submission) -> str:
     return f"job {job} is {request.user}'s; only its user, leads of its team and operators change it"
 
 
+def terminal_denied(job: str, request: Submission) -> str:
+    """Why a caller may not use a job's terminal, in a sentence."""
+    return f"the terminal of job {job} is for its user, {request.user}, and for operators only"
+
+
 def logs_denied(job: str, request: Submission) -> str:
     """Why a caller may not read a job's logs, in a sentence."""
     if request.user in NO_ONE:

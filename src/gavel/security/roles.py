@@ -95,6 +95,7 @@ NEEDS: Mapping[str, Need] = {
     "SetLimits": Need.USER,
     "ShowNotifications": Need.USER,
     "SetNotifications": Need.USER,
+    "TestNotifications": Need.USER,
     "Audit": Need.OPERATOR,
 }
 """By method of the protocol. Where a call is about one user's things, the rules below decide as well."""
@@ -145,6 +146,11 @@ def within(team: str, above: str) -> bool:
 def may_change(caller: Caller, job: Submission) -> bool:
     """Whether the caller may cancel or edit a job: its user, leads of its team, operators."""
     return caller.operates or caller.leads_team(job.entity) or (bool(caller.user) and caller.user == job.user)
+
+
+def may_type(caller: Caller, job: Submission) -> bool:
+    """Whether the caller may use a job's terminal, which acts with its user's rights: only that user and operators."""
+    return caller.operates or (bool(caller.user) and caller.user == job.user)
 
 
 def may_read(caller: Caller, job: Submission) -> bool:

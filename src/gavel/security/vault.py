@@ -5,6 +5,7 @@ A sealed value is bound to its cluster, job and name: moved elsewhere, it cannot
 
 from __future__ import annotations
 
+import hmac
 import json
 import os
 import secrets
@@ -60,6 +61,11 @@ class Vault:
                 raise VaultError(self._fault)
             if self._key is None:
                 self._key = _made(self.path)
+
+    def derive(self, purpose: str, *about: str) -> bytes:
+        """Another key, for one purpose: the same for the same words, and it says nothing about the vault's own."""
+        self.prepare()
+        return hmac.digest(self._known(), json.dumps([purpose, self._cluster, *about]).encode(), "sha256")
 
     def seal(self, job: str, name: str, value: str) -> bytes:
         """Encrypt a value for this job and name."""

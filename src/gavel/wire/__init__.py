@@ -16,6 +16,6 @@ CHANNEL_OPTIONS = (
 
 SERVER_OPTIONS = (
     *CHANNEL_OPTIONS,
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 )
 """The same for the server, and permission for clients to ping this often."""

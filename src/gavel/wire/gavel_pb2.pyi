@@ -372,18 +372,22 @@ class ResubmitRequest(_message.Message):
     def __init__(self, ids: _Optional[_Iterable[str]] = ..., key: _Optional[str] = ..., changes: _Optional[_Union[JobRequest, _Mapping]] = ..., fields: _Optional[_Iterable[str]] = ..., secrets: _Optional[_Mapping[str, str]] = ...) -> None: ...
 
 class TerminalInput(_message.Message):
-    __slots__ = ("id", "data", "rows", "columns", "offset")
+    __slots__ = ("id", "data", "rows", "columns", "offset", "tail", "linger_seconds")
     ID_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    TAIL_FIELD_NUMBER: _ClassVar[int]
+    LINGER_SECONDS_FIELD_NUMBER: _ClassVar[int]
     id: str
     data: bytes
     rows: int
     columns: int
     offset: int
-    def __init__(self, id: _Optional[str] = ..., data: _Optional[bytes] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ..., offset: _Optional[int] = ...) -> None: ...
+    tail: int
+    linger_seconds: float
+    def __init__(self, id: _Optional[str] = ..., data: _Optional[bytes] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ..., offset: _Optional[int] = ..., tail: _Optional[int] = ..., linger_seconds: _Optional[float] = ...) -> None: ...
 
 class TerminalOutput(_message.Message):
     __slots__ = ("data", "offset", "ended")
@@ -402,16 +406,36 @@ class NotificationsRequest(_message.Message):
     def __init__(self, user: _Optional[str] = ...) -> None: ...
 
 class Notifications(_message.Message):
-    __slots__ = ("user", "urls", "signing_key", "allowed_hosts")
+    __slots__ = ("user", "urls", "signing_key", "allowed_hosts", "pending", "trouble")
     USER_FIELD_NUMBER: _ClassVar[int]
     URLS_FIELD_NUMBER: _ClassVar[int]
     SIGNING_KEY_FIELD_NUMBER: _ClassVar[int]
     ALLOWED_HOSTS_FIELD_NUMBER: _ClassVar[int]
+    PENDING_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
     user: str
     urls: _containers.RepeatedScalarFieldContainer[str]
     signing_key: str
     allowed_hosts: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, user: _Optional[str] = ..., urls: _Optional[_Iterable[str]] = ..., signing_key: _Optional[str] = ..., allowed_hosts: _Optional[_Iterable[str]] = ...) -> None: ...
+    pending: int
+    trouble: str
+    def __init__(self, user: _Optional[str] = ..., urls: _Optional[_Iterable[str]] = ..., signing_key: _Optional[str] = ..., allowed_hosts: _Optional[_Iterable[str]] = ..., pending: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
+
+class NotificationTests(_message.Message):
+    __slots__ = ("tests",)
+    TESTS_FIELD_NUMBER: _ClassVar[int]
+    tests: _containers.RepeatedCompositeFieldContainer[NotificationTest]
+    def __init__(self, tests: _Optional[_Iterable[_Union[NotificationTest, _Mapping]]] = ...) -> None: ...
+
+class NotificationTest(_message.Message):
+    __slots__ = ("url", "status", "trouble")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    status: int
+    trouble: str
+    def __init__(self, url: _Optional[str] = ..., status: _Optional[int] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class LogsRequest(_message.Message):
     __slots__ = ("id", "rank", "follow", "tail", "offset")
@@ -877,18 +901,22 @@ class Ack(_message.Message):
     def __init__(self, number: _Optional[int] = ...) -> None: ...
 
 class Input(_message.Message):
-    __slots__ = ("job", "attempt", "data", "rows", "columns")
+    __slots__ = ("job", "attempt", "data", "rows", "columns", "linger_seconds", "notice")
     JOB_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     DATA_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
     COLUMNS_FIELD_NUMBER: _ClassVar[int]
+    LINGER_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    NOTICE_FIELD_NUMBER: _ClassVar[int]
     job: str
     attempt: int
     data: bytes
     rows: int
     columns: int
-    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., data: _Optional[bytes] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ...) -> None: ...
+    linger_seconds: float
+    notice: str
+    def __init__(self, job: _Optional[str] = ..., attempt: _Optional[int] = ..., data: _Optional[bytes] = ..., rows: _Optional[int] = ..., columns: _Optional[int] = ..., linger_seconds: _Optional[float] = ..., notice: _Optional[str] = ...) -> None: ...
 
 class ToAgent(_message.Message):
     __slots__ = ("welcome", "refused", "start", "lease", "stop", "ack", "remove_checkpoints", "input", "heard", "term")

@@ -204,6 +204,11 @@ class GavelStub:
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.Notifications.SerializeToString,
                 response_deserializer=gavel_dot_wire_dot_gavel__pb2.Notifications.FromString,
                 _registered_method=True)
+        self.TestNotifications = channel.unary_unary(
+                '/gavel.v1.Gavel/TestNotifications',
+                request_serializer=gavel_dot_wire_dot_gavel__pb2.NotificationsRequest.SerializeToString,
+                response_deserializer=gavel_dot_wire_dot_gavel__pb2.NotificationTests.FromString,
+                _registered_method=True)
         self.Audit = channel.unary_stream(
                 '/gavel.v1.Gavel/Audit',
                 request_serializer=gavel_dot_wire_dot_gavel__pb2.AuditQuery.SerializeToString,
@@ -439,6 +444,13 @@ class GavelServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TestNotifications(self, request, context):
+        """Sends one notification to each of a user's URLs, now and once.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Audit(self, request, context):
         """What was done and refused, oldest first.
         """
@@ -618,6 +630,11 @@ def add_GavelServicer_to_server(servicer, server):
                     servicer.SetNotifications,
                     request_deserializer=gavel_dot_wire_dot_gavel__pb2.Notifications.FromString,
                     response_serializer=gavel_dot_wire_dot_gavel__pb2.Notifications.SerializeToString,
+            ),
+            'TestNotifications': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestNotifications,
+                    request_deserializer=gavel_dot_wire_dot_gavel__pb2.NotificationsRequest.FromString,
+                    response_serializer=gavel_dot_wire_dot_gavel__pb2.NotificationTests.SerializeToString,
             ),
             'Audit': grpc.unary_stream_rpc_method_handler(
                     servicer.Audit,
@@ -1543,6 +1560,33 @@ class Gavel:
             '/gavel.v1.Gavel/SetNotifications',
             gavel_dot_wire_dot_gavel__pb2.Notifications.SerializeToString,
             gavel_dot_wire_dot_gavel__pb2.Notifications.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestNotifications(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/gavel.v1.Gavel/TestNotifications',
+            gavel_dot_wire_dot_gavel__pb2.NotificationsRequest.SerializeToString,
+            gavel_dot_wire_dot_gavel__pb2.NotificationTests.FromString,
             options,
             channel_credentials,
             insecure,

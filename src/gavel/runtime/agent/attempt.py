@@ -25,8 +25,11 @@ from gavel.runtime.agent.run_as import NoAccountError, SystemAccount, on_behalf
 from gavel.runtime.agent.server_context import Key, ServerContext
 from gavel.runtime.agent.task import Task, TaskProgress
 from gavel.runtime.ids import file_name, is_file_name
-from gavel.runtime.messages import Ending, StartAttempt, TaskStarted, TaskStatus
+from gavel.runtime.messages import Ending, StartAttempt, TaskStarted, TaskStatus, TerminalKeys
 from gavel.runtime.privacy import OTHERS
+
+MOST_EARLY_KEYS = 64
+"""Messages for a terminal that are kept until it is there."""
 
 
 class NeverStartsError(Exception):
@@ -50,6 +53,8 @@ class LocalAttempt:
     """Whether one of its ranks has crashed here."""
     rendezvous: Rendezvous | None = None
     """Known once it runs."""
+    _early_keys: list[TerminalKeys] = field(default_factory=list)
+    """What was typed before it had a terminal."""
     _timer: asyncio.TimerHandle | None = None
     _neighbour: Profile | None = None
     _pace: float | None = None
@@ -129,6 +134,18 @@ class LocalAttempt:
         """Report which ranks run."""
         return [self._started(task) for task in self.tasks if task.running]
 
+    def typed(self, keys: TerminalKeys) -> None:
+        """Pass on what a user typed at its terminal."""
+        task = next((task for task in self.tasks if task.line is not None), None)
+        if task is not None:
+            task.typed(keys)
+        elif len(self._early_keys) < MOST_EARLY_KEYS:
+            self._early_keys.append(keys)
+
+    def has_terminal(self, task: Task) -> bool:
+        """Whether a task has the job's terminal: the first rank has it."""
+        return self.start.request.terminal and task.progress.rank == 0
+
     # ---- requests of its processes ----
 
     def greeting(self) -> list[Mapping[str, Any]]:
@@ -139,6 +156,14 @@ class LocalAttempt:
     def wants_more(self) -> None:
         """Tell the scheduler at once that a process is near the end of its lease."""
         self.context.post.hurry()
+
+    def shows(self) -> None:
+        """Send what its terminal shows at once: a user waits for it."""
+        self.context.post.show()
+
+    def attached(self) -> bool:
+        """Whether the scheduler, through which users reach a terminal, is connected."""
+        return self.context.post.attached
 
     def makes_steps(self) -> None:
         """Tell the scheduler at once about the first steps: the time until it hears counts as part of the start."""
@@ -279,6 +304,7 @@ class LocalAttempt:
             umask=-1 if settings.umask is None else settings.umask,
             account=account,
             needed=str(self._checkpoints),
+            terminal=self.has_terminal(task),
         )
 
     def _launch(self, program: ProcessSpec, number: str) -> Guarded:
@@ -343,6 +369,10 @@ class LocalAttempt:
 
     def _report_started(self, task: Task) -> None:
         task.keep(self._left())
+        if task.line is not None:
+            for keys in self._early_keys:
+                task.typed(keys)
+            self._early_keys.clear()
         devices = ", ".join(map(str, task.devices))
         self.context.say(f"started {self._named(task)} on {self.start.type} {devices}")
         self.context.post.started(self._started(task))

@@ -38,13 +38,15 @@ class ProcessSpec:
     """None: the agent's own user."""
     needed: str = ""
     """A directory that the account must be able to use."""
+    terminal: bool = False
+    """Whether it gets a terminal."""
 
 
 class Guarded:
     """A job process with its guard: it runs, can be told to end, and ends."""
 
     def __init__(self, program: ProcessSpec) -> None:
-        self._process, self._leash = _start_guard(program)
+        self._process, self._leash, self.line = _start_guard(program)
         self._container = program.container
         self._killed = False
         self._asked = False
@@ -111,10 +113,14 @@ class Guarded:
             kill_all_with(self.mark.socket)
 
 
-def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.socket]:
-    """Start a guard and its job; returns it and our end of a connection that the guard takes as our sign of life."""
+def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket | None]:
+    """Start a guard and its job.
+
+    Returns it, our end of a connection that the guard takes as our sign of life, and the line to its terminal, if any.
+    """
     output = program.log.open()
     ours, theirs = socket.socketpair()
+    line, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) if program.terminal else (None, None)
     account = _described(program)
     guarded = guard.argv(
         list(program.command),
@@ -123,7 +129,9 @@ def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.
         output=1,
         container=str(program.container.path) if program.container else None,
         account=None if account is None else account.fileno(),
+        terminal=None if far is None else far.fileno(),
     )
+    inherited = [each.fileno() for each in (theirs, far, account) if each is not None]
     try:
         process = subprocess.Popen(  # noqa: S603 - running commands is what agents are for
             guarded,
@@ -132,19 +140,23 @@ def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            pass_fds=[theirs.fileno(), *([] if account is None else [account.fileno()])],
+            pass_fds=inherited,
             start_new_session=True,
             umask=program.umask,
         )
     except BaseException:
         ours.close()
+        if line is not None:
+            line.close()
         raise
     finally:
         theirs.close()
+        if far is not None:
+            far.close()
         os.close(output)
         if account is not None:
             account.close()
-    return process, ours
+    return process, ours, line
 
 
 def _described(program: ProcessSpec) -> BinaryIO | None:

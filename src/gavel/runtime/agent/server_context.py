@@ -55,6 +55,10 @@ class SchedulerChannel(Protocol):
         """Send a heartbeat now."""
         ...
 
+    def show(self) -> None:
+        """Send what terminals show now."""
+        ...
+
     @property
     def attached(self) -> bool:
         """Whether the scheduler is connected."""

@@ -45,6 +45,8 @@ WELCOME_SECONDS = 10.0
 LOG_SECONDS = 0.2
 """How often logs are sent."""
 HURRY_SECONDS = 0.02
+TERMINAL_CHUNKS = 4
+"""How many chunks of a terminal's output are sent before the next terminal has its turn."""
 MISSED = 5
 """An agent reconnects at least once in this many heartbeats: the scheduler waits longer than that for it."""
 COMPLAIN_SECONDS = 60.0
@@ -129,6 +131,8 @@ class Printed:
     attempt: int
     rank: int
     log: LogFile
+    terminal: bool = False
+    """Whether a user may be waiting for it."""
 
     def news(self) -> TaskLog | None:
         """The next chunk that the scheduler has not got yet; None: it has everything."""
@@ -203,6 +207,7 @@ class SchedulerStream:
         self._queue: deque[FromAgentFrame] = deque()
         self._more = asyncio.Event()
         self._beat = asyncio.Event()
+        self._shown = asyncio.Event()
         self._told = asyncio.Event()
         self._told.set()
         self._refused_since: float | None = None
@@ -242,6 +247,10 @@ class SchedulerStream:
     def hurry(self) -> None:
         """Send a heartbeat now."""
         self._beat.set()
+
+    def show(self) -> None:
+        """Send what terminals show now."""
+        self._shown.set()
 
     async def all_told(self) -> None:
         """Wait until the scheduler knows every ending and was sent every log."""
@@ -367,6 +376,7 @@ class SchedulerStream:
             self._heartbeats(connection, welcome.heartbeat_seconds or 1.0),
             self._deliver(connection),
             self._send_logs(connection),
+            self._send_terminals(connection),
         )
 
     async def _send(self, connection: _Connection, message: FromAgent, number: int = 0) -> None:
@@ -421,6 +431,16 @@ class SchedulerStream:
             await asyncio.sleep(LOG_SECONDS)
             for printed in list(self._desk.logs()):
                 await self._send_log(connection, printed, chunks=1)
+
+    async def _send_terminals(self, connection: _Connection) -> None:
+        """Send what terminals show as soon as it is there; each in its turn."""
+        while True:
+            await self._shown.wait()
+            self._shown.clear()
+            for printed in [each for each in self._desk.logs() if each.terminal]:
+                await self._send_log(connection, printed, chunks=TERMINAL_CHUNKS)
+                if not printed.log.is_sent:
+                    self._shown.set()
 
     async def _send_log(self, connection: _Connection, printed: Printed, chunks: int = sys.maxsize) -> None:
         while chunks and (news := printed.news()) is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,8 +13,12 @@ from gavel.runtime.agent.exit_verdict import ExitVerdict, LastWords, judge, neve
 from gavel.runtime.agent.link import JobSocket, figure
 from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.processes import Guarded
-from gavel.runtime.messages import TaskStatus
+from gavel.runtime.agent.terminal import TerminalLine, TerminalWatch
+from gavel.runtime.messages import Ending, TaskStatus, TerminalKeys
+from gavel.runtime.terminal_rules import keys_fault
 
+LONGEST_NOTICE = 400
+"""Characters of a reason that a terminal shows."""
 SLACK_SECONDS = 5.0
 """How long a guard may take beyond the grace before it is killed itself."""
 
@@ -78,6 +83,14 @@ class Voice(Protocol):
         """Note that it has made its first steps."""
         ...
 
+    def shows(self) -> None:
+        """Note that its terminal shows more."""
+        ...
+
+    def attached(self) -> bool:
+        """Whether the scheduler is connected."""
+        ...
+
 
 @dataclass
 class Task:
@@ -102,8 +115,13 @@ class Task:
     over: bool = False
     heard_stop: bool = False
     """Whether the order to leave was written to its link while it was connected."""
+    line: TerminalLine | None = None
+    """To its terminal, if it has one."""
+    abandoned: str = ""
+    """Why it was hung up: its user is gone."""
     _makes_steps: bool = False
     _guarded: Guarded | None = None
+    _terminal_watch: TerminalWatch | None = None
     _leave: asyncio.Event = field(default_factory=asyncio.Event)
     _now: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -115,13 +133,57 @@ class Task:
         """Start the process and follow it to its end."""
         guarded = self._guarded = await _launched(launch)
         self.running, self.pid = True, guarded.pid
-        started()
-        code = await self._watch(guarded)
+        with self._at_terminal(guarded):
+            started()
+            code = await self._watch(guarded)
         self.close()
         overlooked = self.words.unaware and code == 0
         reached = guarded.asked or (self.heard_stop and not overlooked)
         verdict = judge(code, self.words, self.asked, reached=reached)
+        if guarded.line is not None:
+            verdict = self._verdict_at_terminal(verdict, code)
         return never_began(code, self.log.tail()) or replace(verdict, exit_code=code)
+
+    def typed(self, keys: TerminalKeys) -> None:
+        """Type at its terminal what a user sent."""
+        if self.line is None or self._terminal_watch is None or keys_fault(keys) is not None:
+            return
+        self._terminal_watch.heard(keys.linger_seconds)
+        if keys.rows:
+            self.line.resize(keys.rows, keys.columns)
+        if keys.notice:
+            self.line.notice(keys.notice)
+        if keys.data:
+            self.line.type(keys.data)
+
+    @contextmanager
+    def _at_terminal(self, guarded: Guarded) -> Iterator[None]:
+        """Serve its terminal, if it has one, while it runs."""
+        if guarded.line is None:
+            yield
+            return
+        line = self.line = TerminalLine(guarded.line, self.voice.shows)
+        watch = self._terminal_watch = TerminalWatch(self.voice.attached, self._abandon)
+        watch.begin()
+        try:
+            yield
+        finally:
+            watch.end()
+            line.close()
+            self.line = self._terminal_watch = None
+
+    def _abandon(self, reason: str) -> None:
+        """Hang up: accelerators must not wait for a user who is gone."""
+        self.abandoned = reason
+        self.leave(reason, at_once=True)
+
+    def _verdict_at_terminal(self, verdict: ExitVerdict, code: int) -> ExitVerdict:
+        """A session ends as its user wants, whatever the code of its last command; the next would be another one."""
+        if self.abandoned:
+            return replace(verdict, ending=Ending.CRASHED, reason=self.abandoned, hopeless=True)
+        if verdict.ending is Ending.CRASHED and code >= 0 and not self.words.spoken:
+            return replace(verdict, ending=Ending.DONE, reason=f"its terminal session ended: {verdict.reason}")
+        return verdict
 
     def close(self) -> None:
         """Read what is left, and close the link."""
@@ -134,6 +196,8 @@ class Task:
         """Ask it to leave, or make it leave without a checkpoint."""
         if self.asked is None:
             self.asked = reason
+            if self.line is not None:
+                self.line.notice(self._farewell(reason, at_once=at_once))
         self._leave.set()
         if at_once:
             self._now.set()
@@ -165,12 +229,19 @@ class Task:
     async def _part(self, guarded: Guarded, ending: asyncio.Task[int]) -> None:
         """Ask, wait, SIGTERM, wait, SIGKILL: it ends somewhere along the way."""
         # A process that announced its end may still be writing its results.
-        if not self._now.is_set() and (self._ask() or self.words.spoken):
+        if not self._now.is_set() and (self._ask() or self.words.spoken or self.line is not None):
             await _first(ending, self._now, seconds=self._checkpoint_seconds)
         guarded.terminate()
         await asyncio.wait([ending], timeout=self.graces.terminate_seconds + SLACK_SECONDS)
         if not ending.done():
             await asyncio.to_thread(guarded.kill)
+
+    def _farewell(self, reason: str, *, at_once: bool) -> str:
+        """What the user at its terminal should know."""
+        reason = "".join(character if character.isprintable() else " " for character in reason)[:LONGEST_NOTICE]
+        if at_once:
+            return f"this terminal ends now: {reason}"
+        return f"this terminal ends in {self._checkpoint_seconds:g} s: {reason}; save your work and leave"
 
     def _ask(self) -> bool:
         """Ask over the link; return whether the process was connected. One that just disconnected may have said why."""

@@ -30,6 +30,7 @@ from gavel.runtime.messages import (
     StartAttempt,
     StopAttempt,
     TaskStatus,
+    TerminalKeys,
     ToAgent,
     Welcome,
 )
@@ -90,7 +91,7 @@ class Work:
     def logs(self) -> Iterable[Printed]:
         """Name the logs that may have grown."""
         return [
-            Printed(*attempt.key, task.progress.rank, task.log)
+            Printed(*attempt.key, task.progress.rank, task.log, terminal=attempt.has_terminal(task))
             for attempt in self.attempts.values()
             for task in attempt.tasks
             if task.running
@@ -134,6 +135,10 @@ class Work:
                 attempt = self.attempts.get((message.job, message.attempt))
                 if attempt is not None:
                     attempt.leave(message.reason or "it was stopped", at_once=message.at_once)
+            case TerminalKeys():
+                attempt = self.attempts.get((message.job, message.attempt))
+                if attempt is not None:
+                    attempt.typed(message)
             case RemoveCheckpoints():
                 removing = asyncio.create_task(self._remove(message))
                 self._removing.add(removing)

@@ -1,0 +1,90 @@
+"""A round served in order of priority where CPU cores, RAM or accelerator memory may bind.
+
+A run keeps its place unless a combo of higher priority fits only if the run leaves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gavel.scheduler.room import Load, Room
+from gavel.scheduler.rounds import Members, Plan, RoundInput, Run
+
+
+class TightService:
+    """The plan of one round in the making."""
+
+    def __init__(self, given: RoundInput, room: Room, order: Sequence[tuple[Members, int]]) -> None:
+        self._given = given
+        self._room = room
+        self.ready = given.ready()
+        self.taken: set[int] = set()
+        """The jobs that run."""
+        self._unserved = {run.place: run for run in given.running}
+        """The runs of which it is not decided whether they go on."""
+        self._kept: set[Run] = set()
+        self._started: list[Run] = []
+        rank = {(tuple(sorted(members)), at): number for number, (members, at) in reversed(list(enumerate(order)))}
+        self._lowest_first = sorted(given.running, key=lambda run: -rank.get(run.place, len(rank)))
+        self._hopeless: set[tuple[Load, int, int]] = set()
+        """Loads, types and workers that found no place although every unserved run might have left."""
+
+    @property
+    def free(self) -> list[int]:
+        """By type: idle accelerators."""
+        return [sum(each.accelerators for each in servers.values()) for servers in self._room.free]
+
+    def keep_all(self) -> None:
+        """Let everything that runs go on."""
+        for run in self._given.running:
+            self.serve(run.members, run.type_index)
+
+    def serve(self, members: Members, type_index: int) -> None:
+        """Let a combo run if its jobs do not run yet and there is a place, or unserved runs can make one."""
+        if not self.taken.isdisjoint(members) or not self.ready.issuperset(members):
+            return
+        running = self._unserved.pop((tuple(sorted(members)), type_index), None)
+        if running is not None:
+            self._kept.add(running)
+            self.taken.update(members)
+        elif self._make_place(members, type_index):
+            self._start(members, type_index)
+
+    def stop_unserved(self) -> None:
+        """Stop the runs that were not served."""
+        for run in self._unserved.values():
+            self._room.leave(run)
+        self._unserved.clear()
+
+    def plan(self) -> Plan:
+        """The finished plan."""
+        stopped = [run for run in self._given.running if run not in self._kept]
+        return Plan(stopped, self._started, {run: self._room.where[run] for run in self._started})
+
+    def _make_place(self, members: Members, type_index: int) -> bool:
+        """Stop the unserved runs of these jobs, and those of lowest priority that are in their way."""
+        workers = int(self._given.workers[members[0]])
+        kind = (self._room.load(members), type_index, workers)
+        own = [run for run in self._unserved.values() if not set(members).isdisjoint(run.members)]
+        if kind in self._hopeless and not own:
+            return False
+        others = (
+            run
+            for run in self._lowest_first
+            if run.type_index == type_index and run.place in self._unserved and run not in own
+        )
+        leaving = self._room.clearing(members, type_index, workers, others, own)
+        if leaving is None:
+            self._hopeless.add(kind)
+            return False
+        for run in (*own, *leaving):
+            self._room.leave(self._unserved.pop(run.place))
+        return True
+
+    def _start(self, members: Members, type_index: int) -> None:
+        run = Run(members, type_index, int(self._given.workers[members[0]]))
+        where = self._room.find(members, type_index, run.workers)
+        assert where is not None, "the place that was made is gone"  # noqa: S101
+        self._room.enter(run, where)
+        self._started.append(run)
+        self.taken.update(members)
