@@ -60,8 +60,8 @@ def main() -> None:
         eval_dataset=data[192:],
     )
     gavel.hf.train(trainer)  # ends the program here if the job is preempted
+    loss = trainer.evaluate()["eval_loss"]
     if trainer.is_world_process_zero():
-        loss = trainer.evaluate()["eval_loss"]
         print(f"final loss {loss:.9f} after {trainer.state.global_step} steps, weights {digest(trainer.model)}")
 
 

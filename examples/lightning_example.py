@@ -63,10 +63,12 @@ def main() -> None:
     dataset = points()
     loader = gavel.torch.ResumableLoader(dataset, batch_size=32, shuffle=True)
     model = Rings()
+    here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # Gavel starts one process for each accelerator
     trainer = pl.Trainer(
         max_steps=int(float(os.environ.get("GAVEL_STEPS", arguments.steps))),
         accelerator="auto" if torch.cuda.is_available() else "cpu",
-        devices=1,
+        devices=here,
+        num_nodes=int(os.environ.get("WORLD_SIZE", "1")) // here,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

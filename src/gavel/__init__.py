@@ -127,6 +127,7 @@ __all__ = [
     "Plan",
     "PointRecord",
     "Policy",
+    "Preempted",
     "Problem",
     "Refused",
     "Report",

@@ -1,4 +1,4 @@
-"""Hugging Face Trainer under Gavel: `train` resumes, saves and leaves when asked; `GavelCallback` is its part inside."""
+"""Hugging Face Trainer under Gavel: `train` resumes, and saves and leaves when asked, through a `GavelCallback`."""
 
 from __future__ import annotations
 

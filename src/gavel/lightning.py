@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from gavel.client.errors import Preempted
+from gavel.client.job_environment import JobEnvironment
 from gavel.client.own_loop import checkpoint_dir, report, should_leave
 from gavel.client.termination import TERMINATION
-from gavel.errors import NotInstalledError
+from gavel.errors import InputError, NotInstalledError
 
 try:
     from lightning.pytorch.callbacks import Checkpoint
@@ -38,8 +39,14 @@ def fit(trainer: Any, model: Any, *arguments: Any, **options: Any) -> None:
     if callback is None:
         callback = GavelCallback()
         trainer.callbacks.append(callback)
-    newest = callback.newest(trainer)
-    trainer.fit(model, *arguments, **{"ckpt_path": newest, "weights_only": False if newest else None, **options})
+    workers = JobEnvironment.of(os.environ).world_size
+    if workers != trainer.world_size and workers > 1:
+        raise InputError(
+            f"this is one of {workers} workers, but the trainer trains with {trainer.world_size}, so each would train "
+            "by itself; give the Trainer devices=int(os.environ['LOCAL_WORLD_SIZE']) and its num_nodes"
+        )
+    start = callback.newest(trainer)
+    trainer.fit(model, *arguments, **{"ckpt_path": start, "weights_only": False if start else None, **options})
 
 
 class GavelCallback(Checkpoint):  # such callbacks run last, when all others have done their part

@@ -78,7 +78,7 @@ def agreed(wish: int, group: Any = None) -> int:
 def several(group: Any = None) -> bool:
     """Whether this process trains together with others."""
     together = distributed.is_available() and distributed.is_initialized()
-    return together and distributed.get_world_size(group) > 1
+    return bool(together and distributed.get_world_size(group) > 1)
 
 
 def wait_for_all(group: Any = None) -> None:
@@ -105,15 +105,14 @@ class ResumableLoader(DataLoader):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        # Set past the loader's own __setattr__, which refuses some names after construction.
-        vars(self)["_gavel"] = _Place()
+        self._gavel = _Place()
 
     def __iter__(self) -> Iterator[Any]:
         return self._gavel_batches(self._gavel)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where it is; between epochs, that is the start of the next one."""
-        place: _Place = self._gavel
+        place = self._gavel
         now = randomness.capture(self)
         if place.index == 0 or place.index >= place.batches:
             return {"index": 0, "epoch_start": now, "now": now}

@@ -1,4 +1,4 @@
-"""Runs of programs that use heavy libraries: forked from one process that has loaded them, interrupted where a test wants.
+"""Runs of programs that use heavy libraries: forked from one process that has loaded them, interrupted at will.
 
 A run is interrupted after the report of a step, either by SIGTERM or, if it holds, by the order that a fake agent sends
 while it waits. Started as a program, this file is that process: it reads one line of runs, and answers with exit codes.
@@ -6,6 +6,7 @@ while it waits. Started as a program, this file is that process: it reads one li
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import json
 import os
@@ -19,6 +20,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gavel.client import gang, own_loop
+from gavel.client.iterator import GavelIterator
+
 
 @dataclass(frozen=True)
 class Start:
@@ -31,8 +35,8 @@ class Start:
     stop_at: int | None = None
     holds: bool = False
 
-    def lines(self) -> list[str]:
-        return Path(self.output).read_text().splitlines()
+    def output_text(self) -> str:
+        return Path(self.output).read_text()
 
 
 class Stage:
@@ -57,7 +61,7 @@ class Stage:
         """Run processes side by side; all must end with exit code 0."""
         self.begin(*starts)
         codes = self.codes()
-        assert not any(codes), [codes, *(start.lines()[-30:] for start in starts)]
+        assert not any(codes), [codes, *(start.output_text()[-3000:] for start in starts)]
 
     def close(self) -> None:
         self._process.communicate("")
@@ -84,8 +88,6 @@ def _forked(start: Start) -> int:
         except BaseException:  # noqa: BLE001 - reported like any program's
             traceback.print_exc()
         finally:
-            import atexit
-
             atexit._run_exitfuncs()
             sys.stdout.flush()
             os._exit(code if isinstance(code, int) else 1)
@@ -104,20 +106,28 @@ def _become(start: Start) -> None:
     runpy.run_path(start.program, run_name="__main__")
 
 
-def _interrupt_at(step: int, *, holds: bool) -> None:
-    from gavel.client import own_loop
+def _interrupt_at(wanted: int, *, holds: bool) -> None:
+    gang.WINDOW_SECONDS = 0.0  # steps take so little time that half a second is the whole training
+    tell, count = own_loop.OwnLoop.tell, GavelIterator._count
 
-    tell = own_loop.OwnLoop.tell
-
-    def interrupting(loop: own_loop.OwnLoop, made: float, saved: float) -> None:
-        tell(loop, made, saved)
-        if made == step and holds:
+    def interrupting(self: own_loop.OwnLoop, step: float, saved: float) -> None:
+        tell(self, step, saved)
+        if step == wanted and holds:
             while not own_loop.should_leave():
                 time.sleep(0.001)
-        elif made == step:
+        elif step == wanted:
+            signal.raise_signal(signal.SIGTERM)
+
+    def counting(self: GavelIterator[Any]) -> None:
+        count(self)
+        if self.step == wanted and holds:
+            while not self.leaving:
+                time.sleep(0.001)
+        elif self.step == wanted:
             signal.raise_signal(signal.SIGTERM)
 
     own_loop.OwnLoop.tell = interrupting  # type: ignore[method-assign]
+    GavelIterator._count = counting  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

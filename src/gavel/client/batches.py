@@ -30,7 +30,9 @@ def batches_from(data: Iterable[Batch], index: int, *, by_index: bool | None = N
     return skipping(data, lambda: iter(data), index, by_index=by_index if known else False)
 
 
-def skipping(data: Any, begin: Callable[[], Iterator[Any]], index: int, *, by_index: bool | None = None) -> Iterator[Any]:
+def skipping(
+    data: Any, begin: Callable[[], Iterator[Any]], index: int, *, by_index: bool | None = None
+) -> Iterator[Any]:
     """Begin an epoch and skip its first batches; `data` is a torch DataLoader unless `by_index` is false."""
     sampler = _index_sampler(data) if index and by_index is not False else None
     if sampler is not None and (by_index or data.num_workers == 0):
