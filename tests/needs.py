@@ -10,6 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -28,6 +29,13 @@ needs_frameworks = {
     for library in ("transformers", "lightning", "accelerate", "jax")
 }
 needs_browser = _needs("chromium", "install the system's package of that name", there=BROWSER is not None)
+
+needs_podman = _needs("podman", "install the system's package of that name", there=shutil.which("podman") is not None)
+needs_modules = _needs(
+    "modules",
+    "install the system's package environment-modules",
+    there=any(Path(each).exists() for each in ("/etc/profile.d/modules.sh", "/usr/share/modules/init/bash")),
+)
 
 needs_root = _needs("root", "run as root to test jobs of other users", there=os.geteuid() == 0)
 NEEDS_GROUPS = f"{PREFIX}control groups: run as a user who may make them"

@@ -16,6 +16,8 @@ RUNTIME, SCHEDULER, JOURNAL, AGENT = (
     "src/gavel/runtime/agent",
 )
 
+TIME_LIMITS = "tests/runtime/test_time_limits.py"
+
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
@@ -103,7 +105,7 @@ ENGINE_MUTANTS = _in(
         (ROUND, PROMISES),
     ),
     a_job_that_ended_keeps_its_processes=(
-        "            self.executor.close(fact.job)",
+        "            self.executor.close(fact.job, Cause(fact.code, fact.reason) if fact.saves else None)",
         "            pass",
     ),
     a_question_is_not_asked_again_after_a_restart=(
@@ -252,6 +254,83 @@ OPEN_MUTANTS = _in(
         "                attempts.pop(fact.attempt, None)\n                if not attempts:",
         "                if not attempts:",
     ),
+)
+
+ENVIRONMENTS = "tests/runtime/agent/test_environments.py"
+START_MUTANTS = [
+    *_in(
+        "src/gavel/client",
+        "guard",
+        "tests/client/test_guard.py",
+        what_is_beyond_reach_survives_the_guard=(
+            "        if self._last:\n            self._run_last(account)\n",
+            "",
+        ),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "processes",
+        ENVIRONMENTS,
+        a_container_outlives_its_killed_guard=("                self._removal.run()", "                pass"),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "state",
+        ENVIRONMENTS,
+        a_container_outlives_its_agent=("        Removal(**mark.removal).run()", "        pass"),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "task",
+        "tests/runtime/agent/test_agent_tasks.py",
+        the_grace_of_the_cluster_for_all=(
+            "return self.graces.checkpoint_seconds if self.grace_seconds is None else self.grace_seconds",
+            "return self.graces.checkpoint_seconds",
+        ),
+        no_grace_after_sigterm=(
+            "                guarded.ask()\n                waits = True\n",
+            "                pass\n",
+        ),
+    ),
+    *_in(
+        f"{RUNTIME}/agent",
+        "inherited",
+        "tests/runtime/agent/test_agent_tasks.py",
+        the_rank_of_the_agent_is_inherited=(" or name in DENIED or name in RANKS)", " or name in DENIED)"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "job_environment",
+        "tests/client/test_job_environment.py",
+        ranks_of_one_server_train_by_themselves=("    _check_world(environment, names)\n", ""),
+    ),
+    *_in(
+        RUNTIME,
+        "attempts",
+        PROMISES,
+        every_accelerator_of_a_process_must_end=(
+            "return len(self.ended) == len(self.all_ranks)",
+            "return len(self.ended) == self.ranks",
+        ),
+    ),
+]
+CONTAINER_MUTANTS = _in(
+    f"{RUNTIME}/agent",
+    "container_runtimes",
+    ENVIRONMENTS,
+    values_on_the_command_line=(
+        '*(f"--env={name}" for name in passed)',
+        '*(f"--env={name}={value}" for name, value in passed.items())',
+    ),
+    a_job_steers_the_runtime=(
+        "if name not in steers and not",
+        "if not",
+    ),
+    a_path_becomes_an_option_of_a_mount=(
+        "if any(character in path for character in _UNMOUNTABLE):",
+        "if False:",
+    ),
+    containers_are_not_removed=("(*removal, what.name))", "())"),
 )
 
 FLEET_MUTANTS = _in(
@@ -562,6 +641,41 @@ SCHEDULER_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "state",
+        TIME_LIMITS,
+        a_job_is_stopped_before_its_time_limit=(
+            "        if left <= 0:\n            reason",
+            "        if left <= 1:\n            reason",
+        ),
+        time_without_a_scheduler_counts_as_running=(
+            "        if lost > 0.0:\n",
+            "        if False:\n",
+        ),
+        a_job_that_is_silent_fails_too_early=(
+            "        if patience is not None and event.time - event.since >= patience:",
+            "        if patience is not None:",
+            (f"{TIME_LIMITS}::test_a_late_report_of_silence_ends_nothing",),
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "fleet",
+        TIME_LIMITS,
+        a_job_at_its_time_limit_is_killed=(
+            "at_once=cause is None, reason=",
+            "at_once=True, reason=",
+        ),
+        an_agent_that_returns_finds_its_jobs_idle=(
+            "                attempt.active_at = now  # what it did meanwhile was not heard",
+            "                pass",
+        ),
+        a_job_is_idle_because_its_agent_is_away=(
+            "if attempt.active_at is None or attempt.stopping or not self._reaches(attempt):",
+            "if attempt.active_at is None or attempt.stopping:",
+        ),
+    ),
+    *_in(
+        RUNTIME,
         "job_edits",
         "tests/runtime/test_job_edits.py",
         a_finished_job_is_edited=(
@@ -573,7 +687,7 @@ SCHEDULER_MUTANTS = [
             "    if steps is not None and steps < 0:",
         ),
         a_running_job_keeps_its_old_number_of_steps=(
-            "if _steps_differ(each, records) and runs(each.job.id)]",
+            "if _steps_differ(each, records) and cluster.runs(each.job.id)]",
             "if False]",
         ),
     ),
@@ -1321,6 +1435,114 @@ SECURITY_MUTANTS = [
     ),
 ]
 
+NOTIFY = "src/gavel/runtime/notify"
+NOTIFIED, CALLED, BOUNDED = (
+    "tests/runtime/test_notifications.py",
+    "tests/runtime/test_notification_calls.py",
+    "tests/runtime/test_notification_bounds.py",
+)
+NOTIFY_MUTANTS = [
+    *_in(
+        NOTIFY,
+        "hosts",
+        CALLED,
+        any_port_of_a_listed_host=(
+            "if (endpoint.scheme, endpoint.port) != (self.scheme, self.port):",
+            "if endpoint.scheme != self.scheme:",
+        ),
+        any_name_that_ends_like_a_listed_one=(
+            'endpoint.host.endswith(f".{self.name}")',
+            "endpoint.host.endswith(self.name)",
+        ),
+        names_below_a_domain_lead_anywhere=(
+            "public_only=all(entry.below for entry in found)",
+            "public_only=False",
+        ),
+    ),
+    *_in(
+        NOTIFY,
+        "calling",
+        CALLED,
+        private_addresses_of_public_names=(
+            "if is_public(address)]",
+            "if address]",
+        ),
+        a_call_without_a_time_limit=(
+            "        async with asyncio.timeout(seconds):",
+            "        async with asyncio.timeout(None):",
+        ),
+    ),
+    *_in(
+        NOTIFY,
+        "notifier",
+        NOTIFIED,
+        notifications_only_in_memory=(
+            "return [*addition.writes, *self._memos.writes()]",
+            "return []",
+        ),
+        delivered_again_by_every_scheduler=(
+            "            await self._write(self._outbox.remove(over))",
+            "            self._outbox.remove(over)",
+        ),
+        urls_of_jobs_are_not_checked=(
+            "        for urls in {job.notify for job in jobs if job.notify}:",
+            "        for urls in ():",
+        ),
+        one_key_for_all_users=(
+            'self._vault.derive("notifications", user)',
+            'self._vault.derive("notifications", self._wall().hex())',
+        ),
+    ),
+    *_in(
+        NOTIFY,
+        "outbox",
+        BOUNDED,
+        no_bound_for_one_receiver=("if len(self.lanes.get(lane, ())) >= MOST_IN_A_LANE:", "if False:"),
+        no_bound_for_one_user=("if self.of_user[happening.user] >= MOST_OF_A_USER:", "if False:"),
+        a_summary_before_it_is_written=("        if self.unwritten:\n            return []", "        pass"),
+    ),
+    *_in(
+        NOTIFY,
+        "stuck",
+        NOTIFIED,
+        told_at_every_look=('if told is not None and tuple(told["sign"]) == sign:', "if False:"),
+        jobs_that_never_showed_anything=('if alive else ""', 'if True else ""'),
+    ),
+    *_in(
+        NOTIFY,
+        "courier",
+        BOUNDED,
+        one_failure_stops_the_others=(
+            "queue.waiting.append(delivery)\n            if not",
+            "queue.waiting.appendleft(delivery)\n            if not",
+        ),
+        a_slow_host_takes_every_place=("most = self._at_places.get(place, AT_ONE_PLACE)", "most = AT_ONCE"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "webhooks",
+        "tests/client/test_webhooks.py",
+        any_signature=(
+            'if not hmac.compare_digest(signature_of(key, timestamp, body).encode(), signature.encode(errors="replace")):',
+            "if False:",
+        ),
+        old_notifications_are_believed=("if not abs(age) <= tolerance_seconds:", "if False:"),
+    ),
+    *_in(
+        RUNTIME,
+        "event_lines",
+        NOTIFIED,
+        urls_in_events=("list(map(host_only, urls))", "urls"),
+        urls_of_jobs_in_events=('list(map(host_only, request["notify"]))', 'request["notify"]'),
+    ),
+    *_in(
+        RUNTIME,
+        "job_edits_service",
+        "tests/security/test_notification_rights.py",
+        urls_of_others_are_used_again=("if request.user == current().user else", "if True else"),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
     *TOGETHER,
     *ENGINE_MUTANTS,
@@ -1328,6 +1550,8 @@ MUTANTS: tuple[Mutant, ...] = (
     *JOBS_MUTANTS,
     *AGENTS_MUTANTS,
     *OPEN_MUTANTS,
+    *START_MUTANTS,
+    *CONTAINER_MUTANTS,
     *FLEET_MUTANTS,
     *ATTEMPTS_MUTANTS,
     *OTHER_RUNTIME_MUTANTS,
@@ -1343,4 +1567,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *SILENCE_MUTANTS,
     *SECRET_MUTANTS,
     *SECURITY_MUTANTS,
+    *NOTIFY_MUTANTS,
 )

@@ -87,6 +87,14 @@ def test_keys_of_a_configuration_have_dashes_or_underscores(
     [
         ("log-level = 'info'\nlog_level = 'debug'", "log-level is given twice, with - and with _; keep one"),
         ("round-second = 3", "there is no option 'round-second'; did you mean 'round-seconds'"),
+        ("notify = 'x'", "notify must be a table, such as [notify] with hosts = ['chat.example.org']"),
+        ("[notify]\nhosts = 'x.org'", "notify-hosts must be a list of texts, not 'x.org'"),
+        ("[notify]\ncommand = ['mail', 3]", "notify-command must be a list of texts, not ['mail', 3]"),
+        ("notify-hosts = ['x.org']\n[notify]\nhosts = ['y.org']", "notify-hosts is given twice, also in [notify]"),
+        ("[notify]\nhots = ['x.org']", "there is no option 'notify-hots'; did you mean 'notify-hosts'"),
+        ("[notify]\nhosts = ['*']", "--notify-hosts *: '*' is not the name or address of a host"),
+        ("[notify]\nevents = ['failed']", "--notify-events says what --notify-command is run for"),
+        ("[notify]\nstuck-minutes = 0.0", "Invalid value for '--stuck-minutes'"),
     ],
 )
 def test_a_wrong_key_of_a_configuration_is_one_sentence(

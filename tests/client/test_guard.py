@@ -297,3 +297,22 @@ def test_lost_output_is_noted_as_soon_as_there_is_room() -> None:
     copier.begin()
     for descriptor in (copier.ours, reading, writing):
         os.close(descriptor)
+
+
+@pytest.mark.parametrize("way", ["ends", "fails", "is deaf", "is killed at once"])
+def test_what_a_command_left_beyond_our_reach_is_ended_after_it_however_it_ends(tmp_path: Path, way: str) -> None:
+    """So that no container survives an agent that is gone."""
+    commands = {"ends": ["true"], "fails": ["false"]}
+    command = commands.get(way, [sys.executable, "-c", IGNORES_SIGTERM])
+    ours, theirs = socket.socketpair()
+    last = ["/bin/sh", "-c", f"echo removed >> {tmp_path}/last; echo noise", "two words"]
+    argv = guard.argv(command, pipe=theirs.fileno(), grace_seconds=0.2, last=last)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, pass_fds=[theirs.fileno()]) as process:
+        theirs.close()
+        if way not in commands:
+            line(process)
+            ours.send(guard.KILL) if way == "is killed at once" else ours.shutdown(socket.SHUT_WR)
+        output, _ = process.communicate(timeout=PATIENCE)
+    ours.close()
+    assert (tmp_path / "last").read_text() == "removed\n"
+    assert output == ""

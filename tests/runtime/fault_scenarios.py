@@ -70,6 +70,10 @@ def cancels(label: str) -> Action:
     return lambda world: world.client_cancels(label)
 
 
+def edits(label: str, **new: Any) -> Action:
+    return lambda world: world.client_edits(label, **new)
+
+
 def removes(label: str) -> Action:
     """A client asks for the removal of a job's checkpoints as soon as the job has finished."""
     return lambda world: world.client_removes_checkpoints(label)
@@ -180,6 +184,34 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     "cancel that crosses the last step": Scenario(
         (*TWO, (4.0, cancels("x")), (4.0, cancels("y"))), outcomes={"x": EITHER, "y": EITHER}
+    ),
+    "edits of a running and of a waiting job": Scenario(
+        (
+            (0.0, submits("x", 20.0)),
+            (0.0, submits("y", 20.0, types=("v100",))),
+            (1.0, edits("y", types=(), steps=10.0, weight=3.0)),
+            (2.0, edits("x", types=("p100",), steps=25.0)),
+        ),
+        agents=(("a", "v100", 1), ("b", "p100", 1)),
+    ),
+    "time limit": Scenario(
+        (
+            (0.0, submits("x", 1e6, time_limit_seconds=3.0)),
+            (1.0, submits("y", 15.0, time_limit_seconds=1e6)),
+        ),
+        agents=(("a", "v100", 1),),
+        world={"slow_to_leave": True},
+        outcomes={"x": {"failed"}},
+    ),
+    "time limit across a restart and an edit": Scenario(
+        (
+            (0.0, submits("x", 1e6, time_limit_seconds=5.0)),
+            (0.0, submits("y", 1e6, time_limit_seconds=4.0)),
+            (2.0, restarts(2.0, clock=3600.0)),
+            (3.0, edits("y", time_limit_seconds=12.0)),
+        ),
+        outcomes={"x": {"failed"}, "y": {"failed"}},
+        world=LONG_LEASES,
     ),
     "crash with a retry": Scenario((*TWO, (3.0, fails("y")))),
     "crash without a retry": Scenario(

@@ -92,7 +92,8 @@ class ModelledExecutor:
         if job in self.waiting:
             self._ended(self.waiting.pop(job), AttemptOutcome.LEFT)
 
-    def close(self, job: str) -> None:
+    def close(self, job: str, cause: Cause | None = None) -> None:
+        del cause
         self.withdraw(job)
         if job in self.processes.running:
             self._ended(self.processes.running.pop(job), AttemptOutcome.LEFT)

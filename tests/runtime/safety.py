@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gavel.client.views import JobState
 from gavel.core.codec import kind_of
-from gavel.core.events import JobsProgressed
+from gavel.core.events import JobEdited, JobsProgressed
 from gavel.core.facts import JobEnded, JobQueued, RoundPlanned
 from gavel.core.serialization import from_plain
 from gavel.journal.facts import Head
@@ -47,7 +47,7 @@ QUEUED, ENDED, PLANNED, CLOSED = (kind_of(fact) for fact in (JobQueued, JobEnded
 PROGRESSED = kind_of(JobsProgressed)
 JOINED, LOST = kind_of(AgentJoined), kind_of(AgentLost)
 DRAINING, UNDRAINED = kind_of(AgentDraining), kind_of(AgentUndrained)
-UNWANTED = kind_of(CheckpointsUnwanted)
+UNWANTED, EDITED = kind_of(CheckpointsUnwanted), kind_of(JobEdited)
 LIMITED = kind_of(LimitsChanged)
 
 
@@ -92,6 +92,8 @@ class Checker:
         """By job: the checkpoint that the present scheduler has heard of."""
         self._reported: dict[str, list[tuple[float, float]]] = {}
         """By job: steps that were reported and are not recorded yet, each with the checkpoint that was known then."""
+        self.edited: set[str] = set()
+        """Jobs that were changed."""
         self.unwanted: set[str] = set()
         """Jobs whose checkpoints are to be removed."""
 
@@ -111,7 +113,7 @@ class Checker:
     def _limited(self, fact: Mapping[str, Any]) -> None:
         self.limited.add((from_plain(Subject, fact["subject"]), from_plain(Limits, fact.get("limits", {}))))
 
-    def _took(self, kind: str, fact: Mapping[str, Any]) -> None:
+    def _took(self, kind: str, fact: Mapping[str, Any]) -> None:  # noqa: C901 - one answer for each kind of fact
         if kind == QUEUED:
             self._queued(fact)
         elif kind == ENDED:
@@ -133,6 +135,9 @@ class Checker:
             numbers = self.closed.setdefault(fact["job"], set())
             assert fact["attempt"] not in numbers, f"attempt {fact['attempt']} of job {fact['job']} was closed twice"
             numbers.add(fact["attempt"])
+        elif kind == EDITED:
+            assert fact["job"]["id"] not in self.ended, f"job {fact['job']['id']} was changed although it has finished"
+            self.edited.add(fact["job"]["id"])
         elif kind == UNWANTED:
             self.unwanted |= set(fact["jobs"])
         else:

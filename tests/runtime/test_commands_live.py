@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -19,6 +20,7 @@ from live_cluster import GAVEL, LiveCluster, eventually, state_of
 from gavel.cli.app import run
 from gavel.client.errors import NoSuchJob, Refused
 from gavel.client.requests import JobRequest
+from gavel.client.selection import Selection
 from gavel.client.views import JobState
 from gavel.wire import gavel_pb2 as pb
 from gavel.wire.gavel_pb2_grpc import GavelStub
@@ -258,6 +260,30 @@ def test_pages_of_finished_jobs_come_from_the_journal_and_from_memory_alike(live
         assert [len(page) for page in pages] == [7, 7, 6]
         assert [job.id for job in client.jobs(states=["cancelled"])] == ids[:20]
         assert [job.id for job in client.jobs()] == ids
+
+
+def test_selections_are_the_same_in_memory_and_in_the_journal(live: LiveCluster) -> None:
+    with live.client() as client:
+        jobs = [replace(SLEEPER, name=f"n-{number % 4}", tags={"half": str(number % 2)}) for number in range(24)]
+        ids = client.submit(jobs)
+        client.cancel(ids[:12])
+        assert live.scheduler is not None
+        live.scheduler.terminate()  # it keeps its state, and with it what has finished
+        live.scheduler.wait(60)
+        live.start_scheduler()
+        client.cancel(ids[12:18])
+        everything = client.jobs()
+        for where in ([], ["3-20"], [ids[0], "5-6", ids[-1]]):
+            for names in ([], ["n-[12]"]):
+                selection = Selection.of(where, names=names, tags=["half=1"])
+                expected = [job.id for job in everything if selection.wants(job.id, job.request, job.state)]
+                assert [job.id for job in client.select(selection)] == expected
+        newest = client.jobs(finished=True, patterns=["n-3"], tags={"half": "1"}, limit=2)
+        assert [job.id for job in newest] == [ids[11], ids[15]]
+        with pytest.raises(NoSuchJob, match="there is no array a7"):
+            client.select(Selection.of(["a7"]))
+        with pytest.raises(NoSuchJob, match="there is no job '99'"):
+            client.select(Selection.of(["99", "1"]))
 
 
 def test_a_second_scheduler_waits_and_takes_over(live: LiveCluster) -> None:

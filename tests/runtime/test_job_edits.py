@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,14 +34,29 @@ def record(job: str, request: Submission = PLAIN, state: JobState = JobState.QUE
     return LiveJobRecord(id=job, request=request, submitted=0.0, history=history, **known)
 
 
+@dataclass
+class Situation:
+    """What an edit finds in the cluster."""
+
+    running: tuple[str, ...] = ()
+    seconds: float = 0.0
+
+    def runs(self, job: str) -> bool:
+        return job in self.running
+
+    def types_of(self, job: str, request: Submission) -> tuple[str, ...] | None:  # noqa: ARG002
+        return request.types or None
+
+    def time_used(self, job: str, time: float) -> float:  # noqa: ARG002
+        return self.seconds
+
+
 def decided(
     records: list[LiveJobRecord], *jobs: str, fields: tuple[str, ...] = (), running: tuple[str, ...] = (), **new: Any
 ) -> Edits:
     changes = Submission(command=("x",), **new)
     asked = EditAsked(5.0, jobs, changes, fields or tuple(new), "ann")
-    return edits(
-        asked, {each.id: each for each in records}, running.__contains__, lambda _, request: request.types or None
-    )
+    return edits(asked, {each.id: each for each in records}, Situation(running))
 
 
 # ---- decisions ----
@@ -105,6 +121,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "a preference outside": ({"types": ("k80",), "prefer": ("v100",)}, "prefer names 'v100', which is not one of"),
     "at once without an array": ({"at_once": 3}, "job 1: at_once limits the jobs of an array"),
     "a time limit of 0": ({"time_limit_seconds": -5.0}, "job 1: time_limit must be greater than 0"),
+    "a time limit that has passed": (
+        {"time_limit_seconds": 3600.0},
+        "job 1 has run for 2h, so a time limit of 1h would end it now; give a longer one, or cancel it",
+    ),
     "ages": ({"idle_timeout_seconds": 1e300}, "job 1: idle_timeout must be at most"),
     "an escape": ({"name": "\x1b[2J"}, "cannot be printed"),
     "a notification by mail": ({"notify": ("mailto:a@b",)}, "is not a URL that begins with"),
@@ -118,7 +138,7 @@ def test_bad_edits_are_refused_in_a_sentence(what: str) -> None:
     changes = Submission(command=("x",), **{name: value for name, value in new.items() if name != "fields"})
     asked = EditAsked(5.0, ("1",), changes, fields, "ann")
     with pytest.raises(InputError) as error:
-        edits(asked, {"1": record("1", steps_done=400.0)}, lambda _: False, lambda _, request: request.types or None)
+        edits(asked, {"1": record("1", steps_done=400.0)}, Situation(seconds=7200.0))
     assert told in str(error.value)
     assert len(str(error.value)) < 300
 
@@ -156,9 +176,7 @@ def test_an_edit_gives_the_request_that_a_submission_with_those_values_would_hav
     after = JobRequest(["train"], **{"template": "mine", "steps": 1000.0, "retries": 3, **given})
     packed, fields = job_changes.packed_changes(given, job_changes.EDITABLE)
     asked = EditAsked(5.0, ("1",), from_submission(packed), tuple(fields), "ann")
-    found = edits(
-        asked, {"1": record("1", before.submission())}, lambda _: False, lambda _, request: request.types or None
-    )
+    found = edits(asked, {"1": record("1", before.submission())}, Situation())
     assert [each.request for each in found.edited] in ([after.submission()], [])
     if not found.edited:
         assert before.submission() == after.submission()

@@ -74,8 +74,8 @@ def test_a_key_echoes_in_well_under_100_ms(cluster: LiveCluster, tmp_path: Path)
 def test_who_leaves_may_return_and_who_does_not_return_blocks_no_accelerator(
     cluster: LiveCluster, tmp_path: Path
 ) -> None:
-    options = ("--scheduler", cluster.address, "--linger", "2s")
-    with user(*RUN, *options, "--directory", str(tmp_path), "--pty") as someone:
+    options = ("--scheduler", cluster.address, "--linger")
+    with user(*RUN, *options, "60s", "--directory", str(tmp_path), "--pty") as someone:
         someone.sees(b"% ")
         someone.types(b"here=$((6*7))\r")
         someone.types(b"echo in''side ~.\r")
@@ -85,7 +85,7 @@ def test_who_leaves_may_return_and_who_does_not_return_blocks_no_accelerator(
         assert someone.ends() == 0
     with cluster.client() as client:
         job = last_job(client)
-        with user("run", *options, "--attach", job) as someone:
+        with user("run", *options, "2s", "--attach", job) as someone:
             someone.sees(b"inside ~.\r\n")  # what it showed last
             someone.types(b"echo still $here\r")
             someone.sees(b"still 42\r\n")

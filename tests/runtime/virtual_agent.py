@@ -388,9 +388,9 @@ class Agent:
                 self.save(job, process)
             self.end(task, process, Ending.LEFT, "left")
             return
-        total = task.start.request.steps or 0.0
+        total, before = task.start.request.steps or 0.0, process.steps
         process.steps = min(world.gang_steps(task, process), total)
-        process.measured += world.step_seconds
+        process.measured += world.step_seconds if process.steps != before else 0.0
         if process.rank == 0 and world.now - process.saved_at >= world.checkpoint_seconds:
             self.save(job, process)
         if process.steps >= total:

@@ -29,7 +29,16 @@ from gavel.journal.store import Journal
 from gavel.policies.registry import allocate
 from gavel.runtime.clock import SteadyClock
 from gavel.runtime.engine import DecisionBatch, Engine
-from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, LimitsGiven, RemovalAsked, UndrainAsked
+from gavel.runtime.events import (
+    DrainAsked,
+    EditAsked,
+    Event,
+    ForgetAsked,
+    JobsSubmitted,
+    LimitsGiven,
+    RemovalAsked,
+    UndrainAsked,
+)
 from gavel.runtime.executor import Done
 from gavel.runtime.facts import Fact
 from gavel.runtime.fleet import Fleet, FleetSettings, RefusedError
@@ -202,7 +211,7 @@ class Leader:
             self.fleet.excuse(world.now - self.ticked_at - world.step_seconds)
         self.ticked_at = world.now
         world.point("tick")
-        self.fleet.tick()
+        self.engine.tick()
         for connection in list(self.connections):
             self.listen(connection)
         if self.wake_at is not None and self.wake_at <= self.engine.clock():
@@ -584,6 +593,19 @@ class VirtualFleet:
 
         def verify() -> None:
             assert self.keys[label] in self.checker.ended, f"the cancelling of {label!r} is not in the journal"
+
+        self.requests.append(Request(make, verify))
+
+    def client_edits(self, label: str, **new: Any) -> None:
+        """A client changes fields of a job of which it knows the id; refused if the job has finished."""
+        changes = Submission(command=("changes",), **new)
+
+        def make(engine: Engine) -> Event | None:
+            job = self.keys.get(label)
+            return EditAsked(engine.clock(), (job,), changes, tuple(new), "ann") if job is not None else None
+
+        def verify() -> None:
+            assert self.keys[label] in self.checker.edited, f"the edit of {label!r} is not in the journal"
 
         self.requests.append(Request(make, verify))
 

@@ -29,6 +29,7 @@ from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
+from gavel.scheduler.obstacles import never_fits, waits_for
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Elapsed, Mechanism, Plan, RoundInput, Run, RunNumbers
 from gavel.scheduler.rules import Rules
@@ -273,3 +274,44 @@ def test_a_request_states_cores_in_thousandths() -> None:
     submitted = JobRequest(["train"], cpus=1.5, memory="2G", gpu_memory="1G").submission()
     assert JobSpec.of("1", submitted).needs == Needs(GIB, 1500, 2 * GIB)
     assert JobSpec.of("1", JobRequest(["train"]).submission()).needs is NO_NEEDS
+
+
+@pytest.mark.parametrize(
+    ("needs", "workers", "reason"),
+    [
+        (
+            Needs(gpu_memory=80 * GIB),
+            1,
+            "needs 80G of accelerator memory, and the largest type it may use, v100, has 16G",
+        ),
+        (Needs(millicores=64_000), 1, "needs 64 CPU cores, and the largest server it may use, a, has 16"),
+        (Needs(memory=512 * GIB), 1, "needs 512G of RAM, and the largest server it may use, a, has 64G"),
+        (
+            Needs(millicores=9000),
+            2,
+            "needs 9 CPU cores for each of its 2 workers, and its types' servers have too little",
+        ),
+        (Needs(millicores=9000), 1, None),
+    ],
+)
+def test_the_reason_says_what_no_server_has(needs: Needs, workers: int, reason: str | None) -> None:
+    cluster = Cluster(Server("a", "v100", 4, cpus=16, memory_bytes=64 * GIB, accelerator_memory=16 * GIB))
+    cluster.submit("job", needs, workers)
+    said = never_fits(cluster.machine, "job", ())
+    assert said == (None if reason is None else f"it {reason}")
+    assert said is None or not any(cluster.machine.rates_of("job")[name] for name in ("v100",))
+
+
+def test_the_reason_says_what_a_job_waits_for() -> None:
+    cluster = Cluster(Server("a", "v100", 4, cpus=16, memory_bytes=64 * GIB))
+    cluster.submit("first", Needs(millicores=15_000))
+    cluster.round()
+    cluster.submit("second", Needs(millicores=6000, memory=8 * GIB))
+    cluster.submit("third")
+    cluster.submit("gang", Needs(millicores=1000), workers=2)
+    said = {job: waits_for(cluster.machine, job) for job in ("second", "third", "gang")}
+    assert said == {
+        "second": "waits for a server with 6 free CPU cores and 8G of free RAM",
+        "third": "waits for a server where its accelerators' part of the CPU cores and RAM is free",
+        "gang": "waits for servers with 1 free CPU core for each of its 2 workers",
+    }

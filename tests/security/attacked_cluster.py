@@ -277,7 +277,13 @@ def attacked_cluster() -> Iterator[Target]:
 def _start(target: Target) -> None:
     state = target.folder / "state"
     target.gavel("init", "--folder", str(state), "--listen", target.address)
-    options = {"round-seconds": 2, "heartbeat-seconds": 0.3, "agent-timeout-seconds": 30, "lease-slack-seconds": 60}
+    options = {
+        "round-seconds": 2,
+        "heartbeat-seconds": 0.3,
+        "agent-timeout-seconds": 30,
+        "lease-slack-seconds": 60,
+        "notify-hosts": "*.chat.example.org",
+    }
     flags = [part for name, value in options.items() for part in (f"--{name}", str(value))]
     place = ["--folder", str(state), "--listen", target.address, "--socket", str(target.socket)]
     spawn(target, "scheduler", ["serve", *place, *flags])

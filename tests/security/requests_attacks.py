@@ -37,6 +37,7 @@ BAD_IDS = {
 }
 JOB_CALLS: dict[str, Callable[[str], Any]] = {
     "Logs": lambda job: pb.LogsRequest(id=job),
+    "Terminal": lambda job: iter([pb.TerminalInput(id=job)]),
     "Describe": lambda job: pb.DescribeRequest(id=job),
     "Cancel": lambda job: pb.CancelRequest(ids=[job]),
     "RemoveCheckpoints": lambda job: pb.RemoveCheckpointsRequest(ids=[job]),
@@ -126,6 +127,22 @@ def refused_jobs(target: Target, jobs: list[pb.JobRequest], code: grpc.StatusCod
             job.command.append("true")
         plain(target.refused(code, "Submit", pb.SubmitRequest(jobs=[job]), "ann"))
     assert len(target.call("List", pb.JobQuery(), "ann").jobs) == before
+
+
+@attack("requests")
+def options_in_environments(target: Target) -> None:
+    """An image, a module or a virtual environment that would be an option, a command or a file of the server"""
+    images = ["--privileged", "-v/:/host", "a --privileged", "a;id", "$(id)", "file:///etc", "http://169.254.169.254/"]
+    modules = ["--help", "-f", "a;id", "$(id)", "`id`", "a b", "a\nb", "../*"]
+    refused_jobs(target, [pb.JobRequest(container=image) for image in images])
+    refused_jobs(target, [pb.JobRequest(modules=[module]) for module in modules])
+    refused_jobs(target, [pb.JobRequest(venv="--system-site-packages"), pb.JobRequest(launcher="per-cluster")])
+
+
+@attack("requests")
+def endless_grace(target: Target) -> None:
+    """A job that asks for so much time to save that a server could not be drained"""
+    refused_jobs(target, [pb.JobRequest(grace_seconds=seconds) for seconds in (3601.0, 1e9, INFINITE, NAN, -1.0)])
 
 
 @attack("requests")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import grpc
-from attacked_cluster import Target, refusal
+from attacked_cluster import Target, eventually, refusal
 from attackers import Metadata, bearer, elsewhere, refused_and_audited
 from attacks import attack
 from identity_attacks import new_user
@@ -19,6 +20,8 @@ from gavel.wire.gavel_pb2_grpc import GavelStub
 DENIED, INVALID = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.INVALID_ARGUMENT
 ABSENT = grpc.StatusCode.NOT_FOUND
 UNCHANGED = pb.Limits(unfinished_jobs=1)
+CHAT = "chat.example.org"
+"""Hosts below this one may be notified."""
 
 
 def requests(target: Target) -> Mapping[str, Any]:
@@ -30,6 +33,9 @@ def requests(target: Target) -> Mapping[str, Any]:
         "Logs": pb.LogsRequest(id=target.job),
         "RemoveCheckpoints": pb.RemoveCheckpointsRequest(ids=[target.job]),
         "SetLimits": pb.LimitsOf(kind="user", name="ann", limits=UNCHANGED),
+        "ShowNotifications": pb.NotificationsRequest(),
+        "SetNotifications": pb.Notifications(urls=[f"https://x.{CHAT}/"]),
+        "TestNotifications": pb.NotificationsRequest(),
         "Drain": pb.DrainRequest(agent="good", now=True),
         "Undrain": pb.DrainRequest(agent="good"),
         "RemoveServer": pb.DrainRequest(agent="good"),
@@ -44,7 +50,10 @@ def requests(target: Target) -> Mapping[str, Any]:
 
 
 LEAST = {
-    "user": ("Submit", "Cancel", "Logs", "RemoveCheckpoints", "SetLimits"),
+    "user": (
+        *("Submit", "Cancel", "Logs", "RemoveCheckpoints", "SetLimits"),
+        *("ShowNotifications", "SetNotifications", "TestNotifications"),
+    ),
     "operator": ("Drain", "Undrain", "RemoveServer", "ListAgents", "ListUsers", "Audit"),
     "admin": ("RevokeAgent", "AddUser", "ChangeUser"),
     "agent": ("RenewCertificate",),
@@ -351,6 +360,64 @@ def logs_of_others(target: Target) -> None:
     assert "its user, ann" in refused_and_audited(target, DENIED, "Logs", pb.LogsRequest(id=target.job), "bob")
 
 
+@contextmanager
+def terminal_of_ann(target: Target) -> Iterator[str]:
+    """A job of ann's with a terminal, which waits."""
+    job = pb.JobRequest(command=["sh"], types=["none"], terminal=True)
+    found = str(target.call("Submit", pb.SubmitRequest(jobs=[job]), "ann").ids[0])
+    yield found
+    target.call("Cancel", pb.CancelRequest(ids=[found]), "ann")
+
+
+def keys(job: str, **fields: Any) -> Iterator[pb.TerminalInput]:
+    return iter([pb.TerminalInput(id=job, rows=24, columns=80, data=b"echo owned\n", **fields)])
+
+
+@attack("rights")
+def terminal_of_others(target: Target) -> None:
+    """Typing at the terminal of another user's job, from another team, from the same team, and as its lead"""
+    name, mate = new_user(target, team="nlp")
+    with terminal_of_ann(target) as job:
+        refused_and_audited(target, DENIED, "Terminal", keys(job), "vic")
+        assert "its user, ann" in refused_and_audited(target, DENIED, "Terminal", keys(job), "bob")
+        target.refused(DENIED, "Terminal", keys(job), token=mate)
+        change = pb.ChangeUserRequest(user=pb.User(name=name, leads=["nlp"]), fields=["leads"])
+        target.call("ChangeUser", change, "root")  # a lead may end the job, but not act with ann's rights
+        target.refused(DENIED, "Terminal", keys(job), token=mate)
+
+
+@attack("rights")
+def terminal_of_a_job_without_one(target: Target) -> None:
+    """Typing at a job that has no terminal"""
+    told = target.refused(grpc.StatusCode.FAILED_PRECONDITION, "Terminal", keys(target.job), "ann")
+    assert "has no terminal" in told
+
+
+@attack("rights")
+def operator_at_a_terminal(target: Target) -> None:
+    """An operator at a user's terminal, unseen"""
+    with terminal_of_ann(target) as job:
+        target.call("Terminal", keys(job), "oda")
+        eventually(
+            lambda: any(
+                (line.method, line.object, line.user) == ("Terminal", job, "oda")
+                for line in target.call("Audit", pb.AuditQuery(), "root")
+            ),
+            "the audit names the operator",
+        )
+
+
+@attack("requests")
+def windows_that_are_none(target: Target) -> None:
+    """Terminals of absurd sizes, and ones that stay for absurd times"""
+    with terminal_of_ann(target) as job:
+        for rows, columns in ((2**32 - 1, 2**32 - 1), (0, 80), (24, 4097)):
+            request = iter([pb.TerminalInput(id=job, rows=rows, columns=columns)])
+            assert "1 to 4,096 rows" in target.refused(INVALID, "Terminal", request, "ann")
+        for seconds in (float("nan"), float("inf"), -1.0, 1e300):
+            assert "outlives" in target.refused(INVALID, "Terminal", keys(job, linger_seconds=seconds), "ann")
+
+
 @attack("rights")
 def private_logs_of_the_team(target: Target) -> None:
     """Reading the log and environment of a private job of one's own team"""
@@ -515,3 +582,62 @@ def agent_acting_for_a_user(target: Target) -> None:
 def _answer(call: Any, request: Any, metadata: Metadata) -> Any:
     reply = call(request, metadata=metadata)
     return list(reply) if hasattr(reply, "__next__") else reply
+
+
+# ---- notifications ----
+
+INNER_HOSTS = (
+    *(
+        "http://169.254.169.254/latest/meta-data",
+        "https://169.254.169.254/",
+        "https://2852039166/",
+        "https://0xa9fea9fe/",
+    ),
+    *("https://[::ffff:169.254.169.254]/", "https://[::1]:7077/", "http://127.0.0.1:7077/", "https://localhost/"),
+    *(f"https://x.{CHAT}@127.0.0.1/", f"https://127.0.0.1\\@x.{CHAT}/", f"https://127.0.0.1#.{CHAT}/"),
+    *(f"https://{CHAT}/", f"https://evil{CHAT}/", f"https://x.{CHAT}.evil.example/", f"http://x.{CHAT}/"),
+    *(f"https://x.{CHAT}:7077/", f"https://x.{CHAT}/\r\nHost: evil", f"https://x%2e{CHAT}/", "file:///etc/passwd"),
+)
+
+
+@attack("requests")
+def notifications_to_hosts_that_are_not_listed(target: Target) -> None:
+    """A job or a user has the scheduler call hosts that the operator has not listed, in many spellings"""
+    own = requests(target)["Submit"].jobs[0]
+    for url in INNER_HOSTS:
+        job = pb.JobRequest(command=own.command, types=own.types, notify=[f"https://x.{CHAT}/", url])
+        sentence = target.refused(INVALID, "Submit", pb.SubmitRequest(jobs=[own, job]), "bob")
+        assert len(sentence) < 400
+        target.refused(INVALID, "SetNotifications", pb.Notifications(urls=[url]), "bob")
+    assert not target.call("ShowNotifications", pb.NotificationsRequest(), "bob").urls
+    assert not target.call("List", pb.JobQuery(user="bob", without_finished=True), "bob").jobs
+
+
+@attack("rights")
+def notifications_of_another_user(target: Target) -> None:
+    """A user reads another's notification URLs and signing key, redirects them to itself, and tests them"""
+    for method, request in (
+        ("ShowNotifications", pb.NotificationsRequest(user="ann")),
+        ("SetNotifications", pb.Notifications(user="ann", urls=[f"https://bob.{CHAT}/"])),
+        ("TestNotifications", pb.NotificationsRequest(user="ann")),
+    ):
+        assert "for that user and operators" in refused_and_audited(target, DENIED, method, request, "bob")
+    keys = {target.call("ShowNotifications", pb.NotificationsRequest(), user).signing_key for user in ("ann", "bob")}
+    assert len(keys) == 2
+
+
+@attack("secrets")
+def paths_of_notification_urls(target: Target) -> None:
+    """Reading the paths of another user's notification URLs, by which a chat knows its senders, in jobs and events"""
+    url = f"https://x.{CHAT}/capability"
+    target.call("SetNotifications", pb.Notifications(urls=[url]), "ann")
+    job = pb.JobRequest(command=["true"], types=["none"], notify=[url])
+    (made,) = target.call("Submit", pb.SubmitRequest(jobs=[job]), "ann").ids
+    for user in ("bob", "vic"):
+        seen = [target.call("Describe", pb.DescribeRequest(id=made), user), target.call("List", pb.JobQuery(), user)]
+        seen += target.call("Events", pb.EventsRequest(), user)
+        assert "(hidden)" in str(seen)
+        assert "capability" not in str(seen)
+    assert "capability" not in str(list(target.call("Audit", pb.AuditQuery(), "oda")))
+    target.call("Cancel", pb.CancelRequest(ids=[made]), "ann")
+    target.call("SetNotifications", pb.Notifications(), "ann")

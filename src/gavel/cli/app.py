@@ -97,6 +97,9 @@ VERBS = {
     "notifications": Verb(
         "gavel.cli.notifications:app", "Show and set where you are told what happens to your jobs.", CLIENT
     ),
+    "completion": Verb(
+        "gavel.cli.completion:completion_command", "Print a script that completes commands in your shell.", CLIENT
+    ),
     "audit": Verb("gavel.cli.audit:audit_command", "Print who did what, and what was refused.", CLIENT),
     "demo": Verb("gavel.cli.demo:demo", "Run the live system here, with emulated accelerators."),
     "bench": Verb("gavel.cli.bench:app", "Measure how fast Gavel is on this machine."),

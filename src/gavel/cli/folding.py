@@ -43,10 +43,10 @@ class Fold:
         return states.pop() if len(states) == 1 else None
 
     def counts(self) -> str:
-        """How many are in which state."""
-        if self.state is not None:
-            return f"{len(self.jobs):,} {self.state}"
-        return summary(self.jobs, ORDER)
+        """How many are in which state; those that completed are in `done`, as long as there are others to come."""
+        return summary(
+            self.jobs, ORDER if self.finished else [each for each in ORDER if each is not JobState.COMPLETED]
+        )
 
     def name(self) -> str:
         """What the names begin and end with."""

@@ -126,10 +126,10 @@ def run_command(
 ) -> int:
     """Run a command on the cluster as if it ran here.
 
-    Its output goes to stdout, byte for byte; what Gavel says goes to stderr. With --json, the output goes to stderr, and
-    a document about the finished job to stdout. The exit code is the job's; 128 and the number of the signal that ended
-    it; 1 if it failed without one; 130 after Ctrl-C, which ends the job. With --pty, the job has this terminal; ~. at
-    the beginning of a line leaves it.
+    Its output goes to stdout, byte for byte; what Gavel says goes to stderr. With --json, the output goes to stderr,
+    and a document about the finished job to stdout. The exit code is the job's; 128 and the number of the signal that
+    ended it; 1 if it failed without one; 130 after Ctrl-C, which ends the job. With --pty, the job has this terminal;
+    ~. at the beginning of a line leaves it.
 
     Examples: gavel run --types v100 -- python train.py; gavel run --pty --types v100; gavel run --attach 12
     """

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gavel.cli.running import INTERRUPTED, Narrator, exit_code, how_it_ended, say
+from gavel.cli.words import printable
 from gavel.client.errors import TimedOut
 from gavel.client.views import JobState, JobView
 from gavel.errors import GavelError
@@ -68,6 +69,8 @@ def use_terminal(
     """Connect this terminal to that of a job until it has ended, or the user leaves; return the exit code."""
     offset, tail = 0, SHOWN_AGAIN if returning else 0
     narrator = Narrator(say)
+    if returning:
+        _warn_if_anothers(client, job)
     while True:
         try:
             view = _running(client, job, narrator, start_within)
@@ -94,6 +97,13 @@ def use_terminal(
     if view.state is not JobState.COMPLETED:
         say(how_it_ended(view))
     return exit_code(view)
+
+
+def _warn_if_anothers(client: Client, job: str) -> None:
+    """Warn before the output of another user's job reaches this terminal."""
+    owner, identity = client.job(job).job.request.user, client.whoami()
+    if owner not in ("", identity.user) or identity.by:
+        say(f"job {job} is {owner}'s: its output may do anything to this terminal, and {owner} sees that you are there")
 
 
 def _later(linger_seconds: float) -> str:
@@ -220,7 +230,7 @@ def _raw() -> Iterator[None]:
 
 
 def _notice(sentence: str) -> None:
-    _write(f"\r\n[gavel: {sentence}]\r\n".encode())
+    _write(f"\r\n[gavel: {printable(sentence)}]\r\n".encode())
 
 
 def _write(data: bytes) -> None:

@@ -1,17 +1,18 @@
 """Runs one command and makes sure that no process of it survives its own end or that of the agent.
 
 `python -I -S guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] [--account FD] [--terminal FD]
--- COMMAND…`. The command gets its own session. SIGTERM, SIGINT and SIGHUP are passed on to its process group. When the
-other end of the pipe is closed: SIGTERM, grace, SIGKILL. A line "k" in the pipe: SIGKILL at once. A line with a number:
-the same as closing, that many seconds from now unless another number arrives, so that a frozen agent keeps no job
-running beyond its lease. If the pipe is also writable (a socket), the guard finally writes "asked" if that is why the
-command ended. With an output, what the command prints is copied there, and dropped where it cannot be written: a full
-disk must not end a job. With a container, the guard enters that control group first. With an account, read from a
-descriptor, the command runs as that user with another environment, but the guard does not: the command can neither
-signal nor trace it, and the guard takes nothing from the command's environment. With a terminal, a socket of packets,
-the command gets a terminal, on which the agent types (see `JobTerminal`). Exit code: the command's, 128 + n if signal n
-ended it, 127 if there is no such command, 126 if it cannot be executed. Imports little, because every job start waits
-for it.
+[--last WORDS] -- COMMAND…`. The command gets its own session. SIGTERM, SIGINT and SIGHUP are passed on to its process
+group. When the other end of the pipe is closed: SIGTERM, grace, SIGKILL. A line "k" in the pipe: SIGKILL at once. A
+line "t": only SIGTERM. A line with a number: the same as closing, that many seconds from now unless another number
+arrives, so that a frozen agent keeps no job running beyond its lease. If the pipe is also writable (a socket), the
+guard finally writes "asked" if that is why the command ended. With an output, what the command prints is copied there,
+and dropped where it cannot be written: a full disk must not end a job. With a container, the guard enters that control
+group first. With an account, read from a descriptor, the command runs as that user with another environment, but the
+guard does not: the command can neither signal nor trace it, and the guard takes nothing from the command's
+environment. With a terminal, a socket of packets, the command gets a terminal, on which the agent types (see
+`JobTerminal`). The words of `--last`, one a line, are run as a command in the same way after the first one has ended,
+however it ended: they remove its container. Exit code: the command's, 128 + n if signal n ended it, 127 if there is no
+such command, 126 if it cannot be executed. Imports little, because every job start waits for it.
 """
 
 from __future__ import annotations
@@ -28,11 +29,14 @@ if TYPE_CHECKING:  # importing it takes longer than all of the guard
     from collections.abc import Callable
 
 KILL = b"k\n"
+TERMINATE = b"t\n"
 ASKED = b"asked\n"
 GRACE_SECONDS = 10.0
 FAREWELL_SECONDS = 0.5
 """Time between SIGTERM and SIGKILL for processes that outlive the command: often they clean up after it."""
 GIVE_UP_SECONDS = 10.0
+LAST_SECONDS = 30.0
+"""A last command that takes longer is stuck."""
 _FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126
@@ -54,6 +58,7 @@ def argv(
     container: str | None = None,
     account: int | None = None,
     terminal: int | None = None,
+    last: list[str] | None = None,
 ) -> list[str]:
     """Return the command line that runs a command under a guard; the descriptors must be inherited."""
     given = {
@@ -63,6 +68,7 @@ def argv(
         "--container": container,
         "--account": account,
         "--terminal": terminal,
+        "--last": "\n".join(last) if last else None,
     }
     options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
     return [sys.executable, "-I", "-S", __file__, *options, "--", *command]
@@ -75,18 +81,20 @@ def main(arguments: list[str]) -> int:
         pipe, grace = int(given.pop("--pipe", "-1")), float(given.pop("--grace", GRACE_SECONDS))
         output, container = int(given.pop("--output", "-1")), given.pop("--container", "")
         account, terminal = int(given.pop("--account", "-1")), int(given.pop("--terminal", "-1"))
+        last = given.pop("--last", "")
     except ValueError:
         given = {"": ""}
     if given or not command:
         print(
             "usage: guard.py [--pipe FD] [--grace SECONDS] [--output FD] [--container DIR] [--account FD] "
-            "[--terminal FD] -- COMMAND...",
+            "[--terminal FD] [--last WORDS] -- COMMAND...",
             file=sys.stderr,
         )
         return 2
-    if container:
-        _enter(container)
-    return Guard(pipe, grace, output, terminal).run(command, AssumedUser.read(account) if account >= 0 else None)
+    for group in filter(None, container.split("\n")):
+        _enter(group)
+    user = AssumedUser.read(account) if account >= 0 else None
+    return Guard(pipe, grace, output, terminal, last.splitlines()).run(command, user)
 
 
 class AssumedUser:
@@ -145,8 +153,11 @@ def _split(arguments: list[str]) -> tuple[list[str], list[str]]:
 class Guard:
     """Watches one command, the pipe and the signals, in a single thread."""
 
-    def __init__(self, pipe: int, grace_seconds: float, output: int = -1, terminal: int = -1) -> None:
+    def __init__(
+        self, pipe: int, grace_seconds: float, output: int = -1, terminal: int = -1, last: list[str] | None = None
+    ) -> None:
         self._grace = grace_seconds
+        self._last = last or []
         self._job = 0
         self._status: int | None = None
         self._kill_at: float | None = None
@@ -194,6 +205,8 @@ class Guard:
                 _signal_all(descendants(os.getpid()), signal.SIGKILL)
                 self._kill_at = time.monotonic() + 0.1  # a process that had just forked may have been missed
         self._end_the_rest()
+        if self._last:
+            self._run_last(account)
         if self._copier:
             self._copier.finish()
         self._report()
@@ -229,19 +242,25 @@ class Guard:
         for line in lines:
             if line + b"\n" == KILL:
                 self._kill_at = 0.0
+            elif line + b"\n" == TERMINATE:
+                self._ask()
             elif self._kill_at is None:
                 self._lease_ends = time.monotonic() + float(line)
 
     def _terminate(self) -> None:
         self._lease_ends = None
+        self._ask()
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self._grace
+
+    def _ask(self) -> None:
+        """Send SIGTERM, unless the command has ended."""
         if not self._reaped():
             if not self._asked:
                 self._asked, self._would_die = True, _dies_of(self._job, signal.SIGTERM)
             self._signal_job(signal.SIGTERM)
             if self._terminal and _ignores(self._job, signal.SIGTERM):  # as shells do while they talk to a user
                 self._signal_job(signal.SIGHUP)
-        if self._kill_at is None:
-            self._kill_at = time.monotonic() + self._grace
 
     def _signal_job(self, number: int) -> None:
         if self._status is None:
@@ -290,6 +309,17 @@ class Guard:
             else:
                 _signal_all([pid for pid in left if pid not in asked], signal.SIGTERM)
                 asked.update(left)
+            self._wait(0.02)
+
+    def _run_last(self, account: AssumedUser | None) -> None:
+        """Run the command that ends what the first one started beyond our reach, such as a container."""
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        _start(self._last, nowhere, account)
+        os.close(nowhere)
+        until = time.monotonic() + LAST_SECONDS
+        while self._reap():
+            if time.monotonic() > until:
+                _signal_all(descendants(os.getpid()), signal.SIGKILL)
             self._wait(0.02)
 
 

@@ -61,13 +61,15 @@ def read_jobs(path: str, overrides: Mapping[str, Any] | None = None) -> list[Job
     return _jobs(text, Source(path, absolute_path.parent, absolute_path), overrides or {})
 
 
-def _text_of(path: str) -> str:
+def _text_of(path: str, shown: str = "") -> str:
+    """The text of a file; errors name it as it is `shown`."""
+    name = shown or path
     try:
         return Path(path).read_text(encoding="utf-8")
     except OSError as error:
-        raise InputError(f"cannot read {path}: {(error.strerror or 'unknown error').lower()}") from None
+        raise InputError(f"cannot read {name}: {(error.strerror or 'unknown error').lower()}") from None
     except UnicodeDecodeError:
-        raise InputError(f"cannot read {path}: it is not UTF-8 text") from None
+        raise InputError(f"cannot read {name}: it is not UTF-8 text") from None
 
 
 def parse_jobs(text: str, *, source: str = "jobs", directory: Path | None = None) -> list[JobRequest]:
@@ -163,11 +165,11 @@ def _extended(path: str, line: int, source: Source, chain: tuple[Source, ...]) -
         raise LineError(line, f"{EXTENDS}: the files extend each other in a circle: {' -> '.join([*names, path])}")
     if len(chain) > MOST_LAYERS:
         raise LineError(line, f"{EXTENDS}: more than {MOST_LAYERS} files extend each other")
+    shown = str(place) if Path(path).is_absolute() or source.path is None else str(Path(source.name).parent / path)
     try:
-        text = _text_of(str(place))
+        text = _text_of(str(place), shown)
     except InputError as error:
         raise LineError(line, f"{EXTENDS}: {error}") from None
-    shown = str(place) if Path(path).is_absolute() or source.path is None else str(Path(source.name).parent / path)
     layers = _layers(text, Source(shown, place.parent, place), chain)
     if len(layers) != 1:
         raise LineError(line, f"{EXTENDS}: {shown} has {len(layers)} jobs; only a file with one can be extended")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -162,8 +163,28 @@ def _check_lists(request: JobRequest) -> None:
     for url in request.notify:
         if not url.startswith(("https://", "http://")):
             raise FieldError("notify", f"notify: {shortened(url)} is not a URL that begins with https:// or http://")
+    _check_environments(request)
+
+
+_IMAGE = re.compile(r"(?!.*//.*//)[A-Za-z0-9/._][A-Za-z0-9/._:@+~-]*")
+_IMAGE_SCHEMES = ("docker", "library", "oras", "shub")
+_MODULE = re.compile(r"[A-Za-z0-9_/][A-Za-z0-9_/.+:@=~%-]*")
+
+
+def _check_environments(request: JobRequest) -> None:
+    """What it runs in: these texts become words of commands, and must not be options of them."""
     if request.container and request.venv:
         raise FieldError("container", "give a container or a virtual environment (venv), not both")
+    scheme, separator, _ = request.container.partition("://")
+    known = not separator or scheme in _IMAGE_SCHEMES
+    if request.container and not (known and _IMAGE.fullmatch(request.container)):
+        told = "is not the name of an image; write, for example, pytorch/pytorch:2.9 or /images/train.sif"
+        raise FieldError("container", f"container: {shortened(request.container)} {told}")
+    for module in request.modules:
+        if not _MODULE.fullmatch(module):
+            raise FieldError("modules", f"modules: {shortened(module)} is not the name of a module, such as cuda/12.4")
+    if request.venv.startswith("-"):
+        raise FieldError("venv", f"venv: {shortened(request.venv)} is not a directory; write ./{request.venv}")
 
 
 def _check_array(request: JobRequest) -> None:

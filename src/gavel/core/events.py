@@ -137,6 +137,10 @@ class JobFailed:
     """Whether the job's own process ended with an error; a job that shared its accelerators may be the reason."""
     counts: bool = True
     """Whether this counts as a failure of the job itself."""
+    code: str = ""
+    """A word for the reason of an end, if it has one of its own."""
+    saves: bool = False
+    """Whether its processes may save before they end."""
 
 
 @dataclass(frozen=True, slots=True)

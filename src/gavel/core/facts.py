@@ -64,6 +64,10 @@ class JobEnded:
     """Whether the job's own process ended with an error."""
     counts: bool = True
     """Whether a failure counts as one of the job itself."""
+    code: str = ""
+    """A word for the reason, if it has one beyond the outcome."""
+    saves: bool = False
+    """Whether its processes may save before they end; otherwise they are ended at once."""
     by: str = ""
     """The user who cancelled it; empty: nobody did, or it is not known."""
 

@@ -76,6 +76,8 @@ class Attempt:
     """When it was asked to save and leave."""
     started_at: float | None = None
     """When its first rank began: by then the accelerators were free and earlier attempts had ended."""
+    active_at: float | None = None
+    """When one of its ranks last began, made a step or printed something, as far as was heard; None: not begun."""
     exit_code: int | None = None
     """Of the rank that decided how the attempt ended: the first to crash, else the last to end."""
     saving_seconds: float | None = None

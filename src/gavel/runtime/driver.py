@@ -226,7 +226,7 @@ class Driver:
                 logger.warning("the scheduler did not run for %.1f s", late)
                 self.executor.excuse(late)
             last = now
-            self.executor.tick()
+            self.engine.tick()
 
 
 def _thread(name: str) -> ThreadPoolExecutor:

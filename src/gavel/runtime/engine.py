@@ -13,12 +13,14 @@ from typing import Any, Protocol
 from gavel.core.errors import InputError
 from gavel.core.events import Command, Launch, Renew, RoundDue, Solve, Stop, WakeAt
 from gavel.core.facts import JobEnded, JobRequeued
+from gavel.core.jobs import Cause
 from gavel.journal.store import Journal, Write
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
 from gavel.runtime.facts import AgentForgotten, CheckpointsRemoved, CheckpointsUnwanted, Fact, document_of
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.journal_retry import Insist, at_once
+from gavel.runtime.limit_watch import LimitWatch
 from gavel.runtime.state import ClusterState
 from gavel.runtime.state_keeper import Kept, StateKeeper
 from gavel.runtime.templates import Learned
@@ -95,6 +97,7 @@ class Engine:
         self._queue: list[_Posted] = []
         self._host: EngineHost | None = None
         self._executor: Executor | None = None
+        self._watch: LimitWatch | None = None
         self._since_state = 0
         self._facts_between_states = facts_between_states
 
@@ -115,6 +118,7 @@ class Engine:
     def begin(self, host: EngineHost, executor: Executor) -> None:
         """Continue where the journal ends: agents are expected back, and an open solve is asked again."""
         self._host, self._executor = host, executor
+        self._watch = LimitWatch(self.state, executor, self.post)
         state = self.state
         attempts = state.attempts
         holders = {**attempts.closed, **attempts.holders}
@@ -194,7 +198,7 @@ class Engine:
 
     def _settle(self, fact: Fact) -> None:
         if isinstance(fact, JobEnded):
-            self.executor.close(fact.job)
+            self.executor.close(fact.job, Cause(fact.code, fact.reason) if fact.saves else None)
         elif isinstance(fact, JobRequeued):
             self.executor.withdraw(fact.job)
         elif isinstance(fact, CheckpointsUnwanted | CheckpointsRemoved | AgentForgotten):
@@ -239,6 +243,12 @@ class Engine:
         if ends is None or now >= ends:
             self.executor.report()
         self.post(RoundDue(now))
+
+    def tick(self) -> None:
+        """Handle what is due by the clock, a few times a second."""
+        self.executor.tick()
+        if self._watch is not None:
+            self._watch.look(self.clock())
 
     # ---- jobs, finished ones included ----
 

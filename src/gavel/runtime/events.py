@@ -50,6 +50,24 @@ class EditAsked:
     by: str
 
 
+@dataclass(frozen=True, slots=True)
+class LimitDue:
+    """A job may have reached its time limit, or be about to."""
+
+    time: float
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class IdleFound:
+    """An attempt of a job has neither made a step nor printed anything since a time."""
+
+    time: float
+    job: str
+    attempt: int
+    since: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnded:
     """Every process of an attempt has ended, or can do no more harm."""
@@ -191,6 +209,8 @@ class Began:
 OwnEvent = (
     JobsSubmitted
     | EditAsked
+    | LimitDue
+    | IdleFound
     | AttemptEnded
     | StepsCounted
     | AgentAttached

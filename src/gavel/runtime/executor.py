@@ -39,6 +39,8 @@ class AttemptStatus:
     lease_until: float
     steps: float | None
     """Steps done in the job's life, as last reported; None if it does not count."""
+    quiet_since: float | None = None
+    """Since when it has certainly neither made a step nor printed anything; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ class Executor(Protocol):
     def withdraw(self, job: str) -> None:
         """Forget a launch that has not begun: its job waits again."""
 
-    def close(self, job: str) -> None:
-        """End what still runs of a finished job, without a checkpoint."""
+    def close(self, job: str, cause: Cause | None = None) -> None:
+        """End what still runs of a finished job: at once or, if there is a cause, after it has saved."""
 
     def renew(self, until: float) -> None:
         """Let everything that runs and is not being stopped run until that time."""

@@ -70,6 +70,16 @@ class AttemptClosed:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeLimitNear:
+    """The user of a running job is warned that it reaches its time limit soon."""
+
+    time: float
+    job: str
+    limit_seconds: float
+    left_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class AgentJoined:
     """An agent is part of the cluster: for the first time, again, or with different accelerators."""
 
@@ -169,6 +179,7 @@ OwnFact = (
     | NotificationsChanged
     | SchedulerStarted
     | AttemptClosed
+    | TimeLimitNear
     | AgentJoined
     | AgentLost
     | AgentDraining
@@ -216,7 +227,13 @@ def jobs_of(fact: Fact) -> tuple[str, ...]:
         case core.JobQueued() | JobEdited():
             jobs = (fact.job.id,)
         case (
-            core.JobEnded() | core.JobRequeued() | TypesAllowed() | AttemptClosed() | RateMeasured() | RestartMeasured()
+            core.JobEnded()
+            | core.JobRequeued()
+            | TypesAllowed()
+            | AttemptClosed()
+            | TimeLimitNear()
+            | RateMeasured()
+            | RestartMeasured()
         ):
             jobs = (fact.job,)
         case core.RoundPlanned() | core.JobsStopped() | JobsHeld() | JobsReleased():

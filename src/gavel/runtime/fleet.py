@@ -6,6 +6,7 @@ What must survive a restart of the scheduler is in the journal; this is rebuilt 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -206,6 +207,9 @@ class Fleet:
                 terminate_grace_seconds=self.settings.terminate_grace_seconds,
             )
         )
+        for attempt in self._at(hello.agent):
+            if attempt.active_at is not None:
+                attempt.active_at = now  # what it did meanwhile was not heard
         self._sort_out(self.members[hello.agent], hello.tasks)
         # Only now do we know what still runs there.
         self._lift_fences(lambda _, agent: agent == hello.agent)
@@ -360,8 +364,10 @@ class Fleet:
         if not attempt.held_by(member.agent, status.rank) or not status.plausible:
             self._refuse("progress", member.agent, status)
             return
-        attempt.heard(status)
         now = self.clock()
+        if status.measured_steps > 0 or (status.rank == 0 and status.counts and status.steps != attempt.steps):
+            attempt.active_at = now
+        attempt.heard(status)
         seconds = attempt.restart_seconds(now)
         if seconds is not None:
             attempt.saving_seconds = None
@@ -376,6 +382,7 @@ class Fleet:
             return
         if attempt is None or part is None or attempt.number != message.attempt:
             return
+        attempt.active_at = self.clock()
         if message.rank:
             return  # only the agent that holds the first rank speaks for it
         if attempt.started_at is None:
@@ -431,6 +438,9 @@ class Fleet:
     def takes_log(self, agent: str, log: TaskLog) -> bool:
         """Whether an agent may add to a log."""
         if self.holds(agent, log.job, log.attempt, log.rank):
+            attempt = self.attempts.get(log.job)
+            if attempt is not None and attempt.number == log.attempt and log.data:
+                attempt.active_at = self.clock()
             return True
         self._refuse("output", agent, log)
         return False
@@ -630,12 +640,12 @@ class Fleet:
         members = [self.members.get(part.agent) for part in attempt.parts]
         return all(member is not None and member.link is not None for member in members)
 
-    def close(self, job: str) -> None:
+    def close(self, job: str, cause: Cause | None = None) -> None:
         self._withdraw(job)
         self.secrets.forget(job)
         self.saving.pop(job, None)
         if job in self.attempts:
-            self._stop(self.attempts[job], at_once=True)
+            self._stop(self.attempts[job], at_once=cause is None, reason="" if cause is None else cause.text)
             self._settle(self.attempts[job])
 
     def _stop(self, attempt: Attempt, *, at_once: bool, reason: str = "") -> None:
@@ -762,6 +772,9 @@ class Fleet:
             member.heard_at += seconds
         for agent in self.expected:
             self.expected[agent] += seconds
+        for attempt in self.attempts.values():
+            if attempt.active_at is not None:
+                attempt.active_at += seconds
 
     def tick(self) -> None:
         """Notice agents that have been silent for too long, and fences that have expired."""
@@ -821,7 +834,13 @@ class Fleet:
 
     def attempt(self, job: str) -> AttemptStatus | None:
         found = self.attempts.get(job)
-        return None if found is None else _status(found)
+        return None if found is None else replace(_status(found), quiet_since=self._quiet_since(found))
+
+    def _quiet_since(self, attempt: Attempt) -> float | None:
+        """Since when an attempt has been silent; agents report what they see up to a heartbeat later."""
+        if attempt.active_at is None or attempt.stopping or not self._reaches(attempt):
+            return None
+        return attempt.active_at + self.settings.heartbeat_seconds
 
     def at(self, agent: str) -> Iterable[AttemptStatus]:
         return [_status(attempt) for attempt in self._at(agent)]
@@ -873,6 +892,7 @@ class Fleet:
         known = {server: agent for server, agent in agent_of.items() if agent}
         lease = self.clock() + self._lease_seconds(self.renewed_until)
         attempt = Attempt(launch, self._parts(launch, agent_of), lease, stopping=stopping or len(known) < len(agent_of))
+        attempt.active_at = self.clock()
         for part in attempt.parts:
             part.sent_at = self.clock()
             self.held.note(part.agent, launch.job, launch.attempt, part.all_ranks)
@@ -903,9 +923,19 @@ def agent_name(server: str) -> str:
 
 
 def servers_of(hello: Hello) -> dict[str, Server]:
-    """An agent's servers, one per type; named after the agent if it has only one type."""
-    several = len(hello.accelerators) > 1
+    """An agent's servers, one per type; named after the agent if it has only one type.
+
+    The cores and RAM of a machine with several types are divided by the number of accelerators.
+    """
+    several, total = len(hello.accelerators) > 1, sum(hello.accelerators.values())
     return {
-        type_name: Server(f"{hello.name}:{type_name}" if several else hello.name, type_name, count)
+        type_name: Server(
+            f"{hello.name}:{type_name}" if several else hello.name,
+            type_name,
+            count,
+            math.floor(hello.cpus * 1000 * count / total) / 1000,
+            hello.memory_bytes * count // total,
+            hello.accelerator_memory.get(type_name, 0),
+        )
         for type_name, count in hello.accelerators.items()
     }

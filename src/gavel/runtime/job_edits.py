@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from gavel.client.field_checks import FieldError, nearest, shortened
 from gavel.client.job_changes import IN_PROTOCOL
@@ -116,16 +116,24 @@ class Edits:
         yield from self.edited
 
 
-def edits(
-    event: EditAsked,
-    records: Mapping[str, LiveJobRecord],
-    runs: Callable[[str], bool],
-    types_of: Callable[[str, Submission], tuple[str, ...] | None],
-) -> Edits:
-    """What an edit changes; InputError, and nothing at all, if one of its jobs does not allow it.
+class EditContext(Protocol):
+    """What decides about an edit, beside the records of the jobs."""
 
-    `types_of` says on which types a job may run now if this is its request.
-    """
+    def runs(self, job: str) -> bool:
+        """Whether a job runs."""
+        ...
+
+    def types_of(self, job: str, request: Submission) -> tuple[str, ...] | None:
+        """On which types a job may run now if this is its request; None: all."""
+        ...
+
+    def time_used(self, job: str, time: float) -> float:
+        """How long a job has run, in seconds."""
+        ...
+
+
+def edits(event: EditAsked, records: Mapping[str, LiveJobRecord], cluster: EditContext) -> Edits:
+    """What an edit changes; InputError, and nothing at all, if one of its jobs does not allow it."""
     check_fields(event.fields, EDITABLE)
     if not event.fields:
         raise InputError("the edit names no field, so there is nothing to change")
@@ -136,12 +144,14 @@ def edits(
     for job, fields in wanted.items():
         record = _unfinished(job, records)
         after = _checked(record, event.changes, fields)
+        if "time_limit_seconds" in fields:
+            _check_limit(job, after.time_limit_seconds, cluster.time_used(job, event.time))
         if after != record.request:
-            spec = replace(JobSpec.of(job, after), types=types_of(job, after))
+            spec = replace(JobSpec.of(job, after), types=cluster.types_of(job, after))
             left = math.nan if after.steps is None else after.steps - record.steps_done
             told = changes_of(record.request, after)
             made.append(JobEdited(event.time, spec, left, after, event.by, told))
-    stopped = [each.job.id for each in made if _steps_differ(each, records) and runs(each.job.id)]
+    stopped = [each.job.id for each in made if _steps_differ(each, records) and cluster.runs(each.job.id)]
     return Edits(tuple(stopped), tuple(made))
 
 
@@ -184,4 +194,12 @@ def check_steps(job: str, steps: float | None, done: float) -> None:
         raise InputError(
             f"job {job} has made {done:,.0f} steps, more than {steps:,g}; give more steps, or cancel it with "
             f"`gavel cancel {job}`"
+        )
+
+
+def _check_limit(job: str, limit: float | None, used: float) -> None:
+    if limit is not None and limit <= used:
+        raise InputError(
+            f"job {job} has run for {duration(float(round(used)))}, so a time limit of {duration(limit)} would end it "
+            f"now; give a longer one, or cancel it with `gavel cancel {job}`"
         )

@@ -111,13 +111,13 @@ class JobEdits:
             if not may_repeat(current(), record.request):
                 await self._deny(repeat_denied(record.id, record.request), "Resubmit", record.id, context)
         try:
-            submit = resubmission(request, {record.id: _without_others_urls(record.request) for record in records})
+            submit = resubmission(request, {record.id: without_others_urls(record.request) for record in records})
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return await self.Submit(submit, context)
 
 
-def _without_others_urls(request: Submission) -> Submission:
+def without_others_urls(request: Submission) -> Submission:
     """A request without URLs that another user wrote: they may contain secrets, and are told about that user's jobs."""
     return request if request.user == current().user else replace(request, notify=())
 

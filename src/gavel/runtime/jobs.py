@@ -16,7 +16,7 @@ from gavel.core.events import JobEdited, JobsHeld, JobsProgressed, JobsReleased
 from gavel.core.facts import JobEnded, JobQueued, JobRequeued, JobsStopped, RoundPlanned, ServerRemoved, Started
 from gavel.core.jobs import Cause
 from gavel.core.serialization import from_plain, plain_record
-from gavel.runtime.facts import AttemptClosed, Fact
+from gavel.runtime.facts import AttemptClosed, Fact, TimeLimitNear
 
 
 class JobChange(StrEnum):
@@ -86,6 +86,8 @@ class LiveJobRecord:
     restarts: int = 0
     exit_code: int | None = None
     """Of the attempt that ended last; None: none has ended, or its code is not known."""
+    warned: bool = False
+    """Whether its user was told that its time limit is near."""
 
     @property
     def state(self) -> JobState:
@@ -181,8 +183,13 @@ class JobRegistry:
         record = self.records.get(fact.job.id)
         if record is None or record.finished or fact.request is None:
             return set()
-        self.records[record.id] = replace(record, request=fact.request)
+        warned = record.warned and fact.request.time_limit_seconds == record.request.time_limit_seconds
+        self.records[record.id] = replace(record, request=fact.request, warned=warned)
         return {record.id}
+
+    def _warned(self, fact: TimeLimitNear) -> set[str]:
+        self.records[fact.job] = replace(self.records[fact.job], warned=True)
+        return {fact.job}
 
     def _progressed(self, fact: JobsProgressed) -> set[str]:
         for job, steps in zip(fact.jobs, fact.steps.tolist(), strict=True):
@@ -215,7 +222,8 @@ class JobRegistry:
         return {fact.job}
 
     def _ended(self, fact: JobEnded) -> set[str]:
-        record = self._changed(fact.time, fact.job, JobChange(fact.outcome), Cause(fact.outcome, fact.reason))
+        cause = Cause(fact.code or fact.outcome, fact.reason)
+        record = self._changed(fact.time, fact.job, JobChange(fact.outcome), cause)
         if record is None:
             return set()
         failed = fact.outcome == "failed" and fact.counts
@@ -283,6 +291,7 @@ class JobRegistry:
     _EFFECTS: ClassVar[Mapping[type, Callable[..., set[str]]]] = {
         JobQueued: _queued,
         JobEdited: _edited,
+        TimeLimitNear: _warned,
         JobsProgressed: _progressed,
         JobRequeued: _requeued,
         JobEnded: _ended,

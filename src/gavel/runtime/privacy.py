@@ -52,3 +52,12 @@ def make_directory(path: Path, umask: int | None) -> None:
             each.mkdir()
             each.chmod(0o777 & ~(umask or 0))
     path.mkdir(parents=True, exist_ok=True)
+
+
+def write_private(path: Path, text: str, owner: tuple[int, int] | None = None) -> None:
+    """Write a new file that only its owner can read, a user and a group; None: our own user."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        if owner is not None:
+            os.fchown(descriptor, *owner)
+        file.write(text)

@@ -12,7 +12,9 @@ from typing import Any, Protocol, get_args
 
 import numpy as np
 
+from gavel.client.quantities import duration
 from gavel.client.requests import Submission
+from gavel.client.views import JobState
 from gavel.core import events as core
 from gavel.core import facts as core_facts
 from gavel.core.errors import InputError
@@ -32,7 +34,9 @@ from gavel.runtime.events import (
     EditAsked,
     Event,
     ForgetAsked,
+    IdleFound,
     JobsSubmitted,
+    LimitDue,
     LimitsGiven,
     NotificationsGiven,
     RemovalAsked,
@@ -57,12 +61,14 @@ from gavel.runtime.facts import (
     SettingsChanged,
     TemplateRecalled,
     TemplatesForgotten,
+    TimeLimitNear,
 )
 from gavel.runtime.ids import is_job_id
 from gavel.runtime.job_edits import edits
 from gavel.runtime.jobs import JobRegistry, LiveJobRecord
 from gavel.runtime.open_attempts import OpenAttempts
 from gavel.runtime.removals import Removals
+from gavel.runtime.time_limits import IDLE_TIMEOUT, TIME_LIMIT, TimeLimits, warned_before
 from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
 from gavel.security import quotas
@@ -107,6 +113,7 @@ class ClusterState:
         self.attempts = OpenAttempts()
         self.removals = Removals()
         self.quotas = Quotas()
+        self.time_limits = TimeLimits()
         self.notified: dict[str, tuple[str, ...]] = {}
         """By user: the URLs that are told about every job."""
         self.forgotten: dict[str, templates.Learned] = {}
@@ -192,16 +199,50 @@ class ClusterState:
         return [name for name in names if name not in self.forgotten and not templates.knows(self.scheduler, name)]
 
     def _edit(self, event: EditAsked) -> None:
-        found = edits(event, self.jobs.records, self._runs, self._types_of)
+        found = edits(event, self.jobs.records, self)
         for each in found.events(event.time):
             self._schedule(each)
 
-    def _runs(self, job: str) -> bool:
+    def runs(self, job: str) -> bool:
+        """Whether a job runs, according to the plan."""
         return self.scheduler.roster.slot_of.get(job) in self.scheduler.run_of
 
-    def _types_of(self, _job: str, request: Submission) -> tuple[str, ...] | None:
+    def types_of(self, _job: str, request: Submission) -> tuple[str, ...] | None:
         """On which types a job with this request may run now; None: all."""
         return request.types or None
+
+    def time_used(self, job: str, time: float) -> float:
+        """How long an unfinished job had run by this time, in seconds over all attempts."""
+        slot = self.scheduler.roster.slot_of.get(job)
+        received = 0.0 if slot is None else float(self.scheduler.received_until(slot, time).sum())
+        return received - self.time_limits.excused.get(job, 0.0)
+
+    def _limit_due(self, event: LimitDue) -> None:
+        """Warn a running job, or end it once it has reached its time limit."""
+        record = self.jobs.get(event.job)
+        limit = None if record is None or record.finished else record.request.time_limit_seconds
+        if record is None or limit is None:
+            return
+        left = limit - self.time_used(event.job, event.time)
+        if left <= 0:
+            reason = f"its time limit of {duration(limit)} is reached; it was stopped at a checkpoint"
+            self._end_saving(event.time, event.job, reason, TIME_LIMIT)
+        elif record.state is JobState.RUNNING and not record.warned and left <= warned_before(limit):
+            self._note(TimeLimitNear(event.time, event.job, limit, left))
+
+    def _idle(self, event: IdleFound) -> None:
+        record = self.jobs.get(event.job)
+        if record is None or record.state is not JobState.RUNNING or record.attempts != event.attempt:
+            return
+        patience = record.request.idle_timeout_seconds
+        if patience is not None and event.time - event.since >= patience:
+            reason = f"it made no step and printed nothing for {duration(patience)}, its idle timeout; it was stopped"
+            self._end_saving(event.time, event.job, reason, IDLE_TIMEOUT)
+
+    def _end_saving(self, time: float, job: str, reason: str, code: str) -> None:
+        """Let a job fail for good; its processes may save first."""
+        failed = core.JobFailed(time, job, reason, retry=False, counts=False, code=code, saves=True)
+        self._schedule(failed)
 
     def _cancel(self, event: core.JobCancelled) -> None:
         record = self.jobs.get(event.job)
@@ -225,7 +266,8 @@ class ClusterState:
         self._note(closed)
         record = self.jobs.get(event.job)
         if record is None or record.finished:
-            return  # it was cancelled meanwhile
+            self._count_last(event, record)
+            return
         if event.steps is not None:
             self._count(StepsCounted(event.time, {event.job: event.steps}))
         match event.outcome:
@@ -239,6 +281,13 @@ class ClusterState:
                 self._crashed(record, event)
             case AttemptOutcome.LEFT:
                 pass
+
+    def _count_last(self, event: AttemptEnded, record: LiveJobRecord | None) -> None:
+        """Record the steps that a job saved after it was ended, if it was to save."""
+        saves = record is not None and record.history[-1].code in {TIME_LIMIT, IDLE_TIMEOUT}
+        if record is not None and saves and event.steps is not None and event.steps != record.steps_done:
+            last = np.array([event.steps - record.steps_done])
+            self._schedule(core.JobsProgressed(event.time, (event.job,), last))
 
     def _blocked(self, event: AttemptEnded) -> None:
         """Try again, however often: nothing is wrong with the job."""
@@ -410,9 +459,11 @@ class ClusterState:
     def _evolve_rest(self, fact: Fact) -> None:
         """Apply a fact to everything but the scheduler."""
         if isinstance(fact, SchedulerStarted):
-            self._wake_up(fact.time - self.time)
+            self._wake_up(fact.time, fact.time - self.time)
         self.time = fact.time
-        self.changed |= self.jobs.evolve(fact)
+        changed = self.jobs.evolve(fact)
+        self.changed |= changed
+        self.time_limits.evolve(fact, changed, self.jobs.records, self._used_now)
         self.agents.evolve(fact)
         self.attempts.evolve(fact, self.agents.by_server)
         self.removals.evolve(fact, self.agents.records)
@@ -448,8 +499,17 @@ class ClusterState:
             case _:
                 pass
 
-    def _wake_up(self, asleep: float) -> None:
-        """Extend leases and fences as if no time had passed since the last fact: the clock may have been set."""
+    def _used_now(self, job: str) -> float:
+        return self.time_used(job, self.time)
+
+    def _wake_up(self, time: float, asleep: float) -> None:
+        """Extend leases and fences as if no time had passed since the last fact: the clock may have been set.
+
+        Of the time in which there was no scheduler, only what was left of the leases counts as running time.
+        """
+        lost = asleep - max(self.renewed_until - self.time, 0.0)
+        if lost > 0.0:
+            self.time_limits.excuse(lost, time, self.jobs.records, lambda job: self.time_used(job, time))
         self.renewed_until += asleep
         self.agents.postpone(asleep)
 
@@ -483,6 +543,7 @@ class ClusterState:
             "attempts": self.attempts.document(),
             "removals": self.removals.document(),
             "quotas": self.quotas.document(),
+            "time_limits": self.time_limits.document(),
             "notified": {user: list(urls) for user, urls in self.notified.items()},
             "renewed_until": self.renewed_until,
             "trouble": self.trouble,
@@ -505,7 +566,12 @@ class ClusterState:
         state.notified = {user: tuple(urls) for user, urls in document.get("notified", {}).items()}
         state.renewed_until = document["renewed_until"]
         state.trouble, state.time = document["trouble"], document["time"]
+        state._find_limits(document.get("time_limits", {}))  # states of earlier versions have none
         return state
+
+    def _find_limits(self, document: Mapping[str, Any]) -> None:
+        self.time_limits = TimeLimits.of(document)
+        self.time_limits.look_again(self.time, self.jobs.records, self._used_now)
 
 
 def _done(record: LiveJobRecord) -> str:
@@ -521,6 +587,8 @@ _OWN = get_args(OwnFact)
 _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     JobsSubmitted: ClusterState._submitted,  # noqa: SLF001 - its own table
     EditAsked: ClusterState._edit,  # noqa: SLF001
+    LimitDue: ClusterState._limit_due,  # noqa: SLF001
+    IdleFound: ClusterState._idle,  # noqa: SLF001
     core.JobCancelled: ClusterState._cancel,  # noqa: SLF001
     AttemptEnded: ClusterState._attempt_ended,  # noqa: SLF001
     StepsCounted: ClusterState._count,  # noqa: SLF001

@@ -40,7 +40,9 @@ class TerminalService:
             return  # it disconnected, or said nothing
         record, caller = await self._find(first.id, context), current()
         if not may_type(caller, record.request):
-            await self._deny(terminal_denied(record.id, record.request), "Terminal", record.id, context)
+            told = terminal_denied(record.id, record.request)
+            self._access.refused("Terminal", told, record.id)
+            await context.abort(grpc.StatusCode.PERMISSION_DENIED, told)
         if not record.request.terminal:
             told = f"job {record.id} has no terminal; `gavel logs {record.id} --follow` shows what it prints"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, told)
@@ -57,9 +59,6 @@ class TerminalService:
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
     async def _find(self, job: str, context: Context) -> LiveJobRecord:
-        raise NotImplementedError
-
-    async def _deny(self, sentence: str, method: str, subject: str, context: Context) -> None:
         raise NotImplementedError
 
     def _stream(self, context: Context) -> AbstractAsyncContextManager[None]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gavel.client.quantities import duration
+
 Fact = Mapping[str, Any]
 MOST_NAMED = 6
 """Most jobs named in one sentence."""
@@ -140,6 +142,10 @@ _SENTENCES: dict[str, Callable[[Fact], str]] = {
     "job_ended": _ended,
     "job_edited": _edited,
     "types_allowed": _allowed,
+    "time_limit_near": lambda fact: (
+        f"job {fact['job']} is near its time limit of {duration(fact['limit_seconds'])}: it is stopped after "
+        f"{duration(float(round(fact['left_seconds'])))} more of running"
+    ),
     "job_requeued": lambda fact: f"job {fact['job']} waits again: {fact['reason']}",
     "jobs_held": lambda fact: f"{_jobs(fact['jobs'])} must wait: {fact['cause'].get('text') or fact['cause']['code']}",
     "jobs_stopped": lambda fact: f"{_jobs(fact['jobs'])} stopped: {fact['cause'].get('text') or fact['cause']['code']}",

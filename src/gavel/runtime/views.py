@@ -5,13 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gavel.client.views import ClusterView, JobDetail, JobState, JobView, Place, ServerView
+from gavel.core.cluster import Server
 from gavel.policies.mechanisms import trouble_of
 from gavel.runtime.agents import AgentRecord
 from gavel.runtime.engine import Engine
 from gavel.runtime.executor import Executor
 from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.time_limits import warning
 from gavel.scheduler import snapshot
 from gavel.scheduler.machine import Scheduler
+from gavel.scheduler.obstacles import never_fits, waits_for
 from gavel.version import __version__
 
 NEVER = "never"
@@ -45,7 +48,16 @@ def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
         received=received,
         code=record.history[-1].code,
         exit_code=record.exit_code,
+        warning=warning_of(engine, record),
     )
+
+
+def warning_of(engine: Engine, record: LiveJobRecord) -> str:
+    """What the user of a job should know now; empty: nothing."""
+    limit = record.request.time_limit_seconds
+    if record.finished or not record.warned or limit is None:
+        return ""
+    return warning(limit, engine.state.time_used(record.id, engine.clock()))
 
 
 def steps_done(engine: Engine, record: LiveJobRecord) -> float:
@@ -64,6 +76,8 @@ def reason_of(engine: Engine, record: LiveJobRecord) -> str:
         return misfit
     if engine.state.trouble and engine.scheduler.allocation is None:
         return f"the policy has no answer: {engine.state.trouble}"
+    if record.state is JobState.QUEUED and record.id in engine.scheduler.roster:
+        return waits_for(engine.scheduler, record.id) or record.history[-1].reason
     return record.history[-1].reason
 
 
@@ -79,7 +93,9 @@ def _misfit(engine: Engine, record: LiveJobRecord) -> str:
         return "no accelerator that it may use has joined yet"
     if (workers := record.request.workers) > most:
         return f"it needs {workers} workers, but no type that it may use has more than {most} accelerators"
-    return ""
+    if record.id not in engine.scheduler.roster:
+        return ""
+    return never_fits(engine.scheduler, record.id, record.request.types) or ""
 
 
 def _largest(scheduler: Scheduler, allowed: set[str]) -> int:
@@ -127,7 +143,7 @@ def server_views(engine: Engine) -> tuple[ServerView, ...]:
     """The servers of every known agent, including agents whose servers take no work."""
     at_work = {server.name: server for server in snapshot.server_snapshots(engine.scheduler)}
     return tuple(
-        _server(engine.executor, record, at_work.get(server.name), server.name, server.type, server.accelerators)
+        _server(engine.executor, record, at_work.get(server.name), server)
         for record in engine.state.agents
         for server in record.servers
     )
@@ -143,8 +159,9 @@ def agent_state(engine: Engine, agent: str) -> str:
 
 
 def _server(
-    executor: Executor, record: AgentRecord, here: snapshot.ServerSnapshot | None, name: str, type_name: str, size: int
+    executor: Executor, record: AgentRecord, here: snapshot.ServerSnapshot | None, server: Server
 ) -> ServerView:
+    name = server.name
     presence = executor.presence(record.agent)
     attempts = [attempt for attempt in executor.at(record.agent) if name in attempt.accelerators]
     running = {attempt.job for attempt in attempts}
@@ -153,14 +170,19 @@ def _server(
     return ServerView(
         name=name,
         agent=record.name,
-        type=type_name,
-        accelerators=size,
-        free=here.free if here and not record.draining else max(size - used, 0),
+        type=server.type,
+        accelerators=server.accelerators,
+        free=here.free if here and not record.draining else max(server.accelerators - used, 0),
         state=_state(record, attached=presence is not None and presence.attached, empty=not jobs and not running),
         since=record.since,
         reason=record.reason,
         jobs=jobs,
         last_heard=presence.heard_at if presence else record.since,
+        cpus=server.cpus,
+        free_cpus=here.free_cpus if here else 0.0,
+        memory_bytes=server.memory_bytes,
+        free_memory_bytes=here.free_memory if here else 0,
+        accelerator_memory_bytes=server.accelerator_memory,
     )
 
 

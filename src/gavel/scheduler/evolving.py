@@ -103,6 +103,8 @@ class EvolvingState:
         """
         self._edits = 0
         """How often a job was edited since this scheduler was made."""
+        self._tight_room: tuple[Room | None] | None = None
+        """The answer of `tight_room`; None if it must be found again."""
         self._changed = False
         """Whether something has changed that calls for a new allocation."""
         self._accounted_until = 0.0
@@ -233,8 +235,16 @@ class EvolvingState:
         """What is free on every server, with the CPU cores and RAM that runs need; for trying changes."""
         return Room(self.server_pools, self.placed, lambda slot: self.beliefs.needs(self.roster, slot))
 
+    def tight_room(self) -> Room | None:
+        """The room as it is now, to look at only; None if nothing but accelerators may bind. The same between facts."""
+        if self._tight_room is None:
+            may_bind = bool(self.beliefs.stated) and self.beliefs.may_bind(self.roster)
+            self._tight_room = (self.room() if may_bind else None,)
+        return self._tight_room[0]
+
     def evolve(self, fact: Fact) -> None:
         """Apply a fact to the state."""
+        self._tight_room = None
         self._EFFECTS[type(fact)](self, fact)
         if self.occupancy.untold:
             self.mechanism.account(self.occupancy.told(0.0))

@@ -7,6 +7,7 @@ decision is made.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -227,7 +228,14 @@ class Scheduler(EvolvingState):
             self._look_for_work(event.time, None if leaves else slot)
 
     def _end_job(
-        self, time: float, job: str, outcome: Outcome, reason: str, *, crashed: bool = False, by: str = ""
+        self,
+        time: float,
+        job: str,
+        outcome: Outcome,
+        reason: str,
+        *,
+        by: str = "",
+        failure: JobFailed | None = None,
     ) -> None:
         """Remove a job for good."""
         if job not in self.roster:
@@ -236,12 +244,16 @@ class Scheduler(EvolvingState):
         seconds = zip(self.types, self.received_until(slot, time).tolist(), strict=True)
         received = {type_name: part for type_name, part in seconds if part}
         restarts = int(self.roster.restarts[slot])
-        self._note(JobEnded(time, job, outcome, reason, received, restarts, crashed, by=by))
+        ended = JobEnded(time, job, outcome, reason, received, restarts, by=by)
+        if failure is not None:
+            told = {name: getattr(failure, name) for name in ("crashed", "counts", "code", "saves")}
+            ended = replace(ended, **told)
+        self._note(ended)
         self._look_for_work(time)
 
     def _job_failed(self, event: JobFailed) -> None:
         if not event.retry:
-            self._end_job(event.time, event.job, "failed", event.reason, crashed=event.crashed)
+            self._end_job(event.time, event.job, "failed", event.reason, failure=event)
         elif event.job in self.roster:
             requeued = JobRequeued(
                 event.time, event.job, event.reason, event.not_before, event.crashed, counts=event.counts

@@ -175,6 +175,25 @@ def test_a_job_with_its_own_grace_has_as_much_time_to_save_as_it_asked_for(
     play(scene())
 
 
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_job_with_its_own_grace_that_cannot_be_asked_has_it_after_sigterm(tmp_path: Path, *, at_once: bool) -> None:
+    script = "trap 'echo asked; sleep 1; echo saved; exit 0' TERM; echo running; while :; do sleep 0.05; done"
+
+    async def scene() -> None:
+        async with attached(tmp_path, terminate_grace=0.2) as (_, session):
+            session.send(start("1", shell(script), request={"grace_seconds": 30.0}))
+            await session.logged("1", "running")
+            session.send(stop("1"))
+            await session.logged("1", "asked")
+            if at_once:
+                session.send(stop("1", at_once=True))
+            end = await session.ended("1")
+            assert end.how == LEFT
+            assert ("saved" in end.log_tail.decode()) != at_once
+
+    play(scene())
+
+
 @pytest.mark.parametrize(("own", "kept"), [(None, 67.0), (5.0, 12.0)])
 def test_a_guard_ends_a_job_after_its_lease_and_its_grace_even_if_the_agent_is_frozen(
     own: float | None, kept: float
@@ -532,9 +551,9 @@ def test_a_job_that_said_done_before_it_was_asked_is_done(tmp_path: Path) -> Non
 def test_an_end_is_told_before_the_rest_of_the_log(tmp_path: Path) -> None:
     async def scene() -> None:
         async with attached(tmp_path) as (_, session):
-            session.send(start("1", python("print('x' * 300_000); print('last')")))
+            session.send(start("1", python("print('x' * 3_000_000); print('last')")))
             log = await session.logged("1", "last")
-            assert len(log) == 300_000 + 1 + len("last\n")
+            assert len(log) == 3_000_000 + 1 + len("last\n")
             kinds = [message.WhichOneof("message") for message in session.received]
             assert "log" in kinds[kinds.index("ended") :]
             assert (await session.ended("1")).log_tail.endswith(b"last\n")

@@ -12,28 +12,28 @@ from typing import Any
 from gavel.client.field_checks import shortened
 from gavel.client.guard import unusable
 from gavel.core.throughputs import Profile
+from gavel.runtime.agent.allotment import NO_DEVICES, device_variables, named_devices
+from gavel.runtime.agent.container_runtimes import FAILED_TO_START, find_runtime, steering
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.disks import is_full, why_full
-from gavel.runtime.agent.environment import Seat, job_environment, obstacle
+from gavel.runtime.agent.environment import Seat, job_variables, obstacle
 from gavel.runtime.agent.exit_verdict import LEASE_OVER, ExitVerdict, ended
 from gavel.runtime.agent.gang_certificate import make_certificate
+from gavel.runtime.agent.job_command import Execution, NeverStartsError, Place, container_name, execution
 from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.ownership import NotOursError, Owner, check_private, claim, hand_over, make_for
 from gavel.runtime.agent.processes import Guarded, ProcessSpec
 from gavel.runtime.agent.rendezvous import Rendezvous, rendezvous_of
 from gavel.runtime.agent.run_as import NoAccountError, SystemAccount, on_behalf
 from gavel.runtime.agent.server_context import Key, ServerContext
+from gavel.runtime.agent.state import Removal
 from gavel.runtime.agent.task import Task, TaskProgress
 from gavel.runtime.ids import file_name, is_file_name
 from gavel.runtime.messages import Ending, StartAttempt, TaskStarted, TaskStatus, TerminalKeys
-from gavel.runtime.privacy import OTHERS
+from gavel.runtime.privacy import OTHERS, write_private
 
 MOST_EARLY_KEYS = 64
 """Messages for a terminal that are kept until it is there."""
-
-
-class NeverStartsError(Exception):
-    """Trying again would fail the same way: the command or directory does not exist."""
 
 
 @dataclass(eq=False)
@@ -225,9 +225,11 @@ class LocalAttempt:
         number = next(self.context.sockets)
         try:
             program = await self._prepared(task, rendezvous, number)
-            verdict = await task.run(lambda: self._launch(program, str(number)), lambda: self._report_started(task))
+            verdict = await task.run(
+                lambda: self._launch(program, task, str(number)), lambda: self._report_started(task)
+            )
             self.context.state.forget(task.pid)
-            verdict = await self._with_disk(verdict, task, program.account)
+            verdict = await self._with_disk(self._with_container(verdict), task, program.account)
         except (NeverStartsError, NotOursError, NoAccountError) as error:
             verdict = ExitVerdict(Ending.CRASHED, str(error), hopeless=True)
         except OSError as error:
@@ -239,7 +241,8 @@ class LocalAttempt:
             verdict = ExitVerdict(Ending.CRASHED, f"a bug in the agent: {error!r}")
         finally:
             task.close()
-            self.context.state.certificate(number).unlink(missing_ok=True)
+            for path in (self.context.state.certificate(number), self.context.state.variables(number)):
+                path.unlink(missing_ok=True)
             for device in task.devices:
                 self.context.devices.give_back(self.key, device)
             self.context.others.neighbours_changed()
@@ -258,7 +261,34 @@ class LocalAttempt:
             shown.write(Path(certificate), owner)
         left = max(0.0, self._left())
         seat = Seat(rank, rank - self.start.process_ranks[0], task.devices, str(socket), left, certificate)
-        return self._program(task, rendezvous, seat, account, await self._sharing(account))
+        place = self._place(task, seat, account, number)
+        return await asyncio.to_thread(self._program, task, rendezvous, place, await self._sharing(account))
+
+    def _place(self, task: Task, seat: Seat, account: SystemAccount | None, number: int) -> Place:
+        settings, state = self.context.settings, self.context.state
+        real = settings.emulation is None
+        runtime = find_runtime(settings.container_runtimes, settings.environment.get("PATH"))
+        return Place(
+            runtime=runtime if self.start.request.container else None,
+            seat=seat,
+            devices=named_devices(task.devices, settings.device_names, settings.environment, settings.vendor)
+            if real
+            else (),
+            checkpoints=self._checkpoints,
+            account=account,
+            name=container_name(state.identity.agent, *self.key, seat.rank),
+            steering_file=state.variables(number),
+            terminal=self.has_terminal(task),
+        )
+
+    def _with_container(self, verdict: ExitVerdict) -> ExitVerdict:
+        """Say in words that a container could not be started."""
+        if not self.start.request.container or verdict.ending is not Ending.CRASHED:
+            return verdict
+        if verdict.exit_code != FAILED_TO_START:
+            return verdict
+        told = f"its container {shortened(self.start.request.container)} could not be started: see the end of its log"
+        return replace(verdict, reason=told)
 
     async def _with_disk(self, verdict: ExitVerdict, task: Task, account: SystemAccount | None) -> ExitVerdict:
         """Excuse a crash if the disk of its checkpoints is full or read-only."""
@@ -281,40 +311,53 @@ class LocalAttempt:
             return {}
         return await asyncio.to_thread(self.context.mps.start)
 
-    def _program(
-        self, task: Task, rendezvous: Rendezvous, seat: Seat, account: SystemAccount | None, extra: Mapping[str, str]
-    ) -> ProcessSpec:
-        settings, request = self.context.settings, self.start.request
-        environment = job_environment(
+    def _program(self, task: Task, rendezvous: Rendezvous, place: Place, extra: Mapping[str, str]) -> ProcessSpec:
+        settings, request, account = self.context.settings, self.start.request, place.account
+        variables = job_variables(
             settings.environment,
             self.start,
-            seat,
+            place.seat,
             rendezvous,
             checkpoints=self._checkpoints,
-            real=settings.emulation is None,
+            devices=NO_DEVICES
+            if settings.emulation is not None
+            else device_variables(place.seat.devices, settings.device_names, settings.environment, settings.vendor),
             extra=extra,
             account=account,
         )
+        made = execution(request, variables, place)
         return ProcessSpec(
-            list(request.command),
-            environment,
+            made.command,
+            made.environment,
             request.working_directory or None,
             task.log,
             self.context.graces.terminate_seconds,
             umask=-1 if settings.umask is None else settings.umask,
             account=account,
             needed=str(self._checkpoints),
+            searched=made.searched,
+            removal=self._removal(made, account),
             terminal=self.has_terminal(task),
         )
 
-    def _launch(self, program: ProcessSpec, number: str) -> Guarded:
+    def _removal(self, made: Execution, account: SystemAccount | None) -> Removal | None:
+        """Write the variables that a container's runtime must not find in its own environment; say how it is ended."""
+        if made.container is None:
+            return None
+        started = made.container
+        if started.steering:
+            write_private(Path(started.steering_file), started.steering, None if account is None else account.owner)
+        rights = () if account is None else (account.uid, *account.groups)
+        return Removal(started.removal, steering(made.inherited), rights) if started.removal else None
+
+    def _launch(self, program: ProcessSpec, task: Task, number: str) -> Guarded:
         """Start a process; runs in a thread, because disks may be slow."""
-        if program.account is None:  # otherwise its guard finds out, with the rights of the account
+        if program.account is None and program.searched:  # otherwise its guard finds out, with other rights
             problem = obstacle(program.command, program.directory, program.environment)
             if problem is not None:
                 raise NeverStartsError(problem)
         self._claim(program.account)
-        guarded = Guarded(replace(program, container=self._container(number)))
+        guarded = Guarded(replace(program, container=self._container(number, len(task.devices))))
         with contextlib.suppress(OSError):  # a full disk; the note is needed only if we crash
             self.context.state.remember(guarded.mark)
         return guarded
@@ -333,13 +376,14 @@ class LocalAttempt:
         except PermissionError as error:
             raise NeverStartsError(unusable(account.name, str(self._checkpoints))) from error
 
-    def _container(self, number: str) -> Container | None:
-        """Make a control group for a task; without one, its processes are found in other ways."""
+    def _container(self, number: str, accelerators: int) -> Container | None:
+        """Make a control group for a task; without one, processes are found in other ways and not limited."""
         containers = self.context.state.containers
         if containers is None:
             return None
         try:
-            return containers.make(f"{file_name(self.start.job)[:100]}.{self.start.attempt}-{number}")
+            name = f"{file_name(self.start.job)[:100]}.{self.start.attempt}-{number}"
+            return containers.make(name, self.context.settings.limits(self.start.request, accelerators))
         except OSError as error:
             self.context.say(f"job {self.start.job}: it runs without a control group ({error})")
             return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,6 +10,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from gavel.runtime.privacy import write_private
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,7 @@ class GangCertificate:
 
     def write(self, path: Path, owner: tuple[int, int] | None = None) -> None:
         """Write both to a new file that only its owner can read."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            if owner is not None:
-                os.fchown(descriptor, *owner)
-            file.write(self.certificate + self.key)
+        write_private(path, self.certificate + self.key, owner)
 
 
 def make_certificate() -> GangCertificate:

@@ -19,7 +19,7 @@ TAIL_BYTES = 4 * 1024
 """How much of its end is reported for a task that has ended."""
 CHUNK_BYTES = 64 * 1024
 """How much is sent at a time."""
-BACKLOG_BYTES = 512 * 1024
+BACKLOG_BYTES = 4 * 2**20
 """Most that is sent late, after the scheduler was away or when the job writes faster than we send."""
 
 _PUNCH_HOLE_AND_KEEP_SIZE = 3

@@ -17,7 +17,7 @@ from gavel.client import guard
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.run_as import SystemAccount
-from gavel.runtime.agent.state import Mark, end_marked, kill_all_with, mark_of
+from gavel.runtime.agent.state import Mark, Removal, end_marked, kill_all_with, mark_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,10 @@ class ProcessSpec:
     """None: the agent's own user."""
     needed: str = ""
     """A directory that the account must be able to use."""
+    searched: bool = True
+    """Whether the command is looked for before it is started."""
+    removal: Removal | None = None
+    """Ends what runs outside of its processes; None: nothing does."""
     terminal: bool = False
     """Whether it gets a terminal."""
 
@@ -48,9 +52,14 @@ class Guarded:
     def __init__(self, program: ProcessSpec) -> None:
         self._process, self._leash, self.line = _start_guard(program)
         self._container = program.container
+        self._removal = program.removal
         self._killed = False
         self._asked = False
-        self.mark: Mark = mark_of(self._process.pid, program.environment["GAVEL_SOCKET"], program.container)
+        self.memory_exceeded = 0
+        """The limit in bytes for which the kernel has killed a process of it; 0: none was."""
+        self.mark: Mark = mark_of(
+            self._process.pid, program.environment["GAVEL_SOCKET"], program.container, program.removal
+        )
 
     @property
     def pid(self) -> int:
@@ -74,6 +83,7 @@ class Guarded:
             self.terminate()
         code = self._process.wait()
         self._hear_guard()
+        self.memory_exceeded = self._exceeded()
         await asyncio.to_thread(self._end_the_rest, guard_was_killed=code < 0)
         return 128 - code if 128 < code <= 128 + signal.NSIG else code
 
@@ -81,6 +91,11 @@ class Guarded:
         """Have it ended this many seconds from now, even if we are frozen by then; a later call replaces this one."""
         with suppress(OSError):  # it has just ended
             self._leash.send(f"{max(seconds, 0.0):.3f}\n".encode(), socket.MSG_DONTWAIT)
+
+    def ask(self) -> None:
+        """Send SIGTERM and nothing else."""
+        with suppress(OSError):  # it has just ended
+            self._leash.send(guard.TERMINATE, socket.MSG_DONTWAIT)
 
     def terminate(self) -> None:
         """Send SIGTERM, and SIGKILL after the grace: the guard does so when we close our end."""
@@ -91,6 +106,10 @@ class Guarded:
         """Kill the guard and all processes of the job, for a guard that does not respond."""
         self._killed = True
         end_marked(self.mark)
+
+    def _exceeded(self) -> int:
+        confined = None if self._container is None else self._container.confined
+        return 0 if confined is None or not confined.out_of_memory() else confined.limits.memory
 
     def _hear_guard(self) -> None:
         with suppress(OSError):
@@ -111,6 +130,8 @@ class Guarded:
             self._container.end()
         if guard_was_killed:
             kill_all_with(self.mark.socket)
+            if self._removal is not None:
+                self._removal.run()
 
 
 def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.socket, socket.socket | None]:
@@ -127,8 +148,9 @@ def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.
         pipe=theirs.fileno(),
         grace_seconds=program.grace_seconds,
         output=1,
-        container=str(program.container.path) if program.container else None,
+        container="\n".join(map(str, program.container.groups)) if program.container else None,
         account=None if account is None else account.fileno(),
+        last=list(program.removal.command) if program.removal else None,
         terminal=None if far is None else far.fileno(),
     )
     inherited = [each.fileno() for each in (theirs, far, account) if each is not None]

@@ -8,18 +8,22 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from gavel.errors import InputError
 from gavel.runtime.agent.containers import Container, Containers, offered
 from gavel.runtime.agent.identity import AgentIdentity
 from gavel.runtime.ids import LONGEST_FILE_NAME, file_name
+
+REMOVAL_SECONDS = 30.0
+"""A container runtime that takes longer is stuck."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +38,35 @@ class Mark:
     """In the environment of the task's processes, unless they changed it."""
     container: str = ""
     """The task's control group; empty: it has none."""
+    removal: Mapping[str, Any] | None = None
+    """How what runs outside of its processes is ended, as plain data of `Removal`; None: nothing does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """Ends what a task runs outside of its processes: a container, by its name, as the account that started it."""
+
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    account: Sequence[int] = ()
+    """A user and its groups, the main one first; empty: our own."""
+
+    def run(self) -> None:
+        """Run the command; if it fails, there was nothing to end, or nothing more can be done."""
+        user, *groups = self.account or [os.geteuid(), os.getegid()]
+        rights: dict[str, Any] = {"user": user, "group": groups[0], "extra_groups": groups} if self.account else {}
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            subprocess.run(  # noqa: S603 - the container runtime of this server
+                list(self.command),
+                env=dict(self.environment),
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=REMOVAL_SECONDS,
+                check=False,
+                **rights,
+            )
 
 
 class StateDirectory:
@@ -99,6 +132,10 @@ class StateDirectory:
     def certificate(self, number: int) -> Path:
         """The path of a task's gang certificate."""
         return self.sockets / f"{number}.pem"
+
+    def variables(self, number: int) -> Path:
+        """The path of variables for a task's container."""
+        return self.sockets / f"{number}.env"
 
     def remember(self, mark: Mark) -> None:
         """Record a task that was started."""
@@ -200,12 +237,16 @@ def end_marked(mark: Mark) -> bool:
             _kill(pid)
     if mark.container:
         found |= Container(Path(mark.container)).end()
-    return kill_all_with(mark.socket) or found
+    found |= kill_all_with(mark.socket)
+    if mark.removal is not None:
+        Removal(**mark.removal).run()
+    return found
 
 
-def mark_of(pid: int, socket: str, container: Container | None) -> Mark:
+def mark_of(pid: int, socket: str, container: Container | None, removal: Removal | None = None) -> Mark:
     """Describe a task by its guard."""
-    return Mark(pid, start_time(pid) or 0, boot_id(), socket, str(container.path) if container else "")
+    group = str(container.path) if container else ""
+    return Mark(pid, start_time(pid) or 0, boot_id(), socket, group, None if removal is None else asdict(removal))
 
 
 def descendants(pid: int) -> list[int]:

@@ -44,6 +44,8 @@ WELCOME_SECONDS = 10.0
 """How long a scheduler may take to answer a Hello."""
 LOG_SECONDS = 0.2
 """How often logs are sent."""
+LOG_CHUNKS = 8
+"""How many chunks of one log are sent each time."""
 HURRY_SECONDS = 0.02
 TERMINAL_CHUNKS = 4
 """How many chunks of a terminal's output are sent before the next terminal has its turn."""
@@ -430,7 +432,7 @@ class SchedulerStream:
         while True:
             await asyncio.sleep(LOG_SECONDS)
             for printed in list(self._desk.logs()):
-                await self._send_log(connection, printed, chunks=1)
+                await self._send_log(connection, printed, chunks=LOG_CHUNKS)
 
     async def _send_terminals(self, connection: _Connection) -> None:
         """Send what terminals show as soon as it is there; each in its turn."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
+
+import sqlalchemy as sql
 
 from gavel.journal.accounts import write_document
 from gavel.journal.store import Write
+from gavel.runtime.notify.newest import NewestOnly
 
 KIND = "notified"
 """Of documents beside the facts."""
@@ -19,6 +21,7 @@ class Memos:
     def __init__(self) -> None:
         self._kept: dict[str, dict[str, Any]] = {}
         self._changed: set[str] = set()
+        self._writes = NewestOnly(_write)
 
     def load(self, kept: Mapping[str, Mapping[str, Any]]) -> None:
         """Begin with what an earlier scheduler has noted."""
@@ -45,4 +48,9 @@ class Memos:
     def writes(self) -> list[Write]:
         """What has changed since the last call."""
         changed, self._changed = self._changed, set()
-        return [partial(write_document, kind=KIND, key=key, document=self._kept.get(key)) for key in sorted(changed)]
+        return [self._writes.of({key: self._kept.get(key) for key in changed})] if changed else []
+
+
+def _write(connection: sql.Connection, documents: Mapping[str, Mapping[str, Any] | None]) -> None:
+    for key, document in documents.items():
+        write_document(connection, KIND, key, document)

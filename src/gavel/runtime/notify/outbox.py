@@ -13,6 +13,7 @@ from uuid import uuid4
 from gavel.journal.notifications import remove_notifications, write_notifications
 from gavel.journal.store import Write
 from gavel.runtime.notify.deliveries import SUMMARY, Delivery, Lane
+from gavel.runtime.notify.newest import NewestOnly
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,7 @@ class Outbox:
     """That still collect."""
     dropped: Counter[str] = field(default_factory=Counter)
     """What was not told, by user: too much waited."""
+    _writes: NewestOnly[str, Mapping[str, Any]] = field(default_factory=lambda: NewestOnly(write_notifications))
     unwritten: int = 0
     """Additions that are being written: until then, no summary is sent, because it may be among them."""
 
@@ -82,7 +84,7 @@ class Outbox:
         self.unwritten += 1
         documents = {key: each.document() for key, each in written.items()}
         single = [each for each in written.values() if each.event != SUMMARY]
-        return Addition([partial(write_notifications, pending=documents)], single)
+        return Addition([self._writes.of(documents)], single)
 
     def written(self, additions: Sequence[Addition]) -> list[Delivery]:
         """What may be sent now that these are durable."""
@@ -108,6 +110,7 @@ class Outbox:
             if not self.of_user[delivery.user]:
                 del self.of_user[delivery.user]
         ids = [delivery.id for delivery in deliveries]
+        self._writes.forget(ids)
         return [partial(remove_notifications, ids=ids)] if ids else []
 
     def _delivery(self, happening: Happening, target: str) -> Delivery | None:
