@@ -72,8 +72,20 @@ def main() -> None:
         importlib.import_module(module)
     for line in sys.stdin:
         pids = [_forked(Start(**start)) for start in json.loads(line)]
-        codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
-        print(json.dumps(codes), flush=True)
+        codes = _awaited(pids)
+        print(json.dumps([codes[pid] for pid in pids]), flush=True)
+
+
+def _awaited(pids: list[int]) -> dict[int, int]:
+    """Wait for all; if one fails, end the others, which may be waiting for it."""
+    codes: dict[int, int] = {}
+    while len(codes) < len(pids):
+        pid, status = os.wait()
+        codes[pid] = os.waitstatus_to_exitcode(status)
+        if codes[pid]:
+            for other in set(pids) - set(codes):
+                os.kill(other, signal.SIGKILL)
+    return codes
 
 
 def _forked(start: Start) -> int:

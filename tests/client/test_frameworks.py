@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import socket
 from collections.abc import Callable, Iterator
@@ -90,12 +91,18 @@ def test_interrupted_three_times_it_ends_with_the_same_weights(
     assert final(resumed) == final(whole)
 
 
+def free_port() -> int:
+    """A port that the system gives to no connection by itself, as it may take those that were free a moment ago."""
+    while True:
+        port = random.randrange(20_000, 32_000)
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+
+
 def together(program: Path, folder: Path, checkpoints: Path, stop_at: int | None = None) -> list[Start]:
     """Two ranks as Gavel starts them; only rank 1 is interrupted."""
-    ports = [socket.create_server(("127.0.0.1", 0)) for _ in range(2)]
-    master, gang = (port.getsockname()[1] for port in ports)
-    for port in ports:
-        port.close()
+    master, gang = free_port(), free_port()
     folder.mkdir()
     world = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(master)}
     ours = {"GAVEL_WORLD_SIZE": "2", "GAVEL_GANG_ADDRESS": f"127.0.0.1:{gang}", "GAVEL_GANG_TOKEN": "a word"}
