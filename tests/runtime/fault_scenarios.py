@@ -194,6 +194,15 @@ SCENARIOS: dict[str, Scenario] = {
         ),
         agents=(("a", "v100", 1), ("b", "p100", 1)),
     ),
+    "preferred types": Scenario(
+        (
+            (0.0, submits("x", 30.0, types=("v100",))),
+            (0.25, submits("y", 10.0, prefer=("v100",))),
+            (0.5, submits("z", 5.0, prefer=("h100",), types=("h100", "p100"))),
+        ),
+        agents=(("a", "v100", 1), ("b", "p100", 1)),
+        settings={"policy": "fifo"},
+    ),
     "time limit": Scenario(
         (
             (0.0, submits("x", 1e6, time_limit_seconds=3.0)),

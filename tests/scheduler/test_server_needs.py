@@ -159,6 +159,31 @@ def test_no_plan_promises_more_than_servers_have_and_nothing_idles_beside_a_job_
             cluster.tell(JobFinished(cluster.time, data.draw(st.sampled_from(sorted(cluster.running)))))
 
 
+class Swaps(Careless):
+    """A mechanism that starts jobs where accelerators are free, and stops its second run for a job that waits."""
+
+    def decide(self, given: RoundInput) -> Plan:
+        running, waiting = list(given.running), given.waiting.tolist()
+        started = [Run((slot,), 0, 1) for slot in waiting]
+        if len(running) < 2:
+            return Plan((), started[: given.free[0]])
+        return Plan(running[1:], started[:1]) if started and not given.mid_round else Plan()
+
+
+def test_what_would_stop_for_a_run_that_fits_nowhere_continues() -> None:
+    cluster = Cluster(Server("a", "v100", 2, cpus=8), mechanism=Swaps())
+    cluster.submit("first", Needs(millicores=5000))
+    cluster.submit("second", Needs(millicores=3000))
+    cluster.round()
+    cluster.submit("large", Needs(millicores=8000))
+    cluster.round()
+    assert cluster.running.keys() == {"first", "second"}
+    cluster.submit("small", Needs(millicores=2000))
+    cluster.tell(JobFinished(cluster.time, "large"))
+    cluster.round()
+    assert cluster.running.keys() == {"first", "small"}
+
+
 def test_cores_are_counted_on_each_server() -> None:
     cluster = Cluster(Server("a", "v100", 4, cpus=16), Server("b", "v100", 4, cpus=16))
     for number in range(3):
@@ -225,6 +250,7 @@ def test_servers_that_join_or_leave_change_which_types_fit() -> None:
     cluster.round()
     assert not cluster.running
     cluster.tell(ServerJoined(cluster.time, Server("b", "v100", 1, cpus=8)))
+    assert cluster.machine.rates_of("large")["v100"] > 0
     cluster.round()
     assert cluster.running == {"large": {"b": 1}}
     cluster.tell(ServerLost(cluster.time, "b"))

@@ -118,19 +118,22 @@ class Client(JobChanges, Administration):
         return [from_job(job) for job in reply.jobs]
 
     def hold(self, ids: str | Iterable[str]) -> list[JobView]:
-        """Let jobs wait until they are released, all or none."""
+        """Keep jobs from running until they are released, all or none; those that run save and leave."""
         return self._change("Hold", ids)
 
     def release(self, ids: str | Iterable[str]) -> list[JobView]:
-        """Let jobs run that are on hold, all or none."""
+        """Hold jobs no longer, all or none; raise Refused unless a user holds each of them."""
         return self._change("Release", ids)
 
     def requeue(self, ids: str | Iterable[str]) -> list[JobView]:
-        """Let jobs save, leave and wait again, all or none."""
-        return self._change("Requeue", ids)
+        """Have running jobs save, leave and wait again, and pausing jobs pause no longer; all or none.
 
-    def _change(self, method: str, ids: str | Iterable[str]) -> list[JobView]:
-        reply = self._connection.ask(method, pb.JobsRequest(ids=_listed(ids)))
+        Raise Refused if any of them neither runs nor pauses after a failure.
+        """
+        return self._change("Requeue", ids, repeat=False)
+
+    def _change(self, method: str, ids: str | Iterable[str], *, repeat: bool = True) -> list[JobView]:
+        reply = self._connection.ask(method, pb.JobsRequest(ids=_listed(ids)), repeat=repeat)
         return [from_job(job) for job in reply.jobs]
 
     def jobs(

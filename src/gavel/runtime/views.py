@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gavel.client.views import ClusterView, JobDetail, JobState, JobView, Place, ServerView
 from gavel.core.cluster import Server
+from gavel.core.jobs import Cause
 from gavel.policies.mechanisms import trouble_of
 from gavel.runtime.agents import AgentRecord
 from gavel.runtime.engine import Engine
@@ -25,6 +26,7 @@ def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
     """A job as its owner sees it."""
     scheduler = engine.scheduler
     received, restarts = record.received, record.restarts
+    waits = waiting_cause(engine, record)
     if not record.finished and record.id in scheduler.roster:
         slot = scheduler.roster.slot_of[record.id]
         seconds = scheduler.received_until(slot, engine.clock()).tolist()
@@ -46,7 +48,7 @@ def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
         failures=record.failures,
         restarts=restarts,
         received=received,
-        code=record.history[-1].code,
+        code=record.history[-1].code if waits is None else waits.code,
         exit_code=record.exit_code,
         warning=warning_of(engine, record),
     )
@@ -66,24 +68,32 @@ def steps_done(engine: Engine, record: LiveJobRecord) -> float:
     return record.steps_done if attempt is None or attempt.steps is None else attempt.steps
 
 
+def waiting_cause(engine: Engine, record: LiveJobRecord) -> Cause | None:
+    """Why a job is on hold, as of now; None if it is not."""
+    return None if record.finished else engine.state.gates.reason(record.id)
+
+
 def reason_of(engine: Engine, record: LiveJobRecord) -> str:
     """Why a job is in its state; for a job that nothing can run yet, why not."""
-    if not record.finished and engine.state.quotas.waits(record.id):
-        return engine.state.quotas.reason(record.id).text
+    if (waits := waiting_cause(engine, record)) is not None:
+        return waits.text
     if record.finished or record.state is JobState.RUNNING or record.failures:
         return record.history[-1].reason
     if misfit := _misfit(engine, record):
         return misfit
     if engine.state.trouble and engine.scheduler.allocation is None:
         return f"the policy has no answer: {engine.state.trouble}"
+    reason = record.history[-1].reason
     if record.state is JobState.QUEUED and record.id in engine.scheduler.roster:
-        return waits_for(engine.scheduler, record.id) or record.history[-1].reason
-    return record.history[-1].reason
+        reason = waits_for(engine.scheduler, record.id) or reason
+    note = engine.state.preferences.note(record)
+    return f"{reason}; {note}" if note else reason
 
 
 def never_fault(engine: Engine, record: LiveJobRecord) -> str:
     """Why a waiting job can never run as things are; empty if it may."""
-    return record.history[-1].reason if record.history[-1].code == NEVER else _misfit(engine, record)
+    view = job_view(engine, record)
+    return view.reason if view.code == NEVER else _misfit(engine, record)
 
 
 def _misfit(engine: Engine, record: LiveJobRecord) -> str:

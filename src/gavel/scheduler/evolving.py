@@ -18,6 +18,7 @@ from gavel.core.events import (
     JobsHeld,
     JobsProgressed,
     JobsReleased,
+    PausesEnded,
     RateMeasured,
     RatesProfiled,
     RestartMeasured,
@@ -270,11 +271,17 @@ class EvolvingState:
             self._changed = True
 
     def _put_on_hold(self, fact: JobsHeld) -> None:
-        self._on_hold.update(self.roster.slot_of[job] for job in fact.jobs)
-        self._changed = True
+        slots = {self.roster.slot_of[job] for job in fact.jobs}
+        self._changed = self._changed or not slots <= self._on_hold
+        self._on_hold |= slots
 
     def _released(self, fact: JobsReleased) -> None:
         self._on_hold.difference_update([self.roster.slot_of[job] for job in fact.jobs])
+        self._changed = True
+
+    def _end_pauses(self, fact: PausesEnded) -> None:
+        for job in fact.jobs:
+            del self._held[self.roster.slot_of[job]]
         self._changed = True
 
     def _edited(self, fact: JobEdited) -> None:
@@ -522,6 +529,7 @@ class EvolvingState:
         JobsStopped: _stopped,
         JobsHeld: _put_on_hold,
         JobsReleased: _released,
+        PausesEnded: _end_pauses,
         JobEdited: _edited,
         TypesAllowed: _types_allowed,
         JobsProgressed: _progressed,

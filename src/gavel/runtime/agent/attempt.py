@@ -279,6 +279,7 @@ class LocalAttempt:
             name=container_name(state.identity.agent, *self.key, seat.rank),
             steering_file=state.variables(number),
             terminal=self.has_terminal(task),
+            limits=settings.limits(self.start.request, len(task.devices)),
         )
 
     def _with_container(self, verdict: ExitVerdict) -> ExitVerdict:
@@ -303,7 +304,7 @@ class LocalAttempt:
 
     @property
     def _checkpoints(self) -> Path:
-        return self.context.settings.checkpoints / file_name(self.start.job)
+        return self.context.settings.checkpoints.absolute() / file_name(self.start.job)
 
     async def _sharing(self, account: SystemAccount | None) -> Mapping[str, str]:
         """Variables for sharing a device; the daemon for that serves only our own user."""
