@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         GangError,
         NoSuchJob,
         NotReachable,
+        Preempted,
         Refused,
         SchedulerFailed,
         TimedOut,
@@ -69,7 +70,7 @@ if TYPE_CHECKING:
 _NAMES_BY_MODULE = {
     "gavel.client.api": ("Client",),
     "gavel.client.errors": (
-        *("CheckpointError", "GangError", "TrainingError"),
+        *("CheckpointError", "GangError", "Preempted", "TrainingError"),
         *("NoSuchJob", "NotReachable", "Refused", "SchedulerFailed", "TimedOut"),
     ),
     "gavel.client.iterator": ("GavelIterator",),
@@ -128,6 +129,7 @@ __all__ = [
     "Plan",
     "PointRecord",
     "Policy",
+    "Preempted",
     "Problem",
     "Refused",
     "Report",
@@ -159,7 +161,13 @@ __all__ = [
 ]
 
 
+_FRAMEWORKS = ("accelerate", "hf", "lightning", "torch")
+"""Modules that import the framework of their name, and so are imported on first use."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _FRAMEWORKS:
+        return import_module(f"gavel.{name}")
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
