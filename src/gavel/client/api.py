@@ -477,7 +477,8 @@ def _together(jobs: Sequence[Job]) -> pb.SubmitRequest:
     if count > MOST_JOBS_IN_A_CALL or size > BATCH_BYTES:
         raise InputError(
             f"jobs that wait for others by name go in one call, and {count:,} jobs of {size:,} bytes are too many for"
-            f" one (at most {MOST_JOBS_IN_A_CALL:,} jobs, {BATCH_BYTES:,} bytes); submit some first, and refer to their ids"
+            f" one call, which takes {MOST_JOBS_IN_A_CALL:,} jobs of {BATCH_BYTES:,} bytes; submit some first, and refer"
+            " to their ids"
         )
     return _call(jobs)
 
