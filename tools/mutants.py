@@ -1650,6 +1650,54 @@ NOTIFY_MUTANTS = [
     ),
 ]
 
+JOB_VERBS = "tests/cli/test_job_verbs.py"
+SELECTION_MUTANTS = [
+    *_in(
+        "src/gavel/cli",
+        "selecting",
+        JOB_VERBS,
+        a_verb_without_a_selector_takes_all=("if not selection.narrows and not everything:", "if False:"),
+        a_finished_job_that_is_named_is_skipped=("if named and (wrong := fault(job)):", "if named and (wrong := ''):"),
+        what_a_verb_does_not_concern_is_taken=("if named or applies(job):", "if True:"),
+        many_jobs_end_unasked=("if yes or len(jobs) <= ASKED_ABOVE:", "if True:"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "api",
+        JOB_VERBS,
+        a_member_stands_for_its_array=(
+            "{job.id: job for job in found if wanted(job.id, job.request, job.state)}",
+            "{job.id: job for job in found}",
+        ),
+        an_unknown_array_is_nothing=("        if array not in known:", "        if False:"),
+    ),
+    *_in(
+        RUNTIME,
+        "selecting",
+        "tests/runtime/test_selecting.py",
+        tags_are_ignored=("            and has_tags(request.tags, tags)\n", ""),
+        arrays_end_early=("first + MOST_JOBS_IN_A_CALL - 1", "first + 1"),
+    ),
+    *_in(
+        JOURNAL,
+        "finished",
+        "tests/runtime/test_selecting.py",
+        classes_of_characters_are_plain_text=('wider = re.sub(r"\\[!?\\]?[^]]*\\]", "?", pattern)', "wider = pattern"),
+    ),
+    *_in(
+        "src/gavel/cli",
+        "completion_answers",
+        "tests/cli/test_shell_completion.py",
+        names_that_a_shell_runs=("and _SAFE.fullmatch(word)]", "]"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "job_file",
+        "tests/client/test_extends.py",
+        circles=("if any(each.path is not None and _same(each.path, place) for each in chain):", "if False:"),
+    ),
+]
+
 NEEDS_TEST = "tests/scheduler/test_server_needs.py::test_"
 NEEDS_MUTANTS = [
     *_in(
@@ -1711,6 +1759,7 @@ NEEDS_MUTANTS = [
 ]
 
 MUTANTS: tuple[Mutant, ...] = (
+    *SELECTION_MUTANTS,
     *TOGETHER,
     *ENGINE_MUTANTS,
     *STATE_MUTANTS,

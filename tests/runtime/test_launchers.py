@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +26,7 @@ rank, attempt = os.environ.get("RANK") or os.environ["GAVEL_NODE_RANK"], os.envi
 trail = Path(sys.argv[1]).open("a", buffering=1)
 told = " ".join(os.environ.get(name, "-") for name in ("LOCAL_RANK", "WORLD_SIZE", "GAVEL_NODE_RANK", "GAVEL_NODES"))
 print(f"begin {attempt} {rank} {told} {os.getpid()}", file=trail)
-if "gloo" in sys.argv:
+if "gloo" in sys.argv and attempt == "1":
     import torch
     import torch.distributed
 
@@ -49,10 +48,13 @@ print(f"end {attempt} {rank} {steps.step} {steps.preempted}", file=trail)
 """
 
 
-@pytest.fixture
-def live(tmp_path: Path) -> Iterator[LiveCluster]:
-    (tmp_path / "train.py").write_text(TRAIN)
-    with LiveCluster(tmp_path, {"lease-slack-seconds": 40.0, "checkpoint-grace-seconds": 30.0}) as cluster:
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+    folder = tmp_path_factory.mktemp("launchers")
+    (folder / "train.py").write_text(TRAIN)
+    with LiveCluster(folder, {"lease-slack-seconds": 40.0, "checkpoint-grace-seconds": 30.0}) as cluster:
+        for name, offer in (("one", "v100=1"), ("two", "v100=1"), ("three", "k80=3")):
+            cluster.start_agent(name, offer)
         yield cluster
 
 
@@ -74,8 +76,6 @@ def _script(live: LiveCluster, trail: str) -> tuple[str, str]:
 
 @needs_torch
 def test_torchrun_needs_no_options_on_one_server_and_over_several(live: LiveCluster) -> None:
-    for name, offer in (("one", "v100=1"), ("two", "v100=1"), ("three", "k80=2")):
-        live.start_agent(name, offer)
     with live.client() as client:
         spread, together = client.submit(
             [torchrun(live, "spread", "gloo", types=["v100"]), torchrun(live, "together", types=["k80"])]
@@ -130,8 +130,6 @@ def _assert_in_step(live: LiveCluster, name: str, *, attempts: int) -> None:
 def test_a_process_for_each_server_has_its_accelerators_and_needs_no_program_that_starts_ranks(
     live: LiveCluster,
 ) -> None:
-    for name, offer in (("one", "k80=3"), ("two", "v100=1"), ("three", "v100=1")):
-        live.start_agent(name, offer)
     place = '"$GAVEL_NODE_RANK of $GAVEL_NODES: $GAVEL_WORKERS_HERE of $GAVEL_WORKERS on $GAVEL_DEVICES ${RANK-none}"'
     with live.client() as client:
         k80: dict[str, Any] = {"types": ["k80"], "launcher": "per-server"}
