@@ -198,7 +198,7 @@ JOBS_MUTANTS = _in(
         (JOBS, PROMISES),
     ),
     calls_are_forgotten_after_a_restart=(
-        'jobs.keys = {key: tuple(ids) for key, ids in document["keys"].items()}',
+        'jobs.keys = {key: list(ids) for key, ids in document["keys"].items()}',
         "jobs.keys = {}",
         (JOBS, PROMISES),
     ),
@@ -519,25 +519,32 @@ OTHER_RUNTIME_MUTANTS = [
     ),
     *_in(
         RUNTIME,
-        "service",
+        "submission_service",
         "tests/runtime/test_service_promises.py",
         a_submission_is_acknowledged_before_it_is_written=(
-            "            await asyncio.shield(self._driver.post(submitted,",
-            "            await asyncio.sleep(0)\n            self._posting = asyncio.ensure_future(self._driver.post(submitted,",
+            "                await asyncio.shield(\n                    self._driver.post(submitted, beside=lambda facts: [*keeping(facts), *audited(facts)])\n                )",
+            "                self._posting = asyncio.ensure_future(\n                    self._driver.post(submitted, beside=lambda facts: [*keeping(facts), *audited(facts)])\n                )",
         ),
-        what_was_learned_is_not_looked_up=(
-            "jobs, key, await self._driver.recalled(jobs))",
-            "jobs, key, {})",
+        what_was_learned_is_not_looked_up=("await self._driver.recalled(jobs), by", "{}, by"),
+    ),
+    *_in(
+        RUNTIME,
+        "job_verbs_service",
+        "tests/runtime/test_service_promises.py",
+        a_cancel_is_acknowledged_before_it_is_written=(
+            '            await self._driver.post(*cancelled, beside=self._audited("Cancel"))',
+            "            cancels = list(cancelled)\n"
+            '            self._posting = asyncio.ensure_future(self._driver.post(*cancels, beside=self._audited("Cancel")))\n'
+            "            await asyncio.sleep(0)",
         ),
+    ),
+    *_in(
+        RUNTIME,
+        "service",
+        "tests/runtime/test_service_promises.py",
         a_removal_is_acknowledged_before_it_is_written=(
             "            await self._driver.post(asked, beside",
             "            self._engine.post(asked, None, beside",
-        ),
-        a_cancel_is_acknowledged_before_it_is_written=(
-            '            await self._driver.post(*cancelled, beside=self._audited("Cancel"))',
-            "            cancels = [JobCancelled(self._engine.clock(), record.id) for record in going]\n"
-            '            self._posting = asyncio.ensure_future(self._driver.post(*cancels, beside=self._audited("Cancel")))\n'
-            "            await asyncio.sleep(0)",
         ),
         a_connection_that_was_replaced_is_listened_to=(
             "member is not None and member.link is stream:",
@@ -1073,7 +1080,7 @@ LIMIT_MUTANTS = [
         "state",
         *_scenario("limited user", "limit lowered and raised"),
         new_jobs_are_always_admitted=(
-            "held = self.quotas.must_wait(list(zip(ids, event.requests, strict=True)))",
+            "held = self.gates.arrivals(jobs, event.by)",
             "held: dict[str, Cause] = {}",
         ),
         what_was_lowered_holds_nothing=(
@@ -1081,8 +1088,68 @@ LIMIT_MUTANTS = [
             "while False:",
             ("tests/runtime/test_limits_service.py",),
         ),
-        nothing_is_admitted_later=("if admitted := self.quotas.admissible():", "if admitted := ():"),
+        nothing_is_admitted_later=("        if opening.released:", "        if False:"),
         limits_are_not_kept=('document.get("quotas", {}), unfinished', "{}, unfinished"),
+    ),
+]
+
+WAITING = "tests/runtime/test_waiting.py"
+WAITING_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "gates",
+        WAITING,
+        a_job_submitted_on_hold_may_start=("            if each.request.hold:", "            if False:"),
+        a_hold_is_forgotten_when_dependencies_are_met=(
+            "return self._holds.get(job) or self.prerequisites.reason(job)",
+            "return self.prerequisites.reason(job)",
+        ),
+        a_job_that_gets_a_place_needs_no_limit=(
+            "admitted = self.quotas.admissible(through)",
+            "admitted = (*self.quotas.admissible(), *through)",
+        ),
+        jobs_on_hold_count_against_limits=("            self.quotas.set_aside(fact.jobs)", "            pass"),
+        holds_are_not_kept=('in document.get("held", ()):', "in ():"),
+    ),
+    *_in(
+        RUNTIME,
+        "prerequisites",
+        WAITING,
+        a_failure_meets_every_dependency=('if condition == "ok" and self.failed:', "if False:"),
+        one_of_several_dependencies_is_enough=(
+            "        if not left:\n            del self._open[job]",
+            "        del self._open[job]",
+        ),
+        an_array_has_ended_with_its_first_job=(
+            "if not after.unfinished or (after.failed and not before.failed):\n                yield",
+            "if True:\n                after = replace(after, unfinished=0)\n                yield",
+        ),
+        ends_of_arrays_are_not_kept=('document.get("arrays", {}).items():', "{}.items():"),
+    ),
+    *_in(
+        RUNTIME,
+        "throttles",
+        WAITING,
+        an_array_has_one_place_more=(
+            "return max(self.at_once - len(self.placed), 0)",
+            "return max(self.at_once - len(self.placed) + 1, 0)",
+        ),
+        places_are_given_in_order_of_submission=("return request.index or 0, int(job)", "return 0, int(job)"),
+    ),
+    *_in(
+        RUNTIME,
+        "batch",
+        WAITING,
+        cycles_are_accepted=("    _check_cycles(requests, whos, names)\n", ""),
+    ),
+    *_in(
+        RUNTIME,
+        "state",
+        WAITING,
+        a_running_job_that_is_held_goes_on=(
+            'self._schedule(core.StopAsked(event.time, fresh, Cause(HELD, f"held by {event.by}")))',
+            "pass",
+        ),
     ),
 ]
 
@@ -1363,21 +1430,36 @@ SECURITY_MUTANTS = [
     ),
     *_in(
         RUNTIME,
-        "service",
+        "job_calls",
         RIGHTS,
-        jobs_of_others_are_cancelled=(
-            '            await self._check_may_change(record, "Cancel", context)',
+        jobs_of_others_are_changed=(
+            "            await self._check_may_change(record, method, context)",
             "            pass",
         ),
+    ),
+    *_in(
+        RUNTIME,
+        "submission_service",
+        RIGHTS,
+        keys_of_others_answer=('key = key if caller.open else f"{caller.user}:{key}"', "key = key"),
+    ),
+    *_in(
+        RUNTIME,
+        "job_verbs_service",
+        RIGHTS,
+        a_cancel_is_not_in_the_audit=(
+            'self._driver.post(*cancelled, beside=self._audited("Cancel"))',
+            "self._driver.post(*cancelled)",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "service",
+        RIGHTS,
         logs_of_others_are_read=("if not may_read(current(), record.request):", "if False:"),
         environments_of_others_are_shown=(
             "shown = not caller.open and may_read(caller, record.request)",
             "shown = not caller.open",
-        ),
-        keys_of_others_answer=('key = key if caller.open else f"{caller.user}:{key}"', "key = key"),
-        a_cancel_is_not_in_the_audit=(
-            'self._driver.post(*cancelled, beside=self._audited("Cancel"))',
-            "self._driver.post(*cancelled)",
         ),
         agents_without_tls_get_secrets=(
             "    return caller.open or bool(caller.agent or caller.agent_name)",
@@ -1455,8 +1537,8 @@ NOTIFY_MUTANTS = [
             "endpoint.host.endswith(self.name)",
         ),
         names_below_a_domain_lead_anywhere=(
-            "public_only=all(entry.below for entry in found)",
-            "public_only=False",
+            "public_only=below,",
+            "public_only=False,",
         ),
     ),
     *_in(
@@ -1543,6 +1625,114 @@ NOTIFY_MUTANTS = [
     ),
 ]
 
+JOB_VERBS = "tests/cli/test_job_verbs.py"
+SELECTION_MUTANTS = [
+    *_in(
+        "src/gavel/cli",
+        "selecting",
+        JOB_VERBS,
+        a_verb_without_a_selector_takes_all=("if not selection.narrows and not everything:", "if False:"),
+        a_finished_job_that_is_named_is_skipped=("if named and (wrong := fault(job)):", "if named and (wrong := ''):"),
+        what_a_verb_does_not_concern_is_taken=("if named or applies(job):", "if True:"),
+        many_jobs_end_unasked=("if yes or len(jobs) <= ASKED_ABOVE:", "if True:"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "api",
+        JOB_VERBS,
+        a_member_stands_for_its_array=(
+            "{job.id: job for job in found if wanted(job.id, job.request, job.state)}",
+            "{job.id: job for job in found}",
+        ),
+        an_unknown_array_is_nothing=("        if array not in known:", "        if False:"),
+    ),
+    *_in(
+        RUNTIME,
+        "selecting",
+        "tests/runtime/test_selecting.py",
+        tags_are_ignored=("            and has_tags(request.tags, tags)\n", ""),
+        arrays_end_early=("first + MOST_JOBS_IN_A_CALL - 1", "first + 1"),
+    ),
+    *_in(
+        JOURNAL,
+        "finished",
+        "tests/runtime/test_selecting.py",
+        classes_of_characters_are_plain_text=('wider = re.sub(r"\\[!?\\]?[^]]*\\]", "?", pattern)', "wider = pattern"),
+    ),
+    *_in(
+        "src/gavel/cli",
+        "completion_answers",
+        "tests/cli/test_shell_completion.py",
+        names_that_a_shell_runs=("and _SAFE.fullmatch(word)]", "]"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "job_file",
+        "tests/client/test_extends.py",
+        circles=("if any(each.path is not None and _same(each.path, place) for each in chain):", "if False:"),
+    ),
+]
+
+NEEDS_TEST = "tests/scheduler/test_server_needs.py::test_"
+NEEDS_MUTANTS = [
+    *_in(
+        SCHEDULER,
+        "room",
+        f"{NEEDS_TEST}cores_are_counted_on_each_server",
+        cores_and_memory_are_promised_twice=(
+            "                count = min(count, left // each)\n",
+            "                pass\n",
+        ),
+        too_small_accelerators_are_used=(
+            "if load.gpu_memory > self.figures.accelerator_memory > 0:",
+            "if False:",
+            (f"{NEEDS_TEST}only_those_servers_of_a_type_are_used_whose_accelerators_are_large_enough",),
+        ),
+        silent_jobs_take_nothing=(
+            "not all(each.millicores for each in needs)",
+            "False",
+            (f"{NEEDS_TEST}a_job_without_a_statement_takes_its_accelerators_part_of_the_server",),
+        ),
+    ),
+    *_in(
+        SCHEDULER,
+        "evolving",
+        f"{NEEDS_TEST}servers_that_join_or_leave_change_which_types_fit",
+        types_stay_closed_when_servers_join=("        self.beliefs.fit_again(self.roster)\n", ""),
+    ),
+    *_in(
+        SCHEDULER,
+        "posing",
+        f"{NEEDS_TEST}pairs_that_together_exceed_the_accelerator_are_not_formed",
+        pairs_exceed_the_accelerator=("rates[at][:, tight[problem.column_type]] = 0.0", "pass"),
+    ),
+    *_in(
+        SCHEDULER,
+        "seating",
+        f"{NEEDS_TEST}no_plan_promises_more_than_servers_have_and_nothing_idles_beside_a_job_that_fits",
+        what_was_to_yield_stops_for_nothing=(
+            "        if starting.isdisjoint(run.members) and room.fits_at(run, before[run]):",
+            "        if False:",
+            (f"{NEEDS_TEST}what_would_stop_for_a_run_that_fits_nowhere_continues",),
+        ),
+    ),
+    *_in(
+        AGENT,
+        "confinement",
+        "tests/runtime/agent/test_confinement.py::test_with_cgroup_v2_limits_are_set_in_the_group_of_the_task_itself",
+        memory_is_not_limited=("        (group / limit).write_text(str(memory))\n", "        pass\n"),
+    ),
+    *_in(
+        AGENT,
+        "allotment",
+        "tests/runtime/agent/test_discovery.py",
+        hip_counts_among_all_devices=(
+            "        return {ROCR: listed, HIP: within, CUDA: within}\n",
+            "        return {HIP: listed, CUDA: listed}\n",
+        ),
+    ),
+]
+
 TERMINALS = "tests/runtime/test_terminals.py"
 AGENT_TERMINALS = "tests/runtime/agent/test_agent_terminal.py"
 OTHERS_TERMINAL = (
@@ -1596,6 +1786,7 @@ TERMINAL_MUTANTS = [
 ]
 
 MUTANTS: tuple[Mutant, ...] = (
+    *SELECTION_MUTANTS,
     *TOGETHER,
     *ENGINE_MUTANTS,
     *STATE_MUTANTS,
@@ -1613,6 +1804,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *REMOVAL_MUTANTS,
     *TEMPLATE_MUTANTS,
     *LIMIT_MUTANTS,
+    *WAITING_MUTANTS,
     *INSISTENCE_MUTANTS,
     *TABLE_MUTANTS,
     *IDENTITY_MUTANTS,
@@ -1620,5 +1812,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *SECRET_MUTANTS,
     *SECURITY_MUTANTS,
     *NOTIFY_MUTANTS,
+    *NEEDS_MUTANTS,
     *TERMINAL_MUTANTS,
 )

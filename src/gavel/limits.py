@@ -71,6 +71,10 @@ MOST_TYPES_OVER_TIME = 4 * MOST_TYPES
 """The most types that one agent offers in the life of a scheduler, which remembers every type."""
 MOST_JOBS_IN_A_CALL = 10_000
 """The most jobs in one Submit call; clients send 1,000 at a time."""
+MOST_UNFOLDED_BYTES = 64 * 2**20
+"""All jobs of one array or grid together."""
+MOST_WAITS_IN_A_CALL = 100_000
+"""The most dependencies of all jobs in one Submit call."""
 MOST_IDS_IN_A_CALL = 100_000
 MOST_RANGES = 1000
 """The most ranges of ids, and the most arrays, in one query."""

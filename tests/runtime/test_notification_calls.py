@@ -68,6 +68,16 @@ def test_other_hosts_ports_and_schemes_may_not(url: str) -> None:
         LISTED.permit(url)
 
 
+def test_ever_new_names_below_a_domain_share_one_place_and_a_listed_name_has_its_own() -> None:
+    hosts = AllowedHosts.of(["*.example.org", "chat.example.org"])
+    names = ["a", "b", "a.b", "chat"]
+    found = [hosts.permit(f"https://{name}.example.org/") for name in names]
+    assert [(each.place, each.public_only) for each in found] == [
+        *[("*.example.org", True)] * 3,
+        ("chat.example.org", False),
+    ]
+
+
 @pytest.mark.parametrize(
     "text", ["*", "*.org", "*.0.0.1", "ftp://x.org", "a b", "https://u@x.org", "x.org/path", "", "x.org:http"]
 )

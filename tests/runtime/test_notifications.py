@@ -313,6 +313,42 @@ def test_a_job_that_can_never_run_is_told_once_also_across_a_restart(tmp_path: P
     play(scene())
 
 
+def test_a_job_that_waits_for_what_can_no_longer_happen_is_told(tmp_path: Path, receiver: Receiver) -> None:
+    async def scene() -> None:
+        async with notifying(tmp_path, receiver.host) as here:
+            notifier, agent = here.running.service._notifier, await here.agent("a")
+            first = await here.submit(types=["v100"])
+            await here.submit(notify=[receiver.url], after=[f"{first}:ok"])
+            await ends(agent, first, how=pb.TaskEnded.CRASHED, reason="no", hopeless=True)
+            await eventually(lambda: here.running.engine.records[first].finished)
+            for minutes in (0.0, 31.0):
+                later(here, minutes)
+                await notifier.look()
+            await arrived(receiver)
+            assert [(each["event"], each["code"]) for each in receiver.bodies] == [("stuck", "never")]
+            assert "it can never start" in receiver.bodies[0]["text"]
+
+    play(scene())
+
+
+def test_an_array_is_told_once_when_its_first_job_starts_and_once_when_all_have_ended(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    async def scene() -> None:
+        async with notifying(tmp_path, receiver.host) as here:
+            agent = await here.agent("a", 3)
+            job = pb.JobRequest(command=["train"], steps=1e6, workers=1, array="0-2", notify=[receiver.url])
+            ids = (await here.stub.Submit(pb.SubmitRequest(jobs=[job]))).ids
+            started = {(await agent.hear("start")).job for _ in ids}
+            for each in started:
+                await agent.say(ended=pb.TaskEnded(status=pb.TaskStatus(job=each, attempt=1), how=pb.TaskEnded.DONE))
+            told = await arrived(receiver, 2)
+            assert [each["event"] for each in told] == ["started", "completed"]
+            assert (told[1]["array"]["completed"], told[1]["array"]["over"]) == (3, True)
+
+    play(scene())
+
+
 def test_a_running_job_without_a_step_or_output_is_told_again_only_after_a_sign_of_life(
     tmp_path: Path, receiver: Receiver
 ) -> None:

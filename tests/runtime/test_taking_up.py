@@ -71,7 +71,7 @@ def test_every_job_is_found_in_place_and_a_copy_is_kept(settings: ServeSettings)
         engine.post(JobsSubmitted(engine.clock(), (Submission(command=("train",), template="mine"),), "key"))
         engine.begin(Idle(), fleet_for(engine, settings.fleet))
         engine.take_in()
-        assert engine.state.jobs.keys["key"] == ("6",), "ids are not given again"
+        assert engine.state.jobs.keys["key"] == ["6"], "ids are not given again"
     assert (settings.folder / "journal.sqlite.format-1").is_file()
     with open_journal(settings) as journal:  # the second time nothing is upgraded
         assert "6" in build_engine(settings, journal).records

@@ -29,6 +29,7 @@ from gavel.core.throughputs import builtin_table
 from gavel.policies.registry import allocate
 from gavel.scheduler.credits import Credits
 from gavel.scheduler.machine import Scheduler, Settings, check_invariants
+from gavel.scheduler.obstacles import never_fits, waits_for
 from gavel.scheduler.priorities import Priorities
 from gavel.scheduler.rounds import Elapsed, Mechanism, Plan, RoundInput, Run, RunNumbers
 from gavel.scheduler.rules import Rules
@@ -158,6 +159,31 @@ def test_no_plan_promises_more_than_servers_have_and_nothing_idles_beside_a_job_
             cluster.tell(JobFinished(cluster.time, data.draw(st.sampled_from(sorted(cluster.running)))))
 
 
+class Swaps(Careless):
+    """A mechanism that starts jobs where accelerators are free, and stops its second run for a job that waits."""
+
+    def decide(self, given: RoundInput) -> Plan:
+        running, waiting = list(given.running), given.waiting.tolist()
+        started = [Run((slot,), 0, 1) for slot in waiting]
+        if len(running) < 2:
+            return Plan((), started[: given.free[0]])
+        return Plan(running[1:], started[:1]) if started and not given.mid_round else Plan()
+
+
+def test_what_would_stop_for_a_run_that_fits_nowhere_continues() -> None:
+    cluster = Cluster(Server("a", "v100", 2, cpus=8), mechanism=Swaps())
+    cluster.submit("first", Needs(millicores=5000))
+    cluster.submit("second", Needs(millicores=3000))
+    cluster.round()
+    cluster.submit("large", Needs(millicores=8000))
+    cluster.round()
+    assert cluster.running.keys() == {"first", "second"}
+    cluster.submit("small", Needs(millicores=2000))
+    cluster.tell(JobFinished(cluster.time, "large"))
+    cluster.round()
+    assert cluster.running.keys() == {"first", "small"}
+
+
 def test_cores_are_counted_on_each_server() -> None:
     cluster = Cluster(Server("a", "v100", 4, cpus=16), Server("b", "v100", 4, cpus=16))
     for number in range(3):
@@ -224,6 +250,7 @@ def test_servers_that_join_or_leave_change_which_types_fit() -> None:
     cluster.round()
     assert not cluster.running
     cluster.tell(ServerJoined(cluster.time, Server("b", "v100", 1, cpus=8)))
+    assert cluster.machine.rates_of("large")["v100"] > 0
     cluster.round()
     assert cluster.running == {"large": {"b": 1}}
     cluster.tell(ServerLost(cluster.time, "b"))
@@ -273,3 +300,44 @@ def test_a_request_states_cores_in_thousandths() -> None:
     submitted = JobRequest(["train"], cpus=1.5, memory="2G", gpu_memory="1G").submission()
     assert JobSpec.of("1", submitted).needs == Needs(GIB, 1500, 2 * GIB)
     assert JobSpec.of("1", JobRequest(["train"]).submission()).needs is NO_NEEDS
+
+
+@pytest.mark.parametrize(
+    ("needs", "workers", "reason"),
+    [
+        (
+            Needs(gpu_memory=80 * GIB),
+            1,
+            "needs 80G of accelerator memory, and the largest type it may use, v100, has 16G",
+        ),
+        (Needs(millicores=64_000), 1, "needs 64 CPU cores, and the largest server it may use, a, has 16"),
+        (Needs(memory=512 * GIB), 1, "needs 512G of RAM, and the largest server it may use, a, has 64G"),
+        (
+            Needs(millicores=9000),
+            2,
+            "needs 9 CPU cores for each of its 2 workers, and its types' servers have too little",
+        ),
+        (Needs(millicores=9000), 1, None),
+    ],
+)
+def test_the_reason_says_what_no_server_has(needs: Needs, workers: int, reason: str | None) -> None:
+    cluster = Cluster(Server("a", "v100", 4, cpus=16, memory_bytes=64 * GIB, accelerator_memory=16 * GIB))
+    cluster.submit("job", needs, workers)
+    said = never_fits(cluster.machine, "job", ())
+    assert said == (None if reason is None else f"it {reason}")
+    assert said is None or not any(cluster.machine.rates_of("job")[name] for name in ("v100",))
+
+
+def test_the_reason_says_what_a_job_waits_for() -> None:
+    cluster = Cluster(Server("a", "v100", 4, cpus=16, memory_bytes=64 * GIB))
+    cluster.submit("first", Needs(millicores=15_000))
+    cluster.round()
+    cluster.submit("second", Needs(millicores=6000, memory=8 * GIB))
+    cluster.submit("third")
+    cluster.submit("gang", Needs(millicores=1000), workers=2)
+    said = {job: waits_for(cluster.machine, job) for job in ("second", "third", "gang")}
+    assert said == {
+        "second": "waits for a server with 6 free CPU cores and 8G of free RAM",
+        "third": "waits for a server where its accelerators' part of the CPU cores and RAM is free",
+        "gang": "waits for servers with 1 free CPU core for each of its 2 workers",
+    }

@@ -139,7 +139,7 @@ def test_every_attribute_is_dumped_or_follows_from_the_rest() -> None:
     scheduler = Scheduler(TABLE, Credits(), Settings())
     brought = {"table", "mechanism", "settings", "prices", "_tree"}
     own = {"roster", "beliefs", "occupancy", "allocation", "unanswered", "accelerator_seconds"}
-    own |= {"_problem_base", "_held", "_on_hold", "_reclassed"}
+    own |= {"_tight_room", "_problem_base", "_held", "_on_hold", "_reclassed"}
     between_events = {"_facts", "_begun", "_ended"}  # empty between events
     compared = {"_edits"}  # only with what was planned since the start
     runs = {"_roster", "server_pools", "placed", "run_of"}

@@ -71,11 +71,13 @@ def _print_types(out: Console, view: ClusterView) -> None:
 
 def _print_servers(out: Console, view: ClusterView) -> None:
     """The columns of the table; a server's jobs and the reason for its state come last because they may be long."""
+    known = any(server.cpus or server.memory_bytes for server in view.servers)
     rows: list[list[str | Text]] = [
         [
             server.name,
             server.type,
             _busy(server),
+            *([_beside(server)] if known else []),
             styled(server.state, STYLES.get(server.state, "")),
             span(view.time - server.since) if server.since else "",
             "; ".join(filter(None, [" ".join(server.jobs), _reason(server, view.time)])),
@@ -83,13 +85,21 @@ def _print_servers(out: Console, view: ClusterView) -> None:
         for server in view.servers
     ]
     out.print()
-    out.print(table(["server", "type", "busy", "state", "for", "jobs"], rows, left=6))
+    head = ["server", "type", "busy", *(["free cores, RAM"] if known else []), "state", "for", "jobs"]
+    out.print(table(head, rows, left=len(head)))
 
 
 def _busy(server: ServerView) -> str:
     """How many accelerators are in use; unknown for a lost server."""
     used = "?" if server.state == "lost" else str(server.accelerators - server.free)
     return f"{used}/{server.accelerators}"
+
+
+def _beside(server: ServerView) -> str:
+    """The CPU cores and RAM that are free; empty where they are not counted."""
+    cores = f"{server.free_cpus:.4g}/{server.cpus:.4g}" if server.cpus else ""
+    memory = f"{server.free_memory_bytes / 2**30:.3g}/{server.memory_bytes / 2**30:.3g}G" if server.memory_bytes else ""
+    return ", ".join(filter(None, [cores, memory]))
 
 
 def _reason(server: ServerView, now: float) -> str:

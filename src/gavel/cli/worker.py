@@ -21,15 +21,19 @@ from gavel.cli.render import print_json
 from gavel.cli.words import printable, span
 from gavel.client.access import INSECURE_VARIABLE, is_loopback
 from gavel.client.connection import scheduler_address
+from gavel.client.quantities import bytes_of, size
 from gavel.client.views import AgentView
 from gavel.core.throughputs import ThroughputTable, read_table
 from gavel.errors import InputError
 from gavel.limits import check_options, check_positive
 from gavel.runtime.agent import Agent, AgentSettings, emulated
-from gavel.runtime.agent.accelerators import Indices, installed_accelerators, parse_accelerators
+from gavel.runtime.agent.accelerator_memory import known_memory, parse_memory
+from gavel.runtime.agent.accelerators import parse_accelerators
 from gavel.runtime.agent.container_runtimes import RUNTIMES, parse_runtimes
+from gavel.runtime.agent.discovery import Hardware, discovered, named_by_hand
 from gavel.runtime.agent.emulation import Emulation
 from gavel.runtime.agent.run_as import run_as
+from gavel.runtime.agent.server_figures import usable_cores, usable_memory
 from gavel.runtime.agent.state import closed_above
 from gavel.runtime.privacy import forbid_inspection, open_to_others, private_umask
 
@@ -51,7 +55,8 @@ def worker_command(
     accelerators: Annotated[
         str | None,
         typer.Option(
-            help="Accelerators of this server, for example v100=4, numbered as by nvidia-smi; auto: ask nvidia-smi.",
+            help="Accelerators of this server, for example v100=4, numbered as by nvidia-smi; auto: ask nvidia-smi or "
+            "rocm-smi, within what this agent was given.",
             metavar="TYPE=COUNT,…",
             envvar="GAVEL_ACCELERATORS",
         ),
@@ -68,6 +73,29 @@ def worker_command(
         str | None,
         typer.Option(help="Name of this server; default: its host name.", envvar="GAVEL_WORKER_NAME"),
     ] = None,
+    accelerator_memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory of one accelerator by type, for example v100=16G; default: what its driver or its name says.",
+            metavar="TYPE=SIZE,…",
+            envvar="GAVEL_ACCELERATOR_MEMORY",
+        ),
+    ] = None,
+    cpus: Annotated[
+        float | None,
+        typer.Option(help="CPU cores that jobs may use; default: all that the agent may use.", metavar="CORES"),
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(help="RAM that jobs may use, for example 200G; default: all but a small reserve.", metavar="SIZE"),
+    ] = None,
+    enforce_shares: Annotated[
+        bool,
+        typer.Option(
+            "--enforce-shares",
+            help="Hold jobs that do not say what they need to their accelerators' part of the CPU cores and RAM.",
+        ),
+    ] = False,
     checkpoints: Annotated[
         Path | None,
         typer.Option(
@@ -144,10 +172,18 @@ def worker_command(
         return
     check_options({"log_megabytes": log_megabytes})
     found, emulation = _hardware(accelerators, emulate, time_scale, throughputs)
+    stated = {} if accelerator_memory is None else parse_memory(accelerator_memory, found.accelerators)
+    cores, ram = _figures(cpus, memory, emulated=emulation is not None)
     named = platform.node() if name is None else name
     home = _home() / "agents" / (named.replace("/", "_") or "_") if state is None else state
     settings = AgentSettings(
-        accelerators=found,
+        accelerators=found.accelerators,
+        device_names=found.names,
+        vendor=found.vendor,
+        accelerator_memory=known_memory(found.accelerators, found.memory, stated),
+        cpus=cores,
+        memory_bytes=ram,
+        enforce_shares=enforce_shares,
         state=home,
         checkpoints=_home() / "checkpoints" if checkpoints is None else checkpoints,
         scheduler=scheduler_address(scheduler),
@@ -241,15 +277,32 @@ def _leaves(*, one: bool) -> str:
 
 def _hardware(
     accelerators: str | None, emulate: str | None, time_scale: float, throughputs: str
-) -> tuple[Indices, Emulation | None]:
+) -> tuple[Hardware, Emulation | None]:
     if (accelerators is None) == (emulate is None):
         raise InputError("say what this server has: either --accelerators v100=4 (or auto), or --emulate v100=2,k80=2")
     if emulate is not None:
         check_positive("--time-scale", time_scale)
-        return emulated(emulate, table=_table(throughputs), time_scale=time_scale)
+        found, emulation = emulated(emulate, table=_table(throughputs), time_scale=time_scale)
+        return Hardware(found), emulation
     if accelerators is None or accelerators == "auto":
-        return installed_accelerators(os.environ), None
-    return parse_accelerators(accelerators), None
+        hardware = discovered(os.environ)
+        for warning in hardware.warnings:
+            _say(warning)
+        return hardware, None
+    return named_by_hand(parse_accelerators(accelerators), os.environ), None
+
+
+def _figures(cpus: float | None, memory: str | None, *, emulated: bool) -> tuple[float, int]:
+    """The cores and RAM that jobs may use; emulated accelerators have as much as is stated, or any."""
+    stated_memory = None if memory is None else bytes_of(memory)
+    if emulated:
+        return cpus or 0.0, stated_memory or 0
+    cores, ram = usable_cores(), usable_memory()
+    if cpus is not None and not 0.0 < cpus <= cores:
+        raise InputError(f"--cpus {cpus:g}: jobs may use more than 0 and at most the {cores:g} that this agent may use")
+    if stated_memory is not None and not 0 < stated_memory <= max(ram, 1):
+        raise InputError(f"--memory {memory}: jobs may use more than 0 and at most the {size(ram)} that there are")
+    return cpus or cores, stated_memory or ram
 
 
 def _check_plaintext(scheduler: str) -> None:

@@ -91,8 +91,8 @@ def main(arguments: list[str]) -> int:
             file=sys.stderr,
         )
         return 2
-    if container:
-        _enter(container)
+    for group in filter(None, container.split("\n")):
+        _enter(group)
     user = AssumedUser.read(account) if account >= 0 else None
     return Guard(pipe, grace, output, terminal, last.splitlines()).run(command, user)
 

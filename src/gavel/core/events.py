@@ -32,11 +32,13 @@ class JobSubmitted:
     """The key of the submitting call: repeating the call with the same key submits nothing."""
     held: Cause | None = None
     """Why it must wait until it is released; None: it need not."""
+    met: tuple[str, ...] = ()
+    """Those of its dependencies that are met already."""
 
 
 @dataclass(frozen=True, slots=True)
 class JobsHeld:
-    """These jobs do not run until they are released; jobs that run are not held."""
+    """These jobs do not run until they are released, or wait for another reason now; jobs that run are not held."""
 
     time: float
     jobs: tuple[str, ...]
@@ -49,6 +51,15 @@ class JobsReleased:
 
     time: float
     jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PausesEnded:
+    """These jobs pause no longer after a failure."""
+
+    time: float
+    jobs: tuple[str, ...]
+    cause: Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +254,7 @@ Event = (
     | StopAsked
     | JobsHeld
     | JobsReleased
+    | PausesEnded
     | JobEdited
     | TypesAllowed
     | JobsProgressed

@@ -19,6 +19,7 @@ from gavel.core.events import (
     JobsProgressed,
     JobsReleased,
     Launch,
+    PausesEnded,
     RateMeasured,
     RatesProfiled,
     Renew,
@@ -47,6 +48,8 @@ class JobQueued:
     """The key of the submitting call: repeating the call with the same key submits nothing."""
     held: Cause | None = None
     """Why the job waits until it is released; None: it need not."""
+    met: tuple[str, ...] = ()
+    """Those of its dependencies that were met already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +239,7 @@ Fact = (
     | JobsStopped
     | JobsHeld
     | JobsReleased
+    | PausesEnded
     | JobEdited
     | TypesAllowed
     | JobsProgressed

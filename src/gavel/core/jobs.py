@@ -109,7 +109,7 @@ class JobSpec:
             submission.weight,
             submission.entity,
             submission.deadline_seconds,
-            submission.types or None,
+            submission.prefer or submission.types or None,
             Needs.of(submission),
         )
 

@@ -15,6 +15,7 @@ from gavel.client.field_checks import shortened
 from gavel.core.errors import InputError
 from gavel.journal.audit import AuditEntry, AuditWanted
 from gavel.runtime.access import Access
+from gavel.runtime.denying import Denying
 from gavel.security.accounts import Accounts, TokenRecord, UserRecord
 from gavel.security.caller import current
 from gavel.security.ownership import NotAllowedError
@@ -33,7 +34,7 @@ _OPEN = (
 )
 
 
-class AccountsService(stubs.GavelServicer):
+class AccountsService(Denying, stubs.GavelServicer):
     """Users, tokens, the audit."""
 
     _access: Access
@@ -171,10 +172,6 @@ class AccountsService(stubs.GavelServicer):
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, _OPEN)
             raise AssertionError  # abort raises
         return self._access.accounts
-
-    async def _deny(self, sentence: str, method: str, subject: str, context: Context) -> None:
-        self._access.refused(method, sentence, subject)
-        await context.abort(grpc.StatusCode.PERMISSION_DENIED, sentence)
 
 
 def _may_not_create(caller: Caller, owner: UserRecord, role: Role) -> str | None:

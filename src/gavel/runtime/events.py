@@ -10,6 +10,7 @@ from typing import Any
 from gavel.client.requests import Submission
 from gavel.core import events as core
 from gavel.core.cluster import Server
+from gavel.runtime.prerequisites import Ends
 from gavel.security.quotas import Limits, Subject
 
 
@@ -35,6 +36,37 @@ class JobsSubmitted:
     key: str
     learned: Mapping[str, Any] = field(default_factory=dict)
     """What the journal's table says about their templates, by template."""
+    outcomes: Mapping[str, Ends] = field(default_factory=dict)
+    """How jobs and arrays that they wait for have ended, as far as all of those jobs have."""
+    by: str = ""
+    """Who asks; empty: their user."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldAsked:
+    """A request to keep jobs from running until they are released; those that run save and leave. All or none."""
+
+    time: float
+    jobs: tuple[str, ...]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseAsked:
+    """A request to hold jobs no longer: all of them, or it is refused."""
+
+    time: float
+    jobs: tuple[str, ...]
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequeueAsked:
+    """A request that running jobs save, leave and wait again, and that pausing jobs stop pausing. All or none."""
+
+    time: float
+    jobs: tuple[str, ...]
+    by: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +240,9 @@ class Began:
 
 OwnEvent = (
     JobsSubmitted
+    | HoldAsked
+    | ReleaseAsked
+    | RequeueAsked
     | EditAsked
     | LimitDue
     | IdleFound

@@ -10,7 +10,15 @@ from gavel.core import facts as core
 from gavel.core.cluster import Server
 from gavel.core.codec import decode_fact, encode_event, kind_of
 from gavel.core.errors import InputError
-from gavel.core.events import JobEdited, JobsHeld, JobsReleased, RateMeasured, RestartMeasured, TypesAllowed
+from gavel.core.events import (
+    JobEdited,
+    JobsHeld,
+    JobsReleased,
+    PausesEnded,
+    RateMeasured,
+    RestartMeasured,
+    TypesAllowed,
+)
 from gavel.core.problem import Problem
 from gavel.core.serialization import MisfitError, from_plain, plain_record
 from gavel.security.quotas import Limits, Subject
@@ -34,6 +42,28 @@ class LimitsChanged:
     by: str
     subject: Subject
     limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True)
+class HoldsChanged:
+    """A user holds these jobs from now on or, if not `held`, no longer does."""
+
+    time: float
+    jobs: tuple[str, ...]
+    by: str
+    held: bool
+
+
+@dataclass(frozen=True, slots=True)
+class DependenciesChanged:
+    """What a job waits for was replaced."""
+
+    time: float
+    job: str
+    after: tuple[str, ...]
+    by: str
+    met: tuple[str, ...] = ()
+    """Those of its dependencies that are met already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +206,8 @@ class TemplateRecalled:
 OwnFact = (
     SettingsChanged
     | LimitsChanged
+    | HoldsChanged
+    | DependenciesChanged
     | NotificationsChanged
     | SchedulerStarted
     | AttemptClosed
@@ -236,7 +268,9 @@ def jobs_of(fact: Fact) -> tuple[str, ...]:
             | RestartMeasured()
         ):
             jobs = (fact.job,)
-        case core.RoundPlanned() | core.JobsStopped() | JobsHeld() | JobsReleased():
+        case DependenciesChanged():
+            jobs = (fact.job,)
+        case core.RoundPlanned() | core.JobsStopped() | JobsHeld() | JobsReleased() | PausesEnded() | HoldsChanged():
             jobs = fact.jobs
         case core.ServerRemoved():
             jobs = fact.stopped

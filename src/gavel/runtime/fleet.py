@@ -6,6 +6,7 @@ What must survive a restart of the scheduler is in the journal; this is rebuilt 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -18,7 +19,7 @@ from gavel.core.errors import GavelError
 from gavel.core.events import Launch, RateMeasured, RestartMeasured
 from gavel.core.jobs import Cause
 from gavel.limits import MOST_TYPES_OVER_TIME
-from gavel.runtime.abilities import inability
+from gavel.runtime.abilities import ABILITIES, inability
 from gavel.runtime.agents import ITSELF, AgentRecord
 from gavel.runtime.attempts import Attempt, Order, Part, parts_of
 from gavel.runtime.clearing import Clearing
@@ -193,7 +194,7 @@ class Fleet:
         now = self.clock()
         member = Member(hello.agent, hello.name, hello.incarnation, servers, now, link, now, hello.encrypts_gangs)
         member.confidential = confidential
-        member.abilities = frozenset(hello.abilities)
+        member.abilities = frozenset(ABILITIES).intersection(hello.abilities)
         self._seat(member)
         self.expected.pop(hello.agent, None)
         offered = tuple(servers.values())
@@ -922,9 +923,19 @@ def agent_name(server: str) -> str:
 
 
 def servers_of(hello: Hello) -> dict[str, Server]:
-    """An agent's servers, one per type; named after the agent if it has only one type."""
-    several = len(hello.accelerators) > 1
+    """An agent's servers, one per type; named after the agent if it has only one type.
+
+    The cores and RAM of a machine with several types are divided by the number of accelerators.
+    """
+    several, total = len(hello.accelerators) > 1, sum(hello.accelerators.values())
     return {
-        type_name: Server(f"{hello.name}:{type_name}" if several else hello.name, type_name, count)
+        type_name: Server(
+            f"{hello.name}:{type_name}" if several else hello.name,
+            type_name,
+            count,
+            math.floor(hello.cpus * 1000 * count / total) / 1000,
+            hello.memory_bytes * count // total,
+            hello.accelerator_memory.get(type_name, 0),
+        )
         for type_name, count in hello.accelerators.items()
     }

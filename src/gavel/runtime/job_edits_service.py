@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -14,53 +13,27 @@ from gavel.client.requests import Submission
 from gavel.core.errors import InputError
 from gavel.core.events import FieldChange, JobEdited
 from gavel.journal.store import Write
-from gavel.policies.policy import Policy
-from gavel.runtime.access import Access
-from gavel.runtime.driver import Driver
 from gavel.runtime.events import EditAsked
 from gavel.runtime.facts import Fact
+from gavel.runtime.job_calls import Context
 from gavel.runtime.job_edits import EDITABLE, changed, check_fields, check_steps
 from gavel.runtime.jobs import LiveJobRecord
-from gavel.runtime.notify.notifier import Notifier
 from gavel.runtime.requests import checked
 from gavel.runtime.resubmission import may_repeat, repeat_denied, resubmission
+from gavel.runtime.submission_service import SubmissionService
 from gavel.runtime.views import steps_done
 from gavel.security.caller import current
 from gavel.security.ownership import weight_denied
 from gavel.security.trail import written
 from gavel.wire import gavel_pb2 as pb
 
-Context = grpc.aio.ServicerContext[Any, Any]
 
-
-class JobEdits:
+class JobEdits(SubmissionService):
     """Answers Edit and Resubmit."""
 
-    _driver: Driver
-    _access: Access
-    _policy: Policy
-    _notifier: Notifier
-
-    if TYPE_CHECKING:  # what the whole service has
-
-        async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitReply: ...  # noqa: N802
-
-        async def _check_ids(self, ids: Sequence[str], context: Context) -> None: ...
-
-        async def _check_may_change(self, record: LiveJobRecord, method: str, context: Context) -> None: ...
-
-        async def _find(self, job: str, context: Context) -> LiveJobRecord: ...
-
-        async def _deny(self, sentence: str, method: str, subject: str, context: Context) -> None: ...
-
-        def _view(self, record: LiveJobRecord) -> pb.JobView: ...
-
     async def Edit(self, request: pb.EditRequest, context: Context) -> pb.JobList:  # noqa: N802
-        await self._check_ids(request.ids, context)
         ids, fields = tuple(dict.fromkeys(request.ids)), tuple(dict.fromkeys(request.fields))
-        records = [await self._find(job, context) for job in ids]
-        for record in records:
-            await self._check_may_change(record, "Edit", context)
+        records = await self._changeable(ids, "Edit", context)
         changes = from_submission(request.changes)
         if "weight" in fields:
             await self._check_weight(changes.weight, records, context)
@@ -71,7 +44,7 @@ class JobEdits:
             await asyncio.shield(self._driver.post(asked, beside=self._audited_edit))
         except InputError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        return pb.JobList(jobs=[self._view(await self._find(job, context)) for job in ids])
+        return await self._views(ids, context)
 
     async def _check_weight(self, weight: float, records: Sequence[LiveJobRecord], context: Context) -> None:
         for record in records:
@@ -111,10 +84,10 @@ class JobEdits:
             if not may_repeat(current(), record.request):
                 await self._deny(repeat_denied(record.id, record.request), "Resubmit", record.id, context)
         try:
-            submit = resubmission(request, {record.id: without_others_urls(record.request) for record in records})
+            jobs, submit = resubmission(request, {record.id: without_others_urls(record.request) for record in records})
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        return await self.Submit(submit, context)
+        return await self._accept(jobs, submit, context)
 
 
 def without_others_urls(request: Submission) -> Submission:

@@ -12,11 +12,11 @@ from typing import Any, ClassVar
 
 from gavel.client.requests import Submission
 from gavel.client.views import JobState, Transition
-from gavel.core.events import JobEdited, JobsHeld, JobsProgressed, JobsReleased
+from gavel.core.events import JobEdited, JobsHeld, JobsProgressed, JobsReleased, PausesEnded
 from gavel.core.facts import JobEnded, JobQueued, JobRequeued, JobsStopped, RoundPlanned, ServerRemoved, Started
 from gavel.core.jobs import Cause
 from gavel.core.serialization import from_plain, plain_record
-from gavel.runtime.facts import AttemptClosed, Fact, TimeLimitNear
+from gavel.runtime.facts import AttemptClosed, DependenciesChanged, Fact, TimeLimitNear
 
 
 class JobChange(StrEnum):
@@ -131,7 +131,7 @@ class JobRegistry:
     def __init__(self) -> None:
         self.records: dict[str, LiveJobRecord] = {}
         self.next_number = 1
-        self.keys: dict[str, tuple[str, ...]] = {}
+        self.keys: dict[str, list[str]] = {}
         """Job ids by the key of the call that submitted them."""
         self.touched: set[str] = set()
         """Jobs whose records changed since this was last emptied."""
@@ -176,7 +176,7 @@ class JobRegistry:
         self.records[job] = LiveJobRecord(id=job, request=request, submitted=fact.time, history=(first,))
         self.next_number = max(self.next_number, int(job) + 1)
         if fact.key:
-            self.keys[fact.key] = (*self.keys.get(fact.key, ()), job)
+            self.keys.setdefault(fact.key, []).append(job)
         return {job}
 
     def _edited(self, fact: JobEdited) -> set[str]:
@@ -211,6 +211,16 @@ class JobRegistry:
 
     def _released(self, fact: JobsReleased) -> set[str]:
         return {job for job in fact.jobs if self._changed(fact.time, job, JobChange.RELEASED, RELEASED)}
+
+    def _paused_enough(self, fact: PausesEnded) -> set[str]:
+        return {job for job in fact.jobs if self._changed(fact.time, job, JobChange.RELEASED, fact.cause)}
+
+    def _waits_for_others(self, fact: DependenciesChanged) -> set[str]:
+        record = self.records.get(fact.job)
+        if record is None:
+            return set()
+        self.records[fact.job] = replace(record, request=replace(record.request, after=fact.after))
+        return {fact.job}
 
     def _requeued(self, fact: JobRequeued) -> set[str]:
         record = self._changed(
@@ -298,6 +308,8 @@ class JobRegistry:
         RoundPlanned: _planned,
         JobsHeld: _held,
         JobsReleased: _released,
+        PausesEnded: _paused_enough,
+        DependenciesChanged: _waits_for_others,
         JobsStopped: lambda self, fact: self._stop(fact.time, fact.jobs, fact.cause),
         ServerRemoved: lambda self, fact: self._stop(fact.time, fact.stopped, fact.cause),
         AttemptClosed: _closed,
@@ -308,6 +320,6 @@ class JobRegistry:
     def of(cls, document: Mapping[str, Any]) -> JobRegistry:
         jobs = cls()
         jobs.next_number = document["next_number"]
-        jobs.keys = {key: tuple(ids) for key, ids in document["keys"].items()}
+        jobs.keys = {key: list(ids) for key, ids in document["keys"].items()}
         jobs.records = {entry["id"]: LiveJobRecord.of(entry) for entry in document["records"]}
         return jobs

@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gavel.client.field_checks import label_fault, shortened
-from gavel.limits import LONGEST_LABEL, MOST_ACCELERATORS_OF_AN_AGENT, MOST_TASKS_OF_AN_AGENT, MOST_TYPES
+from gavel.limits import (
+    LONGEST_LABEL,
+    MOST_ACCELERATORS_OF_AN_AGENT,
+    MOST_BYTES,
+    MOST_CORES,
+    MOST_TASKS_OF_AN_AGENT,
+    MOST_TYPES,
+)
 from gavel.runtime.messages import Hello
 from gavel.wire import gavel_pb2 as pb
 
@@ -38,7 +45,23 @@ def hello_fault(hello: Hello) -> str | None:
     for what, text in told.items():
         if (fault := label_fault(text, LONGEST_IDENTITY if what == "identity" else LONGEST_LABEL)) is not None:
             return f"the agent's {what} {fault}: {shortened(text)}"
-    return offer_fault(hello.name, hello.accelerators)
+    fault = figures_fault(hello.cpus, hello.memory_bytes, hello.accelerator_memory)
+    return fault or offer_fault(hello.name, hello.accelerators)
+
+
+def figures_fault(cpus: float, memory: int, accelerator_memory: Mapping[str, int]) -> str | None:
+    """Why a server cannot have these cores, this RAM and this memory of accelerators; None if it can.
+
+    >>> figures_fault(-1.0, 0, {})
+    'a server has 0 to 65,536 CPU cores for jobs, not -1'
+    """
+    if not 0.0 <= cpus <= MOST_CORES:  # also refuses NaN
+        return f"a server has 0 to {MOST_CORES:,} CPU cores for jobs, not {cpus:g}"
+    each = {f"memory of each {shortened(name)}": amount for name, amount in accelerator_memory.items()}
+    for what, amount in {"RAM for jobs": memory, **each}.items():
+        if not 0 <= amount <= MOST_BYTES:
+            return f"{what}: {amount} bytes is not between 0 and 1024T"
+    return None
 
 
 def offer_fault(name: str, accelerators: Mapping[str, int]) -> str | None:

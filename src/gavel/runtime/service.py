@@ -10,36 +10,29 @@ from contextlib import ExitStack, asynccontextmanager, nullcontext, suppress
 from dataclasses import replace
 from itertools import islice
 from typing import Any
-from uuid import uuid4
 
 import grpc
 
-from gavel.client.field_checks import label_fault, shortened
-from gavel.client.messages import from_states, from_submission, to_cluster, to_detail
+from gavel.client.messages import from_states, to_cluster, to_detail
 from gavel.client.request_rules import PER_SERVER
 from gavel.client.views import FINISHED
 from gavel.core.errors import InputError
-from gavel.core.events import JobCancelled
-from gavel.core.facts import JobEnded, JobQueued
 from gavel.journal.facts import Entry
 from gavel.journal.finished import FinishedQuery
-from gavel.journal.store import Write
-from gavel.limits import MOST_IDS_IN_A_CALL, MOST_JOBS_IN_A_CALL
 from gavel.policies.policy import Policy
 from gavel.runtime.access import Access
 from gavel.runtime.accounts_service import AccountsService
 from gavel.runtime.agent_wire import pack_to_agent, unpack_from_agent
 from gavel.runtime.agents import identity_of
 from gavel.runtime.driver import Driver
-from gavel.runtime.engine import Beside
 from gavel.runtime.enrolment_service import EnrolmentCalls, EnrolmentDesk
 from gavel.runtime.event_lines import Wanted, names_of, public
-from gavel.runtime.events import DrainAsked, Event, ForgetAsked, JobsSubmitted, RemovalAsked, UndrainAsked
+from gavel.runtime.events import DrainAsked, Event, ForgetAsked, RemovalAsked, UndrainAsked
 from gavel.runtime.facts import CheckpointsRemoved, Fact, document_of
 from gavel.runtime.fleet import Fleet, RefusedError
 from gavel.runtime.following import Follower, Following
+from gavel.runtime.job_calls import by
 from gavel.runtime.job_edits_service import JobEdits
-from gavel.runtime.job_secrets import secrets_of
 from gavel.runtime.job_verbs_service import JobVerbs
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.limits_service import LimitsService
@@ -61,7 +54,6 @@ from gavel.runtime.messages import (
 from gavel.runtime.notifications_service import NotificationsService
 from gavel.runtime.notify.notifier import Notifier
 from gavel.runtime.offers import size_fault
-from gavel.runtime.requests import checked
 from gavel.runtime.selecting import among_finished, check_query, exact, matcher
 from gavel.runtime.streams import Streams, TooManyStreamsError
 from gavel.runtime.terminal_service import TerminalService
@@ -70,11 +62,8 @@ from gavel.runtime.timeline import sentence
 from gavel.runtime.views import agent_state, cluster_view, job_detail, server_views
 from gavel.runtime.watching import Watching
 from gavel.security.caller import current
-from gavel.security.ownership import NotAllowedError, change_denied, logs_denied, owned
-from gavel.security.quotas import OverLimitError
-from gavel.security.roles import Caller, may_change, may_read
-from gavel.security.trail import written
-from gavel.security.vault import VaultError
+from gavel.security.ownership import logs_denied
+from gavel.security.roles import Caller, may_read
 from gavel.wire import gavel_pb2 as pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -97,9 +86,6 @@ HELLO_SECONDS = 30.0
 """How long an agent may take to say who it is."""
 REMOVING_SECONDS = 10.0
 """How long a call waits for agents to remove checkpoints; a longer removal continues without it."""
-
-OPEN_OPERATOR = "operator"
-"""Who asks for a drain, as facts name it, if the scheduler does not identify its callers."""
 
 
 class AgentStream:
@@ -164,51 +150,6 @@ class Service(
 
     # ---- jobs ----
 
-    async def Submit(self, request: pb.SubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: N802
-        scheduler = self._engine.scheduler
-        entities = None if scheduler.settings.open_entities else scheduler.entities
-        caller, key = current(), request.key or uuid4().hex
-        if len(request.jobs) > MOST_JOBS_IN_A_CALL:
-            told = f"{len(request.jobs):,} jobs in one call; submit at most {MOST_JOBS_IN_A_CALL:,} at a time"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
-        await self._check_label("the key of a submission", key, context)
-        key = key if caller.open else f"{caller.user}:{key}"  # two users may choose the same
-        try:
-            longest = self._fleet.settings.longest_grace_seconds
-            jobs = tuple(
-                checked(owned(from_submission(job), caller), self._policy, entities, longest_grace=longest)
-                for job in request.jobs
-            )
-            self._notifier.check(jobs)
-            secrets, audited = secrets_of(request, jobs), self._audited("Submit")
-            if any(secrets):
-                await asyncio.to_thread(self._fleet.secrets.prepare)
-            keeping = self._fleet.secrets.keeping(secrets)
-            submitted = JobsSubmitted(self._engine.clock(), jobs, key, await self._driver.recalled(jobs))
-            # A client that disconnects changes nothing.
-            await asyncio.shield(self._driver.post(submitted, beside=lambda facts: [*keeping(facts), *audited(facts)]))
-        except NotAllowedError as error:
-            await self._deny(str(error), "Submit", "", context)
-        except VaultError as error:
-            await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
-        except OverLimitError as error:
-            await self._over_limit(error, context)
-        except InputError as error:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        return pb.SubmitReply(ids=self._engine.state.jobs.keys.get(key, ()))
-
-    async def Cancel(self, request: pb.CancelRequest, context: Context) -> pb.JobList:  # noqa: N802
-        await self._check_ids(request.ids, context)
-        records = [await self._find(job, context) for job in request.ids]
-        for record in records:
-            await self._check_may_change(record, "Cancel", context)
-        going = [record for record in records if not record.finished]
-        if going:
-            by = current().by or current().user
-            cancelled = (JobCancelled(self._engine.clock(), record.id, by) for record in going)
-            await self._driver.post(*cancelled, beside=self._audited("Cancel"))
-        return pb.JobList(jobs=[self._view(await self._find(job, context)) for job in request.ids])
-
     async def List(self, request: pb.JobQuery, context: Context) -> pb.JobList:  # noqa: N802
         await self._check_query(request, context)
         records, following = await self._matching(request)
@@ -222,9 +163,6 @@ class Service(
         record, caller = await self._find(request.id, context), current()
         shown = not caller.open and may_read(caller, record.request)
         return to_detail(job_detail(self._engine, record, environment=shown))
-
-    def _view(self, record: LiveJobRecord) -> pb.JobView:
-        return self._watching.view(record)
 
     async def _listed(self, query: pb.JobQuery) -> Sequence[LiveJobRecord]:
         return (await self._matching(query))[0]
@@ -269,33 +207,10 @@ class Service(
                 return
             await asyncio.sleep(FOLLOW_SECONDS)
 
-    async def _over_limit(self, error: OverLimitError, context: Context) -> None:
-        self._access.refused("Submit", str(error))
-        await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-
     def _teams_of(self, user: str) -> tuple[str, ...]:
         accounts = self._access.accounts
         record = None if accounts is None else accounts.users.get(user)
         return () if record is None else record.teams
-
-    def _audited(self, method: str, subjects: Iterable[str] | None = None) -> Beside:
-        """The entries of the current call, in the transaction of its facts: about these, or about the facts' jobs."""
-        caller, trail = current(), self._access.trail
-
-        def beside(facts: Sequence[Fact]) -> Sequence[Write]:
-            named = _jobs_changed(facts) if subjects is None else subjects
-            return [written([trail.entry(caller, method, subject=subject) for subject in named])]
-
-        return beside
-
-    async def _check_may_change(self, record: LiveJobRecord, method: str, context: Context) -> None:
-        if not may_change(current(), record.request):
-            await self._deny(change_denied(record.id, record.request), method, record.id, context)
-
-    async def _check_ids(self, ids: Sequence[str], context: Context) -> None:
-        if len(ids) > MOST_IDS_IN_A_CALL:
-            told = f"{len(ids):,} ids in one call; give at most {MOST_IDS_IN_A_CALL:,} at a time"
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
 
     async def _check_query(self, query: pb.JobQuery, context: Context) -> None:
         try:
@@ -304,17 +219,6 @@ class Service(
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         for job in query.ids:
             await self._find(job, context)
-
-    async def _check_label(self, what: str, text: str, context: Context) -> None:
-        if (fault := label_fault(text)) is not None:
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{what} {fault}: {shortened(text)}")
-
-    async def _find(self, job: str, context: Context) -> LiveJobRecord:
-        record = self._engine.records.get(job) or await asyncio.to_thread(self._engine.record, job)
-        if record is None:
-            told = f"there is no job {shortened(job)}; `gavel jobs --all` lists them"
-            await context.abort(grpc.StatusCode.NOT_FOUND, told)
-        return record
 
     async def _matching(self, query: pb.JobQuery) -> tuple[list[LiveJobRecord], str]:
         """The jobs that a query matches, oldest first, and where the next page of finished ones begins."""
@@ -362,9 +266,7 @@ class Service(
     async def RemoveCheckpoints(  # noqa: N802
         self, request: pb.RemoveCheckpointsRequest, context: Context
     ) -> pb.RemoveCheckpointsReply:
-        await self._check_ids(request.ids, context)
-        for job in request.ids:
-            await self._check_may_change(await self._find(job, context), "RemoveCheckpoints", context)
+        await self._changeable(request.ids, "RemoveCheckpoints", context)
         kept: dict[str, str] = {}
         changed = asyncio.Event()
 
@@ -376,7 +278,7 @@ class Service(
 
         self._engine.witnesses.append(notice)
         try:
-            asked = RemovalAsked(self._engine.clock(), tuple(request.ids), _by(current()))
+            asked = RemovalAsked(self._engine.clock(), tuple(request.ids), by(current()))
             await self._driver.post(asked, beside=self._audited("RemoveCheckpoints", request.ids))
             with suppress(TimeoutError):
                 async with asyncio.timeout(REMOVING_SECONDS):
@@ -420,11 +322,11 @@ class Service(
 
     async def Drain(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
         now = self._engine.clock()
-        drain = DrainAsked(now, request.agent, _by(current()), request.now)
+        drain = DrainAsked(now, request.agent, by(current()), request.now)
         return await self._operate(drain, request.agent, "Drain", context)
 
     async def Undrain(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
-        undrain = UndrainAsked(self._engine.clock(), request.agent, _by(current()))
+        undrain = UndrainAsked(self._engine.clock(), request.agent, by(current()))
         return await self._operate(undrain, request.agent, "Undrain", context)
 
     async def RemoveServer(self, request: pb.DrainRequest, context: Context) -> pb.DrainReply:  # noqa: N802
@@ -433,7 +335,7 @@ class Service(
         if presence is not None and presence.attached:
             told = f"agent {request.agent!r} is still connected; stop it first"
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, told)
-        forget = ForgetAsked(self._engine.clock(), request.agent, _by(current()))
+        forget = ForgetAsked(self._engine.clock(), request.agent, by(current()))
         return await self._operate(forget, request.agent, "RemoveServer", context)
 
     async def _operate(self, event: Event, agent: str, method: str, context: Context) -> pb.DrainReply:
@@ -586,17 +488,6 @@ class Service(
 def _is_confidential(caller: Caller) -> bool:
     """Whether an agent may be sent secrets: it has a certificate, or the scheduler recognises no one at all."""
     return caller.open or bool(caller.agent or caller.agent_name)
-
-
-def _by(caller: Caller) -> str:
-    """Who asks, as facts name it."""
-    return OPEN_OPERATOR if caller.open else caller.by or caller.user
-
-
-def _jobs_changed(facts: Iterable[Fact]) -> list[str]:
-    """The jobs that were submitted or ended."""
-    queued = [fact.job.id for fact in facts if isinstance(fact, JobQueued)]
-    return queued + [fact.job for fact in facts if isinstance(fact, JobEnded)]
 
 
 def _key(text: str) -> tuple[float, int] | None:

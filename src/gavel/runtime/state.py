@@ -6,12 +6,14 @@ of them again gives the state that existed then. It reads no clock, does no I/O 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, get_args
 
 import numpy as np
 
+from gavel.client.dependencies import Dependency
+from gavel.client.field_checks import shortened
 from gavel.client.quantities import duration
 from gavel.client.requests import Submission
 from gavel.client.views import JobState
@@ -23,6 +25,7 @@ from gavel.core.jobs import Cause, JobSpec
 from gavel.core.problem import Problem
 from gavel.runtime import templates
 from gavel.runtime.agents import ITSELF, AgentRecord, Agents
+from gavel.runtime.batch import arrivals, waits_of
 from gavel.runtime.events import (
     AgentAttached,
     AgentGone,
@@ -34,12 +37,15 @@ from gavel.runtime.events import (
     EditAsked,
     Event,
     ForgetAsked,
+    HoldAsked,
     IdleFound,
     JobsSubmitted,
     LimitDue,
     LimitsGiven,
     NotificationsGiven,
+    ReleaseAsked,
     RemovalAsked,
+    RequeueAsked,
     SettingsGiven,
     StepsCounted,
     UndrainAsked,
@@ -53,7 +59,9 @@ from gavel.runtime.facts import (
     AttemptClosed,
     CheckpointsRemoved,
     CheckpointsUnwanted,
+    DependenciesChanged,
     Fact,
+    HoldsChanged,
     LimitsChanged,
     NotificationsChanged,
     OwnFact,
@@ -63,17 +71,22 @@ from gavel.runtime.facts import (
     TemplatesForgotten,
     TimeLimitNear,
 )
+from gavel.runtime.gates import HELD, Arrival, Gates
 from gavel.runtime.ids import is_job_id
 from gavel.runtime.job_edits import edits
 from gavel.runtime.jobs import JobRegistry, LiveJobRecord
 from gavel.runtime.open_attempts import OpenAttempts
+from gavel.runtime.preferences import Preferences
+from gavel.runtime.prerequisites import OUTCOMES, Ends
 from gavel.runtime.removals import Removals
+from gavel.runtime.resubmission import in_new_arrays
 from gavel.runtime.time_limits import IDLE_TIMEOUT, TIME_LIMIT, TimeLimits, warned_before
 from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
-from gavel.security import quotas
 from gavel.security.quotas import Limits, Quotas
 
+REQUEUED = "requeued"
+"""The code of the cause for which a job leaves its accelerators because a user asks for that."""
 MOST_DOUBLINGS = 60
 """Most doublings of the pause before a failed job runs again; beyond that it exceeds any limit."""
 
@@ -112,8 +125,9 @@ class ClusterState:
         self.agents = Agents()
         self.attempts = OpenAttempts()
         self.removals = Removals()
-        self.quotas = Quotas()
+        self.gates = Gates()
         self.time_limits = TimeLimits()
+        self.preferences = Preferences()
         self.notified: dict[str, tuple[str, ...]] = {}
         """By user: the URLs that are told about every job."""
         self.forgotten: dict[str, templates.Learned] = {}
@@ -139,6 +153,11 @@ class ClusterState:
         return self._scheduler
 
     @property
+    def quotas(self) -> Quotas:
+        """The limits of users and teams."""
+        return self.gates.quotas
+
+    @property
     def configured(self) -> bool:
         """Whether settings are known, and so there is a scheduler."""
         return self._scheduler is not None
@@ -150,7 +169,8 @@ class ClusterState:
         facts: list[Fact] = []
         self._facts = facts
         self._decide(event)
-        self._apply_limits(event.time)
+        self._open_gates(event.time)
+        self._apply_preferences(event.time)
         return facts
 
     def _decide(self, event: Event) -> None:
@@ -173,19 +193,29 @@ class ClusterState:
     def _submitted(self, event: JobsSubmitted) -> None:
         if event.key in self.jobs.keys:
             return
-        first = self.jobs.next_number
-        specs = [JobSpec.of(str(first + offset), request) for offset, request in enumerate(event.requests)]
+        jobs = arrivals(
+            event.requests, self.jobs.next_number, lambda reference: self._ends_of(reference, event.outcomes)
+        )
+        jobs = in_new_arrays(jobs, self.jobs.next_number)
+        specs = [JobSpec.of(each.job, each.request) for each in jobs]
         for spec in specs:
             self.scheduler.check(spec)
-        self.quotas.check(event.requests, event.time)
+        self.quotas.check([each.request for each in jobs], event.time)
         for template in dict.fromkeys(spec.template for spec in specs):
             self._recall(event, template)
-        ids = [spec.id for spec in specs]
-        held = self.quotas.must_wait(list(zip(ids, event.requests, strict=True)))
-        for spec, request in zip(specs, event.requests, strict=True):
-            self._schedule(core.JobSubmitted(event.time, spec, request, event.key, held.get(spec.id)))
+        held = self.gates.arrivals(jobs, event.by)
+        for each, spec in zip(jobs, specs, strict=True):
+            submitted = core.JobSubmitted(event.time, spec, each.request, event.key, held.get(each.job), each.met)
+            self._schedule(submitted)
         if forgotten := templates.forgettable(self.scheduler):
             self._note(TemplatesForgotten(event.time, forgotten))
+
+    def _ends_of(self, reference: str, outcomes: Mapping[str, Ends]) -> Ends | None:
+        """How the jobs of a reference have ended; None if there are none, as far as is known."""
+        record = self.jobs.get(reference)
+        if record is not None and record.finished:
+            return Ends(unfinished=1).ended(record.id, record.state)
+        return self.gates.prerequisites.ends_of(reference) or outcomes.get(reference)
 
     def _recall(self, event: JobsSubmitted, template: str) -> None:
         """Restore what was learned about a template; an entry that has not reached the table yet is newer."""
@@ -198,6 +228,83 @@ class ClusterState:
         names = dict.fromkeys(request.template for request in requests)
         return [name for name in names if name not in self.forgotten and not templates.knows(self.scheduler, name)]
 
+    # ---- what users do with jobs ----
+
+    def _hold(self, event: HoldAsked) -> None:
+        """Hold jobs; those that run save and leave. Jobs that are held already stay as they are."""
+        jobs = [self._unfinished(job).id for job in dict.fromkeys(event.jobs)]
+        fresh = tuple([job for job in jobs if not self.gates.held_by_user(job)])
+        if fresh:
+            self._note(HoldsChanged(event.time, fresh, event.by, held=True))
+            self._schedule(core.StopAsked(event.time, fresh, Cause(HELD, f"held by {event.by}")))
+
+    def _release(self, event: ReleaseAsked) -> None:
+        jobs = [self._unfinished(job) for job in dict.fromkeys(event.jobs)]
+        for record in jobs:
+            if not self.gates.held_by_user(record.id):
+                raise InputError(f"job {record.id} is not held by a user: {self._situation(record)}")
+        self._note(HoldsChanged(event.time, tuple([record.id for record in jobs]), event.by, held=False))
+
+    def _requeue(self, event: RequeueAsked) -> None:
+        jobs = [self._unfinished(job) for job in dict.fromkeys(event.jobs)]
+        running = tuple([record.id for record in jobs if self.runs(record.id)])
+        pausing = tuple([record.id for record in jobs if self._pauses(record.id)])
+        for record in jobs:
+            if record.id not in (*running, *pausing):
+                raise InputError(
+                    f"job {record.id} neither runs nor pauses after a failure, so there is nothing to requeue: "
+                    f"{self._situation(record)}"
+                )
+        cause = Cause(REQUEUED, f"requeued by {event.by}")
+        if pausing:
+            self._schedule(core.PausesEnded(event.time, pausing, cause))
+        if running:
+            self._schedule(core.StopAsked(event.time, running, cause))
+
+    def _pauses(self, job: str) -> bool:
+        return self.scheduler.paused_until(self.scheduler.roster.slot_of[job]) is not None
+
+    def _unfinished(self, job: str) -> LiveJobRecord:
+        record = self.jobs.get(job)
+        if record is not None and not record.finished:
+            return record
+        if record is None and not (is_job_id(job) and 0 < int(job) < self.jobs.next_number):
+            raise InputError(f"there is no job {shortened(job)}; `gavel jobs --all` lists them")
+        how = "has finished" if record is None else OUTCOMES[record.state]
+        raise InputError(f"job {job} {how}; use `gavel resubmit {job}` to run it again")
+
+    def _situation(self, record: LiveJobRecord) -> str:
+        """What a job does or waits for, as a clause."""
+        cause = self.gates.reason(record.id)
+        if cause is None:
+            return f"it is {record.state}, {record.history[-1].reason}"
+        return f"it is {record.state}, {cause.text}"
+
+    def replace_dependencies(
+        self, time: float, job: str, after: Sequence[str], by: str, outcomes: Mapping[str, Ends] | None = None
+    ) -> None:
+        """Decide that a job waits for these instead, as ids with conditions, and note the fact; `by` asks for it.
+
+        To be called while an event is handled. InputError, before anything changes: the job has finished or has started
+        already, a reference does not exist or can never be met, or jobs would wait for each other. `outcomes` tells how
+        references have ended whose jobs have all finished and left memory (`runtime.outcomes`).
+        """
+        record = self._unfinished(job)
+        if record.attempts:
+            raise InputError(f"job {job} has started already, so it waits for no other job any more")
+        dependencies = [Dependency.of(text) for text in after]
+        for each in dependencies:
+            if not each.by_id:
+                raise InputError(
+                    f"job {job} cannot wait for {shortened(each.reference)}: write the id of a job or array"
+                )
+        known = outcomes or {}
+        waits = waits_of(dependencies, f"job {job}", lambda reference: self._ends_of(reference, known))
+        if (way := self.gates.prerequisites.path(job, dependencies)) is not None:
+            raise InputError(f"these jobs would wait for each other, so none could ever start: {' → '.join(way)}")
+        if waits.after != record.request.after:
+            self._note(DependenciesChanged(time, job, waits.after, by, waits.met))
+
     def _edit(self, event: EditAsked) -> None:
         found = edits(event, self.jobs.records, self)
         for each in found.events(event.time):
@@ -207,9 +314,34 @@ class ClusterState:
         """Whether a job runs, according to the plan."""
         return self.scheduler.roster.slot_of.get(job) in self.scheduler.run_of
 
-    def types_of(self, _job: str, request: Submission) -> tuple[str, ...] | None:
-        """On which types a job with this request may run now; None: all."""
-        return request.types or None
+    def types_of(self, job: str, request: Submission) -> tuple[str, ...] | None:
+        """On which types a job may run now if this is its request; None: all."""
+        run = self.scheduler.run_of.get(self.scheduler.roster.slot_of[job])
+        running_on = None if run is None else self.scheduler.types[run.type_index]
+        return self.preferences.types_of(job, request, self.jobs[job].request, running_on)
+
+    def _apply_preferences(self, time: float) -> None:
+        """Allow jobs other types than those they prefer where they need not, or can not, wait for them any longer."""
+        if self.preferences.due:
+            self.preferences.due = False
+            for change in self.preferences.changes(time, self.jobs.records, self._enough, self.scheduler.types):
+                self._schedule(change)
+
+    def _enough(self, job: str, type_name: str) -> bool:
+        """Whether servers have enough accelerators of a type for a job; not where it is known to be unable to run."""
+        scheduler = self.scheduler
+        if type_name not in scheduler.types:
+            return False
+        index, slot = scheduler.types.index(type_name), scheduler.roster.slot_of[job]
+        profile = scheduler.beliefs.profile_at(int(scheduler.roster.profile[slot]))
+        confined = profile[2] is not None and type_name not in profile[2]
+        runs = confined or bool(scheduler.roster.rates[slot, index] > 0)
+        return runs and scheduler.occupancy.capacity[index] >= int(scheduler.roster.workers[slot])
+
+    def _able(self, job: str) -> bool:
+        """Whether a job that waits could run: it is neither on hold nor pauses after a failure."""
+        slot = self.scheduler.roster.slot_of[job]
+        return not self.scheduler.on_hold(job) and self.scheduler.paused_until(slot) is None
 
     def time_used(self, job: str, time: float) -> float:
         """How long an unfinished job had run by this time, in seconds over all attempts."""
@@ -422,19 +554,25 @@ class ClusterState:
         if self.notified.get(event.user, ()) != event.urls:
             self._note(NotificationsChanged(event.time, event.by, event.user, event.urls))
 
-    def _apply_limits(self, time: float) -> None:
-        """Hold jobs that a lowered limit no longer admits and that do not run; release those that are admitted now."""
-        if not self.quotas.due:
+    def _open_gates(self, time: float) -> None:
+        """Hold jobs that may not go on, and release those that may: what follows from the event for all others."""
+        gates = self.gates
+        if not gates.due:
             return
+        for jobs, cause in gates.closing(self.runs):
+            self._schedule(core.JobsHeld(time, jobs, cause))
         while (excess := self.quotas.excess(self._stays)) is not None:
             self._schedule(core.JobsHeld(time, *excess))
-        if admitted := self.quotas.admissible():
-            self._schedule(core.JobsReleased(time, admitted))
-        self.quotas.due = False
+        opening = gates.opening()
+        for jobs, cause in opening.held:
+            self._schedule(core.JobsHeld(time, jobs, cause))
+        if opening.released:
+            self._schedule(core.JobsReleased(time, opening.released))
+        gates.settled()
 
     def _stays(self, job: str) -> bool:
         """Whether holding a job would change nothing: it runs, or is on hold for another reason."""
-        return self.scheduler.on_hold(job) or self.scheduler.roster.slot_of[job] in self.scheduler.run_of
+        return self.scheduler.on_hold(job) or self.runs(job)
 
     def _began(self, event: Began) -> None:
         self._note(SchedulerStarted(event.time, event.version, event.term, event.holder))
@@ -464,10 +602,11 @@ class ClusterState:
         changed = self.jobs.evolve(fact)
         self.changed |= changed
         self.time_limits.evolve(fact, changed, self.jobs.records, self._used_now)
+        self.preferences.evolve(fact, self.jobs.records, self._able)
         self.agents.evolve(fact)
         self.attempts.evolve(fact, self.agents.by_server)
         self.removals.evolve(fact, self.agents.records)
-        self._count_use(fact)
+        self.gates.evolve(fact)
         if isinstance(fact, NotificationsChanged):
             self.notified = {**self.notified, fact.user: fact.urls}
             if not fact.urls:
@@ -478,26 +617,6 @@ class ClusterState:
             self.trouble = fact.reason
         elif isinstance(fact, core_facts.AllocationAdopted):
             self.trouble = ""
-
-    def _count_use(self, fact: Fact) -> None:
-        """Apply a fact to what counts against limits."""
-        match fact:
-            case core_facts.JobQueued(request=Submission() as request, held=held):
-                self.quotas.queued(fact.job.id, request, fact.time, held=held is not None)
-            case core_facts.JobEnded():
-                self.quotas.ended(fact.job)
-            case core.JobsHeld(cause=Cause(code=quotas.CODE)):
-                self.quotas.held(fact.jobs)
-            case core.JobsReleased():
-                self.quotas.released(fact.jobs)
-            case LimitsChanged():
-                self.quotas.change(fact.subject, fact.limits)
-            case core_facts.RoundPlanned() | core_facts.ServerRemoved() if fact.stopped and self.quotas.limits:
-                self.quotas.due = True
-            case core_facts.JobRequeued():
-                self.quotas.due = self.quotas.due or bool(self.quotas.limits)
-            case _:
-                pass
 
     def _used_now(self, job: str) -> float:
         return self.time_used(job, self.time)
@@ -543,7 +662,9 @@ class ClusterState:
             "attempts": self.attempts.document(),
             "removals": self.removals.document(),
             "quotas": self.quotas.document(),
+            "gates": self.gates.document(),
             "time_limits": self.time_limits.document(),
+            "preferences": self.preferences.document(),
             "notified": {user: list(urls) for user, urls in self.notified.items()},
             "renewed_until": self.renewed_until,
             "trouble": self.trouble,
@@ -561,11 +682,12 @@ class ClusterState:
         state.attempts = OpenAttempts.of(document["attempts"])
         if "removals" in document:  # states of earlier versions have none
             state.removals = Removals.of(document["removals"])
-        unfinished = [(record.id, record.request) for record in state.jobs.active()]
-        state.quotas = Quotas.of(document.get("quotas", {}), unfinished)
+        unfinished = [Arrival(record.id, record.request) for record in state.jobs.active()]
+        state.gates = Gates.of(document.get("gates", {}), document.get("quotas", {}), unfinished)
         state.notified = {user: tuple(urls) for user, urls in document.get("notified", {}).items()}
         state.renewed_until = document["renewed_until"]
         state.trouble, state.time = document["trouble"], document["time"]
+        state.preferences = Preferences.of(document.get("preferences", {}))
         state._find_limits(document.get("time_limits", {}))  # states of earlier versions have none
         return state
 
@@ -590,6 +712,9 @@ _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     LimitDue: ClusterState._limit_due,  # noqa: SLF001
     IdleFound: ClusterState._idle,  # noqa: SLF001
     core.JobCancelled: ClusterState._cancel,  # noqa: SLF001
+    HoldAsked: ClusterState._hold,  # noqa: SLF001
+    ReleaseAsked: ClusterState._release,  # noqa: SLF001
+    RequeueAsked: ClusterState._requeue,  # noqa: SLF001
     AttemptEnded: ClusterState._attempt_ended,  # noqa: SLF001
     StepsCounted: ClusterState._count,  # noqa: SLF001
     AgentAttached: ClusterState._attached,  # noqa: SLF001

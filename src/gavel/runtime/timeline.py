@@ -112,6 +112,21 @@ def _cleared(fact: Fact) -> str:
     return "; ".join(parts) or f"{agents} agent{'s' if agents > 1 else ''} had no checkpoints left to remove"
 
 
+def _why(fact: Fact) -> str:
+    return str(fact["cause"].get("text") or fact["cause"]["code"])
+
+
+def _holds(fact: Fact) -> str:
+    held = "held" if fact["held"] else "released"
+    return f"{_jobs(fact['jobs'])} {'were' if len(fact['jobs']) > 1 else 'was'} {held} by {_who(fact)}"
+
+
+def _dependencies(fact: Fact) -> str:
+    after = fact.get("after") or ()
+    shown = ", ".join(after[:MOST_NAMED]) + (f" and {len(after) - MOST_NAMED} more" if len(after) > MOST_NAMED else "")
+    return f"job {fact['job']} waits for {shown or 'no other job'} now, as {_who(fact)} asked"
+
+
 def _settings(fact: Fact) -> str:
     before, after = fact.get("before") or {}, fact["after"]
     if not before:
@@ -147,8 +162,11 @@ _SENTENCES: dict[str, Callable[[Fact], str]] = {
         f"{duration(float(round(fact['left_seconds'])))} more of running"
     ),
     "job_requeued": lambda fact: f"job {fact['job']} waits again: {fact['reason']}",
-    "jobs_held": lambda fact: f"{_jobs(fact['jobs'])} must wait: {fact['cause'].get('text') or fact['cause']['code']}",
-    "jobs_stopped": lambda fact: f"{_jobs(fact['jobs'])} stopped: {fact['cause'].get('text') or fact['cause']['code']}",
+    "jobs_held": lambda fact: f"{_jobs(fact['jobs'])} must wait: {_why(fact)}",
+    "jobs_stopped": lambda fact: f"{_jobs(fact['jobs'])} stopped: {_why(fact)}",
+    "pauses_ended": lambda fact: f"{_jobs(fact['jobs'])} pause{'s' * (len(fact['jobs']) == 1)} no longer: {_why(fact)}",
+    "holds_changed": _holds,
+    "dependencies_changed": _dependencies,
     "jobs_released": lambda fact: f"{_jobs(fact['jobs'])} may run when there are accelerators",
     "jobs_progressed": lambda fact: f"{len(fact['jobs'])} jobs counted their steps",
     "rate_measured": lambda fact: f"job {fact['job']} made {fact['rate']:.4g} steps a second on {fact['type']}",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gavel.client.views import ClusterView, JobDetail, JobState, JobView, Place, ServerView
+from gavel.core.cluster import Server
+from gavel.core.jobs import Cause
 from gavel.policies.mechanisms import trouble_of
 from gavel.runtime.agents import AgentRecord
 from gavel.runtime.engine import Engine
@@ -13,6 +15,7 @@ from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.time_limits import warning
 from gavel.scheduler import snapshot
 from gavel.scheduler.machine import Scheduler
+from gavel.scheduler.obstacles import never_fits, waits_for
 from gavel.version import __version__
 
 NEVER = "never"
@@ -23,6 +26,7 @@ def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
     """A job as its owner sees it."""
     scheduler = engine.scheduler
     received, restarts = record.received, record.restarts
+    waits = waiting_cause(engine, record)
     if not record.finished and record.id in scheduler.roster:
         slot = scheduler.roster.slot_of[record.id]
         seconds = scheduler.received_until(slot, engine.clock()).tolist()
@@ -44,7 +48,7 @@ def job_view(engine: Engine, record: LiveJobRecord) -> JobView:
         failures=record.failures,
         restarts=restarts,
         received=received,
-        code=record.history[-1].code,
+        code=record.history[-1].code if waits is None else waits.code,
         exit_code=record.exit_code,
         warning=warning_of(engine, record),
     )
@@ -64,22 +68,32 @@ def steps_done(engine: Engine, record: LiveJobRecord) -> float:
     return record.steps_done if attempt is None or attempt.steps is None else attempt.steps
 
 
+def waiting_cause(engine: Engine, record: LiveJobRecord) -> Cause | None:
+    """Why a job is on hold, as of now; None if it is not."""
+    return None if record.finished else engine.state.gates.reason(record.id)
+
+
 def reason_of(engine: Engine, record: LiveJobRecord) -> str:
     """Why a job is in its state; for a job that nothing can run yet, why not."""
-    if not record.finished and engine.state.quotas.waits(record.id):
-        return engine.state.quotas.reason(record.id).text
+    if (waits := waiting_cause(engine, record)) is not None:
+        return waits.text
     if record.finished or record.state is JobState.RUNNING or record.failures:
         return record.history[-1].reason
     if misfit := _misfit(engine, record):
         return misfit
     if engine.state.trouble and engine.scheduler.allocation is None:
         return f"the policy has no answer: {engine.state.trouble}"
-    return record.history[-1].reason
+    reason = record.history[-1].reason
+    if record.state is JobState.QUEUED and record.id in engine.scheduler.roster:
+        reason = waits_for(engine.scheduler, record.id) or reason
+    note = engine.state.preferences.note(record)
+    return f"{reason}; {note}" if note else reason
 
 
 def never_fault(engine: Engine, record: LiveJobRecord) -> str:
     """Why a waiting job can never run as things are; empty if it may."""
-    return record.history[-1].reason if record.history[-1].code == NEVER else _misfit(engine, record)
+    view = job_view(engine, record)
+    return view.reason if view.code == NEVER else _misfit(engine, record)
 
 
 def _misfit(engine: Engine, record: LiveJobRecord) -> str:
@@ -89,7 +103,9 @@ def _misfit(engine: Engine, record: LiveJobRecord) -> str:
         return "no accelerator that it may use has joined yet"
     if (workers := record.request.workers) > most:
         return f"it needs {workers} workers, but no type that it may use has more than {most} accelerators"
-    return ""
+    if record.id not in engine.scheduler.roster:
+        return ""
+    return never_fits(engine.scheduler, record.id, record.request.types) or ""
 
 
 def _largest(scheduler: Scheduler, allowed: set[str]) -> int:
@@ -137,7 +153,7 @@ def server_views(engine: Engine) -> tuple[ServerView, ...]:
     """The servers of every known agent, including agents whose servers take no work."""
     at_work = {server.name: server for server in snapshot.server_snapshots(engine.scheduler)}
     return tuple(
-        _server(engine.executor, record, at_work.get(server.name), server.name, server.type, server.accelerators)
+        _server(engine.executor, record, at_work.get(server.name), server)
         for record in engine.state.agents
         for server in record.servers
     )
@@ -153,8 +169,9 @@ def agent_state(engine: Engine, agent: str) -> str:
 
 
 def _server(
-    executor: Executor, record: AgentRecord, here: snapshot.ServerSnapshot | None, name: str, type_name: str, size: int
+    executor: Executor, record: AgentRecord, here: snapshot.ServerSnapshot | None, server: Server
 ) -> ServerView:
+    name = server.name
     presence = executor.presence(record.agent)
     attempts = [attempt for attempt in executor.at(record.agent) if name in attempt.accelerators]
     running = {attempt.job for attempt in attempts}
@@ -163,14 +180,19 @@ def _server(
     return ServerView(
         name=name,
         agent=record.name,
-        type=type_name,
-        accelerators=size,
-        free=here.free if here and not record.draining else max(size - used, 0),
+        type=server.type,
+        accelerators=server.accelerators,
+        free=here.free if here and not record.draining else max(server.accelerators - used, 0),
         state=_state(record, attached=presence is not None and presence.attached, empty=not jobs and not running),
         since=record.since,
         reason=record.reason,
         jobs=jobs,
         last_heard=presence.heard_at if presence else record.since,
+        cpus=server.cpus,
+        free_cpus=here.free_cpus if here else 0.0,
+        memory_bytes=server.memory_bytes,
+        free_memory_bytes=here.free_memory if here else 0,
+        accelerator_memory_bytes=server.accelerator_memory,
     )
 
 

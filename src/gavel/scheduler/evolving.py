@@ -18,6 +18,7 @@ from gavel.core.events import (
     JobsHeld,
     JobsProgressed,
     JobsReleased,
+    PausesEnded,
     RateMeasured,
     RatesProfiled,
     RestartMeasured,
@@ -103,6 +104,8 @@ class EvolvingState:
         """
         self._edits = 0
         """How often a job was edited since this scheduler was made."""
+        self._tight_room: tuple[Room | None] | None = None
+        """The answer of `tight_room`; None if it must be found again."""
         self._changed = False
         """Whether something has changed that calls for a new allocation."""
         self._accounted_until = 0.0
@@ -233,8 +236,16 @@ class EvolvingState:
         """What is free on every server, with the CPU cores and RAM that runs need; for trying changes."""
         return Room(self.server_pools, self.placed, lambda slot: self.beliefs.needs(self.roster, slot))
 
+    def tight_room(self) -> Room | None:
+        """The room as it is now, to look at only; None if nothing but accelerators may bind. The same between facts."""
+        if self._tight_room is None:
+            may_bind = bool(self.beliefs.stated) and self.beliefs.may_bind(self.roster)
+            self._tight_room = (self.room() if may_bind else None,)
+        return self._tight_room[0]
+
     def evolve(self, fact: Fact) -> None:
         """Apply a fact to the state."""
+        self._tight_room = None
         self._EFFECTS[type(fact)](self, fact)
         if self.occupancy.untold:
             self.mechanism.account(self.occupancy.told(0.0))
@@ -260,11 +271,17 @@ class EvolvingState:
             self._changed = True
 
     def _put_on_hold(self, fact: JobsHeld) -> None:
-        self._on_hold.update(self.roster.slot_of[job] for job in fact.jobs)
-        self._changed = True
+        slots = {self.roster.slot_of[job] for job in fact.jobs}
+        self._changed = self._changed or not slots <= self._on_hold
+        self._on_hold |= slots
 
     def _released(self, fact: JobsReleased) -> None:
         self._on_hold.difference_update([self.roster.slot_of[job] for job in fact.jobs])
+        self._changed = True
+
+    def _end_pauses(self, fact: PausesEnded) -> None:
+        for job in fact.jobs:
+            del self._held[self.roster.slot_of[job]]
         self._changed = True
 
     def _edited(self, fact: JobEdited) -> None:
@@ -512,6 +529,7 @@ class EvolvingState:
         JobsStopped: _stopped,
         JobsHeld: _put_on_hold,
         JobsReleased: _released,
+        PausesEnded: _end_pauses,
         JobEdited: _edited,
         TypesAllowed: _types_allowed,
         JobsProgressed: _progressed,

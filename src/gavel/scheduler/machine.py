@@ -25,6 +25,7 @@ from gavel.core.events import (
     JobsProgressed,
     JobsReleased,
     JobSubmitted,
+    PausesEnded,
     RateMeasured,
     RatesProfiled,
     RestartMeasured,
@@ -129,6 +130,8 @@ class Scheduler(EvolvingState):
                 self._hold(event)
             case JobsReleased():
                 self._release_jobs(event)
+            case PausesEnded():
+                self._end_pauses(event)
             case JobEdited():
                 self._edit(event)
             case TypesAllowed():
@@ -187,7 +190,7 @@ class Scheduler(EvolvingState):
     def _submitted(self, event: JobSubmitted) -> None:
         job = event.job
         self.check(job)
-        self._note(JobQueued(event.time, job, event.request, event.key, event.held))
+        self._note(JobQueued(event.time, job, event.request, event.key, event.held, event.met))
         if event.held is None:
             self._look_for_work(event.time, self.roster.slot_of[job.id])
 
@@ -199,9 +202,9 @@ class Scheduler(EvolvingState):
             self._look_for_work(event.time)
 
     def _hold(self, event: JobsHeld) -> None:
-        """Hold the jobs that do not run and are not on hold already."""
+        """Hold the jobs that do not run; for those on hold, the cause is another one now."""
         slots = {job: self.roster.slot_of[job] for job in event.jobs if job in self.roster}
-        jobs = tuple(job for job, slot in slots.items() if slot not in self.run_of and slot not in self._on_hold)
+        jobs = tuple(job for job, slot in slots.items() if slot not in self.run_of)
         if jobs:
             self._note(JobsHeld(event.time, jobs, event.cause))
 
@@ -209,6 +212,13 @@ class Scheduler(EvolvingState):
         jobs = tuple(job for job in event.jobs if self.on_hold(job))
         if jobs:
             self._note(JobsReleased(event.time, jobs))
+            self._look_for_work(event.time)
+
+    def _end_pauses(self, event: PausesEnded) -> None:
+        slots = {job: self.roster.slot_of[job] for job in event.jobs if job in self.roster}
+        jobs = tuple(job for job, slot in slots.items() if slot in self._held)
+        if jobs:
+            self._note(PausesEnded(event.time, jobs, event.cause))
             self._look_for_work(event.time)
 
     def _edit(self, event: JobEdited) -> None:

@@ -19,7 +19,7 @@ MOST_TRIED = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class ServerFigures:
     """What a server has beside the number of its accelerators; 0: unknown, and not limited."""
 
     millicores: int = 0
@@ -28,12 +28,12 @@ class Figures:
     """Bytes of one accelerator."""
 
     @classmethod
-    def of(cls, server: Server) -> Figures:
+    def of(cls, server: Server) -> ServerFigures:
         """The figures of a server."""
         return cls(round(server.cpus * 1000), server.memory_bytes, server.accelerator_memory)
 
 
-UNLIMITED = Figures()
+UNLIMITED = ServerFigures()
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ServerPoolState:
     """Servers by free accelerators."""
     closed: tuple[tuple[str, int], ...] = ()
     """Servers that accept no new runs, and their idle accelerators."""
-    figures: Mapping[str, Figures] = field(default_factory=dict)
+    figures: Mapping[str, ServerFigures] = field(default_factory=dict)
 
 
 class ServerPool:
@@ -53,7 +53,7 @@ class ServerPool:
 
     def __init__(self) -> None:
         self._size: dict[str, int] = {}
-        self._figures: dict[str, Figures] = {}
+        self._figures: dict[str, ServerFigures] = {}
         """By server, where anything is known."""
         self._free: dict[str, int] = {}
         self._with_free: dict[int, dict[str, None]] = {}
@@ -75,7 +75,11 @@ class ServerPool:
         for name, size in self._size.items():
             yield name, size, self._free[name]
 
-    def figures(self, name: str) -> Figures:
+    def idle(self, name: str) -> int:
+        """The free accelerators of a server."""
+        return self._free[name]
+
+    def figures(self, name: str) -> ServerFigures:
         """What a server has beside the number of its accelerators."""
         return self._figures.get(name, UNLIMITED)
 
@@ -122,7 +126,7 @@ class ServerPool:
 
     def join(self, server: Server) -> None:
         self._size[server.name] = server.accelerators
-        if (figures := Figures.of(server)) != UNLIMITED:
+        if (figures := ServerFigures.of(server)) != UNLIMITED:
             self._figures[server.name] = figures
         self.capacity += server.accelerators
         self._set(server.name, server.accelerators)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 
 from gavel.core.jobs import Needs
 from gavel.core.locality import Locality
-from gavel.scheduler.placement import Figures, ServerPool, Where
+from gavel.scheduler.placement import ServerFigures, ServerPool, Where
 
 if TYPE_CHECKING:
     from gavel.scheduler.rounds import Members, Run
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
+class RunLoad:
     """What one worker of a run takes of its server: what its jobs state, and the accelerator's part for the others.
 
     A pair is never lighter than one of its jobs alone, so a job that its partner leaves always fits where it is.
@@ -31,19 +31,19 @@ class Load:
     """Whether one of its jobs does not say how many cores it needs, and takes its accelerator's part."""
     shares_memory: bool
 
-    def on(self, figures: Figures, size: int) -> tuple[int, int]:
+    def on(self, figures: ServerFigures, size: int) -> tuple[int, int]:
         """The cores (in thousandths) and RAM that a worker takes on a server of this size."""
         cores = self.millicores + (figures.millicores // size if self.shares_cores else 0)
         return cores, self.memory + (figures.memory // size if self.shares_memory else 0)
 
 
-def load_of(needs: Sequence[Needs]) -> Load:
+def load_of(needs: Sequence[Needs]) -> RunLoad:
     """The load of a run whose jobs have these needs.
 
     >>> load_of((Needs(millicores=2000), Needs()))
-    Load(gpu_memory=0, millicores=2000, memory=0, shares_cores=True, shares_memory=True)
+    RunLoad(gpu_memory=0, millicores=2000, memory=0, shares_cores=True, shares_memory=True)
     """
-    return Load(
+    return RunLoad(
         sum(each.gpu_memory for each in needs),
         sum(each.millicores for each in needs),
         sum(each.memory for each in needs),
@@ -57,12 +57,12 @@ class Free:
     """What is free on one server."""
 
     size: int
-    figures: Figures
+    figures: ServerFigures
     accelerators: int
     millicores: int
     memory: int
 
-    def workers(self, load: Load) -> int:
+    def workers(self, load: RunLoad) -> int:
         """How many workers with this load fit."""
         if load.gpu_memory > self.figures.accelerator_memory > 0:
             return 0
@@ -77,14 +77,14 @@ class Free:
                 count = min(count, left // each)
         return max(count, 0)
 
-    def add(self, load: Load, workers: int) -> None:
+    def add(self, load: RunLoad, workers: int) -> None:
         """Free what these workers take; take it if the number is negative."""
         cores, memory = load.on(self.figures, self.size)
         self.millicores += cores * workers
         self.memory += memory * workers
 
 
-def can_host(pool: ServerPool, load: Load, workers: int) -> bool:
+def can_host(pool: ServerPool, load: RunLoad, workers: int) -> bool:
     """Whether the servers of a type could meet these needs if they were empty; True for a type without servers.
 
     The number of accelerators does not count: too large a gang is refused elsewhere.
@@ -93,17 +93,17 @@ def can_host(pool: ServerPool, load: Load, workers: int) -> bool:
     return not servers or _most(pool, load) >= min(workers, sum(size for _, size, _ in servers))
 
 
-def can_share(pool: ServerPool, load: Load, workers: int) -> bool:
+def can_share(pool: ServerPool, load: RunLoad, workers: int) -> bool:
     """Whether a pair of jobs may share accelerators of a type: both fit into the smallest accelerator."""
     return load.gpu_memory <= pool.accelerator_memories()[0] and can_host(pool, load, workers)
 
 
-def _most(pool: ServerPool, load: Load) -> int:
+def _most(pool: ServerPool, load: RunLoad) -> int:
     """How many workers with this load fit on the empty servers of a type."""
     return sum(_empty(pool.figures(name), size).workers(load) for name, size, _ in pool.servers())
 
 
-def _empty(figures: Figures, size: int) -> Free:
+def _empty(figures: ServerFigures, size: int) -> Free:
     return Free(size, figures, size, figures.millicores, figures.memory)
 
 
@@ -115,17 +115,17 @@ class Room:
     ) -> None:
         self._pools = pools
         self._needs_of = needs_of
-        self._loads: dict[Members, Load] = {}
+        self._loads: dict[Members, RunLoad] = {}
         self.where: dict[Run, Where] = dict(placed)
         self.free: list[dict[str, Free]] = [_free(pool) for pool in pools]
         """By type and server."""
-        self._nowhere: list[set[tuple[Load, int]]] = [set() for _ in pools]
+        self._nowhere: list[set[tuple[RunLoad, int]]] = [set() for _ in pools]
         """By type: loads and numbers of workers that found no place since a run last left."""
         for run, where in placed.items():
             for name, workers in where.items():
                 self.free[run.type_index][name].add(self.load(run.members), -workers)
 
-    def load(self, members: Members) -> Load:
+    def load(self, members: Members) -> RunLoad:
         """What each worker of these jobs takes."""
         if members not in self._loads:
             self._loads[members] = load_of([self._needs_of(slot) for slot in members])
@@ -141,7 +141,7 @@ class Room:
             self._nowhere[type_index].add((load, workers))
         return found
 
-    def _search(self, load: Load, type_index: int, workers: int) -> Where | None:
+    def _search(self, load: RunLoad, type_index: int, workers: int) -> Where | None:
         able = {name: count for name, free in self.free[type_index].items() if (count := free.workers(load))}
         enough = [name for name, count in able.items() if count >= workers]
         if enough:

@@ -20,6 +20,8 @@ class ServerSnapshot:
     accelerators: int
     free: int
     jobs: tuple[str, ...]
+    free_cpus: float = 0.0
+    free_memory: int = 0
 
 
 def _unaccounted(scheduler: Scheduler, time: float) -> float:
@@ -44,10 +46,19 @@ def server_snapshots(scheduler: Scheduler) -> list[ServerSnapshot]:
     for run, where in scheduler.placed.items():
         for name in where:
             jobs.setdefault(name, []).extend(scheduler.roster.ids[slot] or "" for slot in run.members)
+    room = scheduler.room()
     return [
-        ServerSnapshot(name, type_name, size, free, tuple(jobs.get(name, ())))
-        for type_name, pool in zip(scheduler.types, scheduler.server_pools, strict=True)
-        for name, size, free in pool.servers()
+        ServerSnapshot(
+            name,
+            scheduler.types[type_index],
+            free.size,
+            scheduler.server_pools[type_index].idle(name),
+            tuple(jobs.get(name, ())),
+            max(free.millicores, 0) / 1000 if free.figures.millicores else 0.0,
+            max(free.memory, 0) if free.figures.memory else 0,
+        )
+        for type_index, servers in enumerate(room.free)
+        for name, free in servers.items()
     ]
 
 

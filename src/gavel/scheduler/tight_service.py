@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gavel.scheduler.room import Load, Room
+from gavel.scheduler.room import Room, RunLoad
 from gavel.scheduler.rounds import Members, Plan, RoundInput, Run
 
 
@@ -26,7 +26,7 @@ class TightService:
         self._started: list[Run] = []
         rank = {(tuple(sorted(members)), at): number for number, (members, at) in reversed(list(enumerate(order)))}
         self._lowest_first = sorted(given.running, key=lambda run: -rank.get(run.place, len(rank)))
-        self._hopeless: set[tuple[Load, int, int]] = set()
+        self._hopeless: set[tuple[RunLoad, int, int]] = set()
         """Loads, types and workers that found no place although every unserved run might have left."""
 
     @property

@@ -2,7 +2,8 @@
 
 A fold over facts, like everything that decisions depend on: which jobs count, which of them are admitted to
 scheduling, and what was submitted in the last minute. What is used is counted as jobs come and go, so no question looks
-at all jobs. It decides which jobs could be admitted or held; recording that is left to the caller.
+at all jobs. It decides which jobs could be admitted or held; recording that is left to the caller. A job that waits for
+another reason is set aside: it counts as unfinished, but neither uses nor reserves accelerators.
 """
 
 from __future__ import annotations
@@ -10,10 +11,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import chain
 from typing import Any
 
 from gavel.client.requests import Submission
@@ -184,7 +184,7 @@ class Quotas:
         """Whether something changed that may admit a job."""
         self._claims: dict[str, _Claim] = {}
         self._waiting: dict[Group, dict[str, None]] = {}
-        """By group, in order of submission: jobs that are not admitted."""
+        """By group, in order of submission: jobs that are not admitted. Jobs in neither mapping are set aside."""
         self._admitted: dict[Group, dict[str, None]] = {}
         self._uses: dict[Subject, _Use] = {}
         self._subjects: dict[Group, tuple[Subject, ...]] = {}
@@ -271,9 +271,21 @@ class Quotas:
                 taken.update(dict.fromkeys(self._of(claim.group), claim.workers))
         return {claim.job: self._why(claim, taken) for claim in claims if claim.job not in admitted}
 
-    def admissible(self) -> tuple[str, ...]:
-        """Jobs that wait and can be admitted now, in order of submission."""
-        return tuple(self._pass(())) if self._waiting else ()
+    def admissible(self, newcomers: Iterable[str] = ()) -> tuple[str, ...]:
+        """Jobs that can be admitted now, in order of submission: those that wait, and newcomers that were set aside."""
+        claims = sorted((self._claims[job] for job in newcomers), key=_number)
+        return tuple(self._pass(claims)) if self._waiting or claims else ()
+
+    def refusals(self, newcomers: Iterable[str], admitted: Iterable[str]) -> dict[str, Cause]:
+        """Why newcomers are not admitted, once those others are."""
+        claims = [self._claims[job] for job in newcomers]
+        if not claims:
+            return {}
+        taken: Counter[Subject] = Counter()
+        for claim in map(self._claims.__getitem__, admitted):
+            for who in self._of(claim.group):
+                taken[who] += claim.workers
+        return {claim.job: self._why(claim, taken) for claim in claims}
 
     def excess(self, runs: Callable[[str], bool]) -> tuple[tuple[str, ...], Cause] | None:
         """Jobs to hold because a limit was lowered: admitted ones that do not run, the latest first; and why."""
@@ -326,12 +338,12 @@ class Quotas:
                 heapq.heappush(heads, (int(following.job), following, rest))
 
     def _queues(self, newcomers: Iterable[_Claim]) -> list[Iterator[_Claim]]:
-        """By group: the jobs that wait, then the newcomers."""
+        """By group: the jobs that wait and the newcomers, in order of submission."""
         fresh: dict[Group, list[_Claim]] = {}
         for claim in newcomers:
             fresh.setdefault(claim.group, []).append(claim)
         return [
-            chain(map(self._claims.__getitem__, self._waiting.get(group, ())), fresh.get(group, ()))
+            heapq.merge(map(self._claims.__getitem__, self._waiting.get(group, ())), fresh.get(group, ()), key=_number)
             for group in {**self._waiting, **fresh}
         ]
 
@@ -364,18 +376,19 @@ class Quotas:
         self._caps.clear()
         self.due = True
 
-    def queued(self, job: str, request: Submission, time: float, *, held: bool) -> None:
-        """A job was submitted."""
+    def queued(self, job: str, request: Submission, time: float, *, held: bool, aside: bool = False) -> None:
+        """A job was submitted; `held`: because of a limit, `aside`: it waits for another reason."""
         self._forget(int(time))
-        self._add(job, request, held=held)
+        self._add(job, request, held=held, aside=aside)
         for subject in self._of(_group(request)):
             self._uses[subject].recent[int(time)] += 1
 
-    def _add(self, job: str, request: Submission, *, held: bool) -> None:
+    def _add(self, job: str, request: Submission, *, held: bool, aside: bool) -> None:
         claim = self._claims[job] = _Claim(job, _group(request), request.workers)
         for subject in self._of(claim.group):
             self._uses.setdefault(subject, _Use()).unfinished += 1
-        self._place(job, claim, held=held)
+        if not aside:
+            self._place(job, claim, held=held)
 
     def _place(self, job: str, claim: _Claim, *, held: bool) -> None:
         """Put a job with those that wait, or those that are admitted."""
@@ -385,9 +398,11 @@ class Quotas:
             self._uses[subject].accelerators += 0 if held else claim.workers
 
     def _take(self, job: str, claim: _Claim) -> None:
-        """Take a job out of those that wait, or those that are admitted."""
+        """Take a job out of those that wait, or those that are admitted, unless it is set aside."""
         held = self.waits(job)
         queues = self._waiting if held else self._admitted
+        if job not in queues.get(claim.group, ()):
+            return
         del queues[claim.group][job]
         if not queues[claim.group]:
             del queues[claim.group]
@@ -396,21 +411,28 @@ class Quotas:
         self.due = True
 
     def held(self, jobs: Iterable[str]) -> None:
-        """Admitted jobs wait again."""
-        groups = set()
+        """Jobs wait because of a limit."""
+        unordered: set[Group] = set()
         for job in jobs:
             claim = self._claims[job]
             self._take(job, claim)
+            last = next(reversed(self._waiting.get(claim.group, {})), None)
             self._place(job, claim, held=True)
-            groups.add(claim.group)
-        for group in groups:  # they may be older than those that wait already
+            if last is not None and int(last) > int(job):
+                unordered.add(claim.group)
+        for group in unordered:
             self._waiting[group] = dict.fromkeys(sorted(self._waiting[group], key=int))
+
+    def set_aside(self, jobs: Iterable[str]) -> None:
+        """Jobs wait for another reason."""
+        for job in jobs:
+            self._take(job, self._claims[job])
 
     def released(self, jobs: Iterable[str]) -> None:
         """Jobs are admitted."""
         for job in jobs:
-            if self.waits(job):
-                claim = self._claims[job]
+            claim = self._claims.get(job)
+            if claim is not None and job not in self._admitted.get(claim.group, ()):
                 self._take(job, claim)
                 self._place(job, claim, held=False)
 
@@ -456,15 +478,17 @@ class Quotas:
         }
 
     @classmethod
-    def of(cls, document: Mapping[str, Any], unfinished: Iterable[tuple[str, Submission]]) -> Quotas:
-        """The quotas in a document, with the jobs that have not finished."""
+    def of(
+        cls, document: Mapping[str, Any], unfinished: Iterable[tuple[str, Submission]], aside: Container[str] = ()
+    ) -> Quotas:
+        """The quotas in a document, with the jobs that have not finished and those of them that are set aside."""
         quotas = cls()
         quotas.due = True
         for kind, name, limits in document.get("limits", ()):
             quotas.limits[Subject(Kind(kind), name)] = from_plain(Limits, limits)
         waiting = set(document.get("waiting", ()))
         for job, request in sorted(unfinished, key=lambda each: int(each[0])):
-            quotas._add(job, request, held=job in waiting)
+            quotas._add(job, request, held=job in waiting, aside=job in aside)
         for kind, name, recent in document.get("recent", ()):
             use = quotas._uses.setdefault(Subject(Kind(kind), name), _Use())
             use.recent = Counter({int(at): int(count) for at, count in recent})
@@ -477,6 +501,11 @@ _NO_USE = _Use()
 
 def _group(request: Submission) -> Group:
     return request.user, request.entity or ""
+
+
+def _number(claim: _Claim) -> int:
+    """Where a job stands in the order of submission."""
+    return int(claim.job)
 
 
 def _recent(use: _Use, time: float) -> int:

@@ -16,7 +16,7 @@ from gavel.core.locality import Locality
 from gavel.core.throughputs import builtin_table
 from gavel.errors import InputError
 from gavel.runtime.agent import AgentSettings, emulated
-from gavel.runtime.agent.accelerators import by_type, installed_accelerators, parse_accelerators, short_type
+from gavel.runtime.agent.accelerators import by_type, parse_accelerators, short_type
 from gavel.runtime.agent.devices import Devices
 from gavel.runtime.agent.emulation import SHARED, Emulation
 from gavel.runtime.agent.exit_verdict import LastWords, judge
@@ -54,45 +54,6 @@ def test_drivers_names_become_the_short_ones_of_tables(name: str, short: str) ->
     assert short_type(name) == short
 
 
-def fake_smi(directory: Path, script: str) -> str:
-    """Put a fake nvidia-smi on the path."""
-    tool = directory / "nvidia-smi"
-    tool.write_text(f"#!/bin/sh\n{script}\n")
-    tool.chmod(0o755)
-    return f"{directory}:/bin:/usr/bin"
-
-
-THREE_GPUS = (
-    "[ \"$*\" = '--query-gpu=index,uuid,name --format=csv,noheader' ] && "
-    "printf '0, GPU-aaaa, Tesla V100-SXM2-16GB\\n1, GPU-bbbb, Tesla K80\\n2, GPU-cccc, Tesla V100-SXM2-16GB\\n'"
-)
-
-
-def test_auto_asks_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", fake_smi(tmp_path, THREE_GPUS))
-    assert installed_accelerators({}) == {"v100": (0, 2), "k80": (1,)}
-
-
-@pytest.mark.parametrize(
-    ("given", "found"),
-    [("1", {"k80": (0,)}), ("2, 1", {"v100": (0,), "k80": (1,)}), ("GPU-c,GPU-aa", {"v100": (0, 1)})],
-)
-def test_auto_counts_only_the_devices_that_the_agent_was_given(
-    given: str, found: dict[str, tuple[int, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", fake_smi(tmp_path, THREE_GPUS))
-    assert installed_accelerators({"CUDA_VISIBLE_DEVICES": given}) == found
-
-
-@pytest.mark.parametrize("given", ["7", "GPU-", "MIG-1"])
-def test_a_device_that_the_driver_does_not_know_is_refused(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", fake_smi(tmp_path, THREE_GPUS))
-    with pytest.raises(InputError, match=f"CUDA_VISIBLE_DEVICES names {given}, .*for example v100=4"):
-        installed_accelerators({"CUDA_VISIBLE_DEVICES": given})
-
-
 def test_an_agent_cannot_have_more_accelerators_than_it_was_given(tmp_path: Path) -> None:
     environment = {"CUDA_VISIBLE_DEVICES": "1"}
     settings = AgentSettings({"v100": (0, 1)}, tmp_path / "state", tmp_path / "checkpoints", environment=environment)
@@ -100,17 +61,6 @@ def test_an_agent_cannot_have_more_accelerators_than_it_was_given(tmp_path: Path
         InputError, match=r"given only the devices CUDA_VISIBLE_DEVICES=1, 1 in all, .*accelerators are 2"
     ):
         settings.check()
-
-
-@pytest.mark.parametrize(
-    ("script", "sentence"), [("exit 9", "does not answer"), ("true", "finds no GPU"), (None, "not installed")]
-)
-def test_auto_without_gpus_says_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str | None, sentence: str
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path) if script is None else fake_smi(tmp_path, script))
-    with pytest.raises(InputError, match=f"{sentence}.*for example v100=4"):
-        installed_accelerators({})
 
 
 @pytest.mark.parametrize(

@@ -244,7 +244,7 @@ def test_a_refused_worker_ends_with_2_and_one_sentence(tmp_path: Path) -> None:
         (["--emulate", "v100=1", "--state", "/proc/x"], "cannot create the directory /proc/x"),
         (["--emulate", "v100=1", "--throughputs", "/none"], "/none cannot be read"),
         (["--emulate", "v100=1", "--scheduler", "a b"], "'a b' is not a scheduler address"),
-        (["--accelerators", "auto"], "nvidia-smi is not installed here"),
+        (["--accelerators", "auto"], "nvidia-smi and rocm-smi are not installed here"),
     ],
 )
 def test_invalid_worker_options_are_refused_in_one_sentence(

@@ -1,10 +1,9 @@
-"""Which accelerators a server has: as its user writes them, or as its GPU driver reports them."""
+"""Which accelerators a server has: as its user writes them, and the short names of types."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 from gavel.errors import InputError
 
@@ -34,64 +33,6 @@ def parse_accelerators(text: str) -> Indices:
         found[name] = tuple(range(first, first + int(number)))
         first += int(number)
     return found
-
-
-def given_devices(environment: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The devices that the agent was given, by number or UUID, as in a Slurm allocation; None: all of the server.
-
-    >>> given_devices({"CUDA_VISIBLE_DEVICES": "1,3"}), given_devices({})
-    (('1', '3'), None)
-    """
-    listed = environment.get("CUDA_VISIBLE_DEVICES")
-    return None if listed is None else tuple(name.strip() for name in listed.split(",") if name.strip())
-
-
-def device_name(device: int, environment: Mapping[str, str]) -> str:
-    """What CUDA calls one of the agent's devices, which are numbered as they were given to it.
-
-    >>> device_name(1, {"CUDA_VISIBLE_DEVICES": "GPU-5f3a,GPU-91c2"}), device_name(1, {})
-    ('GPU-91c2', '1')
-    """
-    given = given_devices(environment)
-    return str(device) if given is None else given[device]
-
-
-def installed_accelerators(environment: Mapping[str, str]) -> Indices:
-    """Ask nvidia-smi; a server may hold several types in any order. Only devices that the agent was given count."""
-    try:
-        listed = subprocess.run(
-            ["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"],  # noqa: S607 - wherever the driver put it
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        ).stdout
-    except FileNotFoundError:
-        raise InputError("nvidia-smi is not installed here; name the accelerators, for example v100=4") from None
-    except (OSError, subprocess.SubprocessError) as error:
-        raise InputError(f"nvidia-smi does not answer ({error}); name the accelerators, for example v100=4") from error
-    names = _given_names([line.split(",", 2) for line in listed.splitlines() if line.strip()], environment)
-    if not names:
-        raise InputError("nvidia-smi finds no GPU here; name the accelerators, for example v100=4")
-    return by_type(map(short_type, names))
-
-
-def _given_names(rows: Sequence[Sequence[str]], environment: Mapping[str, str]) -> list[str]:
-    """The driver's names of the devices that the agent was given, in that order; of all if it was given no list."""
-    installed = [(index.strip(), uuid.strip(), name.strip()) for index, uuid, name in rows]
-    given = given_devices(environment)
-    if given is None:
-        return [name for _, _, name in installed]
-    names = []
-    for wanted in given:
-        found = [name for index, uuid, name in installed if wanted == index or uuid.startswith(wanted)]
-        if len(found) != 1:
-            raise InputError(
-                f"CUDA_VISIBLE_DEVICES names {wanted}, which nvidia-smi does not list as one GPU; say what there is, "
-                "for example v100=4"
-            )
-        names += found
-    return names
 
 
 def by_type(names: Iterable[str]) -> Indices:

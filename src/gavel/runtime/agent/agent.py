@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
+from gavel.runtime.agent.containers import Containers
 from gavel.runtime.agent.settings import AgentSettings
 from gavel.runtime.agent.state import StateDirectory
 from gavel.runtime.agent.work import Work
@@ -52,10 +53,23 @@ class Agent:
         if state.containers is None:
             self._say(
                 "jobs run without control groups, because this agent may not create any: a process that leaves its "
-                "session and clears its environment survives if the job's guard is killed"
+                "session and clears its environment survives if the job's guard is killed, and jobs may use more "
+                "memory and CPU time than they state"
             )
+        else:
+            self._say_what_is_not_limited(state.containers)
         if state.leftovers:
             self._say(f"ended {state.leftovers} tasks that an earlier agent left behind")
+
+    def _say_what_is_not_limited(self, containers: Containers) -> None:
+        confinement = containers.confinement
+        missing = ("memory", "cpu") if confinement is None else confinement.missing
+        if missing:
+            what = " and ".join({"memory": "memory", "cpu": "CPU time"}[name] for name in missing)
+            self._say(
+                f"jobs may use more {what} than they state, because this agent may not limit it: "
+                "it needs a control group with these controllers (with systemd: Delegate=yes)"
+            )
 
     def drain(self) -> None:
         """Take no new work from now on; the scheduler moves the jobs."""

@@ -12,7 +12,7 @@ from typing import Any
 from gavel.client.field_checks import shortened
 from gavel.client.guard import unusable
 from gavel.core.throughputs import Profile
-from gavel.runtime.agent.accelerators import device_name
+from gavel.runtime.agent.allotment import NO_DEVICES, device_variables, named_devices
 from gavel.runtime.agent.container_runtimes import FAILED_TO_START, find_runtime, steering
 from gavel.runtime.agent.containers import Container
 from gavel.runtime.agent.disks import is_full, why_full
@@ -225,7 +225,9 @@ class LocalAttempt:
         number = next(self.context.sockets)
         try:
             program = await self._prepared(task, rendezvous, number)
-            verdict = await task.run(lambda: self._launch(program, str(number)), lambda: self._report_started(task))
+            verdict = await task.run(
+                lambda: self._launch(program, task, str(number)), lambda: self._report_started(task)
+            )
             self.context.state.forget(task.pid)
             verdict = await self._with_disk(self._with_container(verdict), task, program.account)
         except (NeverStartsError, NotOursError, NoAccountError) as error:
@@ -269,12 +271,15 @@ class LocalAttempt:
         return Place(
             runtime=runtime if self.start.request.container else None,
             seat=seat,
-            devices=tuple([device_name(device, settings.environment) for device in task.devices]) if real else (),
+            devices=named_devices(task.devices, settings.device_names, settings.environment, settings.vendor)
+            if real
+            else (),
             checkpoints=self._checkpoints,
             account=account,
             name=container_name(state.identity.agent, *self.key, seat.rank),
             steering_file=state.variables(number),
             terminal=self.has_terminal(task),
+            limits=settings.limits(self.start.request, len(task.devices)),
         )
 
     def _with_container(self, verdict: ExitVerdict) -> ExitVerdict:
@@ -299,7 +304,7 @@ class LocalAttempt:
 
     @property
     def _checkpoints(self) -> Path:
-        return self.context.settings.checkpoints / file_name(self.start.job)
+        return self.context.settings.checkpoints.absolute() / file_name(self.start.job)
 
     async def _sharing(self, account: SystemAccount | None) -> Mapping[str, str]:
         """Variables for sharing a device; the daemon for that serves only our own user."""
@@ -315,7 +320,9 @@ class LocalAttempt:
             place.seat,
             rendezvous,
             checkpoints=self._checkpoints,
-            real=settings.emulation is None,
+            devices=NO_DEVICES
+            if settings.emulation is not None
+            else device_variables(place.seat.devices, settings.device_names, settings.environment, settings.vendor),
             extra=extra,
             account=account,
         )
@@ -344,14 +351,14 @@ class LocalAttempt:
         rights = () if account is None else (account.uid, *account.groups)
         return Removal(started.removal, steering(made.inherited), rights) if started.removal else None
 
-    def _launch(self, program: ProcessSpec, number: str) -> Guarded:
+    def _launch(self, program: ProcessSpec, task: Task, number: str) -> Guarded:
         """Start a process; runs in a thread, because disks may be slow."""
         if program.account is None and program.searched:  # otherwise its guard finds out, with other rights
             problem = obstacle(program.command, program.directory, program.environment)
             if problem is not None:
                 raise NeverStartsError(problem)
         self._claim(program.account)
-        guarded = Guarded(replace(program, container=self._container(number)))
+        guarded = Guarded(replace(program, container=self._container(number, len(task.devices))))
         with contextlib.suppress(OSError):  # a full disk; the note is needed only if we crash
             self.context.state.remember(guarded.mark)
         return guarded
@@ -370,13 +377,14 @@ class LocalAttempt:
         except PermissionError as error:
             raise NeverStartsError(unusable(account.name, str(self._checkpoints))) from error
 
-    def _container(self, number: str) -> Container | None:
-        """Make a control group for a task; without one, its processes are found in other ways."""
+    def _container(self, number: str, accelerators: int) -> Container | None:
+        """Make a control group for a task; without one, processes are found in other ways and not limited."""
         containers = self.context.state.containers
         if containers is None:
             return None
         try:
-            return containers.make(f"{file_name(self.start.job)[:100]}.{self.start.attempt}-{number}")
+            name = f"{file_name(self.start.job)[:100]}.{self.start.attempt}-{number}"
+            return containers.make(name, self.context.settings.limits(self.start.request, accelerators))
         except OSError as error:
             self.context.say(f"job {self.start.job}: it runs without a control group ({error})")
             return None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gavel.errors import InputError
+from gavel.runtime.agent.confinement import NO_LIMITS, TaskLimits
 
 PODMAN, DOCKER, APPTAINER, SINGULARITY = RUNTIMES = ("podman", "docker", "apptainer", "singularity")
 """In order of preference."""
@@ -69,6 +70,8 @@ class Contained:
     """Where variables are that the runtime must not find in its own environment."""
     terminal: bool = False
     """Whether it has a terminal."""
+    limits: TaskLimits = NO_LIMITS
+    """For runtimes whose containers are not in the control group of the task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +144,7 @@ def _by_name(runtime: Runtime, what: Contained) -> Started:
         *_init(runtime),
         *_user(runtime, what),
         *_devices(runtime, what.devices),
+        *_limits(what.limits),
         *(f"--mount=type=bind,source={path},target={path}{_access(may_write=w)}" for path, w in what.mounts.items()),
         *(f"--env={name}" for name in passed),
         *([f"--env-file={what.steering_file}"] if steers else []),
@@ -187,6 +191,11 @@ def _devices(runtime: Runtime, devices: tuple[str, ...]) -> list[str]:
     if runtime.kind == PODMAN:
         return [f"--device=nvidia.com/gpu={device}" for device in devices]
     return [f'--gpus="device={",".join(devices)}"']  # docker reads it as a list with quotes
+
+
+def _limits(limits: TaskLimits) -> list[str]:
+    memory = [f"--memory={limits.memory}", f"--memory-swap={limits.memory}"] if limits.memory else []
+    return [*memory, *([f"--cpus={limits.cores:g}"] if limits.cores else [])]
 
 
 def _access(*, may_write: bool) -> str:

@@ -12,13 +12,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+
+from gavel.runtime.agent.cgroups import hierarchies
+from gavel.runtime.agent.confinement import NO_LIMITS, Confined, Confinement, TaskLimits
 
 GIVE_UP_SECONDS = 10.0
 """A process that survives SIGKILL for this long is stuck in the kernel."""
 _PAUSE_SECONDS = 0.005
-_MOUNTS, _OWN_GROUPS = Path("/proc/self/mounts"), Path("/proc/self/cgroup")
 _KINDS = ("", "freezer", "pids")
 """Hierarchies in order of preference; the first is that of v2."""
 
@@ -28,6 +30,13 @@ class Container:
     """The control group of one task."""
 
     path: Path
+    confined: Confined | None = None
+    """What limits it, if anything does."""
+
+    @property
+    def groups(self) -> tuple[Path, ...]:
+        """The groups that a process of it enters."""
+        return (self.path, *(() if self.confined is None else self.confined.groups))
 
     def processes(self) -> list[int]:
         """The processes inside, including those in groups that the task made."""
@@ -46,6 +55,8 @@ class Container:
             self._kill(pids)
             time.sleep(_PAUSE_SECONDS)
         self._remove(until)
+        if self.confined is not None:
+            self.confined.remove()
         return found
 
     def _kill(self, pids: list[int]) -> None:
@@ -76,26 +87,35 @@ class Containers:
     """The control groups of one agent."""
 
     path: Path
+    confinement: Confinement | None = None
+    """How memory and CPU time can be limited; None: not looked for."""
 
-    def make(self, name: str) -> Container:
+    def make(self, name: str, limits: TaskLimits = NO_LIMITS) -> Container:
         """Make a group; end whatever runs in an old one of the same name."""
         container = Container(self.path / f"task-{name}")
-        with contextlib.suppress(FileExistsError):
+        try:
             container.path.mkdir(parents=True)  # an operator may have removed the agent's group while it was empty
+        except FileExistsError:
+            container.end()
+            container.path.mkdir(exist_ok=True)
+        if limits == NO_LIMITS or self.confinement is None:
             return container
-        container.end()
-        container.path.mkdir(exist_ok=True)
-        return container
+        return replace(container, confined=self.confinement.confine(container.path, limits))
 
     def clean_up(self) -> int:
         """End what an earlier agent left; return how many tasks had processes."""
-        return sum(Container(path).end() for path in sorted(self.path.glob("task-*")))
+        ended = sum(Container(path).end() for path in sorted(self.path.glob("task-*")))
+        if self.confinement is not None:
+            self.confinement.clean_up()
+        return ended
 
     def remove(self) -> None:
         """Remove the empty groups; groups of tasks that are still ending stay for the next agent."""
         for path in (*self.path.glob("task-*"), self.path):
             with contextlib.suppress(OSError):
                 path.rmdir()
+        if self.confinement is not None:
+            self.confinement.remove()
 
 
 def offered(agent: str) -> Containers | None:
@@ -107,7 +127,7 @@ def offered(agent: str) -> Containers | None:
         except OSError:
             continue
         if _works(containers):
-            return containers
+            return replace(containers, confinement=Confinement.offered(agent, containers.path))
         containers.remove()
     return None
 
@@ -126,42 +146,8 @@ def _works(containers: Containers) -> bool:
 
 def _parents() -> Iterator[Path]:
     """The groups that this process is in, those of the preferred hierarchy first."""
-    try:
-        mounts, own = _mounts(_MOUNTS.read_text()), _own_groups(_OWN_GROUPS.read_text())
-    except OSError:  # not Linux
-        return
     for kind in _KINDS:
-        if kind in mounts and kind in own:
-            # In a container without a cgroup namespace, our own group is what is mounted.
-            candidates = (Path(f"{mounts[kind]}{own[kind]}"), Path(mounts[kind]))
-            yield from dict.fromkeys(path for path in candidates if (path / "cgroup.procs").exists())
-
-
-def _mounts(text: str) -> dict[str, str]:
-    """Where the hierarchies are mounted, by controller; v2 has the empty name.
-
-    >>> _mounts("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\\ncgroup /c/freezer cgroup rw,relatime,freezer 0 0\\n")
-    {'': '/sys/fs/cgroup', 'freezer': '/c/freezer'}
-    """
-    found: dict[str, str] = {}
-    for line in text.splitlines():
-        _, place, kind, options = line.split()[:4]
-        if kind == "cgroup2":
-            found.setdefault("", place)
-        elif kind == "cgroup":
-            for controller in set(options.split(",")) & set(_KINDS):
-                found.setdefault(controller, place)
-    return found
-
-
-def _own_groups(text: str) -> dict[str, str]:
-    """The group of a process in each hierarchy, by controller.
-
-    >>> _own_groups("6:freezer:/a\\n0::/b\\n")
-    {'freezer': '/a', '': '/b'}
-    """
-    lines = [line.split(":", 2) for line in text.splitlines()]
-    return {name: path for _, names, path in lines for name in names.split(",")}
+        yield from (group for _, group in hierarchies(kind))
 
 
 def _groups(path: Path) -> Iterator[Path]:

@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gavel.runtime.agent.accelerators import device_name
 from gavel.runtime.agent.inherited import inherited_by_jobs
 from gavel.runtime.agent.rendezvous import Rendezvous
 from gavel.runtime.agent.run_as import SystemAccount
@@ -50,18 +49,21 @@ def job_variables(
     rendezvous: Rendezvous,
     *,
     checkpoints: Path,
-    real: bool,
+    devices: Mapping[str, str],
     extra: Mapping[str, str],
     account: SystemAccount | None = None,
 ) -> Variables:
-    """Build the whole environment: inherited, then the job's own, its secrets, then our variables, which win."""
+    """Build the whole environment: inherited, then the job's own, its secrets, then our variables, which win.
+
+    `devices` are the variables that show it its accelerators.
+    """
     kept = inherited_by_jobs(inherited, other_user=account is not None)
     if account is not None:
         kept |= account.variables
     ours = {
         **_gavel(start, seat, rendezvous, checkpoints),
         **(_node(start, rendezvous) if start.nodes else _torch(start, seat, rendezvous)),
-        **_devices(",".join(device_name(device, inherited) for device in seat.devices) if real else ""),
+        **devices,
     }
     return Variables(kept, {"PYTHONUNBUFFERED": "1", **start.request.environment, **start.secrets, **ours, **extra})
 
@@ -135,11 +137,6 @@ def _node(start: StartAttempt, rendezvous: Rendezvous) -> dict[str, str]:
         "GAVEL_MASTER_PORT": place["MASTER_PORT"],
         **{f"PET_{name}": value for name, value in place.items()},
     }
-
-
-def _devices(visible: str) -> dict[str, str]:
-    # By default CUDA numbers the fastest GPU first; by bus order it agrees with nvidia-smi.
-    return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": visible, "HIP_VISIBLE_DEVICES": visible}
 
 
 def obstacle(command: Sequence[str], directory: str | None, environment: Mapping[str, str]) -> str | None:

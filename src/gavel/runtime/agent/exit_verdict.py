@@ -10,8 +10,9 @@ with exit code 0 and says that it never looked at the order on its link: it was 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from gavel.client.quantities import size
 from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.processes import in_words
 from gavel.runtime.messages import Ending, TaskEnded, TaskStatus
@@ -66,6 +67,17 @@ def judge(code: int, words: LastWords, asked: str | None, *, reached: bool) -> E
     if code == 0:
         return ExitVerdict(Ending.DONE, "it ended with exit code 0")
     return ExitVerdict(Ending.CRASHED, in_words(code))
+
+
+def for_memory(verdict: ExitVerdict, limit: int) -> ExitVerdict:
+    """The verdict on a task of which the kernel has killed a process for using more than this; 0: it has not.
+
+    >>> for_memory(ExitVerdict(Ending.CRASHED, "killed by signal SIGKILL"), 4 * 2**30).reason
+    'killed: it used more than its 4G of memory'
+    """
+    if not limit or verdict.ending is not Ending.CRASHED:
+        return verdict
+    return replace(verdict, reason=f"killed: it used more than its {size(limit)} of memory")
 
 
 def never_began(code: int, log: bytes) -> ExitVerdict | None:

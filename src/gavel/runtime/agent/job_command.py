@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gavel.client.requests import Submission
+from gavel.runtime.agent.confinement import NO_LIMITS, TaskLimits
 from gavel.runtime.agent.container_runtimes import (
     CannotContainError,
     Contained,
@@ -80,6 +81,7 @@ class Place:
     """For a container."""
     steering_file: Path
     terminal: bool = False
+    limits: TaskLimits = NO_LIMITS
 
 
 def execution(request: Submission, variables: Variables, place: Place) -> Execution:
@@ -109,9 +111,11 @@ def _in_venv(request: Submission, environment: Mapping[str, str], account: Syste
 def _venv_fault(venv: str) -> str:
     if not os.path.isdir(venv):  # noqa: PTH112 - Path.is_dir would raise where it may not look
         return f"there is no virtual environment {venv} on this server"
-    if not os.access(f"{venv}/bin/python", os.X_OK):
-        return f"{venv} is no virtual environment: it has no bin/python that can be run"
-    return ""
+    try:
+        mode = Path(venv, "bin", "python").stat().st_mode  # os.access would ask about another user than on_behalf set
+    except OSError:
+        mode = 0
+    return "" if mode & 0o111 else f"{venv} is no virtual environment: it has no bin/python that can be run"
 
 
 # ---- environment modules ----
@@ -149,6 +153,7 @@ def _in_container(request: Submission, variables: Variables, place: Place) -> Ex
         groups=(os.getegid(), *_other_groups()) if account is None else account.groups,
         steering_file=str(place.steering_file),
         terminal=place.terminal,
+        limits=place.limits,
     )
     try:
         started = contained(place.runtime, what)

@@ -55,6 +55,8 @@ class Guarded:
         self._removal = program.removal
         self._killed = False
         self._asked = False
+        self.memory_exceeded = 0
+        """The limit in bytes for which the kernel has killed a process of it; 0: none was."""
         self.mark: Mark = mark_of(
             self._process.pid, program.environment["GAVEL_SOCKET"], program.container, program.removal
         )
@@ -81,6 +83,7 @@ class Guarded:
             self.terminate()
         code = self._process.wait()
         self._hear_guard()
+        self.memory_exceeded = self._exceeded()
         await asyncio.to_thread(self._end_the_rest, guard_was_killed=code < 0)
         return 128 - code if 128 < code <= 128 + signal.NSIG else code
 
@@ -103,6 +106,10 @@ class Guarded:
         """Kill the guard and all processes of the job, for a guard that does not respond."""
         self._killed = True
         end_marked(self.mark)
+
+    def _exceeded(self) -> int:
+        confined = None if self._container is None else self._container.confined
+        return 0 if confined is None or not confined.out_of_memory() else confined.limits.memory
 
     def _hear_guard(self) -> None:
         with suppress(OSError):
@@ -141,7 +148,7 @@ def _start_guard(program: ProcessSpec) -> tuple[subprocess.Popen[bytes], socket.
         pipe=theirs.fileno(),
         grace_seconds=program.grace_seconds,
         output=1,
-        container=str(program.container.path) if program.container else None,
+        container="\n".join(map(str, program.container.groups)) if program.container else None,
         account=None if account is None else account.fileno(),
         last=list(program.removal.command) if program.removal else None,
         terminal=None if far is None else far.fileno(),

@@ -9,15 +9,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gavel.client.field_checks import shortened
+from gavel.client.requests import Submission
 from gavel.core.throughputs import ThroughputTable, builtin_table
 from gavel.errors import InputError
 from gavel.limits import LONGEST_LABEL
-from gavel.runtime.agent.accelerators import Indices, given_devices, parse_accelerators
+from gavel.runtime.agent.accelerators import Indices, parse_accelerators
+from gavel.runtime.agent.allotment import Vendor, allotment
+from gavel.runtime.agent.confinement import TaskLimits
 from gavel.runtime.agent.container_runtimes import RUNTIMES
 from gavel.runtime.agent.credentials import Credentials
 from gavel.runtime.agent.emulation import Emulation
 from gavel.runtime.agent.run_as import RunAs
-from gavel.runtime.offers import offer_fault
+from gavel.runtime.offers import figures_fault, offer_fault
 from gavel.runtime.privacy import OTHERS, make_directory
 from gavel.wire import DEFAULT_ADDRESS
 
@@ -63,12 +66,40 @@ class AgentSettings:
     """Whether each task gets a control group, where the machine supports them."""
     run_as: RunAs = field(default_factory=RunAs)
     """As which accounts jobs run."""
+    device_names: Mapping[int, str] = field(default_factory=dict)
+    """By device number: what its driver calls it; others are called as the agent was given them, or by their number."""
+    vendor: Vendor | None = None
+    """Whose accelerators these are; None: that of the variables that name them."""
+    accelerator_memory: Mapping[str, int] = field(default_factory=dict)
+    """By type: bytes of one accelerator, where known."""
+    cpus: float = 0.0
+    """CPU cores that jobs may use; 0: not limited."""
+    memory_bytes: int = 0
+    """RAM that jobs may use; 0: not limited."""
+    enforce_shares: bool = False
+    """Whether jobs that do not say what they need are held to their accelerators' part of the cores and RAM."""
     container_runtimes: tuple[str, ...] = RUNTIMES
     """What may run jobs in containers; the first that is installed does."""
 
     def counts(self) -> dict[str, int]:
         """How many accelerators there are of each type."""
         return {name: len(indices) for name, indices in self.accelerators.items()}
+
+    def limits(self, request: Submission, accelerators: int) -> TaskLimits:
+        """What a process with this many accelerators may use: what its job states for each, or their part."""
+        total = sum(self.counts().values()) if self.enforce_shares else 0
+        cores = request.cpus or (self.cpus / total if total else 0.0)
+        memory = request.memory_bytes or (self.memory_bytes // total if total else 0)
+        return TaskLimits(memory * accelerators, cores * accelerators)
+
+    def _check_given(self) -> None:
+        """Refuse accelerators, named by hand, that the agent was not given."""
+        given, count = allotment(self.environment, self.vendor), sum(self.counts().values())
+        if given.names is not None and len(given.names) < count:
+            raise InputError(
+                f"this agent was given only the devices {given}, {len(given.names)} in all, "
+                f"and its accelerators are {count}; name only those it has"
+            )
 
     def check(self) -> None:
         """Refuse invalid settings before anything is started."""
@@ -83,11 +114,10 @@ class AgentSettings:
             raise InputError(f"scheduler {self.scheduler!r} is not HOST:PORT, for example {DEFAULT_ADDRESS}")
         if self.emulation is not None:
             self.emulation.check_types(tuple(self.accelerators))
-        elif (given := given_devices(self.environment)) is not None and len(given) < sum(self.counts().values()):
-            raise InputError(
-                f"this agent was given only the devices CUDA_VISIBLE_DEVICES={','.join(given)}, {len(given)} in all, "
-                f"and its accelerators are {sum(self.counts().values())}; name only those it has"
-            )
+        elif not self.device_names:
+            self._check_given()
+        if (fault := figures_fault(self.cpus, self.memory_bytes, self.accelerator_memory)) is not None:
+            raise InputError(fault)
         _writable(self.checkpoints, self.umask)  # first: a parent that both share stays open
         _writable(self.state, OTHERS)
 

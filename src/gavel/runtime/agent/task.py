@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from gavel.runtime.agent.exit_verdict import ExitVerdict, LastWords, judge, never_began
+from gavel.runtime.agent.exit_verdict import ExitVerdict, LastWords, for_memory, judge, never_began
 from gavel.runtime.agent.link import JobSocket, figure
 from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.processes import Guarded
@@ -139,7 +139,7 @@ class Task:
         self.close()
         overlooked = self.words.unaware and code == 0
         reached = guarded.asked or (self.heard_stop and not overlooked)
-        verdict = judge(code, self.words, self.asked, reached=reached)
+        verdict = for_memory(judge(code, self.words, self.asked, reached=reached), guarded.memory_exceeded)
         if guarded.line is not None:
             verdict = self._verdict_at_terminal(verdict, code)
         return never_began(code, self.log.tail()) or replace(verdict, exit_code=code)

@@ -81,6 +81,9 @@ class Work:
             cluster=identity.cluster,
             term=identity.term,
             encrypts_gangs=True,
+            accelerator_memory=settings.accelerator_memory,
+            cpus=settings.cpus,
+            memory_bytes=settings.memory_bytes,
             abilities=ABILITIES,
         )
 

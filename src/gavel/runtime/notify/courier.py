@@ -12,7 +12,7 @@ import random
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -25,7 +25,9 @@ Result = TypeVar("Result")
 AT_ONCE = 16
 """Deliveries under way at the same time."""
 AT_ONE_PLACE = 4
-"""Of these, at one host: a slow one must not hold up the others."""
+"""Of these, at one place, such as a host: a slow one must not hold up the others."""
+LOOKUPS_AT_ONCE = 32
+"""Names of hosts that are looked up at the same time: slow answers outlast the calls that wait for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,7 @@ class Courier:
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
+        loop.set_default_executor(ThreadPoolExecutor(LOOKUPS_AT_ONCE, thread_name_prefix="notifications-names"))
         try:
             loop.run_forever()
             left = asyncio.all_tasks(loop)

@@ -56,6 +56,8 @@ class Permission:
     public_only: bool
     """Whether only addresses of the public internet may be called: the operator did not list this very name, and who
     controls names below a listed domain must not lead the scheduler into its own network."""
+    place: str = ""
+    """The entry that allows it: what is limited together, so that ever new names below a domain take no more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,10 +75,13 @@ class AllowedHosts:
     def permit(self, url: str) -> Permission:
         """The right to call a URL; InputError, in a sentence, if there is none."""
         endpoint = endpoint_of(url)
-        found = [entry for entry in self.entries if entry.allows(endpoint)]
+        found = [
+            (entry.below, text) for entry, text in zip(self.entries, self.texts, strict=True) if entry.allows(endpoint)
+        ]
         if not found:
             raise InputError(self._refusal(endpoint))
-        return Permission(endpoint, public_only=all(entry.below for entry in found))
+        below, place = min(found)  # an entry of this very name first
+        return Permission(endpoint, public_only=below, place=place)
 
     def check(self, urls: Iterable[str]) -> None:
         """Refuse URLs that may not be called."""

@@ -236,7 +236,7 @@ class Notifier:
         if delivery.target == COMMAND:
             return COMMAND
         with suppress(InputError):
-            return self.settings.allowed.permit(delivery.target).endpoint.authority
+            return self.settings.allowed.permit(delivery.target).place
         return ""
 
     async def _attempt(self, delivery: Delivery) -> DeliveryResult:
