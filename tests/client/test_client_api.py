@@ -83,7 +83,7 @@ def test_jobs_that_wait_for_names_go_together_or_not_at_all(fake: FakeScheduler,
     jobs = [JobRequest(["a"], name="first"), *[JobRequest(["a"], after=["first"])] * BATCH_JOBS]
     assert len(client.submit(jobs)) == BATCH_JOBS + 1
     assert fake.batches == [BATCH_JOBS + 1]
-    with pytest.raises(InputError, match="are too many for one "):
+    with pytest.raises(InputError, match="are too many for one"):
         client.submit([JobRequest(["a"], name="first", array="0-9999"), JobRequest(["a"], after=["first"])])
     assert fake.batches == [BATCH_JOBS + 1]
 

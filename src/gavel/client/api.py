@@ -477,8 +477,7 @@ def _together(jobs: Sequence[Job]) -> pb.SubmitRequest:
     if count > MOST_JOBS_IN_A_CALL or size > BATCH_BYTES:
         raise InputError(
             f"jobs that wait for others by name go in one call, and {count:,} jobs of {size:,} bytes are too many for"
-            f" one call, which takes {MOST_JOBS_IN_A_CALL:,} jobs of {BATCH_BYTES:,} bytes; submit some first, and refer"
-            " to their ids"
+            f" one: at most {MOST_JOBS_IN_A_CALL:,} jobs and {BATCH_BYTES:,} bytes; submit some first, and give ids"
         )
     return _call(jobs)
 
