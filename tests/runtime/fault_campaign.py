@@ -20,11 +20,19 @@ from typing import Any
 from virtual_agent import Agent
 from virtual_fleet import SETTINGS, VirtualFleet, shared_connections
 
+from gavel.runtime.events import HoldAsked, ReleaseAsked, RequeueAsked
 from gavel.security.quotas import EVERYBODY, Kind, Subject
 
 TROUBLED_SECONDS = 90.0
 QUIET_SECONDS = 900.0
 """Everything has finished this long after the last fault."""
+VERBS: tuple[type[HoldAsked | ReleaseAsked | RequeueAsked], ...] = (
+    HoldAsked,
+    HoldAsked,
+    ReleaseAsked,
+    RequeueAsked,
+    RequeueAsked,
+)
 PAIRED = "ResNet-18 (batch size 16)"
 """A template of which the table knows that two of its jobs share an accelerator well."""
 
@@ -196,6 +204,14 @@ class Campaign:
                 grace_seconds=self.limiting.choice([None, 0.5, 10.0]),
             )
 
+    def ask_for_jobs(self) -> str:
+        """A client holds, releases or requeues a job; those that are held are released in the end."""
+        asked = self.limiting.choice(VERBS)
+        labels = [label for label, job in self.world.keys.items() if job not in self.world.checker.ended]
+        if labels:
+            self.world.client_asks(asked, self.limiting.choice(labels))
+        return asked.__name__
+
     def change_limit(self) -> None:
         """An operator limits a user, a team or every user, or lifts a limit."""
         subject = self.limiting.choice(SUBJECTS)
@@ -250,6 +266,8 @@ class Campaign:
                 if self.limiting.random() < 0.02:
                     self.change_limit()
                     faults["limit changed"] += 1
+                if self.limiting.random() < 0.04:
+                    faults[self.ask_for_jobs()] += 1
                 world.step()
             self.calm()
             world.run_until_over(QUIET_SECONDS)
@@ -269,6 +287,8 @@ class Campaign:
         world = self.world
         for subject in SUBJECTS:
             world.operator_limits(subject, self.limiting.choice([0, 3, 4]))
+        for label in world.keys:
+            world.client_asks(ReleaseAsked, label)  # refused for those that no user holds
         world.with_settings(round_seconds=12.0, min_seconds_between_allocations=0.0)
         if world.leader is not None:
             world.kill_scheduler(1.0)  # also a suspended one: only a scheduler that starts takes the settings over
