@@ -1,6 +1,6 @@
 # Everything runs in .venv, which the targets fill as they need it; no other set-up is needed.
 PYTHON ?= python3
-# TORCH=1 also installs torch and runs the tests that need it.
+# TORCH=1 also installs torch and the frameworks beside it, and runs the tests that need them.
 TORCH ?=
 # Exact versions for development; LOCK= takes the newest that pyproject.toml admits.
 LOCK ?= --constraint requirements/dev.lock --constraint requirements/torch.lock
@@ -35,13 +35,13 @@ install: .venv/dev $(if $(TORCH),.venv/torch) ## create .venv with Gavel and all
 	touch .venv/gavel $@
 
 .venv/torch: .venv/dev requirements/torch.lock
-	$(INSTALL) '.[torch]' $(LOCK)
+	$(INSTALL) '.[frameworks]' $(LOCK)
 	touch $@
 
 demo: .venv/gavel ## run the whole live system here, on emulated accelerators
 	$(BIN)/gavel demo
 
-test: lint ## lint, types and all tests; TORCH=1 for those that need torch
+test: lint ## lint, types and all tests; TORCH=1 for those that need torch or a framework
 	$(BIN)/python -m pytest -n auto
 
 lint: install ## ruff and mypy

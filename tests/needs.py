@@ -24,8 +24,16 @@ def _needs(program: str, remedy: str, *, there: bool) -> pytest.MarkDecorator:
 
 
 needs_torch = _needs("torch", "make test TORCH=1 installs it", there=find_spec("torch") is not None)
+needs_frameworks = {
+    library: _needs(library, "make test TORCH=1 installs it", there=find_spec(library) is not None)
+    for library in ("transformers", "lightning", "accelerate", "jax")
+}
 needs_browser = _needs("chromium", "install the system's package of that name", there=BROWSER is not None)
 
+needs_shell = {
+    name: _needs(name, "install the system's package of that name", there=shutil.which(name) is not None)
+    for name in ("bash", "zsh", "fish")
+}
 needs_podman = _needs("podman", "install the system's package of that name", there=shutil.which("podman") is not None)
 needs_modules = _needs(
     "modules",

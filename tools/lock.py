@@ -1,7 +1,7 @@
 """Write requirements/*.lock: the exact versions that `make` installs for development. Run it as `make lock`.
 
 The newest versions that pyproject.toml admits are installed into an empty environment and listed by name and version.
-What torch adds is in a file of its own: only the tests that need it install it.
+What torch and the frameworks add is in a file of its own: only the tests that need it install it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> None:
         python = str(Path(folder) / "bin" / "python")
         known = installed(python, "dev")
         write("dev", "What development, tests and documentation use", known)
-        write("torch", "What torch adds for the tests that need it", installed(python, "dev,torch") - known)
+        write("torch", "What torch and the frameworks add for their tests", installed(python, "dev,frameworks") - known)
 
 
 def installed(python: str, extras: str) -> set[str]:

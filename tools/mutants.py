@@ -683,6 +683,31 @@ SCHEDULER_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "preferences",
+        "tests/runtime/test_preferences.py",
+        a_job_waits_for_its_preferred_type_for_ever=(
+            "(not there or rounds >= PREFERENCE_ROUNDS)",
+            "not there",
+        ),
+        a_job_waits_for_a_type_that_is_nowhere=(
+            "(not there or rounds >= PREFERENCE_ROUNDS)",
+            "rounds >= PREFERENCE_ROUNDS",
+        ),
+        rounds_on_hold_count_as_waiting=(
+            "waits = records[job].state is not JobState.RUNNING and able(job)",
+            "waits = records[job].state is not JobState.RUNNING",
+        ),
+        a_running_job_is_stopped_for_its_preference=(
+            "        if not request.prefer or kept or elsewhere:",
+            "        if not request.prefer or kept:",
+        ),
+        a_preference_is_lost_when_its_type_is_away=(
+            "elif cause == ABSENT.code and there and",
+            "elif False and there and",
+        ),
+    ),
+    *_in(
+        RUNTIME,
         "job_edits",
         "tests/runtime/test_job_edits.py",
         a_finished_job_is_edited=(
@@ -1625,6 +1650,54 @@ NOTIFY_MUTANTS = [
     ),
 ]
 
+JOB_VERBS = "tests/cli/test_job_verbs.py"
+SELECTION_MUTANTS = [
+    *_in(
+        "src/gavel/cli",
+        "selecting",
+        JOB_VERBS,
+        a_verb_without_a_selector_takes_all=("if not selection.narrows and not everything:", "if False:"),
+        a_finished_job_that_is_named_is_skipped=("if named and (wrong := fault(job)):", "if named and (wrong := ''):"),
+        what_a_verb_does_not_concern_is_taken=("if named or applies(job):", "if True:"),
+        many_jobs_end_unasked=("if yes or len(jobs) <= ASKED_ABOVE:", "if True:"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "api",
+        JOB_VERBS,
+        a_member_stands_for_its_array=(
+            "{job.id: job for job in found if wanted(job.id, job.request, job.state)}",
+            "{job.id: job for job in found}",
+        ),
+        an_unknown_array_is_nothing=("        if array not in known:", "        if False:"),
+    ),
+    *_in(
+        RUNTIME,
+        "selecting",
+        "tests/runtime/test_selecting.py",
+        tags_are_ignored=("            and has_tags(request.tags, tags)\n", ""),
+        arrays_end_early=("first + MOST_JOBS_IN_A_CALL - 1", "first + 1"),
+    ),
+    *_in(
+        JOURNAL,
+        "finished",
+        "tests/runtime/test_selecting.py",
+        classes_of_characters_are_plain_text=('wider = re.sub(r"\\[!?\\]?[^]]*\\]", "?", pattern)', "wider = pattern"),
+    ),
+    *_in(
+        "src/gavel/cli",
+        "completion_answers",
+        "tests/cli/test_shell_completion.py",
+        names_that_a_shell_runs=("and _SAFE.fullmatch(word)]", "]"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "job_file",
+        "tests/client/test_extends.py",
+        circles=("if any(each.path is not None and _same(each.path, place) for each in chain):", "if False:"),
+    ),
+]
+
 NEEDS_TEST = "tests/scheduler/test_server_needs.py::test_"
 NEEDS_MUTANTS = [
     *_in(
@@ -1685,7 +1758,60 @@ NEEDS_MUTANTS = [
     ),
 ]
 
+TERMINALS = "tests/runtime/test_terminals.py"
+AGENT_TERMINALS = "tests/runtime/agent/test_agent_terminal.py"
+OTHERS_TERMINAL = (
+    "tests/security/test_rights_attacks.py::test_the_attack_fails_and_disturbs_nothing[Typing at the terminal of another user's job, from another team, from the same team, and as its lead]",
+)
+TERMINAL_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "terminal_service",
+        TERMINALS,
+        anyone_types_at_a_terminal=("if not may_type(caller, record.request):", "if False:", OTHERS_TERMINAL),
+        jobs_without_a_terminal_take_keys=("if not record.request.terminal:", "if False:"),
+    ),
+    *_in(
+        RUNTIME,
+        "fleet",
+        TERMINALS,
+        keys_pile_up_for_an_agent_that_does_not_read=("or member.link.unread() >= MOST_UNREAD_BY_TERMINAL", ""),
+        keys_reach_another_attempt_of_the_terminal=(
+            "or attempt.number != keys.attempt or attempt.parts[0]",
+            "or attempt.parts[0]",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "terminals",
+        TERMINALS,
+        one_who_left_the_terminal_counts_as_there=("        session.left = True\n", ""),
+        sizes_of_a_terminal_are_not_checked=(
+            "if (fault := keys_fault(wanted)) is not None:",
+            "if (fault := keys_fault(wanted)) is None and False:",
+        ),
+    ),
+    *_in(
+        AGENT,
+        "terminal",
+        AGENT_TERMINALS,
+        keys_pile_up_for_a_terminal_that_is_not_read=(
+            "if self._waiting_bytes + len(keys) > MOST_TYPED_BYTES:",
+            "if False:",
+        ),
+        a_terminal_without_a_user_stays=("if now - self._heard_at < self.linger_seconds:", "if True:"),
+        a_terminal_ends_because_the_scheduler_is_away=("if not self.attached():", "if False:"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "guard",
+        "tests/runtime/agent/test_isolation.py::test_a_terminal_belongs_to_the_account_of_its_user_alone",
+        the_terminal_belongs_to_root=("            os.fchown(self.theirs, user, group)\n", ""),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
+    *SELECTION_MUTANTS,
     *TOGETHER,
     *ENGINE_MUTANTS,
     *STATE_MUTANTS,
@@ -1712,4 +1838,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *SECURITY_MUTANTS,
     *NOTIFY_MUTANTS,
     *NEEDS_MUTANTS,
+    *TERMINAL_MUTANTS,
 )

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         GangError,
         NoSuchJob,
         NotReachable,
+        Preempted,
         Refused,
         SchedulerFailed,
         TimedOut,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from gavel.client.iterator import GavelIterator
     from gavel.client.own_loop import checkpoint_dir, finished, report, seconds_left, should_leave
     from gavel.client.requests import JobRequest
+    from gavel.client.selection import Selection
     from gavel.client.views import JobState
     from gavel.client.webhooks import verify_notification
     from gavel.core.allocation import Allocation, Certificate, Limit
@@ -68,12 +70,13 @@ if TYPE_CHECKING:
 _NAMES_BY_MODULE = {
     "gavel.client.api": ("Client",),
     "gavel.client.errors": (
-        *("CheckpointError", "GangError", "TrainingError"),
+        *("CheckpointError", "GangError", "Preempted", "TrainingError"),
         *("NoSuchJob", "NotReachable", "Refused", "SchedulerFailed", "TimedOut"),
     ),
     "gavel.client.iterator": ("GavelIterator",),
     "gavel.client.own_loop": ("checkpoint_dir", "finished", "report", "seconds_left", "should_leave"),
     "gavel.client.requests": ("JobRequest",),
+    "gavel.client.selection": ("Selection",),
     "gavel.client.views": ("JobState",),
     "gavel.client.webhooks": ("verify_notification",),
     "gavel.core.allocation": ("Allocation", "Certificate", "Limit"),
@@ -126,6 +129,7 @@ __all__ = [
     "Plan",
     "PointRecord",
     "Policy",
+    "Preempted",
     "Problem",
     "Refused",
     "Report",
@@ -133,6 +137,7 @@ __all__ = [
     "RoundRecord",
     "Run",
     "SchedulerFailed",
+    "Selection",
     "SolverError",
     "SweepError",
     "SweepOutcome",
@@ -156,7 +161,13 @@ __all__ = [
 ]
 
 
+_FRAMEWORKS = ("accelerate", "hf", "lightning", "torch")
+"""Modules that import the framework of their name, and so are imported on first use."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _FRAMEWORKS:
+        return import_module(f"gavel.{name}")
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

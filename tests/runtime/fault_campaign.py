@@ -15,18 +15,40 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from virtual_agent import Agent
 from virtual_fleet import SETTINGS, VirtualFleet, shared_connections
 
+from gavel.runtime.events import HoldAsked, ReleaseAsked, RequeueAsked
 from gavel.security.quotas import EVERYBODY, Kind, Subject
 
 TROUBLED_SECONDS = 90.0
 QUIET_SECONDS = 900.0
 """Everything has finished this long after the last fault."""
+VERBS: tuple[type[HoldAsked | ReleaseAsked | RequeueAsked], ...] = (
+    HoldAsked,
+    HoldAsked,
+    ReleaseAsked,
+    RequeueAsked,
+    RequeueAsked,
+)
 PAIRED = "ResNet-18 (batch size 16)"
 """A template of which the table knows that two of its jobs share an accelerator well."""
 
+EDITS: tuple[dict[str, Any], ...] = (
+    {"weight": 3.0, "retries": 1000},
+    {"steps": 160.0},
+    {"steps": 200.0, "deadline_seconds": 60.0},
+    {"types": ("v100",), "prefer": ()},
+    {"types": ("v100", "k80"), "prefer": ("k80",)},
+    {"types": (), "prefer": ("v100",)},
+    {"types": (), "prefer": ()},
+    {"time_limit_seconds": 20.0},
+    {"time_limit_seconds": 1e6},
+    {"time_limit_seconds": None, "idle_timeout_seconds": 30.0},
+)
+"""What an edit may change; whatever comes of it, a job can still run somewhere."""
 SUBJECTS = (EVERYBODY, Subject(Kind.USER, "ann"), Subject(Kind.TEAM, "lab"), Subject(Kind.TEAM, "lab/vision"))
 
 
@@ -56,6 +78,9 @@ class Campaign:
         self.others = 0
         self.limiting = random.Random(seed + 1_000_000)
         """Chooses owners and limits."""
+        self.editing = random.Random(seed + 2_000_000)
+        """Chooses edits."""
+        self.edits = 0
 
     # ---- faults ----
 
@@ -179,10 +204,28 @@ class Campaign:
                 grace_seconds=self.limiting.choice([None, 0.5, 10.0]),
             )
 
+    def ask_for_jobs(self) -> str:
+        """A client holds, releases or requeues a job; those that are held are released in the end."""
+        asked = self.limiting.choice(VERBS)
+        labels = [label for label, job in self.world.keys.items() if job not in self.world.checker.ended]
+        if labels:
+            self.world.client_asks(asked, self.limiting.choice(labels))
+        return asked.__name__
+
     def change_limit(self) -> None:
         """An operator limits a user, a team or every user, or lifts a limit."""
         subject = self.limiting.choice(SUBJECTS)
         self.world.operator_limits(subject, self.limiting.choice([0, 1, 2, 3, 4]))
+
+    def edit_job(self) -> bool:
+        """Change a job, whatever it does; an edit of a job that has finished meanwhile is refused."""
+        labels = [label for label, job in self.world.keys.items() if job not in self.world.checker.ended]
+        if not labels:
+            return False
+        self.edits += 1
+        new: dict[str, Any] = {"name": f"edit {self.edits}", **self.editing.choice(EDITS)}
+        self.world.client_edits(self.editing.choice(labels), **new)
+        return True
 
     # ---- one run ----
 
@@ -218,9 +261,13 @@ class Campaign:
                         faults[fault.__name__] += 1
                 if self.random.random() < 0.04:
                     self.submit_job()
+                if self.editing.random() < 0.05 and self.edit_job():
+                    faults["job edited"] += 1
                 if self.limiting.random() < 0.02:
                     self.change_limit()
                     faults["limit changed"] += 1
+                if self.limiting.random() < 0.04:
+                    faults[self.ask_for_jobs()] += 1
                 world.step()
             self.calm()
             world.run_until_over(QUIET_SECONDS)
@@ -240,6 +287,8 @@ class Campaign:
         world = self.world
         for subject in SUBJECTS:
             world.operator_limits(subject, self.limiting.choice([0, 3, 4]))
+        for label in world.keys:
+            world.client_asks(ReleaseAsked, label)  # refused for those that no user holds
         world.with_settings(round_seconds=12.0, min_seconds_between_allocations=0.0)
         if world.leader is not None:
             world.kill_scheduler(1.0)  # also a suspended one: only a scheduler that starts takes the settings over

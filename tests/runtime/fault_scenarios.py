@@ -9,6 +9,7 @@ from typing import Any
 
 from virtual_fleet import VirtualFleet
 
+from gavel.runtime.events import HoldAsked, ReleaseAsked, RequeueAsked
 from gavel.runtime.fleet import FleetSettings
 from gavel.security.quotas import Kind, Subject
 
@@ -77,6 +78,18 @@ def edits(label: str, **new: Any) -> Action:
 def removes(label: str) -> Action:
     """A client asks for the removal of a job's checkpoints as soon as the job has finished."""
     return lambda world: world.client_removes_checkpoints(label)
+
+
+def holds(label: str) -> Action:
+    return lambda world: world.client_asks(HoldAsked, label)
+
+
+def releases(label: str) -> Action:
+    return lambda world: world.client_asks(ReleaseAsked, label)
+
+
+def requeues(label: str) -> Action:
+    return lambda world: world.client_asks(RequeueAsked, label)
 
 
 def fails(label: str, *, hopeless: bool = False) -> Action:
@@ -172,6 +185,17 @@ SCENARIOS: dict[str, Scenario] = {
             (13.0, limits(2)),
         ),
         world={"facts_between_states": 5},
+    ),
+    "hold, release and requeue": Scenario(
+        (
+            (0.0, submits("x", 20.0)),
+            (0.0, submits("z", 3.0, hold=True)),
+            (0.0, submits("sweep", 2.0, array="0-1%1", after=("1:any",))),
+            (1.0, requeues("x")),
+            (2.0, holds("x")),
+            (3.0, releases("x")),
+            (3.0, releases("z")),
+        ),
     ),
     "submit": Scenario(TWO),
     "more jobs than accelerators": Scenario(

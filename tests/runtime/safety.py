@@ -3,7 +3,7 @@
 1 no two attempts of a job have processes at once; 2 no accelerator is held by two combos; 3 nothing is acknowledged or
 started before it is in the journal; 4 a finished job stays finished; 5 steps go back only to a checkpoint; 6 recovery
 from any prefix gives the state that existed then; 7 no job starts beyond the accelerators that its user and teams may
-use.
+use; 8 no job starts while a user holds it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from gavel.runtime.facts import (
     AgentUndrained,
     AttemptClosed,
     CheckpointsUnwanted,
+    HoldsChanged,
     LimitsChanged,
 )
 from gavel.runtime.messages import StartAttempt, TaskEnded, TaskStatus
@@ -48,7 +49,7 @@ PROGRESSED = kind_of(JobsProgressed)
 JOINED, LOST = kind_of(AgentJoined), kind_of(AgentLost)
 DRAINING, UNDRAINED = kind_of(AgentDraining), kind_of(AgentUndrained)
 UNWANTED, EDITED = kind_of(CheckpointsUnwanted), kind_of(JobEdited)
-LIMITED = kind_of(LimitsChanged)
+LIMITED, HOLDS = kind_of(LimitsChanged), kind_of(HoldsChanged)
 
 
 class Checker:
@@ -60,6 +61,9 @@ class Checker:
         self.queued: dict[str, str] = {}
         """Keys of calls by job."""
         self.keys: dict[str, str] = {}
+        """By key: the job, the first of an array."""
+        self.arrays: dict[str, str] = {}
+        """By key: the array, or empty."""
         self.ended: dict[str, str] = {}
         """Outcomes by job."""
         self.launched: dict[str, set[int]] = {}
@@ -70,6 +74,10 @@ class Checker:
         self.closed: dict[str, set[int]] = {}
         self.drained: set[tuple[str, bool]] = set()
         """Names of agents that were drained (True) and undrained (False)."""
+        self.holds: set[tuple[str, bool]] = set()
+        """Jobs that were ever held (True) and released (False) by a user."""
+        self.held: set[str] = set()
+        """Jobs that a user holds now."""
         self.limited: set[tuple[Subject, Limits]] = set()
         """All limits that were ever in force."""
         self._names: dict[str, str] = {}
@@ -124,6 +132,7 @@ class Checker:
             for run in (*fact.get("moved", ()), *fact.get("started", ())):
                 for job, attempt in zip(run["jobs"], run["attempts"], strict=True):
                     assert job not in self.ended, f"job {job} was launched although it has {self.ended[job]}"
+                    assert job not in self.held, f"job {job} was launched although its user holds it"
                     numbers = self.launched.setdefault(job, set())
                     assert attempt not in numbers, f"attempt {attempt} of job {job} was launched twice"
                     numbers.add(attempt)
@@ -138,10 +147,16 @@ class Checker:
         elif kind == EDITED:
             assert fact["job"]["id"] not in self.ended, f"job {fact['job']['id']} was changed although it has finished"
             self.edited.add(fact["job"]["id"])
+        elif kind == HOLDS:
+            self._holds(fact["jobs"], held=fact["held"])
         elif kind == UNWANTED:
             self.unwanted |= set(fact["jobs"])
         else:
             self._agent(kind, fact)
+
+    def _holds(self, jobs: Iterable[str], *, held: bool) -> None:
+        self.holds |= {(job, held) for job in jobs}
+        self.held = self.held | set(jobs) if held else self.held - set(jobs)
 
     def _counted(self, job: str, steps: float) -> None:
         """The recorded steps of a job change; they fall once after the end of an attempt at most."""
@@ -167,9 +182,14 @@ class Checker:
     def _queued(self, fact: Mapping[str, Any]) -> None:
         job, key = fact["job"]["id"], fact["key"]
         assert job not in self.queued, f"the id {job} was given twice"
-        assert key not in self.keys, f"the call {key!r} was accepted twice"
+        array = fact["request"].get("array_id", "")
+        again = key in self.keys and (not array or self.arrays.get(key) != array)
+        assert not again, f"the call {key!r} was accepted twice"
         self.queued[job] = key
-        self.keys[key] = job
+        if fact["request"].get("hold"):
+            self._holds([job], held=True)
+        self.keys.setdefault(key, job)
+        self.arrays[key] = array
 
     def _agent(self, kind: str, fact: Mapping[str, Any]) -> None:
         if kind == JOINED:

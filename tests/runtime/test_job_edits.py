@@ -268,6 +268,20 @@ def test_an_edited_request_survives_a_restart(tmp_path: Path) -> None:
     play(scene())
 
 
+def test_more_jobs_of_an_array_may_run_after_its_limit_was_raised_through_one_of_them(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with site(tmp_path) as here:
+            array = pb.JobRequest(command=["train"], workers=1, weight=1.0, array="0-3", at_once=1)
+            jobs = (await here.stub.Submit(pb.SubmitRequest(jobs=[array]))).ids
+            scheduler = here.running.engine.scheduler
+            assert sum(not scheduler.on_hold(job) for job in jobs) == 1
+            await here.stub.Edit(edit(jobs[2], at_once=3))
+            assert {view.request.at_once for view in (await views(here)).values()} == {3}
+            assert sum(not scheduler.on_hold(job) for job in jobs) == 3
+
+    play(scene())
+
+
 # ---- again ----
 
 
@@ -289,9 +303,27 @@ def test_resubmitted_jobs_have_the_old_requests_and_what_was_changed(tmp_path: P
 
 def test_a_job_of_an_array_is_submitted_again_alone_with_its_index_and_parameters() -> None:
     member = Submission(command=("train",), array_id="3", index=4, parameters={"lr": "0.1"}, at_once=2, user="bob")
-    [job] = resubmission(pb.ResubmitRequest(ids=["7"]), {"7": member}).jobs
+    [job], _ = resubmission(pb.ResubmitRequest(ids=["7"]), {"7": member})
     assert (job.array_id, job.at_once, job.user) == ("", 0, "")
     assert (job.index, dict(job.parameters)) == (4, {"lr": "0.1"})
+
+
+def test_an_array_submitted_again_is_an_array_again_and_its_members_keep_their_indices(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with site(tmp_path) as here:
+            array = pb.JobRequest(command=["train", "{index}"], workers=1, weight=1.0, array="2-4", at_once=2)
+            old = (await here.stub.Submit(pb.SubmitRequest(jobs=[array]))).ids
+            alone = await here.submit()
+            new = (await here.stub.Resubmit(pb.ResubmitRequest(ids=[*old, alone]))).ids
+            found = {job: here.running.engine.records[job].request for job in new}
+            assert [each.array_id for each in found.values()] == [f"a{new[0]}"] * 3 + [""]
+            assert [each.index for each in found.values()] == [2, 3, 4, None]
+            assert [each.command for each in found.values()][:3] == [("train", str(index)) for index in (2, 3, 4)]
+            (single,) = (await here.stub.Resubmit(pb.ResubmitRequest(ids=[old[1]]))).ids
+            request = here.running.engine.records[single].request
+            assert (request.array_id, request.index, request.command) == ("", 3, ("train", "3"))
+
+    play(scene())
 
 
 REPEATS: dict[str, tuple[dict[str, Any], str, str]] = {

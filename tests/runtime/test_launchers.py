@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
+from typing import Any
 
 import pytest
 from live_cluster import LiveCluster, completed, eventually
@@ -14,7 +14,7 @@ from gavel.client.requests import JobRequest
 from needs import needs_torch
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
-STEPS = {"spread": 250, "together": 60}
+STEPS = {"spread": 250, "together": 60, "plain": 60}
 """By trail: the first is interrupted on its way."""
 
 TRAIN = """
@@ -22,11 +22,11 @@ import os, sys
 from pathlib import Path
 from gavel import GavelIterator
 
-rank, attempt = os.environ["RANK"], os.environ["GAVEL_ATTEMPT"]
+rank, attempt = os.environ.get("RANK") or os.environ["GAVEL_NODE_RANK"], os.environ["GAVEL_ATTEMPT"]
 trail = Path(sys.argv[1]).open("a", buffering=1)
-told = " ".join(os.environ[name] for name in ("LOCAL_RANK", "WORLD_SIZE", "GAVEL_NODE_RANK", "GAVEL_NODES"))
+told = " ".join(os.environ.get(name, "-") for name in ("LOCAL_RANK", "WORLD_SIZE", "GAVEL_NODE_RANK", "GAVEL_NODES"))
 print(f"begin {attempt} {rank} {told} {os.getpid()}", file=trail)
-if "gloo" in sys.argv:
+if "gloo" in sys.argv and attempt == "1":
     import torch
     import torch.distributed
 
@@ -48,23 +48,34 @@ print(f"end {attempt} {rank} {steps.step} {steps.preempted}", file=trail)
 """
 
 
-@pytest.fixture
-def live(tmp_path: Path) -> Iterator[LiveCluster]:
-    (tmp_path / "train.py").write_text(TRAIN)
-    with LiveCluster(tmp_path, {"lease-slack-seconds": 40.0, "checkpoint-grace-seconds": 30.0}) as cluster:
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
+    folder = tmp_path_factory.mktemp("launchers")
+    (folder / "train.py").write_text(TRAIN)
+    with LiveCluster(folder, {"lease-slack-seconds": 40.0, "checkpoint-grace-seconds": 30.0}) as cluster:
+        for name, offer in (("one", "v100=1"), ("two", "v100=1"), ("three", "k80=3")):
+            cluster.start_agent(name, offer)
         yield cluster
 
 
-def torchrun(live: LiveCluster, trail: str, *more: str, **wanted: object) -> JobRequest:
-    command = (*TORCHRUN, str(live.folder / "train.py"), str(live.folder / trail), *more)
-    request = {"steps": STEPS[trail], "workers": 2, "template": "A3C", "launcher": "per-server", **wanted}
-    return JobRequest(command=command, **request)  # type: ignore[arg-type] # of mixed types
+def torchrun(live: LiveCluster, trail: str, *more: str, **wanted: Any) -> JobRequest:
+    command = (*TORCHRUN, *_script(live, trail), *more)
+    request: dict[str, Any] = {
+        "steps": STEPS[trail],
+        "workers": 2,
+        "template": "A3C",
+        "launcher": "per-server",
+        "command": command,
+    }
+    return JobRequest(**{**request, **wanted})
+
+
+def _script(live: LiveCluster, trail: str) -> tuple[str, str]:
+    return str(live.folder / "train.py"), str(live.folder / trail)
 
 
 @needs_torch
 def test_torchrun_needs_no_options_on_one_server_and_over_several(live: LiveCluster) -> None:
-    for name, offer in (("one", "v100=1"), ("two", "v100=1"), ("three", "k80=2")):
-        live.start_agent(name, offer)
     with live.client() as client:
         spread, together = client.submit(
             [torchrun(live, "spread", "gloo", types=["v100"]), torchrun(live, "together", types=["k80"])]
@@ -72,7 +83,10 @@ def test_torchrun_needs_no_options_on_one_server_and_over_several(live: LiveClus
         _interrupt(live, client, spread)
         views = client.wait([spread, together], timeout=120)
         assert completed(views), live.everything()
-        assert [view.steps_done for view in views] == list(STEPS.values())  # counted once, not by each rank
+        assert [view.steps_done for view in views] == [
+            STEPS["spread"],
+            STEPS["together"],
+        ]  # counted once, not by each rank
         assert [view.exit_code for view in views] == [0, 0]
         assert [view.failures for view in views] == [0, 0]
         logs = [b"".join(client.logs(spread, rank=node)).decode() for node in (0, 1)]
@@ -113,17 +127,24 @@ def _assert_in_step(live: LiveCluster, name: str, *, attempts: int) -> None:
     assert len(trail.lines("save")) == attempts
 
 
-def test_one_process_has_all_accelerators_of_its_server_and_its_exit_code_is_that_of_the_job(live: LiveCluster) -> None:
-    live.start_agent("one", "k80=3")
+def test_a_process_for_each_server_has_its_accelerators_and_needs_no_program_that_starts_ranks(
+    live: LiveCluster,
+) -> None:
     place = '"$GAVEL_NODE_RANK of $GAVEL_NODES: $GAVEL_WORKERS_HERE of $GAVEL_WORKERS on $GAVEL_DEVICES ${RANK-none}"'
     with live.client() as client:
-        told, failing = client.submit(
+        k80: dict[str, Any] = {"types": ["k80"], "launcher": "per-server"}
+        told, failing, plain = client.submit(
             [
-                JobRequest(command=f"echo {place}", workers=3, launcher="per-server"),
-                JobRequest(command="exit 7", workers=2, launcher="per-server", retries=0),
+                JobRequest(command=f"echo {place}", workers=3, **k80),
+                JobRequest(command="exit 7", workers=2, retries=0, **k80),
+                torchrun(live, "plain", types=["v100"], command=(sys.executable, *_script(live, "plain"))),
             ]
         )
-        views = client.wait([told, failing], timeout=60)
+        views = client.wait([told, failing, plain], timeout=60)
         assert b"".join(client.logs(told)) == b"0 of 1: 3 of 3 on 0,1,2 none\n", live.everything()
-    assert [(str(view.state), view.exit_code) for view in views] == [("completed", 0), ("failed", 7)]
+    ends = [(str(view.state), view.exit_code) for view in views]
+    assert ends == [("completed", 0), ("failed", 7), ("completed", 0)]
     assert "exit code 7" in views[1].reason
+    # Without a program that starts ranks, the processes of the servers are the ranks.
+    assert views[2].steps_done == STEPS["plain"]
+    _assert_in_step(live, "plain", attempts=1)

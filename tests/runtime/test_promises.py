@@ -330,6 +330,15 @@ def test_a_job_does_not_start_at_an_agent_that_would_run_it_otherwise_than_it_as
     assert "upgrade gavel there" in ended.reason
 
 
+def test_no_part_of_a_gang_starts_if_one_of_its_agents_cannot_run_it() -> None:
+    site = spread()
+    able = site.attach("a")
+    site.attach("b", abilities=())
+    site.launch(1, "a", "b")
+    assert able.started() == []
+    assert "agent b" in site.ends()[0].reason
+
+
 def test_an_agent_of_an_earlier_version_runs_what_it_knows() -> None:
     site = Site()
     wire = site.attach("a", abilities=())

@@ -114,6 +114,12 @@ def test_the_journal_and_the_memory_select_what_the_query_says(journal: Journal,
         assert len(found) == len(expected), "a page of the table is a page of the answer"
 
 
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_the_journal_finds_every_name_that_a_pattern_matches(journal: Journal, pattern: str) -> None:
+    found = journal.finished(among_finished(pb.JobQuery(name_patterns=[pattern]), 1000, None)).jobs
+    assert {job.name for job in found} >= {name for name in NAMES if fnmatchcase(name, pattern)}
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [

@@ -34,9 +34,12 @@ from gavel.runtime.events import (
     EditAsked,
     Event,
     ForgetAsked,
+    HoldAsked,
     JobsSubmitted,
     LimitsGiven,
+    ReleaseAsked,
     RemovalAsked,
+    RequeueAsked,
     UndrainAsked,
 )
 from gavel.runtime.executor import Done
@@ -606,6 +609,18 @@ class VirtualFleet:
 
         def verify() -> None:
             assert self.keys[label] in self.checker.edited, f"the edit of {label!r} is not in the journal"
+
+        self.requests.append(Request(make, verify))
+
+    def client_asks(self, asked: type[HoldAsked | ReleaseAsked | RequeueAsked], label: str) -> None:
+        """A client holds, releases or requeues a job of which it knows the id; what is in vain then is refused."""
+
+        def make(engine: Engine) -> Event | None:
+            return asked(engine.clock(), (self.keys[label],), "ann") if label in self.keys else None
+
+        def verify() -> None:
+            written = (self.keys[label], asked is HoldAsked) in self.checker.holds
+            assert written or asked is RequeueAsked, f"{asked.__name__} for {label!r} is not in the journal"
 
         self.requests.append(Request(make, verify))
 

@@ -25,8 +25,8 @@ RECENT_SECONDS = 3600.0
 """Jobs that ended within this time are listed."""
 SHOWN_FINISHED = 200
 """Finished jobs that are listed without --all or --limit."""
-MOST_COMPLETED = 100
-"""Arrays whose other jobs are asked for; of more, the jobs that are listed are counted."""
+MOST_ARRAYS, MOST_OF_ARRAYS = 100, 20_000
+"""Arrays whose other jobs are asked for, and how many of these; of others, the jobs that are listed are counted."""
 
 
 def jobs_command(
@@ -127,12 +127,12 @@ def _newest(client: Client, selection: Selection, since: float) -> tuple[list[Jo
 
 def _rest_of_arrays(client: Client, selection: Selection, jobs: Sequence[JobView]) -> list[JobView]:
     """The other jobs of arrays that are listed, so that their rows count all; selected as those are."""
-    arrays = {job.request.array_id for job in jobs if not job.finished} - {""}
-    newest = sorted(arrays, key=lambda array: int(array[1:]))[-MOST_COMPLETED:]
+    arrays = {job.request.array_id for job in jobs} - {""}
+    newest = sorted(arrays, key=lambda array: int(array[1:]))[-MOST_ARRAYS:]
     if not newest or selection.states:
         return []
     wanted = selection.test()
-    found = client.jobs(arrays=newest, finished=True)
+    found = client.jobs(arrays=newest, finished=True, limit=MOST_OF_ARRAYS)
     return [job for job in found if job.request.array_id in arrays and wanted(job.id, job.request, job.state)]
 
 

@@ -10,7 +10,9 @@ from typing import Any, Self
 
 from gavel.client.access import Wishes, access_now
 from gavel.client.administration import Administration
+from gavel.client.arrays import size_of
 from gavel.client.connection import Away, Connection
+from gavel.client.dependencies import Dependency
 from gavel.client.errors import NoSuchJob, Refused
 from gavel.client.job_changes import JobChanges
 from gavel.client.messages import (
@@ -20,6 +22,7 @@ from gavel.client.messages import (
     from_drain,
     from_event,
     from_job,
+    from_submission,
     from_update,
     to_query,
     to_request,
@@ -39,6 +42,7 @@ from gavel.client.views import (
     JobView,
 )
 from gavel.errors import InputError
+from gavel.limits import MOST_JOBS_IN_A_CALL
 from gavel.wire import gavel_pb2 as pb
 
 BATCH_JOBS = 1000
@@ -96,8 +100,8 @@ class Client(JobChanges, Administration):
         """Submit jobs and return their ids, in order. All jobs are checked before anything is sent.
 
         Secrets without a value are read from the environment of this process.
-        More than 1,000 jobs are sent in several requests; if a later one is refused, the error's `submitted` has the
-        ids of the jobs that were accepted.
+        More than 1,000 jobs are sent in several requests, unless one waits for another by its name; if a later request
+        is refused, the error's `submitted` has the ids of the jobs that were accepted.
         """
         requests = [jobs] if isinstance(jobs, JobRequest) else list(jobs)
         for request in requests:
@@ -448,19 +452,41 @@ def _secrets(request: JobRequest) -> pb.Secrets:
 
 
 def _batches(jobs: Sequence[Job]) -> Iterator[pb.SubmitRequest]:
+    """Calls that the scheduler accepts; a single one if names must be found in it."""
+    if any(not Dependency.of(text).by_id for request, _ in jobs for text in request.after):
+        yield _together(jobs)
+        return
     batch: list[Job] = []
-    size = 0
+    size = stands_for = 0
     for job in jobs:
-        bytes_of_it = sum(part.ByteSize() for part in job)
-        if bytes_of_it > BATCH_BYTES:
-            raise InputError(f"a job of {bytes_of_it:,} bytes is too large; keep data in files, not in the command")
-        if batch and (len(batch) == BATCH_JOBS or size + bytes_of_it > BATCH_BYTES):
+        bytes_of_it, members = _bytes_of(job), size_of(from_submission(job[0]))
+        full = (
+            len(batch) == BATCH_JOBS or size + bytes_of_it > BATCH_BYTES or stands_for + members > MOST_JOBS_IN_A_CALL
+        )
+        if batch and full:
             yield _call(batch)
-            batch, size = [], 0
+            batch, size, stands_for = [], 0, 0
         batch.append(job)
-        size += bytes_of_it
+        size, stands_for = size + bytes_of_it, stands_for + members
     if batch:
         yield _call(batch)
+
+
+def _together(jobs: Sequence[Job]) -> pb.SubmitRequest:
+    count, size = sum(size_of(from_submission(job[0])) for job in jobs), sum(map(_bytes_of, jobs))
+    if count > MOST_JOBS_IN_A_CALL or size > BATCH_BYTES:
+        raise InputError(
+            f"jobs that wait for others by name go in one call, and {count:,} jobs of {size:,} bytes are too many for"
+            f" one: at most {MOST_JOBS_IN_A_CALL:,} jobs and {BATCH_BYTES:,} bytes; submit some first, and give ids"
+        )
+    return _call(jobs)
+
+
+def _bytes_of(job: Job) -> int:
+    size = sum(part.ByteSize() for part in job)
+    if size > BATCH_BYTES:
+        raise InputError(f"a job of {size:,} bytes is too large; keep data in files, not in the command")
+    return size
 
 
 def _call(batch: Sequence[Job]) -> pb.SubmitRequest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 Batch = TypeVar("Batch")
@@ -25,10 +25,19 @@ def batches_from(data: Iterable[Batch], index: int, *, by_index: bool | None = N
     A loader with a sampler can skip by index, without loading. Within this process that gives the same batches; with
     worker processes, random augmentations would draw different numbers, so there it is done only on request.
     """
-    sampler = _index_sampler(data) if index else None
-    if sampler is not None and (by_index or (by_index is None and getattr(data, "num_workers", 1) == 0)):
-        return _skipping_indices(data, sampler, index)
-    iterator = iter(data)
+    torch_data = sys.modules.get("torch.utils.data")
+    known = torch_data is not None and type(data) is torch_data.DataLoader
+    return skipping(data, lambda: iter(data), index, by_index=by_index if known else False)
+
+
+def skipping(
+    data: Any, begin: Callable[[], Iterator[Any]], index: int, *, by_index: bool | None = None
+) -> Iterator[Any]:
+    """Begin an epoch and skip its first batches; `data` is a torch DataLoader unless `by_index` is false."""
+    sampler = _index_sampler(data) if index and by_index is not False else None
+    if sampler is not None and (by_index or data.num_workers == 0):
+        return _skipping_indices(data, begin, sampler, index)
+    iterator = begin()
     for _ in range(index):
         next(iterator, None)
     return iterator
@@ -36,21 +45,19 @@ def batches_from(data: Iterable[Batch], index: int, *, by_index: bool | None = N
 
 def _index_sampler(data: Any) -> str | None:
     """Return the name of the attribute that holds the index sampler of a torch DataLoader."""
-    torch_data = sys.modules.get("torch.utils.data")
-    if torch_data is None or type(data) is not torch_data.DataLoader:
-        return None
+    torch_data = sys.modules["torch.utils.data"]
     if isinstance(data.dataset, torch_data.IterableDataset):
         return None
     return "sampler" if data.batch_sampler is None else "batch_sampler"
 
 
-def _skipping_indices(data: Any, sampler: str, index: int) -> Iterator[Any]:
+def _skipping_indices(data: Any, begin: Callable[[], Iterator[Any]], sampler: str, index: int) -> Iterator[Any]:
     # The loader reads its sampler when an epoch begins, and refuses ordinary assignment of the attribute.
     attributes = vars(data)
     whole = attributes[sampler]
     rest = attributes[sampler] = _From(whole, index)
     try:
-        iterator: Iterator[Any] = iter(data)
+        iterator = begin()
     finally:
         attributes[sampler] = whole
     rest.skip()

@@ -69,15 +69,19 @@ class Checkpoints:
         found = [path for path in self.directory.glob(f"{_PREFIX}*") if path.name.removeprefix(_PREFIX).isdigit()]
         return sorted(found, key=step_of, reverse=True)
 
+    def unfinished(self, step: int) -> Path:
+        """The directory that `writing` fills."""
+        return self.directory / f"{_UNFINISHED}{step}"
+
     @contextmanager
     def writing(self, step: int) -> Iterator[Path]:
         """Yield a directory to write into; it becomes the newest checkpoint if the block succeeds, or is removed."""
-        unfinished = self.directory / f"{_UNFINISHED}{step}"
+        unfinished = self.unfinished(step)
         try:
             self._remove([unfinished])
             unfinished.mkdir()
             yield unfinished
-            _sync(unfinished)
+            sync(unfinished)
             self._put(unfinished, self.directory / f"{_PREFIX}{step:09d}")
         except Exception as error:
             blameless = from_full_disk(error) or _takes_nothing(self.directory)
@@ -164,7 +168,7 @@ def _takes_nothing(directory: Path) -> bool:
     return bool(disk.f_flag & os.ST_RDONLY) or disk.f_bavail * disk.f_frsize < _LEAST_BYTES
 
 
-def _sync(directory: Path) -> None:
+def sync(directory: Path) -> None:
     """Flush everything in a directory to disk before it gets its final name."""
     for parent, _, files in os.walk(directory):
         for path in (Path(parent) / name for name in files):

@@ -83,3 +83,10 @@ def from_full_disk(error: BaseException | None) -> bool:
 
 class GangError(TrainingError):
     """The workers of a distributed job lost contact or disagree."""
+
+
+class Preempted(SystemExit):
+    """The training was asked to leave and has saved its checkpoint: the program ends here, with exit code 0."""
+
+    def __init__(self) -> None:
+        super().__init__(0)

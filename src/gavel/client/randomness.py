@@ -56,10 +56,11 @@ def _torch() -> Any:
 
 
 def _generators(data: object) -> Iterable[Any]:
-    """Return the torch generators that the loader or its samplers were given, each once."""
-    sampler = getattr(data, "sampler", None)
-    batches = getattr(data, "batch_sampler", None)
-    holders = (data, sampler, batches, getattr(batches, "sampler", None))
+    """Return the torch generators that the loader or its samplers, one inside the other, were given, each once."""
+    holders = [data]
+    for holder in holders:  # the list grows during the loop
+        inner = (getattr(holder, name, None) for name in ("sampler", "batch_sampler"))
+        holders += [found for found in inner if found is not None and not any(found is other for other in holders)]
     found = [getattr(holder, "generator", None) for holder in holders]
     torch = _torch()
     usable = [generator for generator in found if torch is not None and isinstance(generator, torch.Generator)]

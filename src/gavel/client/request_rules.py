@@ -179,12 +179,14 @@ def _check_environments(request: JobRequest) -> None:
     known = not separator or scheme in _IMAGE_SCHEMES
     if request.container and not (known and _IMAGE.fullmatch(request.container)):
         told = "is not the name of an image; write, for example, pytorch/pytorch:2.9 or /images/train.sif"
-        raise FieldError("container", f"container: {shortened(request.container)} {told}")
+        raise FieldError("container", f"container {shortened(request.container)} {told}")
     for module in request.modules:
         if not _MODULE.fullmatch(module):
-            raise FieldError("modules", f"modules: {shortened(module)} is not the name of a module, such as cuda/12.4")
+            raise FieldError(
+                "modules", f"modules names {shortened(module)}, which is not the name of a module, such as cuda/12.4"
+            )
     if request.venv.startswith("-"):
-        raise FieldError("venv", f"venv: {shortened(request.venv)} is not a directory; write ./{request.venv}")
+        raise FieldError("venv", f"venv {shortened(request.venv)} is not a directory; write ./{request.venv}")
 
 
 def _check_array(request: JobRequest) -> None:

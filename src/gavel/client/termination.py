@@ -43,6 +43,11 @@ class Termination:
         if not self._listeners and not self.received:
             self._restore()
 
+    def take_back(self) -> None:
+        """Replace the handler that a framework installed over ours; it would end the process, or raise in a step."""
+        if self._installed and threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._handle)
+
     def before_fork(self) -> None:
         """Hold SIGTERM back: the interpreter would lose one that reaches a child before the child's own handlers."""
         if self._installed:

@@ -19,7 +19,7 @@ from gavel.core.errors import GavelError
 from gavel.core.events import Launch, RateMeasured, RestartMeasured
 from gavel.core.jobs import Cause
 from gavel.limits import MOST_TYPES_OVER_TIME
-from gavel.runtime.abilities import inability
+from gavel.runtime.abilities import ABILITIES, inability
 from gavel.runtime.agents import ITSELF, AgentRecord
 from gavel.runtime.attempts import Attempt, Order, Part, parts_of
 from gavel.runtime.clearing import Clearing
@@ -194,7 +194,7 @@ class Fleet:
         now = self.clock()
         member = Member(hello.agent, hello.name, hello.incarnation, servers, now, link, now, hello.encrypts_gangs)
         member.confidential = confidential
-        member.abilities = frozenset(hello.abilities)
+        member.abilities = frozenset(ABILITIES).intersection(hello.abilities)
         self._seat(member)
         self.expected.pop(hello.agent, None)
         offered = tuple(servers.values())

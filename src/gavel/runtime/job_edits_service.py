@@ -84,10 +84,10 @@ class JobEdits(SubmissionService):
             if not may_repeat(current(), record.request):
                 await self._deny(repeat_denied(record.id, record.request), "Resubmit", record.id, context)
         try:
-            submit = resubmission(request, {record.id: without_others_urls(record.request) for record in records})
+            jobs, submit = resubmission(request, {record.id: without_others_urls(record.request) for record in records})
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        return await self._accept([from_submission(job) for job in submit.jobs], submit, context)
+        return await self._accept(jobs, submit, context)
 
 
 def without_others_urls(request: Submission) -> Submission:

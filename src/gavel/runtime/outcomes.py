@@ -27,13 +27,13 @@ def outcomes(engine: Engine, references: Iterable[str]) -> dict[str, Ends]:
 
 
 def _members(engine: Engine, array: str) -> Iterator[LiveJobRecord]:
-    """The jobs of an array: they have consecutive ids, from the one that it is called after."""
+    """The jobs of an array, which were submitted together: their ids follow the one that it is called after."""
     first = int(array[1:])
     for start in range(first, first + MOST_JOBS_IN_A_CALL, CHUNK):
         records = list(_records(engine, range(start, start + CHUNK)))
         members = [record for record in records if record.request.array_id == array]
         yield from members
-        if len(members) < CHUNK:
+        if not members:
             return
 
 

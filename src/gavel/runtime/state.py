@@ -79,6 +79,7 @@ from gavel.runtime.open_attempts import OpenAttempts
 from gavel.runtime.preferences import Preferences
 from gavel.runtime.prerequisites import OUTCOMES, Ends
 from gavel.runtime.removals import Removals
+from gavel.runtime.resubmission import in_new_arrays
 from gavel.runtime.time_limits import IDLE_TIMEOUT, TIME_LIMIT, TimeLimits, warned_before
 from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
@@ -195,6 +196,7 @@ class ClusterState:
         jobs = arrivals(
             event.requests, self.jobs.next_number, lambda reference: self._ends_of(reference, event.outcomes)
         )
+        jobs = in_new_arrays(jobs, self.jobs.next_number)
         specs = [JobSpec.of(each.job, each.request) for each in jobs]
         for spec in specs:
             self.scheduler.check(spec)

@@ -118,6 +118,83 @@ def test_a_third_waits_until_one_of_a_pair_has_left(tmp_path: Path) -> None:
     play(scene())
 
 
+def test_a_process_for_a_server_shares_its_devices_and_gives_all_of_them_back(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            whole = {"ranks": 2, "workers": 2}
+            waits = shell('echo "$GAVEL_DEVICES"; exec sleep 1000')
+            session.send(start("a", waits, nodes=1, beside="b", **whole))
+            assert await session.logged("a", "\n") == "0,1\n"
+            session.send(start("b", waits, beside="a", **whole))
+            assert [await session.logged("b", "\n", rank=rank) for rank in (0, 1)] == ["0\n", "1\n"]
+            session.send(start("c", waits, nodes=1, **whole))
+            for job, ranks in (("a", 1), ("b", 2)):
+                assert session.log("c") == ""
+                session.send(stop(job))
+                for rank in range(ranks):
+                    await session.ended(job, rank)
+            assert await session.logged("c", "\n") == "0,1\n"
+
+    play(scene())
+
+
+RANKS = """
+import json, os, socket
+def connected(rank):
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(os.environ["GAVEL_SOCKET"])
+    def tell(op, **fields):
+        link.sendall((json.dumps({"op": op, **fields}) + "\\n").encode())
+    tell("hello", protocol=1, rank=rank)
+    return link, tell
+(link0, tell0), (link1, tell1) = connected(0), connected(1)
+"""
+
+
+def test_of_the_ranks_that_a_process_started_the_first_counts_the_steps(tmp_path: Path) -> None:
+    script = """
+for steps in (10, 20):
+    for tell in (tell1, tell0):
+        tell("progress", steps=steps if tell is tell0 else 99, saved=5, measured_steps=10, measured_seconds=2)
+tell1("saved", steps=99); tell1("done", steps=99); tell0("done", steps=20)
+"""
+
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            session.send(start("a", python(RANKS + script), nodes=1, ranks=2, workers=2))
+            end = await session.ended("a")
+            assert (end.how, end.status.steps, end.status.saved_steps) == (pb.TaskEnded.DONE, 20, 5)
+            beats = [message.heartbeat for message in session.received if message.WhichOneof("message") == "heartbeat"]
+            measured = sum(status.measured_steps for beat in beats for status in beat.tasks)
+            assert measured + end.status.measured_steps == 20
+
+    play(scene())
+
+
+@pytest.mark.parametrize(
+    ("words", "reason", "blameless"),
+    [
+        ('tell1("failed", reason="mine"); tell0("failed", reason="rank 1 is gone")', "mine", False),
+        (
+            'tell0("failed", reason="a"); tell1("failed", reason="the disk is full", blameless=True)',
+            "the disk is full",
+            True,
+        ),
+    ],
+)
+def test_of_the_ranks_that_a_process_started_the_first_to_fail_says_why_unless_one_was_blocked(
+    tmp_path: Path, words: str, reason: str, *, blameless: bool
+) -> None:
+    async def scene() -> None:
+        async with attached(tmp_path) as (_, session):
+            pause = "import time\n" + words.replace("; ", "; time.sleep(0.3); ") + "\nraise SystemExit(1)"
+            session.send(start("a", python(RANKS + pause), nodes=1, ranks=2, workers=2))
+            end = await session.ended("a")
+            assert (end.how, end.reason, end.blameless) == (pb.TaskEnded.CRASHED, reason, blameless)
+
+    play(scene())
+
+
 def test_emulated_jobs_are_paced_by_the_table_and_by_their_neighbour(tmp_path: Path) -> None:
     async def scene() -> None:
         templates = [("ResNet-18 (batch size 16)", 1), ("A3C", 1)]

@@ -382,6 +382,20 @@ def test_a_job_knows_its_place_from_its_environment(tmp_path: Path) -> None:
     play(scene())
 
 
+def test_a_job_in_another_directory_finds_checkpoints_that_were_given_relative_to_the_agents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    async def scene() -> None:
+        async with attached(tmp_path, checkpoints=Path("relative")) as (_, session):
+            told = 'test -d "$GAVEL_CHECKPOINT_DIR" && echo "$GAVEL_CHECKPOINT_DIR"'
+            session.send(start("1", shell(told), request={"working_directory": "/"}))
+            assert (await session.ended("1")).log_tail.decode() == f"{tmp_path}/relative/1\n"
+
+    play(scene())
+
+
 def test_real_accelerators_are_visible_by_their_numbers(tmp_path: Path) -> None:
     async def scene() -> None:
         indices = {"k80": (1,), "v100": (0, 2)}

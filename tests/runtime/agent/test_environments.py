@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -480,7 +480,7 @@ def tool(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def podman(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def podman(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """An environment in which podman works, with an image made of this machine's own files: nothing is fetched."""
     folder = tmp_path_factory.mktemp("podman")
     soft = [f"{name}={number}:{number}" for name, number in (("nofile", 1024), ("nproc", 100))]  # any machine allows it
@@ -500,7 +500,8 @@ def podman(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         done = subprocess.run([tool("podman"), *words], input=packed, env=environment, capture_output=True, check=False)
         if done.returncode:
             pytest.skip(f"podman does not work here: {done.stderr.decode().strip()[-200:]}")
-    return environment
+    yield environment
+    subprocess.run([tool("podman"), "rmi", "--force", IMAGE], env=environment, capture_output=True, check=False)
 
 
 @needs_podman

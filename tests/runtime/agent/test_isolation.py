@@ -107,6 +107,21 @@ def guard_of(place: Path, job: int) -> int:
 
 
 @needs_root
+def test_a_terminal_belongs_to_the_account_of_its_user_alone(place: Path) -> None:
+    script = 'stat -c "%u %a" "$(tty)"; echo this is me > /dev/tty; stty -echo; echo ready; read line; echo got $line'
+
+    async def scene() -> None:
+        async with two_users(place) as (_, session):
+            session.send(start("1", shell(script), request=of("alice", terminal=True)))
+            shown = await session.logged("1", "ready")
+            assert f"{pwd.getpwnam(ALICE).pw_uid} 600\r\nthis is me\r\n" in shown
+            session.send(pb.ToAgent(input=pb.Input(job="1", attempt=1, data=b"it\n")))
+            assert "got it" in (await session.ended("1")).log_tail.decode()
+
+    play(scene())
+
+
+@needs_root
 def test_a_job_runs_as_the_account_of_its_user(place: Path) -> None:
     script = 'id -u; id -g; id -G; echo $HOME $USER $LOGNAME; pwd; touch "$GAVEL_CHECKPOINT_DIR/saved"; umask'
 
@@ -535,5 +550,57 @@ def test_checkpoints_that_an_account_cannot_reach_are_named_at_start_and_fail_it
             end = await session.ended("1")
             assert end.hopeless
             assert end.reason.startswith(f"account {ALICE} cannot use {place}/saved/1")
+
+    play(scene())
+
+
+# ---- environments ----
+
+RUNTIME = """#!/bin/sh
+echo "$1 $(id -u)" >> {record}
+[ "$1" = rm ] && exit 0
+for word; do case "$word" in --env-file=*) cat "${{word#--env-file=}}";; --user=*) echo "$word";; esac; done
+"""
+
+
+@needs_root
+def test_a_container_is_run_and_removed_by_the_account_of_its_user(place: Path) -> None:
+    (place / "bin").mkdir(mode=0o755)
+    (place / "bin" / "docker").write_text(RUNTIME.format(record=place / "record"))
+    (place / "bin" / "docker").chmod(0o755)
+    (place / "record").touch()
+    (place / "record").chmod(0o666)
+    account = pwd.getpwnam(ALICE)
+
+    async def scene() -> None:
+        async with Scheduler() as scheduler:
+            scheduler.welcome.cluster = "c"
+            path = {"PATH": f"{place / 'bin'}:/usr/bin:/bin", "GAVEL_CONTAINER_RUNTIME": "docker"}
+            async with worker(scheduler, place, "--run-as", ALICE, variables=path):
+                session = await scheduler.session()
+                wanted = of("alice", container="image:1", environment={"HOME": "/inside"})
+                session.send(start("1", shell("true"), request=wanted))
+                assert await printed(session, "1") == f"--user={account.pw_uid}:{account.pw_gid}\nHOME=/inside\n"
+
+    play(scene())
+    assert (place / "record").read_text() == f"run {account.pw_uid}\nrm {account.pw_uid}\n"
+
+
+@needs_root
+def test_a_virtual_environment_is_looked_for_with_the_rights_of_the_account(place: Path) -> None:
+    hidden = place / "hidden"
+    (hidden / "bin").mkdir(parents=True)
+    (hidden / "bin" / "python").symlink_to(interpreter())
+    hidden.chmod(0o700)
+
+    async def scene() -> None:
+        async with two_users(place) as (_, session):
+            session.send(start("1", shell("true"), request=of("alice", venv=str(hidden))))
+            end = await session.ended("1")
+            assert end.hopeless
+            assert "no bin/python that can be run" in end.reason
+            hidden.chmod(0o755)
+            session.send(start("2", shell("command -v python"), request=of("alice", venv=str(hidden))))
+            assert await printed(session, "2") == f"{hidden}/bin/python\n"
 
     play(scene())

@@ -267,9 +267,9 @@ class LocalAttempt:
     def _place(self, task: Task, seat: Seat, account: SystemAccount | None, number: int) -> Place:
         settings, state = self.context.settings, self.context.state
         real = settings.emulation is None
-        runtime = find_runtime(settings.container_runtimes, settings.environment.get("PATH"))
+        path = settings.environment.get("PATH")
         return Place(
-            runtime=runtime if self.start.request.container else None,
+            runtime=find_runtime(settings.container_runtimes, path) if self.start.request.container else None,
             seat=seat,
             devices=named_devices(task.devices, settings.device_names, settings.environment, settings.vendor)
             if real
@@ -304,7 +304,7 @@ class LocalAttempt:
 
     @property
     def _checkpoints(self) -> Path:
-        return self.context.settings.checkpoints / file_name(self.start.job)
+        return self.context.settings.checkpoints.absolute() / file_name(self.start.job)
 
     async def _sharing(self, account: SystemAccount | None) -> Mapping[str, str]:
         """Variables for sharing a device; the daemon for that serves only our own user."""

@@ -111,9 +111,11 @@ def _in_venv(request: Submission, environment: Mapping[str, str], account: Syste
 def _venv_fault(venv: str) -> str:
     if not os.path.isdir(venv):  # noqa: PTH112 - Path.is_dir would raise where it may not look
         return f"there is no virtual environment {venv} on this server"
-    if not os.access(f"{venv}/bin/python", os.X_OK):
-        return f"{venv} is no virtual environment: it has no bin/python that can be run"
-    return ""
+    try:
+        mode = Path(venv, "bin", "python").stat().st_mode  # os.access would ask about another user than on_behalf set
+    except OSError:
+        mode = 0
+    return "" if mode & 0o111 else f"{venv} is no virtual environment: it has no bin/python that can be run"
 
 
 # ---- environment modules ----
