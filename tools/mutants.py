@@ -1709,8 +1709,8 @@ NEEDS_MUTANTS = [
             "                pass\n",
         ),
         too_small_accelerators_are_used=(
-            "if load.gpu_memory > self.figures.accelerator_memory > 0:",
-            "if False:",
+            "        if load.gpu_memory:\n",
+            "        if False:\n",
             (f"{NEEDS_TEST}only_those_servers_of_a_type_are_used_whose_accelerators_are_large_enough",),
         ),
         silent_jobs_take_nothing=(
