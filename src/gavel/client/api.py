@@ -10,7 +10,9 @@ from typing import Any, Self
 
 from gavel.client.access import Wishes, access_now
 from gavel.client.administration import Administration
+from gavel.client.arrays import size_of
 from gavel.client.connection import Away, Connection
+from gavel.client.dependencies import Dependency
 from gavel.client.errors import NoSuchJob, Refused
 from gavel.client.job_changes import JobChanges
 from gavel.client.messages import (
@@ -39,6 +41,7 @@ from gavel.client.views import (
     JobView,
 )
 from gavel.errors import InputError
+from gavel.limits import MOST_JOBS_IN_A_CALL
 from gavel.wire import gavel_pb2 as pb
 
 BATCH_JOBS = 1000
@@ -96,14 +99,16 @@ class Client(JobChanges, Administration):
         """Submit jobs and return their ids, in order. All jobs are checked before anything is sent.
 
         Secrets without a value are read from the environment of this process.
-        More than 1,000 jobs are sent in several requests; if a later one is refused, the error's `submitted` has the
-        ids of the jobs that were accepted.
+        More than 1,000 requests are sent in several calls; if a later one is refused, the error's `submitted` has the
+        ids of the jobs that were accepted. Jobs that wait for each other by name are sent in one call.
         """
         requests = [jobs] if isinstance(jobs, JobRequest) else list(jobs)
         for request in requests:
             request.check()
         ids: list[str] = []
-        for batch in _batches([(to_request(request), _secrets(request)) for request in requests]):
+        sent = [(to_request(request), _secrets(request)) for request in requests]
+        sizes = [size_of(request.submission()) for request in requests]
+        for batch in _together(sent) if _named(requests) else _batches(sent, sizes):
             batch.key = uuid.uuid4().hex
             try:
                 ids += self._connection.ask("Submit", batch).ids
@@ -447,20 +452,43 @@ def _secrets(request: JobRequest) -> pb.Secrets:
     return pb.Secrets(values=dict(values))
 
 
-def _batches(jobs: Sequence[Job]) -> Iterator[pb.SubmitRequest]:
+def _batches(jobs: Sequence[Job], sizes: Sequence[int]) -> Iterator[pb.SubmitRequest]:
+    """Calls for these jobs; `sizes` tell how many jobs each request stands for."""
     batch: list[Job] = []
-    size = 0
-    for job in jobs:
-        bytes_of_it = sum(part.ByteSize() for part in job)
+    size = count = 0
+    for job, unfolded in zip(jobs, sizes, strict=True):
+        bytes_of_it = _bytes_of(job)
         if bytes_of_it > BATCH_BYTES:
             raise InputError(f"a job of {bytes_of_it:,} bytes is too large; keep data in files, not in the command")
-        if batch and (len(batch) == BATCH_JOBS or size + bytes_of_it > BATCH_BYTES):
+        full = len(batch) == BATCH_JOBS or size + bytes_of_it > BATCH_BYTES or count + unfolded > MOST_JOBS_IN_A_CALL
+        if batch and full:
             yield _call(batch)
-            batch, size = [], 0
+            batch, size, count = [], 0, 0
         batch.append(job)
         size += bytes_of_it
+        count += unfolded
     if batch:
         yield _call(batch)
+
+
+def _together(jobs: Sequence[Job]) -> Iterator[pb.SubmitRequest]:
+    """One call for all of these jobs."""
+    total = sum(map(_bytes_of, jobs))
+    if total > BATCH_BYTES:
+        raise InputError(
+            f"jobs that wait for each other by name go in one call, and these have {total:,} bytes, at most "
+            f"{BATCH_BYTES:,} are allowed; submit them in parts, and name earlier jobs by id"
+        )
+    yield _call(jobs)
+
+
+def _named(requests: Iterable[JobRequest]) -> bool:
+    """Whether some job waits for others by name."""
+    return any(not Dependency.of(text).by_id for request in requests for text in request.after)
+
+
+def _bytes_of(job: Job) -> int:
+    return sum(part.ByteSize() for part in job)
 
 
 def _call(batch: Sequence[Job]) -> pb.SubmitRequest:
