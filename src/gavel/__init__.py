@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from gavel.client.iterator import GavelIterator
     from gavel.client.own_loop import checkpoint_dir, finished, report, seconds_left, should_leave
     from gavel.client.requests import JobRequest
+    from gavel.client.selection import Selection
     from gavel.client.views import JobState
     from gavel.client.webhooks import verify_notification
     from gavel.core.allocation import Allocation, Certificate, Limit
@@ -75,6 +76,7 @@ _NAMES_BY_MODULE = {
     "gavel.client.iterator": ("GavelIterator",),
     "gavel.client.own_loop": ("checkpoint_dir", "finished", "report", "seconds_left", "should_leave"),
     "gavel.client.requests": ("JobRequest",),
+    "gavel.client.selection": ("Selection",),
     "gavel.client.views": ("JobState",),
     "gavel.client.webhooks": ("verify_notification",),
     "gavel.core.allocation": ("Allocation", "Certificate", "Limit"),
@@ -135,6 +137,7 @@ __all__ = [
     "RoundRecord",
     "Run",
     "SchedulerFailed",
+    "Selection",
     "SolverError",
     "SweepError",
     "SweepOutcome",

@@ -1,4 +1,4 @@
-"""Lightning under Gavel: `fit` resumes, saves and leaves when asked; `GavelCallback` is its part inside the trainer.
+"""Lightning under Gavel: `fit` resumes, saves and leaves when asked; `GavelCheckpoint` is its part inside the trainer.
 
 For an exact continuation in the middle of an epoch, give the trainer a `gavel.torch.ResumableLoader`.
 """
@@ -23,7 +23,7 @@ except ModuleNotFoundError as error:
 
 from gavel.torch import agreed, newest, saving
 
-__all__ = ["GavelCallback", "Preempted", "fit"]
+__all__ = ["GavelCheckpoint", "Preempted", "fit"]
 
 _FILE = "lightning.ckpt"
 _GO, _SAVE, _LEAVE = 0, 1, 2
@@ -35,9 +35,9 @@ def fit(trainer: Any, model: Any, *arguments: Any, **options: Any) -> None:
     If Gavel or SIGTERM asks the job to leave, it saves a checkpoint and raises `Preempted`, which ends the program
     with exit code 0 unless it is caught: what follows the training does not run on a model that is not trained.
     """
-    callback = next((found for found in trainer.callbacks if isinstance(found, GavelCallback)), None)
+    callback = next((found for found in trainer.callbacks if isinstance(found, GavelCheckpoint)), None)
     if callback is None:
-        callback = GavelCallback()
+        callback = GavelCheckpoint()
         trainer.callbacks.append(callback)
     workers = JobEnvironment.of(os.environ).world_size
     if workers != trainer.world_size and workers > 1:
@@ -49,7 +49,7 @@ def fit(trainer: Any, model: Any, *arguments: Any, **options: Any) -> None:
     trainer.fit(model, *arguments, **{"ckpt_path": start, "weights_only": False if start else None, **options})
 
 
-class GavelCallback(Checkpoint):  # such callbacks run last, when all others have done their part
+class GavelCheckpoint(Checkpoint):  # such callbacks run last, when all others have done their part
     """Reports progress, and saves between two steps: from time to time, and when asked to leave. Use it through `fit`.
 
     Checkpoints are whole directories in the job's checkpoint directory, the newest two of them; without Gavel, in

@@ -103,7 +103,7 @@ def test_options_win_over_every_job_of_the_files(fake: FakeScheduler, capsys: py
         (["--follow", "--json"], "leave one of them out"),
         (
             ["--dry-run", "--after", "nobody:ok"],
-            "after: 'nobody:ok' is no id, and no job of this submission has that name",
+            "after: 'nobody' is no id, and no job of this submission has that name",
         ),
     ],
 )
@@ -136,6 +136,19 @@ def test_a_dry_run_is_a_job_file_of_what_would_be_sent(
     assert (document["count"], document["sent"], len(document["jobs"])) == (12, False, 2)
     assert document["jobs"][0]["stands_for"] == 6
     assert document["jobs"][0]["first"][1]["parameters"] == {"lr": "1e-3", "seed": "1"}
+
+
+def test_a_dry_run_refuses_jobs_that_wait_for_each_other_and_takes_those_that_do_not(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("good.yaml").write_text(
+        "- {name: 'p-{index}', array: 0-2, command: a}\n- {name: b, after: [p-1, 7], command: b}\n"
+        "- {after: b, command: c}\n"
+    )
+    printed(capsys, "submit", "good.yaml", "--dry-run")
+    Path("bad.yaml").write_text("- {name: x, after: y, command: a}\n- {name: y, after: 'x:any', command: b}\n")
+    assert "none could ever start: 'x' → 'y' → 'x'" in refusal(capsys, "submit", "bad.yaml", "--dry-run")
+    assert not fake.jobs
 
 
 def test_a_dry_run_needs_no_scheduler(

@@ -79,18 +79,18 @@ def test_ids_come_in_the_order_of_the_jobs_whatever_the_number_of_batches(fake: 
     assert [fake.jobs[each].request.command[1] for each in ids] == [str(n) for n in range(count)]
 
 
-def test_jobs_that_wait_for_each_other_by_name_go_in_one_call(fake: FakeScheduler, client: Client) -> None:
-    last = JobRequest(["report"], after=["train"])
-    client.submit([*([JobRequest(["train"], name="train")] * BATCH_JOBS), last])
+def test_jobs_that_wait_for_names_go_together_or_not_at_all(fake: FakeScheduler, client: Client) -> None:
+    jobs = [JobRequest(["a"], name="first"), *[JobRequest(["a"], after=["first"])] * BATCH_JOBS]
+    assert len(client.submit(jobs)) == BATCH_JOBS + 1
     assert fake.batches == [BATCH_JOBS + 1]
-    large = JobRequest(["sh", "-c", "x" * 1_000_000], name="train")
-    with pytest.raises(InputError, match="wait for each other by name go in one call, and these have 4,0"):
-        client.submit([large, large, large, large, last])
+    with pytest.raises(InputError, match="are too many for one"):
+        client.submit([JobRequest(["a"], name="first", array="0-9999"), JobRequest(["a"], after=["first"])])
+    assert fake.batches == [BATCH_JOBS + 1]
 
 
-def test_no_call_stands_for_more_jobs_than_the_scheduler_accepts(fake: FakeScheduler, client: Client) -> None:
-    client.submit([JobRequest(["train"], array="0-5999"), JobRequest(["train"], array="0-5999"), JobRequest(["x"])])
-    assert fake.batches == [1, 2]
+def test_arrays_that_are_too_many_for_one_call_go_in_several(fake: FakeScheduler, client: Client) -> None:
+    client.submit([JobRequest(["a"], array=f"0-{last}") for last in (0, 9999, 0, 0)])
+    assert fake.batches == [1, 1, 2]
 
 
 def test_large_jobs_go_in_smaller_batches(fake: FakeScheduler, client: Client) -> None:

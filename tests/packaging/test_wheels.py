@@ -18,7 +18,7 @@ from gavel.version import __version__
 SOURCE = ROOT / "src"
 LIBRARIES = {"grpc": "grpcio", "google": "protobuf", "yaml": "pyyaml"}
 """Packages whose modules have another name."""
-OPTIONAL = {"cvxpy", "matplotlib", "pandas"}
+OPTIONAL = {"cvxpy", "matplotlib", "pandas", "torch", "transformers", "lightning"}
 """Imported where they are installed; a sentence says which extra brings them."""
 
 

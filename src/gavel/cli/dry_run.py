@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from graphlib import CycleError, TopologicalSorter
 from itertools import groupby, islice
 from typing import Any
 
@@ -23,16 +24,33 @@ _NOTHING: tuple[object, ...] = (None, "", False, 0, [], {})
 
 
 def check_names(jobs: Sequence[JobRequest]) -> None:
-    """Refuse dependencies on jobs by name that the same submission does not have."""
-    names = {job.name for job in jobs if job.name}
-    for job in jobs:
-        for text in job.after:
-            reference = Dependency.of(text)
-            if not reference.by_id and reference.reference not in names:
-                known = nearest(reference.reference, names) if names else "none of its jobs has a name"
+    """Refuse dependencies on names that the same submission does not have, and jobs that wait for each other."""
+    called: dict[str, set[int]] = {}
+    for number, job in enumerate(jobs):
+        for name in _names(job):
+            called.setdefault(name, set()).add(number)
+    waits: dict[int, set[int]] = {}
+    for number, job in enumerate(jobs):
+        references = [each.reference for each in map(Dependency.of, job.after) if not each.by_id]
+        for reference in references:
+            if reference not in called:
+                known = nearest(reference, called) if called else "none of its jobs has a name"
                 raise InputError(
-                    f"after: {shortened(text)} is no id, and no job of this submission has that name; {known}"
+                    f"after: {shortened(reference)} is no id, and no job of this submission has that name; {known}"
                 )
+        waits[number] = set().union(*(called[reference] for reference in references))
+    try:
+        TopologicalSorter(waits).prepare()
+    except CycleError as error:
+        way = " → ".join(repr(jobs[number].name) for number in reversed(error.args[1]))
+        raise InputError(f"these jobs wait for each other, so none could ever start: {way}") from None
+
+
+def _names(job: JobRequest) -> set[str]:
+    """Its name, and those of the jobs that it stands for."""
+    if not job.name or not (job.array or job.grid) or "{" not in job.name:
+        return {job.name} - {""}
+    return {job.name, *(member.name for member in expanded(job.submission(), ""))}
 
 
 def show(jobs: Sequence[JobRequest], *, as_json: bool) -> None:

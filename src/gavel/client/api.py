@@ -22,6 +22,7 @@ from gavel.client.messages import (
     from_drain,
     from_event,
     from_job,
+    from_submission,
     from_update,
     to_query,
     to_request,
@@ -99,16 +100,14 @@ class Client(JobChanges, Administration):
         """Submit jobs and return their ids, in order. All jobs are checked before anything is sent.
 
         Secrets without a value are read from the environment of this process.
-        More than 1,000 requests are sent in several calls; if a later one is refused, the error's `submitted` has the
-        ids of the jobs that were accepted. Jobs that wait for each other by name are sent in one call.
+        More than 1,000 jobs are sent in several requests, unless one waits for another by its name; if a later request
+        is refused, the error's `submitted` has the ids of the jobs that were accepted.
         """
         requests = [jobs] if isinstance(jobs, JobRequest) else list(jobs)
         for request in requests:
             request.check()
         ids: list[str] = []
-        sent = [(to_request(request), _secrets(request)) for request in requests]
-        sizes = [size_of(request.submission()) for request in requests]
-        for batch in _together(sent) if _named(requests) else _batches(sent, sizes):
+        for batch in _batches([(to_request(request), _secrets(request)) for request in requests]):
             batch.key = uuid.uuid4().hex
             try:
                 ids += self._connection.ask("Submit", batch).ids
@@ -452,43 +451,42 @@ def _secrets(request: JobRequest) -> pb.Secrets:
     return pb.Secrets(values=dict(values))
 
 
-def _batches(jobs: Sequence[Job], sizes: Sequence[int]) -> Iterator[pb.SubmitRequest]:
-    """Calls for these jobs; `sizes` tell how many jobs each request stands for."""
+def _batches(jobs: Sequence[Job]) -> Iterator[pb.SubmitRequest]:
+    """Calls that the scheduler accepts; a single one if names must be found in it."""
+    if any(not Dependency.of(text).by_id for request, _ in jobs for text in request.after):
+        yield _together(jobs)
+        return
     batch: list[Job] = []
-    size = count = 0
-    for job, unfolded in zip(jobs, sizes, strict=True):
-        bytes_of_it = _bytes_of(job)
-        if bytes_of_it > BATCH_BYTES:
-            raise InputError(f"a job of {bytes_of_it:,} bytes is too large; keep data in files, not in the command")
-        full = len(batch) == BATCH_JOBS or size + bytes_of_it > BATCH_BYTES or count + unfolded > MOST_JOBS_IN_A_CALL
+    size = stands_for = 0
+    for job in jobs:
+        bytes_of_it, members = _bytes_of(job), size_of(from_submission(job[0]))
+        full = (
+            len(batch) == BATCH_JOBS or size + bytes_of_it > BATCH_BYTES or stands_for + members > MOST_JOBS_IN_A_CALL
+        )
         if batch and full:
             yield _call(batch)
-            batch, size, count = [], 0, 0
+            batch, size, stands_for = [], 0, 0
         batch.append(job)
-        size += bytes_of_it
-        count += unfolded
+        size, stands_for = size + bytes_of_it, stands_for + members
     if batch:
         yield _call(batch)
 
 
-def _together(jobs: Sequence[Job]) -> Iterator[pb.SubmitRequest]:
-    """One call for all of these jobs."""
-    total = sum(map(_bytes_of, jobs))
-    if total > BATCH_BYTES:
+def _together(jobs: Sequence[Job]) -> pb.SubmitRequest:
+    count, size = sum(size_of(from_submission(job[0])) for job in jobs), sum(map(_bytes_of, jobs))
+    if count > MOST_JOBS_IN_A_CALL or size > BATCH_BYTES:
         raise InputError(
-            f"jobs that wait for each other by name go in one call, and these have {total:,} bytes, at most "
-            f"{BATCH_BYTES:,} are allowed; submit them in parts, and name earlier jobs by id"
+            f"jobs that wait for others by name go in one call, and {count:,} jobs of {size:,} bytes are too many for"
+            f" one: at most {MOST_JOBS_IN_A_CALL:,} jobs and {BATCH_BYTES:,} bytes; submit some first, and give ids"
         )
-    yield _call(jobs)
-
-
-def _named(requests: Iterable[JobRequest]) -> bool:
-    """Whether some job waits for others by name."""
-    return any(not Dependency.of(text).by_id for request in requests for text in request.after)
+    return _call(jobs)
 
 
 def _bytes_of(job: Job) -> int:
-    return sum(part.ByteSize() for part in job)
+    size = sum(part.ByteSize() for part in job)
+    if size > BATCH_BYTES:
+        raise InputError(f"a job of {size:,} bytes is too large; keep data in files, not in the command")
+    return size
 
 
 def _call(batch: Sequence[Job]) -> pb.SubmitRequest:
