@@ -683,6 +683,31 @@ SCHEDULER_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "preferences",
+        "tests/runtime/test_preferences.py",
+        a_job_waits_for_its_preferred_type_for_ever=(
+            "(not there or rounds >= PREFERENCE_ROUNDS)",
+            "not there",
+        ),
+        a_job_waits_for_a_type_that_is_nowhere=(
+            "(not there or rounds >= PREFERENCE_ROUNDS)",
+            "rounds >= PREFERENCE_ROUNDS",
+        ),
+        rounds_on_hold_count_as_waiting=(
+            "waits = records[job].state is not JobState.RUNNING and able(job)",
+            "waits = records[job].state is not JobState.RUNNING",
+        ),
+        a_running_job_is_stopped_for_its_preference=(
+            "        if not request.prefer or kept or elsewhere:",
+            "        if not request.prefer or kept:",
+        ),
+        a_preference_is_lost_when_its_type_is_away=(
+            "elif cause == ABSENT.code and there and",
+            "elif False and there and",
+        ),
+    ),
+    *_in(
+        RUNTIME,
         "job_edits",
         "tests/runtime/test_job_edits.py",
         a_finished_job_is_edited=(
