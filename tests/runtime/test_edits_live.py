@@ -10,6 +10,7 @@ import pytest
 from live_cluster import LiveCluster, completed, eventually, state_of
 
 from gavel.client.errors import NoSuchJob, Refused
+from gavel.client.requests import JobRequest
 
 
 def test_edits_and_time_limits_hold_across_a_scheduler_that_is_killed(tmp_path: Path) -> None:
@@ -59,3 +60,16 @@ def test_edits_and_time_limits_hold_across_a_scheduler_that_is_killed(tmp_path: 
         assert completed(client.wait(again, timeout=60.0))
         changes = [event.text for event in client.events(job=edited) if event.kind == "job_edited"]
         assert changes[0] == f"job {edited} was changed by you: weight 1 → 2, types v100 → k80"
+
+
+def test_a_program_that_prints_is_not_idle_and_one_that_sleeps_is(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path) as live, live.client() as client:
+        live.start_agent("machine", "v100=2")
+        prints = "for i in 1 2 3 4 5 6 7 8; do echo $i; sleep 0.5; done"
+        talks, sleeps = client.submit(
+            [JobRequest(prints, idle_timeout="2s"), JobRequest("exec sleep 300", idle_timeout="2s", retries=3)]
+        )
+        done, idle = client.wait([talks, sleeps], timeout=60.0)
+        assert (done.state.value, idle.state.value) == ("completed", "failed")
+        assert (idle.code, idle.attempts, idle.failures) == ("idle_timeout", 1, 0)
+        assert idle.reason == "it made no step and printed nothing for 2s, its idle timeout; it was stopped"
