@@ -267,9 +267,9 @@ class LocalAttempt:
     def _place(self, task: Task, seat: Seat, account: SystemAccount | None, number: int) -> Place:
         settings, state = self.context.settings, self.context.state
         real = settings.emulation is None
-        runtime = find_runtime(settings.container_runtimes, settings.environment.get("PATH"))
+        path = settings.environment.get("PATH")
         return Place(
-            runtime=runtime if self.start.request.container else None,
+            runtime=find_runtime(settings.container_runtimes, path) if self.start.request.container else None,
             seat=seat,
             devices=named_devices(task.devices, settings.device_names, settings.environment, settings.vendor)
             if real
