@@ -1704,10 +1704,7 @@ NEEDS_MUTANTS = [
         SCHEDULER,
         "room",
         f"{NEEDS_TEST}cores_are_counted_on_each_server",
-        cores_and_memory_are_promised_twice=(
-            "                count = min(count, left // each)\n",
-            "                pass\n",
-        ),
+        cores_and_memory_are_promised_twice=("return np.maximum(count, 0)", "return self.accelerators"),
         too_small_accelerators_are_used=(
             "        if load.gpu_memory:\n",
             "        if False:\n",
