@@ -1704,13 +1704,10 @@ NEEDS_MUTANTS = [
         SCHEDULER,
         "room",
         f"{NEEDS_TEST}cores_are_counted_on_each_server",
-        cores_and_memory_are_promised_twice=(
-            "                count = min(count, left // each)\n",
-            "                pass\n",
-        ),
+        cores_and_memory_are_promised_twice=("return np.maximum(count, 0)", "return self.accelerators"),
         too_small_accelerators_are_used=(
-            "if load.gpu_memory > self.figures.accelerator_memory > 0:",
-            "if False:",
+            "        if load.gpu_memory:\n",
+            "        if False:\n",
             (f"{NEEDS_TEST}only_those_servers_of_a_type_are_used_whose_accelerators_are_large_enough",),
         ),
         silent_jobs_take_nothing=(
