@@ -30,6 +30,10 @@ needs_frameworks = {
 }
 needs_browser = _needs("chromium", "install the system's package of that name", there=BROWSER is not None)
 
+needs_shell = {
+    name: _needs(name, "install the system's package of that name", there=shutil.which(name) is not None)
+    for name in ("bash", "zsh", "fish")
+}
 needs_podman = _needs("podman", "install the system's package of that name", there=shutil.which("podman") is not None)
 needs_modules = _needs(
     "modules",

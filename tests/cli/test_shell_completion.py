@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from fake_scheduler import FakeScheduler
 from gavel.cli.completion import SCRIPTS, Shell
 from gavel.cli.completion_answers import answers
 from gavel.wire import gavel_pb2 as pb
+from needs import needs_shell
 
 EVIL = ("$(touch x)", "a;b", "`x`", "a b", "\x1b[2J", "'", "a\nb", "~x", "*", "#x", "!1")
 
@@ -91,10 +91,8 @@ source "$1"; shift; words=("$@"); CURRENT=$#; _gavel""",
 }
 
 
-@pytest.mark.parametrize("shell", ASK)
+@pytest.mark.parametrize("shell", [pytest.param(name, marks=needs_shell[name]) for name in ASK])
 def test_the_script_works_in_the_shell(fake: FakeScheduler, tmp_path: Path, shell: str) -> None:
-    if shutil.which(shell) is None:
-        pytest.skip(f"there is no {shell}")
     del fake
     script, program = tmp_path / "script", tmp_path / "gavel"
     script.write_text(SCRIPTS[Shell(shell)])

@@ -83,10 +83,12 @@ class Board:
         room = max(1, height - CHROME_LINES)
         hidden = len(rows) - room
         more = f"; {hidden:,} more are not shown" if hidden > 0 else ""
-        footer = Text(f"{summary(jobs)}{more}", style="dim")
+        table = job_table(rows[:room], now, width)
+        cut = "; … is cut, `gavel job ID` shows it" if table.cut else ""
+        footer = Text(f"{summary(jobs)}{more}{cut}", style="dim", no_wrap=True, overflow="ellipsis")
         if self.away:
             footer = styled(f"the scheduler is away ({self.away}); trying again", "yellow")
-        return Group(job_table(rows[:room], now, width).drawn, footer)
+        return Group(table.drawn, footer)
 
 
 def follow(client: Client, board: Board, *, most_finished: int, as_json: bool) -> None:
