@@ -35,6 +35,7 @@ for _ in steps:
     if steps.step == 3:
         print("running", flush=True)
     time.sleep(0.001)
+steps.close()
 print("preempted" if steps.preempted else "done", flush=True)
 if "linger" in sys.argv[2:]:
     sys.stdin.readline()
