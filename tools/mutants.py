@@ -683,6 +683,31 @@ SCHEDULER_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "preferences",
+        "tests/runtime/test_preferences.py",
+        a_job_waits_for_its_preferred_type_for_ever=(
+            "(not there or rounds >= PREFERENCE_ROUNDS)",
+            "not there",
+        ),
+        a_job_waits_for_a_type_that_is_nowhere=(
+            "(not there or rounds >= PREFERENCE_ROUNDS)",
+            "rounds >= PREFERENCE_ROUNDS",
+        ),
+        rounds_on_hold_count_as_waiting=(
+            "waits = records[job].state is not JobState.RUNNING and able(job)",
+            "waits = records[job].state is not JobState.RUNNING",
+        ),
+        a_running_job_is_stopped_for_its_preference=(
+            "        if not request.prefer or kept or elsewhere:",
+            "        if not request.prefer or kept:",
+        ),
+        a_preference_is_lost_when_its_type_is_away=(
+            "elif cause == ABSENT.code and there and",
+            "elif False and there and",
+        ),
+    ),
+    *_in(
+        RUNTIME,
         "job_edits",
         "tests/runtime/test_job_edits.py",
         a_finished_job_is_edited=(
@@ -1679,13 +1704,10 @@ NEEDS_MUTANTS = [
         SCHEDULER,
         "room",
         f"{NEEDS_TEST}cores_are_counted_on_each_server",
-        cores_and_memory_are_promised_twice=(
-            "                count = min(count, left // each)\n",
-            "                pass\n",
-        ),
+        cores_and_memory_are_promised_twice=("return np.maximum(count, 0)", "return self.accelerators"),
         too_small_accelerators_are_used=(
-            "if load.gpu_memory > self.figures.accelerator_memory > 0:",
-            "if False:",
+            "        if load.gpu_memory:\n",
+            "        if False:\n",
             (f"{NEEDS_TEST}only_those_servers_of_a_type_are_used_whose_accelerators_are_large_enough",),
         ),
         silent_jobs_take_nothing=(
@@ -1730,6 +1752,58 @@ NEEDS_MUTANTS = [
             "        return {ROCR: listed, HIP: within, CUDA: within}\n",
             "        return {HIP: listed, CUDA: listed}\n",
         ),
+    ),
+]
+
+TERMINALS = "tests/runtime/test_terminals.py"
+AGENT_TERMINALS = "tests/runtime/agent/test_agent_terminal.py"
+OTHERS_TERMINAL = (
+    "tests/security/test_rights_attacks.py::test_the_attack_fails_and_disturbs_nothing[Typing at the terminal of another user's job, from another team, from the same team, and as its lead]",
+)
+TERMINAL_MUTANTS = [
+    *_in(
+        RUNTIME,
+        "terminal_service",
+        TERMINALS,
+        anyone_types_at_a_terminal=("if not may_type(caller, record.request):", "if False:", OTHERS_TERMINAL),
+        jobs_without_a_terminal_take_keys=("if not record.request.terminal:", "if False:"),
+    ),
+    *_in(
+        RUNTIME,
+        "fleet",
+        TERMINALS,
+        keys_pile_up_for_an_agent_that_does_not_read=("or member.link.unread() >= MOST_UNREAD_BY_TERMINAL", ""),
+        keys_reach_another_attempt_of_the_terminal=(
+            "or attempt.number != keys.attempt or attempt.parts[0]",
+            "or attempt.parts[0]",
+        ),
+    ),
+    *_in(
+        RUNTIME,
+        "terminals",
+        TERMINALS,
+        one_who_left_the_terminal_counts_as_there=("        session.left = True\n", ""),
+        sizes_of_a_terminal_are_not_checked=(
+            "if (fault := keys_fault(wanted)) is not None:",
+            "if (fault := keys_fault(wanted)) is None and False:",
+        ),
+    ),
+    *_in(
+        AGENT,
+        "terminal",
+        AGENT_TERMINALS,
+        keys_pile_up_for_a_terminal_that_is_not_read=(
+            "if self._waiting_bytes + len(keys) > MOST_TYPED_BYTES:",
+            "if False:",
+        ),
+        a_terminal_without_a_user_stays=("if now - self._heard_at < self.linger_seconds:", "if True:"),
+        a_terminal_ends_because_the_scheduler_is_away=("if not self.attached():", "if False:"),
+    ),
+    *_in(
+        "src/gavel/client",
+        "guard",
+        "tests/runtime/agent/test_isolation.py::test_a_terminal_belongs_to_the_account_of_its_user_alone",
+        the_terminal_belongs_to_root=("            os.fchown(self.theirs, user, group)\n", ""),
     ),
 ]
 
@@ -1806,5 +1880,6 @@ MUTANTS: tuple[Mutant, ...] = (
     *SECURITY_MUTANTS,
     *NOTIFY_MUTANTS,
     *NEEDS_MUTANTS,
+    *TERMINAL_MUTANTS,
     *LEAVING_MUTANTS,
 )

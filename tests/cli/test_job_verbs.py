@@ -241,8 +241,11 @@ def test_wait_gives_up_after_its_timeout_and_says_what_goes_on(
     assert time.monotonic() - began < 20
     assert "the jobs continue" in said
     assert "--timeout: 'later' is not a duration" in refusal(capsys, "wait", "1", "--timeout", "later")
+    assert "--timeout must be at most" in refusal(capsys, "wait", "1", "--timeout", "1e300")
     fake.move("1", pb.COMPLETED)
     assert "1 completed" in printed(capsys, "wait", "1"), "a named one may have finished"
+    assert "1 completed" in printed(capsys, "wait", "1", "--timeout", "1e10")
+    assert "1 completed" in printed(capsys, "jobs", "--all", "--limit", "9" * 20)
 
 
 def test_one_job_is_named_by_its_array_and_index(

@@ -268,6 +268,20 @@ def test_an_edited_request_survives_a_restart(tmp_path: Path) -> None:
     play(scene())
 
 
+def test_more_jobs_of_an_array_may_run_after_its_limit_was_raised_through_one_of_them(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with site(tmp_path) as here:
+            array = pb.JobRequest(command=["train"], workers=1, weight=1.0, array="0-3", at_once=1)
+            jobs = (await here.stub.Submit(pb.SubmitRequest(jobs=[array]))).ids
+            scheduler = here.running.engine.scheduler
+            assert sum(not scheduler.on_hold(job) for job in jobs) == 1
+            await here.stub.Edit(edit(jobs[2], at_once=3))
+            assert {view.request.at_once for view in (await views(here)).values()} == {3}
+            assert sum(not scheduler.on_hold(job) for job in jobs) == 3
+
+    play(scene())
+
+
 # ---- again ----
 
 

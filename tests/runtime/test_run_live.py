@@ -101,7 +101,7 @@ def test_control_c_lets_the_job_say_its_last_words(cluster: LiveCluster, client:
     job.prints(b"ready")
     job.process.send_signal(signal.SIGINT)
     assert job.ends() == 130
-    assert job.printed == b"ready\nlast words\n"
+    assert job.printed.endswith(b"last words\n")  # the shell may say before that its sleep was ended, too
     assert b"is told to end" in job.said
     assert state_of(client, last_job(client)) == "cancelled"
 

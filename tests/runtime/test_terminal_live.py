@@ -113,6 +113,22 @@ def test_a_terminal_comes_back_when_the_scheduler_does(cluster: LiveCluster, tmp
         assert someone.ends() == 0
 
 
+def test_a_preempted_terminal_says_so_and_begins_again_at_its_next_turn(cluster: LiveCluster, tmp_path: Path) -> None:
+    options = ("--scheduler", cluster.address, "--directory", str(tmp_path))
+    with cluster.client() as client, user(*RUN, *options, "--pty") as someone:
+        someone.sees(b"% ")
+        someone.types(b"here=$((6*7))\r")
+        client.drain("lab", now=True)
+        someone.sees(b"[gavel: this terminal ends in 5 s: ")
+        client.undrain("lab")
+        someone.sees(b"runs again (attempt 2) on v100 lab")
+        someone.sees(b"% ")
+        someone.types(b"echo a new shell: [$here]\r")
+        someone.sees(b"a new shell: []\r\n")
+        someone.types(b"exit\r")
+        assert someone.ends() == 0
+
+
 def test_a_terminal_waits_its_turn_and_gives_up_when_told(cluster: LiveCluster, tmp_path: Path) -> None:
     options = ("run", "--scheduler", cluster.address, "--directory", str(tmp_path), "--pty", "--types", "k80")
     with user(*options) as someone, user(*options, "--wait", "1s") as hasty:

@@ -14,6 +14,7 @@ import pytest
 
 from gavel.runtime import terminals
 from gavel.runtime.fleet import MOST_UNREAD_BY_TERMINAL, FleetSettings
+from gavel.runtime.messages import TerminalKeys
 from gavel.runtime.server import Running, ServeSettings, serving
 from gavel.runtime.service import AgentStream
 from gavel.wire import PROTOCOL
@@ -259,6 +260,15 @@ def test_a_job_without_a_terminal_takes_no_keys(tmp_path: Path) -> None:
             with pytest.raises(grpc.aio.AioRpcError, match="has no terminal; `gavel logs 1 --follow`"):
                 await user.rest()
             assert not site.typed
+
+    play(scene())
+
+
+def test_keys_for_one_attempt_do_not_reach_another(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with site_with_terminal(tmp_path) as site:
+            assert not site.running.fleet.typed(TerminalKeys(job=site.job, attempt=2, data=b"keys"))
+            assert site.running.fleet.typed(TerminalKeys(job=site.job, attempt=1, data=b"keys"))
 
     play(scene())
 

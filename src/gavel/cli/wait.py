@@ -12,6 +12,7 @@ from gavel.cli.selecting import Everything, Mine, Names, OfUser, Places, States,
 from gavel.cli.waiting import wait_for
 from gavel.client.quantities import seconds_of
 from gavel.errors import InputError
+from gavel.limits import LONGEST_SECONDS, at_most
 
 
 def wait_command(
@@ -50,6 +51,9 @@ def wait_command(
 
 def _seconds(text: str) -> float:
     try:
-        return seconds_of(text)
+        seconds = seconds_of(text)
     except InputError as error:
         raise InputError(f"--timeout: {error}") from None
+    if seconds > LONGEST_SECONDS:
+        raise InputError(f"--timeout must be {at_most(LONGEST_SECONDS)}, not {seconds:g}")
+    return seconds

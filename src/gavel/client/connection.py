@@ -248,8 +248,12 @@ class Connection:
         return details.replace(self._access.token, "(token)") if self._access.token else details
 
 
+_LONGEST_CALL = 1e9
+"""In seconds; the network library counts nanoseconds since 1970 in 64 bits."""
+
+
 def _remaining(until: float | None) -> float | None:
-    return None if until is None else max(0.0, until - time.monotonic())
+    return None if until is None else min(max(0.0, until - time.monotonic()), _LONGEST_CALL)
 
 
 def _code(error: Any) -> grpc.StatusCode:

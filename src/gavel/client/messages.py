@@ -171,7 +171,7 @@ def to_query(
     return pb.JobQuery(
         ids=list(ids),
         states=[_state_number(state) for state in states],
-        limit=limit,
+        limit=min(limit, _MOST),
         ended_after=ended_after,
         names=list(names),
         entity=entity,
@@ -182,6 +182,10 @@ def to_query(
         arrays=list(arrays),
         ranges=[pb.IdRange(first=first, last=last) for first, last in ranges],
     )
+
+
+_MOST = 2**32 - 1
+"""The largest number in a query: a larger limit is none."""
 
 
 def _number(state: JobState) -> pb.JobState:

@@ -55,7 +55,7 @@ class Terminal:
         """Of the current connection."""
         self._open = True
         """Whether what is typed is sent."""
-        self._closed = False
+        self._begun = self._closed = False
 
     def shown(self) -> Iterator[TerminalNews]:
         """Yield what it shows until the job has ended, has to wait again, or `close` was called."""
@@ -64,9 +64,10 @@ class Terminal:
             if self._closed:
                 return
             if isinstance(message, Away):
+                self._open = False
                 if not away:
+                    away = True
                     yield TerminalNews(away=message.reason)
-                away, self._open = True, False
                 continue
             if away:
                 away, self._open = False, True
@@ -104,10 +105,12 @@ class Terminal:
             return True
 
     def _requests(self) -> Iterator[pb.TerminalInput]:
-        """Begin a stream: it ends when the next one begins."""
+        """Begin a stream: it ends when the next one begins. The first has what was typed before it."""
         with self._lock:
-            _end(self._outgoing)
-            outgoing = self._outgoing = Queue(MOST_WAITING)
+            if self._begun:
+                _end(self._outgoing)
+                self._outgoing = Queue(MOST_WAITING)
+            self._begun, outgoing = True, self._outgoing
             if self._closed:
                 _end(outgoing)
         rows, columns = self._size

@@ -125,6 +125,8 @@ class Terminals:
         quiet, first = 0, True
         while quiet <= LAST_LOOKS:
             over = self._over(session)
+            if over and self._runs_again(session):
+                break  # a session at the next attempt shows the rest
             session.woken.clear()
             begin, data = self._logs.read(session.job, 0, offset=offset, tail=tail, most=CHUNK)
             if data or first:
@@ -154,6 +156,11 @@ class Terminals:
             return record is None or record.finished
         record = self._engine.records.get(session.job)
         return record is None or record.state is not JobState.RUNNING or record.attempts != session.attempt
+
+    def _runs_again(self, session: TerminalSession) -> bool:
+        """Whether a later attempt has begun."""
+        attempt = self._fleet.attempts.get(session.job)
+        return attempt is not None and attempt.number > session.attempt
 
     async def _type(
         self,

@@ -32,11 +32,11 @@ def check_invariants(scheduler: EvolvingState) -> None:
 def _check_needs(scheduler: EvolvingState) -> None:
     """No more cores and RAM are promised on a server than it has, and no accelerator is too small for its jobs."""
     room = scheduler.room()
-    for servers in room.free:
-        for name, free in servers.items():
-            assert not free.figures.millicores or free.millicores >= 0, f"more cores promised than {name} has"  # noqa: S101
-            assert not free.figures.memory or free.memory >= 0, f"more memory promised than {name} has"  # noqa: S101
+    for servers in room.servers:
+        assert not ((servers.millicores > 0) & (servers.free_millicores < 0)).any(), "cores are promised twice"  # noqa: S101
+        assert not ((servers.memory > 0) & (servers.free_memory < 0)).any(), "memory is promised twice"  # noqa: S101
     for run, where in room.where.items():
+        servers = room.servers[run.type_index]
         for name in where:
-            memory = room.free[run.type_index][name].figures.accelerator_memory
+            memory = servers.accelerator_memory[servers.at[name]]
             assert not 0 < memory < room.load(run.members).gpu_memory, f"an accelerator of {name} is too small"  # noqa: S101

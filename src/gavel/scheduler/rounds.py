@@ -172,7 +172,7 @@ class Mechanism(Protocol):
         """Account for time that has passed; 0 seconds if it only reports runs that began or ended."""
 
     def leave(self, slot: int) -> None:
-        """Forget a job that has left; its slot will be used again."""
+        """Forget a job that has left, or whose types changed: its slot is used again, by another job or the same."""
 
     def dump(self, numbers: RunNumbers) -> dict[str, Any]:
         """Everything that later plans depend on, as plain data, with runs by number. For --resume and `gavel serve`."""

@@ -51,14 +51,14 @@ def server_snapshots(scheduler: Scheduler) -> list[ServerSnapshot]:
         ServerSnapshot(
             name,
             scheduler.types[type_index],
-            free.size,
+            int(servers.size[at]),
             scheduler.server_pools[type_index].idle(name),
             tuple(jobs.get(name, ())),
-            max(free.millicores, 0) / 1000 if free.figures.millicores else 0.0,
-            max(free.memory, 0) if free.figures.memory else 0,
+            int(servers.free_millicores[at]) / 1000 if servers.millicores[at] else 0.0,
+            int(servers.free_memory[at]) if servers.memory[at] else 0,
         )
-        for type_index, servers in enumerate(room.free)
-        for name, free in servers.items()
+        for type_index, servers in enumerate(room.servers)
+        for at, name in enumerate(servers.names)
     ]
 
 

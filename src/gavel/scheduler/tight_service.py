@@ -32,7 +32,7 @@ class TightService:
     @property
     def free(self) -> list[int]:
         """By type: idle accelerators."""
-        return [sum(each.accelerators for each in servers.values()) for servers in self._room.free]
+        return [int(servers.accelerators.sum()) for servers in self._room.servers]
 
     def keep_all(self) -> None:
         """Let everything that runs go on."""

@@ -107,6 +107,21 @@ def guard_of(place: Path, job: int) -> int:
 
 
 @needs_root
+def test_a_terminal_belongs_to_the_account_of_its_user_alone(place: Path) -> None:
+    script = 'stat -c "%u %a" "$(tty)"; echo this is me > /dev/tty; stty -echo; echo ready; read line; echo got $line'
+
+    async def scene() -> None:
+        async with two_users(place) as (_, session):
+            session.send(start("1", shell(script), request=of("alice", terminal=True)))
+            shown = await session.logged("1", "ready")
+            assert f"{pwd.getpwnam(ALICE).pw_uid} 600\r\nthis is me\r\n" in shown
+            session.send(pb.ToAgent(input=pb.Input(job="1", attempt=1, data=b"it\n")))
+            assert "got it" in (await session.ended("1")).log_tail.decode()
+
+    play(scene())
+
+
+@needs_root
 def test_a_job_runs_as_the_account_of_its_user(place: Path) -> None:
     script = 'id -u; id -g; id -G; echo $HOME $USER $LOGNAME; pwd; touch "$GAVEL_CHECKPOINT_DIR/saved"; umask'
 
