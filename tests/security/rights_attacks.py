@@ -355,6 +355,20 @@ def cancelling_jobs_of_others(target: Target) -> None:
 
 
 @attack("rights")
+def holding_releasing_and_requeueing_jobs_of_others(target: Target) -> None:
+    """Holding, releasing and requeueing another user's job, alone and hidden among one's own"""
+    mine = target.call("Submit", requests(target)["Submit"], "bob").ids[0]
+    for method in ("Hold", "Release", "Requeue"):
+        for ids in ([target.job], [mine, target.job]):
+            assert "ann's" in refused_and_audited(target, DENIED, method, pb.JobsRequest(ids=ids), "bob")
+    for job in (mine, target.job):
+        assert target.call("Describe", pb.DescribeRequest(id=job), "bob").job.code != "held"
+    held = target.call("Hold", pb.JobsRequest(ids=[mine]), "bob").jobs[0]
+    assert (held.code, held.reason) == ("held", "held by bob")
+    target.call("Cancel", pb.CancelRequest(ids=[mine]), "bob")
+
+
+@attack("rights")
 def logs_of_others(target: Target) -> None:
     """Reading the log of another team's job"""
     assert "its user, ann" in refused_and_audited(target, DENIED, "Logs", pb.LogsRequest(id=target.job), "bob")
