@@ -14,7 +14,7 @@ from gavel.core.errors import InputError
 from gavel.core.events import FieldChange, JobEdited
 from gavel.journal.store import Write
 from gavel.runtime.events import EditAsked
-from gavel.runtime.facts import Fact
+from gavel.runtime.facts import DependenciesChanged, Fact
 from gavel.runtime.job_calls import Context
 from gavel.runtime.job_edits import EDITABLE, changed, check_fields, check_steps
 from gavel.runtime.jobs import LiveJobRecord
@@ -40,7 +40,8 @@ class JobEdits(SubmissionService):
         caller, clock = current(), self._driver.engine.clock
         try:
             self._check_edit(records, changes, fields)
-            asked = EditAsked(clock(), ids, changes, fields, caller.by or caller.user)
+            ended = await self._ended([changes]) if "after" in fields else {}
+            asked = EditAsked(clock(), ids, changes, fields, caller.by or caller.user, ended)
             await asyncio.shield(self._driver.post(asked, beside=self._audited_edit))
         except InputError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -74,6 +75,11 @@ class JobEdits(SubmissionService):
             self._access.entry("Edit", fact.job.id, told_changes(fact.changes))
             for fact in facts
             if isinstance(fact, JobEdited)
+        ]
+        entries += [
+            self._access.entry("Edit", fact.job, f"after {', '.join(fact.after) or 'none'}")
+            for fact in facts
+            if isinstance(fact, DependenciesChanged)
         ]
         return [written(entries)] if entries else []
 
