@@ -26,7 +26,7 @@ RECENT_SECONDS = 3600.0
 SHOWN_FINISHED = 200
 """Finished jobs that are listed without --all or --limit."""
 MOST_ARRAYS, MOST_OF_ARRAYS = 100, 20_000
-"""Arrays whose other jobs are asked for, and how many of these; of others, the jobs that are listed are counted."""
+"""Arrays whose other jobs are asked for, and how many of these; of other arrays only listed jobs are counted."""
 
 
 def jobs_command(
