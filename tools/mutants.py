@@ -1146,6 +1146,15 @@ WAITING_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "outcomes",
+        WAITING,
+        only_the_first_jobs_of_an_array_count=(
+            "end = min(first + MOST_JOBS_IN_A_CALL, engine.state.jobs.next_number)",
+            "end = first + CHUNK",
+        ),
+    ),
+    *_in(
+        RUNTIME,
         "prerequisites",
         WAITING,
         a_failure_meets_every_dependency=('if condition == "ok" and self.failed:', "if False:"),

@@ -129,9 +129,7 @@ class Site:
         for tell in done:
             tell(None)
 
-    def attach(
-        self, name: str, *tasks: TaskStatus, agent: str = "", confidential: bool = True, **more: Any
-    ) -> Wire:
+    def attach(self, name: str, *tasks: TaskStatus, agent: str = "", confidential: bool = True, **more: Any) -> Wire:
         wire, known = Wire(), {"incarnation": "1", "abilities": ABILITIES, **more}
         hello = Hello(
             protocol=PROTOCOL, name=name, agent=agent or f"id-{name}", accelerators={"v100": 2}, tasks=tasks, **known
