@@ -13,7 +13,7 @@ import pytest
 from live_cluster import LiveCluster, eventually, state_of
 from terminal_user import user
 
-from gavel import Client
+from gavel import Client, JobRequest
 from gavel.cli.app import run
 
 RUN = ("run", "--env", "SHELL=/bin/sh", "--env", "PS1=% ", "--env", "ENV=")
@@ -143,6 +143,20 @@ def test_a_terminal_waits_its_turn_and_gives_up_when_told(cluster: LiveCluster, 
         assert [job.state.value for job in client.jobs()][-2:] == ["cancelled", "cancelled"]
 
 
+def test_only_a_job_with_a_terminal_that_has_not_ended_can_be_returned_to(cluster: LiveCluster, tmp_path: Path) -> None:
+    with cluster.client() as client:
+        jobs = [JobRequest(["sleep", "60"], working_directory=str(tmp_path), hold=hold) for hold in (True, False)]
+        without, ended = client.submit(jobs)
+        client.cancel([ended])
+        client.wait([ended])
+        told = {without: b"has no terminal; `gavel logs -f", ended: b"has already finished: cancelled; `gavel logs"}
+        for job, sentence in told.items():
+            with user("run", "--scheduler", cluster.address, "--attach", job) as someone:
+                someone.sees(sentence)
+                assert someone.ends() == 2
+        client.cancel([without])
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -151,6 +165,7 @@ def test_a_terminal_waits_its_turn_and_gives_up_when_told(cluster: LiveCluster, 
         (["--pty", "--attach", "1"], "--attach returns to a job that exists"),
         (["--linger", "5m", "--", "true"], "--linger is about an interactive terminal"),
         (["--pty", "--json"], "--json does not go with an interactive terminal"),
+        (["--pty", "--keep"], "--keep does not go with an interactive terminal"),
         (["--pty", "--linger", "2d"], "--linger 2d: it must be between 1 s and 24 h"),
         (["--pty", "--wait", "soon"], "--wait: "),
         ([], "say what to run, after --"),

@@ -14,6 +14,7 @@ from gavel.cli.options import AsJson
 from gavel.cli.remote import PATIENCE, ActingFor, PatienceOption, SchedulerOption, connect
 from gavel.cli.render import print_json
 from gavel.cli.running import INTERRUPTED, ForegroundJob, how_it_ended, say
+from gavel.cli.selecting import one_id
 from gavel.cli.submit import CommandAfterDashes, warn_of_types
 from gavel.cli.submit_fields import comma_list, read_environment, read_requests, read_tags
 from gavel.cli.submit_secrets import secrets
@@ -134,13 +135,15 @@ def run_command(
     Examples: gavel run --types v100 -- python train.py; gavel run --pty --types v100; gavel run --attach 12
     """
     command: Sequence[str] | None = context.meta.get("command")
-    _check_together(pty=pty, attach=attach, command=command, wait=wait, linger=linger, rank=rank, as_json=as_json)
+    _check_together(
+        pty=pty, attach=attach, command=command, wait=wait, linger=linger, rank=rank, as_json=as_json, keep=keep
+    )
     linger_seconds = _duration("--linger", linger, most=LONGEST_LINGER_SECONDS) or 0.0
     start_within = _duration("--wait", wait)
     if attach is not None:
         _check_terminal()
         with connect(scheduler, patience, acting_for=acting_for) as client:
-            return _at_terminal(client, attach, linger_seconds, None, returning=True)
+            return _at_terminal(client, one_id(client, attach), linger_seconds, None, returning=True)
     options = {
         "name": name or ("terminal" if pty and not command else None),
         "workers": workers,
@@ -189,6 +192,7 @@ def _check_together(
     linger: str | None,
     rank: str,
     as_json: bool,
+    keep: bool,
 ) -> None:
     """Refuse options that contradict each other."""
     terminal = pty or attach is not None
@@ -200,6 +204,8 @@ def _check_together(
         )
     if terminal and (as_json or rank != "0"):
         raise InputError(f"{'--json' if as_json else '--rank'} does not go with an interactive terminal; leave it out")
+    if terminal and keep:
+        raise InputError("--keep does not go with an interactive terminal; --linger says how long it waits for you")
     if not terminal and not command:
         raise InputError(
             "say what to run, after --, as in `gavel run -- python train.py`; `gavel run --pty` starts a shell"

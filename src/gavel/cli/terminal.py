@@ -15,10 +15,11 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from gavel.cli.running import INTERRUPTED, Narrator, exit_code, how_it_ended, say
+from gavel.cli.selecting import already_finished
 from gavel.cli.words import printable
 from gavel.client.errors import TimedOut
 from gavel.client.views import JobState, JobView
-from gavel.errors import GavelError
+from gavel.errors import GavelError, InputError
 from gavel.limits import MOST_LINES_OF_A_TERMINAL
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def use_terminal(
     offset, tail = 0, SHOWN_AGAIN if returning else 0
     narrator = Narrator(say)
     if returning:
-        _warn_if_anothers(client, job)
+        _check_return(client, job)
     while True:
         try:
             view = _running(client, job, narrator, start_within)
@@ -99,9 +100,14 @@ def use_terminal(
     return exit_code(view)
 
 
-def _warn_if_anothers(client: Client, job: str) -> None:
-    """Warn before the output of another user's job reaches this terminal."""
-    owner, identity = client.job(job).job.request.user, client.whoami()
+def _check_return(client: Client, job: str) -> None:
+    """Refuse a job without a terminal to return to; warn before another user's output reaches this terminal."""
+    view, identity = client.job(job).job, client.whoami()
+    if fault := already_finished(view):
+        raise InputError(f"{fault}; `gavel logs {job}` prints what it wrote")
+    if not view.request.terminal:
+        raise InputError(f"job {job} has no terminal; `gavel logs -f {job}` follows its output")
+    owner = view.request.user
     if owner not in ("", identity.user) or identity.by:
         say(f"job {job} is {owner}'s: its output may do anything to this terminal, and {owner} sees that you are there")
 
