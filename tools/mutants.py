@@ -502,6 +502,12 @@ OTHER_RUNTIME_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "watching",
+        ("tests/runtime/test_service_promises.py",),
+        a_shared_answer_loses_what_changed_since=("            changed.update(answer.changed)\n", ""),
+    ),
+    *_in(
+        RUNTIME,
         "recovery",
         *_scenario("kept states in between"),
         a_fact_is_skipped_after_a_kept_state=(

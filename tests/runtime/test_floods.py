@@ -273,7 +273,7 @@ def test_the_first_answer_to_a_watcher_is_packed_once_while_shared_and_then_one_
         packed.append(len(records))
         return pb.JobUpdate()
 
-    answer = watching._Answer([None] * (2 * watching.BATCH + 1), pack)  # type: ignore[list-item]
+    answer = watching._Answer([None] * (2 * watching.BATCH + 1), pack, set())  # type: ignore[list-item]
     assert answer.batches == 3
     assert answer.batch(2) is answer.batch(2)
     assert packed == [1]

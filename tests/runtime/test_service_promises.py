@@ -170,6 +170,33 @@ def test_a_watcher_is_told_as_many_finished_jobs_as_it_asks_for_and_all_others(
     asyncio.run(story())
 
 
+def test_a_watcher_that_shares_the_answer_of_an_earlier_one_hears_what_changed_since(
+    journal: FailingJournal, tmp_path: Path
+) -> None:
+    context: Any = Context()
+
+    async def story() -> None:
+        live = Live(journal, tmp_path)
+        service = service_of(live, tmp_path)
+        await asyncio.sleep(0)  # the driver begins
+        job = to_request(JobRequest(["train"], template="mine", steps=100.0))
+        await service.Submit(pb.SubmitRequest(jobs=[job], key="k"), context)
+        assert await told(service, pb.JobQuery(ids=["1"])) == ["1"]
+        await service.Cancel(pb.CancelRequest(ids=["1"]), context)
+
+        async def hears_of_the_end() -> None:
+            caller: Any = Watched()
+            async for update in service.Watch(pb.JobQuery(ids=["1"]), caller):
+                if any(view.state == pb.CANCELLED for view in update.jobs):
+                    return
+
+        await asyncio.wait_for(hears_of_the_end(), SECONDS)
+        live.driver.stop()
+        await live.work
+
+    asyncio.run(story())
+
+
 async def told(service: Service, query: pb.JobQuery) -> list[str]:
     """The ids of the jobs that a watcher hears of before it is caught up."""
     context: Any = Watched()

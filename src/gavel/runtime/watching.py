@@ -15,7 +15,7 @@ from gavel.wire import gavel_pb2 as pb
 REFRESH_SECONDS = 1.0
 """How often watchers hear about the progress of running jobs."""
 SHARED_SECONDS = 1.0
-"""A first answer serves every client that asks the same within this time; changes follow anyway."""
+"""A first answer serves every client that asks the same within this time; what changed since then follows."""
 BATCH = 500
 """Most jobs in one message."""
 LONGEST_GATHERING = 0.25
@@ -28,11 +28,16 @@ class _Answer:
     """Jobs in messages: packed once while they are shared, later one at a time for readers that are still there."""
 
     def __init__(
-        self, records: Sequence[LiveJobRecord], pack: Callable[[Sequence[LiveJobRecord]], pb.JobUpdate]
+        self,
+        records: Sequence[LiveJobRecord],
+        pack: Callable[[Sequence[LiveJobRecord]], pb.JobUpdate],
+        changed: set[str],
     ) -> None:
         self._records = records
         self._pack = pack
         self._packed: dict[int, pb.JobUpdate] | None = {}
+        self.changed = changed
+        """The jobs that changed while it was shared: a client that comes later has not heard of them."""
 
     @property
     def batches(self) -> int:
@@ -96,6 +101,7 @@ class Watching:
         try:
             told: set[str] = set()
             answer = await self._everything(query)
+            changed.update(answer.changed)
             for number in range(answer.batches):
                 update = answer.batch(number)
                 yield update
@@ -103,6 +109,8 @@ class Watching:
                     told.update(job.id for job in update.jobs)
             del answer
             yield pb.JobUpdate(caught_up=True)
+            if changed:
+                something.set()
             while True:
                 await something.wait()
                 await asyncio.sleep(min(LONGEST_GATHERING, 0.001 * len(self._engine.listeners)))
@@ -125,13 +133,23 @@ class Watching:
         return await asyncio.shield(known[1])
 
     async def _answer(self, query: pb.JobQuery) -> _Answer:
-        answer = _Answer(await self._matching(query), self._update)
+        changed: set[str] = set()
+        self._engine.listeners.add(changed.update)
+        try:
+            answer = _Answer(await self._matching(query), self._update, changed)
+        except BaseException:
+            self._engine.listeners.discard(changed.update)
+            raise
         for number in range(answer.batches):
             answer.batch(number)
             await asyncio.sleep(0)
         self._forget()
-        asyncio.get_running_loop().call_later(SHARED_SECONDS, answer.unshare)
+        asyncio.get_running_loop().call_later(SHARED_SECONDS, self._unshare, answer)
         return answer
+
+    def _unshare(self, answer: _Answer) -> None:
+        self._engine.listeners.discard(answer.changed.update)
+        answer.unshare()
 
     def _update(self, records: Sequence[LiveJobRecord]) -> pb.JobUpdate:
         return pb.JobUpdate(jobs=[self.view(record) for record in records])
