@@ -1146,6 +1146,12 @@ WAITING_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "limit_watch",
+        TIME_LIMITS,
+        a_limit_ends_a_job_that_has_not_begun=("            if self._may_use_time(job):", "            if True:"),
+    ),
+    *_in(
+        RUNTIME,
         "outcomes",
         WAITING,
         only_the_first_jobs_of_an_array_count=(

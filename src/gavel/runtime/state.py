@@ -29,6 +29,7 @@ from gavel.runtime.batch import Waits, arrivals, waits_of
 from gavel.runtime.events import (
     AgentAttached,
     AgentGone,
+    AttemptBegan,
     AttemptEnded,
     AttemptOutcome,
     Began,
@@ -67,6 +68,7 @@ from gavel.runtime.facts import (
     OwnFact,
     SchedulerStarted,
     SettingsChanged,
+    StartDelayed,
     TemplateRecalled,
     TemplatesForgotten,
     TimeLimitNear,
@@ -80,7 +82,7 @@ from gavel.runtime.preferences import Preferences
 from gavel.runtime.prerequisites import OUTCOMES, Ends
 from gavel.runtime.removals import Removals
 from gavel.runtime.resubmission import in_new_arrays
-from gavel.runtime.time_limits import IDLE_TIMEOUT, TIME_LIMIT, TimeLimits, may_save, warned_before
+from gavel.runtime.time_limits import DELAY_MATTERS, IDLE_TIMEOUT, TIME_LIMIT, TimeLimits, may_save, warned_before
 from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
 from gavel.security.quotas import Limits, Quotas
@@ -374,6 +376,15 @@ class ClusterState:
             self._end_saving(event.time, event.job, reason, TIME_LIMIT)
         elif record.state is JobState.RUNNING and not record.warned and left <= warned_before(limit):
             self._note(TimeLimitNear(event.time, event.job, limit, left))
+
+    def _attempt_began(self, event: AttemptBegan) -> None:
+        """Do not count the time in which a job waited for earlier ones to leave its accelerators."""
+        record = self.jobs.get(event.job)
+        if record is None or record.state is not JobState.RUNNING or record.attempts != event.attempt:
+            return
+        delay = event.time - float(self.scheduler.roster.launched[self.scheduler.roster.slot_of[event.job]])
+        if record.request.time_limit_seconds is not None and delay >= DELAY_MATTERS:
+            self._note(StartDelayed(event.time, event.job, delay))
 
     def _idle(self, event: IdleFound) -> None:
         record = self.jobs.get(event.job)
@@ -722,6 +733,7 @@ _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     JobsSubmitted: ClusterState._submitted,  # noqa: SLF001 - its own table
     EditAsked: ClusterState._edit,  # noqa: SLF001
     LimitDue: ClusterState._limit_due,  # noqa: SLF001
+    AttemptBegan: ClusterState._attempt_began,  # noqa: SLF001
     IdleFound: ClusterState._idle,  # noqa: SLF001
     core.JobCancelled: ClusterState._cancel,  # noqa: SLF001
     HoldAsked: ClusterState._hold,  # noqa: SLF001
