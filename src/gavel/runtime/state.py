@@ -578,7 +578,7 @@ class ClusterState:
             self._note(NotificationsChanged(event.time, event.by, event.user, event.urls))
 
     def _open_gates(self, time: float) -> None:
-        """Hold jobs that may not go on, and release those that may: what follows from the event for all others."""
+        """Hold jobs that may not continue, and release those that may: what follows from the event for all others."""
         gates = self.gates
         if not gates.due:
             return

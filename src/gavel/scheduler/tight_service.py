@@ -21,7 +21,7 @@ class TightService:
         self.taken: set[int] = set()
         """The jobs that run."""
         self._unserved = {run.place: run for run in given.running}
-        """The runs of which it is not decided whether they go on."""
+        """The runs of which it is not decided whether they continue."""
         self._kept: set[Run] = set()
         self._started: list[Run] = []
         rank = {(tuple(sorted(members)), at): number for number, (members, at) in reversed(list(enumerate(order)))}
@@ -35,7 +35,7 @@ class TightService:
         return [int(servers.accelerators.sum()) for servers in self._room.servers]
 
     def keep_all(self) -> None:
-        """Let everything that runs go on."""
+        """Let everything that runs continue."""
         for run in self._given.running:
             self.serve(run.members, run.type_index)
 
