@@ -155,17 +155,19 @@ class Draft:
         if self.room is None:
             own = sum(run.workers for run in leaving if run.type_index == type_index)
             return workers <= self.free[type_index] + own
+        if not leaving:
+            return self.room.find(members, type_index, workers) is not None
         return self.room.clearing(members, type_index, workers, (), leaving) is not None
 
     def fewest(
-        self, able: list[Run], members: Members, type_index: int, needed: int, leaving: Sequence[Run] = ()
+        self, able: Iterable[Run], members: Members, type_index: int, needed: int, leaving: Sequence[Run] = ()
     ) -> list[Run] | None:
         """As few of these runs as possible whose accelerators a combo could use, preferring earlier ones.
 
-        None if all together are not enough. `needed` is how many accelerators are missing.
+        None if all together are not enough. With a room, no more of them are looked at than necessary. `needed` is how many accelerators are missing.
         """
         if self.room is None:
-            return fewest(able, needed)
+            return fewest(list(able), needed)
         return self.room.clearing(members, type_index, int(self.given.workers[members[0]]), able, leaving)
 
     @once
