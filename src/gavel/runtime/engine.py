@@ -95,8 +95,6 @@ class Engine:
         """Called with the jobs whose records changed."""
         self.witnesses: list[Callable[[Sequence[Fact]], None]] = []
         """Called with facts that have just been written, for logs and event streams."""
-        self.witnessed = 0
-        """The number of the last fact that the witnesses have been or are being called with."""
         self.companions: list[Beside] = []
         """Called with the facts of events posted together, for what is always written with them."""
         self.alarms: dict[str, str] = {}
@@ -106,11 +104,18 @@ class Engine:
         self._executor: Executor | None = None
         self._watch: LimitWatch | None = None
         self._since_state = 0
+        self._unwitnessed = 0
+        """Written facts that the witnesses will be called with next."""
         self._facts_between_states = facts_between_states
 
     @property
     def scheduler(self) -> Scheduler:
         return self.state.scheduler
+
+    @property
+    def witnessed(self) -> int:
+        """The number of the last fact that the witnesses have been or are being called with."""
+        return self.journal.last - self._unwitnessed
 
     @property
     def executor(self) -> Executor:
@@ -200,10 +205,9 @@ class Engine:
     def performing(self, batch: DecisionBatch) -> Steps[None]:
         """The same in steps."""
         changed = self._publish()
-        first = self.journal.last - len(batch.facts)
         for start in range(0, max(len(batch.facts), 1), TOLD_AT_ONCE):
             facts = batch.facts[start : start + TOLD_AT_ONCE]
-            self.witnessed = first + start + len(facts)
+            self._unwitnessed = len(batch.facts) - start - len(facts)
             for witness in list(self.witnesses):
                 witness(facts)
             yield

@@ -198,13 +198,15 @@ class ClusterState:
     def _submitted(self, event: JobsSubmitted) -> Iterator[None]:
         if event.key in self.jobs.keys:
             return
-        jobs = arrivals(
+        jobs = yield from arrivals(
             event.requests, self.jobs.next_number, lambda reference: self._ends_of(reference, event.outcomes)
         )
         jobs = in_new_arrays(jobs, self.jobs.next_number)
         yield
         specs = [JobSpec.of(each.job, each.request) for each in jobs]
-        for spec in specs:
+        for number, spec in enumerate(specs):
+            if number % _AT_ONCE == 0:
+                yield
             self.scheduler.check(spec)
         yield
         self.quotas.check([each.request for each in jobs], event.time)
@@ -315,7 +317,7 @@ class ClusterState:
             self._note(DependenciesChanged(time, job, waits.after, by, waits.met))
 
     def _edit(self, event: EditAsked) -> Iterator[None]:
-        found = edits(event, self.jobs.records, self)
+        found = yield from edits(event, self.jobs.records, self)
         for number, each in enumerate(found.events(event.time)):
             if number % _AT_ONCE == 0:
                 yield

@@ -44,7 +44,9 @@ class SubmissionService(JobCalls):
         if len(request.jobs) > MOST_JOBS_IN_A_CALL:
             told = f"{len(request.jobs):,} jobs in one call; submit at most {MOST_JOBS_IN_A_CALL:,} at a time"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
-        return await self._accept([_new(from_submission(job)) async for job in unhurried(request.jobs)], request, context)
+        return await self._accept(
+            [_new(from_submission(job)) async for job in unhurried(request.jobs)], request, context
+        )
 
     async def _accept(self, jobs: Sequence[Submission], request: pb.SubmitRequest, context: Context) -> pb.SubmitReply:
         """Submit jobs of the caller, with the secrets and the key in a request: all of them, or it is refused.

@@ -124,7 +124,7 @@ class ServersOfType:
                     self.accelerators[at] += count
 
 
-def _counts(  # noqa: PLR0913 - one for each thing that counts
+def _counts(
     columns: ServerColumns, load: RunLoad, at: Ints | slice, accelerators: Ints, millicores: Ints, memory: Ints
 ) -> Ints:
     """How many workers with a load fit on servers with these idle accelerators, cores and RAM."""
@@ -201,7 +201,10 @@ class Room:
         self.where: dict[Run, Where] = dict(placed)
         self.servers = [ServersOfType(pool) for pool in pools]
         """By type."""
-        self._forget()
+        self._freed: list[list[int]] = [[] for _ in pools]
+        """By type: the servers that runs have left, in order."""
+        self._nowhere: list[dict[tuple[RunLoad, int], int]] = [{} for _ in pools]
+        """By type: loads and numbers of workers that found no place, and the length of `_freed` at that time."""
         for run, where in placed.items():
             self.servers[run.type_index].add(self.load(run.members), where, -1, accelerators=False)
 
@@ -210,15 +213,9 @@ class Room:
         made = copy(self)
         made.where = dict(self.where)
         made.servers = [servers.copy() for servers in self.servers]
-        made._forget()
+        made._freed = [list(freed) for freed in self._freed]  # noqa: SLF001 - its own
+        made._nowhere = [dict(nowhere) for nowhere in self._nowhere]  # noqa: SLF001
         return made
-
-    def _forget(self) -> None:
-        """Know of nothing that finds no place."""
-        self._freed: list[list[int]] = [[] for _ in self._pools]
-        """By type: the servers that runs have left, in order."""
-        self._nowhere: list[dict[tuple[RunLoad, int], int]] = [{} for _ in self._pools]
-        """By type: loads and numbers of workers that found no place, and the length of `_freed` at that time."""
 
     def load(self, members: Members) -> RunLoad:
         """What each worker of these jobs takes."""

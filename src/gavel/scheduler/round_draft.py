@@ -164,7 +164,8 @@ class Draft:
     ) -> list[Run] | None:
         """As few of these runs as possible whose accelerators a combo could use, preferring earlier ones.
 
-        None if all together are not enough. With a room, no more of them are looked at than necessary. `needed` is how many accelerators are missing.
+        None if all together are not enough. `needed` is how many accelerators are missing. With a room, no more of the
+        runs are looked at than necessary.
         """
         if self.room is None:
             return fewest(list(able), needed)

@@ -177,7 +177,9 @@ class TightSeating:
                 if other.type_index == run.type_index and other.workers < run.workers and len(where) == 1:
                     movable[next(iter(where))].append(other)
             workers = {name: sum(other.workers for other in others) for name, others in movable.items()}
-            self._crowds[kind] = [(name, movable[name]) for name in nsmallest(MOST_TRIED, movable, key=workers.__getitem__)]
+            self._crowds[kind] = [
+                (name, movable[name]) for name in nsmallest(MOST_TRIED, movable, key=workers.__getitem__)
+            ]
         return self._crowds[kind]
 
 
