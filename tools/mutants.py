@@ -1807,6 +1807,51 @@ TERMINAL_MUTANTS = [
     ),
 ]
 
+OWN_LOOP, SIGTERM = "tests/client/test_own_loop.py", "tests/client/test_sigterm.py"
+LEAVING_MUTANTS = [
+    *_in(
+        "src/gavel/client",
+        "own_loop",
+        OWN_LOOP,
+        who_leaves_does_not_say_so=(
+            '        self._say("stopped", **saved, **why)',
+            "        self._say('progress')",
+            (OWN_LOOP, TASKS),
+        ),
+        finished_work_is_not_said=(
+            '            self._say("done", **({} if counted is None else {"steps": counted}))',
+            "            return",
+        ),
+        who_saw_the_order_overlooked_it=("not (self._seen or self._orders.terminated or uncaught)", "not uncaught"),
+        who_asks_is_not_asked=("                self._link.greet(asks=True)", "                return", (TASKS,)),
+    ),
+    *_in(
+        "src/gavel/client",
+        "termination",
+        SIGTERM,
+        OWN_LOOP,
+        sigterm_interrupts_a_save=("        if not self._listeners and not self.received:", "        if True:"),
+        children_survive_sigterm=(
+            "        self._restore()\n        self.received = False",
+            "        self.received = False",
+        ),
+        handlers_of_programs_are_lost=("        if callable(self._previous):", "        if False:"),
+        an_iterator_made_after_sigterm_goes_on=(
+            "        if self.received:\n            listener",
+            "        if False:\n            listener",
+        ),
+    ),
+    *_in(
+        AGENT,
+        "task",
+        TASKS,
+        an_order_nobody_looked_at_undoes_the_end=(
+            "        overlooked = self.words.unaware and code == 0",
+            "        overlooked = False",
+        ),
+    ),
+]
+
 MUTANTS: tuple[Mutant, ...] = (
     *SELECTION_MUTANTS,
     *TOGETHER,
@@ -1836,4 +1881,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *NOTIFY_MUTANTS,
     *NEEDS_MUTANTS,
     *TERMINAL_MUTANTS,
+    *LEAVING_MUTANTS,
 )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import re
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -166,3 +168,17 @@ def test_its_job_file_is_accepted_and_finds_its_program(name: str) -> None:
     (job,) = read_jobs(str(EXAMPLES / f"{name}.yaml"))
     assert Path(job.working_directory) == EXAMPLES
     assert any((EXAMPLES / part).is_file() for part in job.command)
+
+
+@pytest.mark.parametrize(
+    ("module", "library", "package"),
+    [
+        ("hf", "transformers", "'transformers[torch]'"),
+        ("lightning", "lightning.pytorch.callbacks", "lightning"),
+        ("torch", "torch", "torch"),
+    ],
+)
+def test_a_framework_that_is_not_installed_is_named(module: str, library: str, package: str) -> None:
+    program = f"import sys, gavel; sys.modules[{library!r}] = None; gavel.{module}"
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert ended.stderr.splitlines()[-1].endswith(f"which is not installed; run: pip install {package}")

@@ -35,6 +35,7 @@ for _ in steps:
     if steps.step == 3:
         print("running", flush=True)
     time.sleep(0.001)
+steps.close()
 print("preempted" if steps.preempted else "done", flush=True)
 if "linger" in sys.argv[2:]:
     sys.stdin.readline()
@@ -136,3 +137,17 @@ def test_if_one_rank_of_a_gang_gets_it_all_leave_at_the_same_step(agent: FakeAge
         gang.kill()
     assert first.split()[:3] == second.split()[:3]
     assert first.split()[2] == "True"
+
+
+def test_an_iterator_that_is_made_after_sigterm_leaves_at_once(no_gavel_around: None) -> None:
+    del no_gavel_around
+    program = """
+import gavel, signal
+gavel.should_leave()
+signal.raise_signal(signal.SIGTERM)
+steps = gavel.GavelIterator("abc")
+print(list(steps), steps.preempted)
+"""
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, timeout=PATIENCE)
+    assert ended.stdout == "[] True\n"

@@ -283,6 +283,25 @@ def test_more_jobs_of_an_array_may_run_after_its_limit_was_raised_through_one_of
     play(scene())
 
 
+def test_what_jobs_wait_for_is_edited_for_all_of_them_or_none_and_finished_jobs_count(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with site(tmp_path) as here:
+            first, gone, one, two = [await here.submit() for _ in range(4)]
+            await here.stub.Cancel(pb.CancelRequest(ids=[gone]))
+            here.running.engine.keep_state()  # what has finished leaves memory
+            reply = await here.stub.Edit(edit(one, two, after=(first,), weight=2.0))
+            assert [(list(job.request.after), job.code) for job in reply.jobs] == [([f"{first}:ok"], "dependency")] * 2
+            for ids, after in (((first, one), two), ((one, two), gone), ((two,), "77")):
+                await refused(here.stub.Edit(edit(*ids, after=(after,), weight=3.0)))
+            assert {view.request.weight for job, view in (await views(here)).items() if job in (one, two)} == {2.0}
+            (freed,) = (await here.stub.Edit(edit(one, after=(f"{gone}:failed",)))).jobs
+            assert freed.code != "dependency"
+            lines = [line.what async for line in here.stub.Audit(pb.AuditQuery()) if line.object == one]
+            assert lines[-1] == f"after {gone}:failed"
+
+    play(scene())
+
+
 # ---- again ----
 
 

@@ -15,6 +15,7 @@ from gavel.core.facts import (
     JobEnded,
     JobQueued,
     JobRequeued,
+    JobsStopped,
     Outcome,
     RoundPlanned,
     ServerAdded,
@@ -232,3 +233,10 @@ def test_only_the_newest_of_very_many_transitions_are_kept() -> None:
         jobs.evolve(planned(stopped=True))
     assert len(jobs[JOB].history) == HISTORY
     assert jobs[JOB].history[-1].state is P
+
+
+def test_a_job_that_stops_and_is_held_for_one_reason_says_it_once() -> None:
+    jobs, by = in_state(R), Cause("held", "held by ann")
+    for fact in (JobsStopped(9.0, (JOB,), by), JobsHeld(9.0, (JOB,), by)):
+        jobs.evolve(fact)
+    assert [each.reason for each in jobs[JOB].history].count("held by ann") == 1

@@ -32,7 +32,7 @@ def numbers_of_facts(played: Played, event: Event) -> Iterator[int]:
     steps: Steps[Any] = played.state.taking(event)
     before = 0
     for _ in steps:
-        now = len(played.state._facts)  # noqa: SLF001 - what has been decided so far
+        now = len(played.state._facts)
         yield now - before
         before = now
 

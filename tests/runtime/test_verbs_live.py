@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +37,26 @@ def done(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     return result
 
 
+def watch(terminal: int, wanted: bytes, seen: threading.Event) -> None:
+    """Read a terminal to its end, so that what writes to it goes on; say when something has come."""
+    text = b""
+    with suppress(OSError), open(terminal, "rb", buffering=0) as screen:
+        while piece := screen.read(1024):
+            text += piece
+            if wanted in text:
+                seen.set()
+
+
 def test_verbs_hold_through_the_end_of_the_scheduler(live: LiveCluster, capsys: pytest.CaptureFixture[str]) -> None:
     array = done(capsys, "submit", "--array", "0-3%1", "--name", "part-{index}", "--tag", "a=b", *SLEEP)["ids"]
     assert array == ["1", "2", "3", "4"]
     done(capsys, "submit", "--name", "next", "--after", "a1:any", "--", "true")
-    waiting = subprocess.Popen([*GAVEL, "wait", "--name", "next", "--json"], stdout=subprocess.PIPE)
+    ours, theirs = pty.openpty()
+    waiting = subprocess.Popen([*GAVEL, "wait", "--name", "next", "--json"], stdout=subprocess.PIPE, stderr=theirs)
     with live.client() as client:
+        begun = threading.Event()
+        threading.Thread(target=watch, args=(ours, b"0 of 1 finished", begun), daemon=True).start()
+        assert begun.wait(60), "it has reached the scheduler before that is killed"
         eventually(lambda: state_of(client, "1") == "running", "the first of the array runs")
         assert [job["id"] for job in done(capsys, "hold", "--tag", "a=b", "--state", "queued")["jobs"]] == [
             "2",
@@ -63,5 +81,6 @@ def test_verbs_hold_through_the_end_of_the_scheduler(live: LiveCluster, capsys: 
         assert done(capsys, "resubmit", "a1.0", "--name", "again", "--steps", "5")["ids"] == ["6"]
         assert client.job("6").job.request.name == "again"
         output = json.loads(waiting.communicate(timeout=60)[0])
+    os.close(theirs)
     assert waiting.returncode == 0
     assert [job["state"] for job in output["jobs"]] == ["completed"]

@@ -256,8 +256,8 @@ def test_a_dependency_that_can_never_be_met_keeps_the_job_and_says_what_happened
     played.end(first, "failed")
     assert played.codes() == {second: "never"}
     assert played.reason(second) == (
-        "it can never start: job 1 has failed, and it waits until job 1 has completed; cancel it, or change what it "
-        "waits for"
+        "it can never start: job 1 has failed, and it waits until job 1 has completed; cancel it, or name other jobs "
+        "with `gavel edit 2 --after`"
     )
     assert played.state.jobs[second].history[-1].code == "never"
 

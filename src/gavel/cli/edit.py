@@ -58,6 +58,14 @@ NewIdle = Annotated[
 NewAtOnce = Annotated[
     str | None, typer.Option("--at-once", help="How many jobs of its array may run, or none.", metavar="COUNT")
 ]
+NewAfter = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--after",
+        help="All that it waits for from now on, while it has not started, or none; repeatable.",
+        metavar="ID[:HOW]",
+    ),
+]
 NewTags = Annotated[
     list[str] | None,
     typer.Option("--tag", help="All its tags from now on, or none; repeatable.", metavar="NAME=VALUE"),
@@ -85,6 +93,7 @@ def edit_command(
     time_limit: NewLimit = None,
     idle_timeout: NewIdle = None,
     at_once: NewAtOnce = None,
+    after: NewAfter = None,
     tag: NewTags = None,
     notify: NewNotify = None,
     acting_for: ActingFor = "",
@@ -99,7 +108,7 @@ def edit_command(
     changes = _changes(
         {"name": name, "steps": steps, "weight": weight, "types": types, "prefer": prefer, "retries": retries}
         | {"deadline_hours": deadline_hours, "time_limit": time_limit, "idle_timeout": idle_timeout}
-        | {"at_once": at_once, "tags": tag, "notify": notify}
+        | {"at_once": at_once, "after": after, "tags": tag, "notify": notify}
     )
     if not changes:
         raise InputError("say what to change, for example --weight 2; `gavel edit --help` lists what can be changed")
@@ -207,6 +216,7 @@ _CLEARED: Mapping[str, Any] = {
     "at_once": 0,
     "tags": {},
     "notify": (),
+    "after": (),
 }
 """What `none` stands for."""
 _NUMBERS = ("steps", "weight", "retries", "deadline_hours", "at_once")

@@ -29,6 +29,7 @@ EDITABLE = (
     "tags",
     "notify",
     "at_once",
+    "after",
 )
 """Fields of a JobRequest that can be changed while the job has not finished."""
 RESUBMITTABLE = tuple(
@@ -57,9 +58,9 @@ class JobChanges:
         """Change fields of unfinished jobs, all or none: `edit("3", weight=2, types=["v100"], time_limit="12h")`.
 
         The fields are those of JobRequest: name, weight, types, prefer, steps, retries, deadline_hours, time_limit,
-        idle_timeout, tags, notify and, for arrays, at_once. None removes a limit. Lists and tags are replaced as a
-        whole. The changes count from the next decision on; a running job whose type is no longer allowed, or whose
-        number of steps changes, saves and leaves.
+        idle_timeout, tags, notify, after (while it has not started) and, for arrays, at_once. None removes a limit.
+        Lists and tags are replaced as a whole. The changes count from the next decision on; a running job whose type
+        is no longer allowed, or whose number of steps changes, saves and leaves.
         """
         packed, names = packed_changes(changes, EDITABLE)
         reply = self._connection.ask("Edit", pb.EditRequest(ids=_listed(ids), changes=packed, fields=names))

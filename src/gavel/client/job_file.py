@@ -28,7 +28,7 @@ MOST_LAYERS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class JobText:
     """A text with jobs: its name in messages, and what relative paths in it are relative to."""
 
     name: str
@@ -44,11 +44,11 @@ class Source:
 class Layer:
     """What one file says of a job, or several that extend each other: values, and where each was written."""
 
-    source: Source
+    source: JobText
     line: int
     values: dict[str, Any] = field(default_factory=dict)
     """None: the field goes back to its default."""
-    written: dict[str, tuple[Source, int]] = field(default_factory=dict)
+    written: dict[str, tuple[JobText, int]] = field(default_factory=dict)
     """By field, and by `field: name` for entries of mappings."""
 
 
@@ -56,9 +56,9 @@ def read_jobs(path: str, overrides: Mapping[str, Any] | None = None) -> list[Job
     """All jobs of a file; `-` reads standard input. `overrides` are fields that win over those of every job."""
     text = sys.stdin.read() if path == "-" else _text_of(path)
     if path == "-":
-        return _jobs(text, Source("standard input", Path.cwd()), overrides or {})
+        return _jobs(text, JobText("standard input", Path.cwd()), overrides or {})
     absolute_path = Path(path).absolute()
-    return _jobs(text, Source(path, absolute_path.parent, absolute_path), overrides or {})
+    return _jobs(text, JobText(path, absolute_path.parent, absolute_path), overrides or {})
 
 
 def _text_of(path: str, shown: str = "") -> str:
@@ -80,10 +80,10 @@ def parse_jobs(text: str, *, source: str = "jobs", directory: Path | None = None
     >>> [job.command for job in parse_jobs("command: [python, train.py, --lr, 1e-3]")]
     [('python', 'train.py', '--lr', '1e-3')]
     """
-    return _jobs(text, Source(source, Path.cwd() if directory is None else directory), {})
+    return _jobs(text, JobText(source, Path.cwd() if directory is None else directory), {})
 
 
-def _jobs(text: str, source: Source, overrides: Mapping[str, Any]) -> list[JobRequest]:
+def _jobs(text: str, source: JobText, overrides: Mapping[str, Any]) -> list[JobRequest]:
     found: list[JobRequest] = []
     for layer in _layers(text, source, ()):
         request, copies = _request(layer, overrides)
@@ -112,7 +112,7 @@ _DEFAULTS = JobRequest(("command",)).document()
 # ---- layers ----
 
 
-def _layers(text: str, source: Source, chain: tuple[Source, ...]) -> list[Layer]:
+def _layers(text: str, source: JobText, chain: tuple[JobText, ...]) -> list[Layer]:
     """The jobs of a text, with what they extend. `chain` has the sources on the way here."""
     try:
         return [_layer(node, source, chain) for node in _mappings(documents(text))]
@@ -130,7 +130,7 @@ def _mappings(nodes: Iterable[Node]) -> Iterator[Fields]:
             yield job
 
 
-def _layer(node: Fields, source: Source, chain: tuple[Source, ...]) -> Layer:
+def _layer(node: Fields, source: JobText, chain: tuple[JobText, ...]) -> Layer:
     """What one mapping says, on top of what it extends."""
     layer = Layer(source, node.line)
     for name, value in node.values.items():
@@ -147,7 +147,7 @@ def _layer(node: Fields, source: Source, chain: tuple[Source, ...]) -> Layer:
     return _merged(_extended(extended, node.keys[EXTENDS], source, chain), layer)
 
 
-def _value(name: str, node: Node, source: Source) -> Any:
+def _value(name: str, node: Node, source: JobText) -> Any:
     if name == EXTENDS:
         if not isinstance(node, Scalar):
             raise LineError(node.line, f"{EXTENDS} must be the path of a job file, not {node}")
@@ -156,7 +156,7 @@ def _value(name: str, node: Node, source: Source) -> Any:
     return absolute(value, source.directory) if name == "working_directory" and value else value
 
 
-def _extended(path: str, line: int, source: Source, chain: tuple[Source, ...]) -> Layer:
+def _extended(path: str, line: int, source: JobText, chain: tuple[JobText, ...]) -> Layer:
     """The one job of an extended file, with what that extends."""
     place = Path(absolute(path, source.directory))
     chain = (*chain, source)
@@ -170,7 +170,7 @@ def _extended(path: str, line: int, source: Source, chain: tuple[Source, ...]) -
         text = _text_of(str(place), shown)
     except InputError as error:
         raise LineError(line, f"{EXTENDS}: {error}") from None
-    layers = _layers(text, Source(shown, place.parent, place), chain)
+    layers = _layers(text, JobText(shown, place.parent, place), chain)
     if len(layers) != 1:
         raise LineError(line, f"{EXTENDS}: {shown} has {len(layers)} jobs; only a file with one can be extended")
     return layers[0]

@@ -37,7 +37,7 @@ class RequestLike(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class ArrayPart:
     """Some jobs of an array, by their indices."""
 
     array: str
@@ -64,7 +64,7 @@ class Selection:
     ids: tuple[str, ...] = ()
     ranges: tuple[tuple[int, int], ...] = ()
     arrays: tuple[str, ...] = ()
-    members: tuple[Member, ...] = ()
+    members: tuple[ArrayPart, ...] = ()
     names: tuple[str, ...] = ()
     """Patterns as in a shell; one of them must match."""
     tags: Mapping[str, str] = field(default_factory=dict)
@@ -190,8 +190,8 @@ def _check_place(text: str) -> None:
         raise InputError(f"there is no job {shortened(text)}; {FORMS}")
 
 
-def _member(found: re.Match[str]) -> Member:
-    return Member(found[1], int(found[2]), int(found[3] or found[2]))
+def _member(found: re.Match[str]) -> ArrayPart:
+    return ArrayPart(found[1], int(found[2]), int(found[3] or found[2]))
 
 
 def matches(name: str, pattern: str) -> bool:

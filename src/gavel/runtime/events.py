@@ -80,6 +80,8 @@ class EditAsked:
     fields: tuple[str, ...]
     """Which of its fields count."""
     by: str
+    outcomes: Mapping[str, Ends] = field(default_factory=dict)
+    """How jobs have ended that are no longer in memory and that the jobs shall wait for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,7 +57,8 @@ _TEXTS: Mapping[str, Callable[[Any], str]] = {
     "at_once": lambda most: _plain(most or None),
 }
 """By field that can be edited: its values as text. URLs may contain secrets."""
-EDITABLE = tuple(_TEXTS)
+EDITABLE = (*_TEXTS, "after")
+"""What jobs wait for is a fact of its own."""
 AT_ONCE = 20
 """Jobs whose edits are checked in one step."""
 _WRITTEN = {"deadline_seconds": "deadline", "time_limit_seconds": "time limit", "idle_timeout_seconds": "idle timeout"}
@@ -96,7 +97,7 @@ def _dependent(fields: Collection[str]) -> set[str]:
     return {"prefer"} if "types" in fields else set()
 
 
-def changes_of(before: Submission, after: Submission, fields: Iterable[str] = EDITABLE) -> tuple[FieldChange, ...]:
+def changes_of(before: Submission, after: Submission, fields: Iterable[str] = tuple(_TEXTS)) -> tuple[FieldChange, ...]:
     """What differs between two requests, for people."""
     found = [(field, getattr(before, field), getattr(after, field)) for field in fields]
     return tuple(
@@ -143,7 +144,7 @@ def edits(event: EditAsked, records: Mapping[str, LiveJobRecord], cluster: EditC
     check_fields(event.fields, EDITABLE)
     if not event.fields:
         raise InputError("the edit names no field, so there is nothing to change")
-    wanted = {job: tuple(event.fields) for job in event.jobs}
+    wanted = {job: tuple(field for field in event.fields if field != "after") for job in event.jobs}
     if "at_once" in event.fields:
         wanted = dict.fromkeys(_of_arrays(event.jobs, records), ("at_once",)) | wanted
     made = []

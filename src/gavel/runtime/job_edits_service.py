@@ -15,7 +15,7 @@ from gavel.core.events import FieldChange, JobEdited
 from gavel.journal.store import Write
 from gavel.runtime.engine import Beside
 from gavel.runtime.events import EditAsked
-from gavel.runtime.facts import Fact
+from gavel.runtime.facts import DependenciesChanged, Fact
 from gavel.runtime.job_calls import Context
 from gavel.runtime.job_edits import EDITABLE, changed, check_fields, check_steps
 from gavel.runtime.jobs import LiveJobRecord
@@ -41,7 +41,8 @@ class JobEdits(SubmissionService):
         caller, clock = current(), self._driver.engine.clock
         try:
             await self._check_edit(records, changes, fields)
-            asked = EditAsked(clock(), ids, changes, fields, caller.by or caller.user)
+            ended = await self._ended([changes]) if "after" in fields else {}
+            asked = EditAsked(clock(), ids, changes, fields, caller.by or caller.user, ended)
             await asyncio.shield(self._driver.post(asked, beside=self._audited_edit()))
         except InputError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
@@ -70,13 +71,17 @@ class JobEdits(SubmissionService):
                 check_steps(record.id, changes.steps, steps_done(self._driver.engine, record))
 
     def _audited_edit(self) -> Beside:
-        """An entry of the current call for each job that changed, in the transaction of its fact."""
+        """Entries of the current call for each job that changed, in the transaction of its facts."""
         caller, trail = current(), self._access.trail
 
         def beside(facts: Sequence[Fact]) -> Sequence[Write]:
-            edited = [fact for fact in facts if isinstance(fact, JobEdited)]
-            told = [told_changes(fact.changes) for fact in edited]
-            return [trail.entries(caller, "Edit", [fact.job.id for fact in edited], told)]
+            edited = [(fact.job.id, told_changes(fact.changes)) for fact in facts if isinstance(fact, JobEdited)]
+            edited += [
+                (fact.job, f"after {', '.join(fact.after) or 'none'}")
+                for fact in facts
+                if isinstance(fact, DependenciesChanged)
+            ]
+            return [trail.entries(caller, "Edit", [job for job, _ in edited], [told for _, told in edited])]
 
         return beside
 

@@ -281,7 +281,7 @@ class JobRegistry:
             self.refusals.append(Refusal(job, change, None if record is None else record.state))
             return None
         last = Transition(time, state, cause.text, cause.code)
-        history = (*record.history, last)[-HISTORY:]
+        history = record.history if last == record.history[-1] else (*record.history, last)[-HISTORY:]
         if state is JobState.RUNNING:
             changed = replace(record, history=history)
         else:

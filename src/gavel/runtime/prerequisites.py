@@ -129,7 +129,8 @@ class Prerequisites:
     def reason(self, job: str) -> Cause | None:
         """Why a job may not start because of others; None if they do not keep it."""
         if job in self._lost:
-            return Cause(NEVER, f"it can never start: {self._lost[job]}; cancel it, or change what it waits for")
+            remedy = f"cancel it, or name other jobs with `gavel edit {job} --after`"
+            return Cause(NEVER, f"it can never start: {self._lost[job]}; {remedy}")
         return Cause(DEPENDENCY, waits_until(self._open[job])) if job in self._open else None
 
     def path(self, job: str, dependencies: Iterable[Dependency]) -> list[str] | None:

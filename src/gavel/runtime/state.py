@@ -25,7 +25,7 @@ from gavel.core.jobs import Cause, JobSpec
 from gavel.core.problem import Problem
 from gavel.runtime import templates
 from gavel.runtime.agents import ITSELF, AgentRecord, Agents
-from gavel.runtime.batch import arrivals, waits_of
+from gavel.runtime.batch import Waits, arrivals, waits_of
 from gavel.runtime.events import (
     AgentAttached,
     AgentGone,
@@ -296,9 +296,18 @@ class ClusterState:
     ) -> None:
         """Decide that a job waits for these instead, as ids with conditions, and note the fact; `by` asks for it.
 
-        To be called while an event is handled. InputError, before anything changes: the job has finished or has started
-        already, a reference does not exist or can never be met, or jobs would wait for each other. `outcomes` tells how
-        references have ended whose jobs have all finished and left memory (`runtime.outcomes`).
+        To be called while an event is handled. InputError, before anything changes, as of `_new_waits`.
+        """
+        waits = self._new_waits(job, after, outcomes or {})
+        if waits.after != self.jobs[job].request.after:
+            self._note(DependenciesChanged(time, job, waits.after, by, waits.met))
+
+    def _new_waits(self, job: str, after: Sequence[str], known: Mapping[str, Ends]) -> Waits:
+        """What a job would wait for; InputError if it cannot.
+
+        It has finished or has started already, a reference does not exist or can never be met, or jobs would wait for
+        each other. `known` tells how references have ended whose jobs have all finished and left memory
+        (`runtime.outcomes`).
         """
         record = self._unfinished(job)
         if record.attempts:
@@ -309,15 +318,23 @@ class ClusterState:
                 raise InputError(
                     f"job {job} cannot wait for {shortened(each.reference)}: write the id of a job or array"
                 )
-        known = outcomes or {}
         waits = waits_of(dependencies, f"job {job}", lambda reference: self._ends_of(reference, known))
         if (way := self.gates.prerequisites.path(job, dependencies)) is not None:
             raise InputError(f"these jobs would wait for each other, so none could ever start: {' → '.join(way)}")
-        if waits.after != record.request.after:
-            self._note(DependenciesChanged(time, job, waits.after, by, waits.met))
+        return waits
 
     def _edit(self, event: EditAsked) -> Iterator[None]:
         found = yield from edits(event, self.jobs.records, self)
+        if "after" in event.fields:
+            for number, job in enumerate(event.jobs):  # before any of them changes
+                if number % _AT_ONCE == 0:
+                    yield
+                self._new_waits(job, event.changes.after, event.outcomes)
+            for number, job in enumerate(event.jobs):
+                if number % _AT_ONCE == 0:
+                    yield
+                self.replace_dependencies(event.time, job, event.changes.after, event.by, event.outcomes)
+            found = yield from edits(event, self.jobs.records, self)  # of the requests as they are now
         for number, each in enumerate(found.events(event.time)):
             if number % _AT_ONCE == 0:
                 yield

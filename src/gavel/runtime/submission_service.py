@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -21,6 +21,7 @@ from gavel.runtime.job_calls import Context, JobCalls, user_of
 from gavel.runtime.job_secrets import secrets_of
 from gavel.runtime.notify.notifier import Notifier
 from gavel.runtime.outcomes import outcomes
+from gavel.runtime.prerequisites import Ends
 from gavel.runtime.requests import checked
 from gavel.runtime.steps import unhurried
 from gavel.security.caller import current
@@ -85,9 +86,7 @@ class SubmissionService(JobCalls):
         keeping = self._fleet.secrets.keeping(_of_each_job(jobs, secrets))
         asked = JobsSubmitted(self._engine.clock(), jobs, key, await self._driver.recalled(jobs), by=user_of(current()))
         for lookup in range(1, LOOKUPS + 1):
-            gone = self._gone(jobs)
-            ended = await asyncio.to_thread(outcomes, self._engine, gone) if gone else {}
-            submitted = replace(asked, outcomes=ended)
+            submitted = replace(asked, outcomes=await self._ended(jobs))
             try:
                 # A client that disconnects changes nothing.
                 await asyncio.shield(
@@ -99,10 +98,11 @@ class SubmissionService(JobCalls):
             else:
                 return
 
-    def _gone(self, jobs: Sequence[Submission]) -> set[str]:
-        """What jobs wait for, without what has not finished yet."""
+    async def _ended(self, jobs: Sequence[Submission]) -> Mapping[str, Ends]:
+        """How that has ended which jobs wait for, as far as it has."""
         known = self._engine.state.gates.prerequisites
-        return {reference for reference in references(jobs) if known.ends_of(reference) is None}
+        gone = {reference for reference in references(jobs) if known.ends_of(reference) is None}
+        return await asyncio.to_thread(outcomes, self._engine, gone) if gone else {}
 
 
 def _new(job: Submission) -> Submission:

@@ -194,10 +194,13 @@ def _yielding_to_first_turn(
 
 def _after_their_turns(slot: int, type_index: int, draft: Draft) -> Iterator[Run]:
     """The runs on a type that may yield to a job's first turn, the longest first."""
+    turn = float(draft.turns[slot])
     for run in draft.longest_left(type_index):
-        if draft.seconds_left(run) <= draft.turns[slot]:
+        if not draft.still_runs(run):
+            continue
+        if draft.seconds_left(run) <= turn:
             return
-        if draft.still_runs(run) and not draft.is_before(run, (slot,)):
+        if not draft.is_before(run, (slot,)):
             yield run
 
 

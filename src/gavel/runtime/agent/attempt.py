@@ -19,7 +19,7 @@ from gavel.runtime.agent.disks import is_full, why_full
 from gavel.runtime.agent.environment import Seat, job_variables, obstacle
 from gavel.runtime.agent.exit_verdict import LEASE_OVER, ExitVerdict, ended
 from gavel.runtime.agent.gang_certificate import make_certificate
-from gavel.runtime.agent.job_command import Execution, NeverStartsError, Place, container_name, execution
+from gavel.runtime.agent.job_command import Execution, NeverStartsError, TaskSetting, container_name, execution
 from gavel.runtime.agent.logs import LogFile
 from gavel.runtime.agent.ownership import NotOursError, Owner, check_private, claim, hand_over, make_for
 from gavel.runtime.agent.processes import Guarded, ProcessSpec
@@ -264,11 +264,11 @@ class LocalAttempt:
         place = self._place(task, seat, account, number)
         return await asyncio.to_thread(self._program, task, rendezvous, place, await self._sharing(account))
 
-    def _place(self, task: Task, seat: Seat, account: SystemAccount | None, number: int) -> Place:
+    def _place(self, task: Task, seat: Seat, account: SystemAccount | None, number: int) -> TaskSetting:
         settings, state = self.context.settings, self.context.state
         real = settings.emulation is None
         path = settings.environment.get("PATH")
-        return Place(
+        return TaskSetting(
             runtime=find_runtime(settings.container_runtimes, path) if self.start.request.container else None,
             seat=seat,
             devices=named_devices(task.devices, settings.device_names, settings.environment, settings.vendor)
@@ -312,7 +312,7 @@ class LocalAttempt:
             return {}
         return await asyncio.to_thread(self.context.mps.start)
 
-    def _program(self, task: Task, rendezvous: Rendezvous, place: Place, extra: Mapping[str, str]) -> ProcessSpec:
+    def _program(self, task: Task, rendezvous: Rendezvous, place: TaskSetting, extra: Mapping[str, str]) -> ProcessSpec:
         settings, request, account = self.context.settings, self.start.request, place.account
         variables = job_variables(
             settings.environment,

@@ -75,7 +75,7 @@ class Contained:
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class ContainerCall:
     """How a container is started and ended."""
 
     command: tuple[str, ...]
@@ -115,7 +115,7 @@ def parse_runtimes(text: str) -> tuple[str, ...]:
     return names
 
 
-def contained(runtime: Runtime, what: Contained) -> Started:
+def contained(runtime: Runtime, what: Contained) -> ContainerCall:
     """Make the command that runs something in a container."""
     for path in filter(None, (what.directory, *what.mounts)):
         if any(character in path for character in _UNMOUNTABLE):
@@ -126,7 +126,7 @@ def contained(runtime: Runtime, what: Contained) -> Started:
     return _by_prefix(runtime, what) if runtime.kind in _PREFIXES else _by_name(runtime, what)
 
 
-def _by_name(runtime: Runtime, what: Contained) -> Started:
+def _by_name(runtime: Runtime, what: Contained) -> ContainerCall:
     """With podman or docker: the command line names variables, whose values are read from the environment."""
     steers = steering(what.variables)
     for name in (name for name, value in steers.items() if "\n" in value):
@@ -154,10 +154,10 @@ def _by_name(runtime: Runtime, what: Contained) -> Started:
     ]
     removal = [runtime.program, "rm", "--force", *(["--ignore", "--time=0"] if runtime.kind == PODMAN else [])]
     lines = "".join(f"{name}={value}\n" for name, value in steers.items())
-    return Started(tuple(command), passed, what.steering_file, lines, (*removal, what.name))
+    return ContainerCall(tuple(command), passed, what.steering_file, lines, (*removal, what.name))
 
 
-def _by_prefix(runtime: Runtime, what: Contained) -> Started:
+def _by_prefix(runtime: Runtime, what: Contained) -> ContainerCall:
     """With apptainer or singularity: the container is the process itself, and ends with it."""
     command = [
         *(runtime.program, "exec", "--cleanenv"),
@@ -169,7 +169,7 @@ def _by_prefix(runtime: Runtime, what: Contained) -> Started:
     ]
     prefix = _PREFIXES[runtime.kind]
     passed = {f"{prefix}{name}": value for name, value in what.variables.items()}
-    return Started(tuple(command), passed, what.steering_file, "", ())
+    return ContainerCall(tuple(command), passed, what.steering_file, "", ())
 
 
 def _init(runtime: Runtime) -> list[str]:

@@ -13,8 +13,8 @@ from gavel.runtime.agent.confinement import NO_LIMITS, TaskLimits
 from gavel.runtime.agent.container_runtimes import (
     CannotContainError,
     Contained,
+    ContainerCall,
     Runtime,
-    Started,
     contained,
     from_server,
 )
@@ -61,13 +61,13 @@ class Execution:
     environment: Mapping[str, str]
     searched: bool = True
     """Whether the command is looked for on this server before it is started."""
-    container: Started | None = None
+    container: ContainerCall | None = None
     inherited: Mapping[str, str] = field(default_factory=dict)
     """What the runtime of its container finds in its environment, without anything of the job."""
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class TaskSetting:
     """What a server gives to one process of a job."""
 
     runtime: Runtime | None
@@ -84,7 +84,7 @@ class Place:
     limits: TaskLimits = NO_LIMITS
 
 
-def execution(request: Submission, variables: Variables, place: Place) -> Execution:
+def execution(request: Submission, variables: Variables, place: TaskSetting) -> Execution:
     """What to execute for a job; NeverStartsError if it cannot run on this server."""
     made = Execution(tuple(request.command), variables.all())
     if request.container:
@@ -133,7 +133,7 @@ def _with_modules(modules: Sequence[str], made: Execution) -> Execution:
 # ---- containers ----
 
 
-def _in_container(request: Submission, variables: Variables, place: Place) -> Execution:
+def _in_container(request: Submission, variables: Variables, place: TaskSetting) -> Execution:
     if place.runtime is None:
         raise NeverStartsError(
             "this server has neither podman, docker nor apptainer, so it cannot run a job in a container; install one, "
@@ -168,7 +168,7 @@ def _other_groups() -> list[int]:
     return [group for group in os.getgroups() if group != os.getegid()]
 
 
-def _mounts(request: Submission, place: Place, variables: Mapping[str, str]) -> dict[str, bool]:
+def _mounts(request: Submission, place: TaskSetting, variables: Mapping[str, str]) -> dict[str, bool]:
     """The paths that a job needs inside, and whether it may write them."""
     found = {str(place.checkpoints): True, place.seat.socket: True}
     if request.working_directory:
