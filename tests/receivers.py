@@ -44,7 +44,7 @@ class Receiver:
         return [body["event"] for body in self.bodies]
 
     def wait(self, count: int) -> list[dict[str, Any]]:
-        """The bodies of so many requests, once they have arrived."""
+        """The bodies of this many requests, once they have arrived."""
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.requests) >= count, PATIENCE_SECONDS), self.events
         return self.bodies

@@ -1,7 +1,7 @@
 """Write requirements/*.lock: the exact versions that `make` installs for development. Run it as `make lock`.
 
 The newest versions that pyproject.toml admits are installed into an empty environment and listed by name and version.
-What torch and the frameworks add is in a file of its own: only the tests that need it install it.
+What torch and the frameworks add is in its own file: only the tests that need it install it.
 """
 
 from __future__ import annotations

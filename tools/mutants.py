@@ -350,12 +350,16 @@ FLEET_MUTANTS = _in(
         "self._lease_seconds(self.renewed_until) + self.settings.ending_seconds",
     ),
     start_at_an_agent_that_cannot_do_it=(
-        "        if told := self._inability(launch.job, agent_of.values()):",
+        "        if told := self._unfitness(launch.job, agent_of.values()):",
         "        if told := '':",
     ),
     start_at_an_agent_that_came_back_and_cannot_do_it=(
-        "        if told := self._inability(launch.job, [part.agent]):",
+        "        if told := self._unfitness(launch.job, [part.agent]):",
         "        if told := '':",
+    ),
+    secrets_for_an_agent_without_tls=(
+        "        if record.request.secrets and open_at:",
+        "        if False:",
     ),
     relaunch_while_an_attempt_runs=(
         "if job in self.attempts or job in self.unsettled or self.strays.get(job):",
@@ -447,7 +451,11 @@ FLEET_MUTANTS = _in(
         "            self._forget_strays(status.job",
         "        if attempt is None or part is None:\n            self._forget_strays(status.job",
     ),
-    a_finished_job_may_save_instead_of_ending_at_once=("at_once=not continues", "at_once=False"),
+    a_finished_job_may_save_instead_of_ending_at_once=("at_once=not saves", "at_once=False"),
+    a_job_that_saves_at_its_limit_is_ended_at_once_when_its_agent_returns=(
+        "saves = record is not None and may_save(record)",
+        "saves = record is not None and not record.finished",
+    ),
 )
 
 ATTEMPTS_MUTANTS = _in(
@@ -1138,6 +1146,15 @@ WAITING_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "outcomes",
+        WAITING,
+        only_the_first_jobs_of_an_array_count=(
+            "end = min(first + MOST_JOBS_IN_A_CALL, engine.state.jobs.next_number)",
+            "end = first + CHUNK",
+        ),
+    ),
+    *_in(
+        RUNTIME,
         "prerequisites",
         WAITING,
         a_failure_meets_every_dependency=('if condition == "ok" and self.failed:', "if False:"),
@@ -1440,7 +1457,7 @@ SECURITY_MUTANTS = [
             "caller.operates or caller.in_team(job.entity) or caller.leads_team(job.entity)",
             "True",
         ),
-        any_weight=("if caller.open or weight <= 1.0 or", "if True or weight <= 1.0 or"),
+        any_weight=("    if caller.open or within or", "    if True or within or"),
     ),
     *_in(
         SECURITY,

@@ -107,6 +107,28 @@ def test_columns_that_are_the_same_everywhere_are_left_out(
     assert "a=b team=vision" in lines[1]
 
 
+def test_wide_cuts_no_name(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    add(fake, reason=LONG, name="a-name-that-is-much-longer-than-its-column-" * 2)
+    wide = printed(capsys, "jobs", "--wide")
+    assert "is cut" not in wide
+    assert "".join(line[2:24].strip() for line in wide.splitlines()[1:]).count("its-column") == 2
+
+
+def test_a_command_is_shown_so_that_it_can_be_pasted(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
+    job = add(fake, command=["sh", "-c", "echo one; exit 4", "{index}"])
+    assert "sh -c 'echo one; exit 4' {index}" in printed(capsys, "job", job)
+
+
+def test_a_format_shows_one_job_too(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
+    job = add(fake, pb.FAILED, name="x")
+    assert printed(capsys, "job", job, "--format", "{id} {name} {state}") == f"{job} x failed\n"
+    assert run(["job", job, "--format", "{nope}"]) == 2
+    assert "there is no column 'nope'" in capsys.readouterr().err
+
+
 def test_a_format_is_columns_or_a_template(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
     add(fake, name="実験", tags={"a": "b"}, steps=100.0)
     add(fake, pb.FAILED, "line one\nline \x1b[2Jtwo", name="b")

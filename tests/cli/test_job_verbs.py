@@ -179,9 +179,9 @@ def test_edit_sends_what_is_changed_and_none_clears(fake: FakeScheduler, capsys:
         (["--retries", "1.5"], "--retries: retries must be a whole number"),
         (["--types", ""], "--types is empty; write none to clear it"),
         (["--types", "a,,b"], "--types: types contains an empty name"),
-        (["--time-limit", "soon"], "--time-limit: time_limit: 'soon' is not a duration"),
+        (["--time-limit", "soon"], "--time-limit: 'soon' is not a duration"),
         (["--tag", "a"], "--tag 'a': write NAME=VALUE"),
-        (["--notify", "x"], "--notify: notify: 'x' is not a URL"),
+        (["--notify", "x"], "--notify: 'x' is not a URL"),
     ],
 )
 def test_a_wrong_change_is_one_sentence(
@@ -190,6 +190,14 @@ def test_a_wrong_change_is_one_sentence(
     add(fake)
     assert said in refusal(capsys, "edit", "1", *changes)
     assert not fake.edits
+
+
+@pytest.mark.parametrize("verb", [["edit", "--weight", "2"], ["resubmit"]])
+def test_a_new_name_selects_nothing_and_the_refusal_names_the_selectors(
+    fake: FakeScheduler, capsys: pytest.CaptureFixture[str], verb: list[str]
+) -> None:
+    add(fake)
+    assert "--named, --tagged, --state" in refusal(capsys, *verb, "--name", "x")
 
 
 def test_resubmit_takes_finished_jobs_and_asks_for_their_secrets_again(

@@ -132,7 +132,7 @@ def test_a_job_of_flags_has_the_defaults_of_a_job_file(
         (["submit", "--deadline-hours", "nan", "--", "x"], "--deadline-hours: deadline_hours must be a finite number"),
         (["submit", "--types", "v100,,k80", "--", "x"], "--types: types contains an empty name"),
         (["submit", "--env", "A", "--", "x"], "--env A: write NAME=VALUE"),
-        (["submit", "--env", "=b", "--", "x"], "--env: environment: '' cannot be the name of a variable"),
+        (["submit", "--env", "=b", "--", "x"], "--env: '' cannot be the name of a variable"),
         (["submit", "--env", "A=1", "--env", "A=2", "--", "x"], "--env A is given twice"),
         (["submit", "--name", "a\nb", "--", "x"], "--name: name contains a character that cannot be printed"),
         (["submit", "--", "x", "\udcff"], "command contains invalid Unicode"),

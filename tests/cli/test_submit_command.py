@@ -84,20 +84,26 @@ def test_options_win_over_every_job_of_the_files(fake: FakeScheduler, capsys: py
         (["--grid", "lr"], "--grid lr: write NAME=VALUE,VALUE or NAME=0..4"),
         (["--grid", "a=1", "--grid", "a=2"], "--grid a is given twice"),
         (["--grid", "a=5..1"], "--grid a: '5..1': a range goes up"),
-        (["--grid", "index=1,2"], "--grid: grid: 'index' cannot be the name of a parameter"),
-        (["--array", "9-1"], "--array: array: 9-1: an index range goes up"),
-        (["--array", "0-99999"], "--array: array: it has more than 10,000 jobs"),
+        (["--grid", "index=1,2"], "--grid: 'index' is the index of an array"),
+        (["--array", "9-1"], "--array: 9-1: an index range goes up"),
+        (["--array", "0-99999"], "--array: it has more than 10,000 jobs"),
         (["--at-once", "2"], "--at-once: at_once limits the jobs of an array or a grid"),
-        (["--after", "7:never"], "--after: after: '7:never' ends with the condition 'never'"),
-        (["--time-limit", "soon"], "--time-limit: time_limit: 'soon' is not a duration"),
+        (["--after", "7:never"], "--after: '7:never' ends with the condition 'never'"),
+        (["--time-limit", "soon"], "--time-limit: 'soon' is not a duration"),
         (["--time-limit", "-3h"], "'-3h' is not a duration"),
-        (["--gpu-memory", "20X"], "--gpu-memory: gpu_memory: '20X' is not a size"),
+        (["--grid", "lr="], "--grid lr has no values; write for example --grid lr=1,2"),
+        (["--array", ""], "--array is empty; give a value or leave it out"),
+        (["--venv", ""], "--venv is empty"),
+        (["--container", ""], "--container is empty"),
+        (["--memory", "64"], "--memory: memory is only 64 bytes; give it with a unit, for example 20G"),
+        (["--count", "0"], "--count': it must be greater than or equal to 1"),
+        (["--gpu-memory", "20X"], "--gpu-memory: '20X' is not a size"),
         (["--cpus", "0"], "--cpus: cpus must be greater than 0, not 0"),
         (["--launcher", "mpi"], "--launcher: launcher must be per-device or per-server, not 'mpi'"),
         (["--types", "k80", "--prefer", "v100"], "--prefer: prefer names 'v100', which is not one of its types"),
         (["--tag", "a"], "--tag 'a': write NAME=VALUE"),
         (["--tag", "a=1", "--tag", "a=2"], "--tag a is given twice"),
-        (["--notify", "ftp://x"], "--notify: notify: 'ftp://x' is not a URL"),
+        (["--notify", "ftp://x"], "--notify: 'ftp://x' is not a URL"),
         (["--venv", "/v", "--container", "c"], "--container: give a container or a virtual environment"),
         (["--follow", "--array", "0-3"], "--follow prints the output of one job, and these are 4"),
         (["--follow", "--json"], "leave one of them out"),
@@ -112,6 +118,11 @@ def test_a_wrong_option_is_one_sentence_and_sends_nothing(
 ) -> None:
     assert said in refusal(capsys, "submit", *arguments, "--", "train")
     assert not fake.jobs
+
+
+def test_an_array_of_one_job_says_so(fake: FakeScheduler, capsys: pytest.CaptureFixture[str]) -> None:
+    assert printed(capsys, "submit", "--grid", "lr=7", "--", "train") == "submitted array a1 of one job: 1\n"
+    assert len(fake.jobs) == 1
 
 
 def test_a_dry_run_is_a_job_file_of_what_would_be_sent(

@@ -1,4 +1,4 @@
-"""A notifier that may call nobody, for services that are assembled by hand."""
+"""A notifier that may call no host, for services that are assembled by hand."""
 
 from __future__ import annotations
 

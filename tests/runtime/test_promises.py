@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -64,6 +64,7 @@ from gavel.runtime.messages import (
 from gavel.runtime.open_attempts import OpenAttempts
 from gavel.runtime.server import build_engine
 from gavel.runtime.state import ClusterState
+from gavel.runtime.time_limits import TIME_LIMIT
 from gavel.wire import PROTOCOL
 
 SETTINGS = FleetSettings()
@@ -94,6 +95,16 @@ class Wire:
         return [(message.attempt, message.at_once) for message in self.sent if isinstance(message, StopAttempt)]
 
 
+class Secrets:
+    """Every secret is known."""
+
+    def fault(self, job: str, names: Sequence[str]) -> str:  # noqa: ARG002
+        return ""
+
+    def of(self, job: str, names: Sequence[str]) -> dict[str, str]:  # noqa: ARG002
+        return dict.fromkeys(names, "value")
+
+
 class Site:
     """A fleet whose clock and journal move when a test says so; job 1 is to run."""
 
@@ -118,12 +129,12 @@ class Site:
         for tell in done:
             tell(None)
 
-    def attach(self, name: str, *tasks: TaskStatus, agent: str = "", **more: Any) -> Wire:
+    def attach(self, name: str, *tasks: TaskStatus, agent: str = "", confidential: bool = True, **more: Any) -> Wire:
         wire, known = Wire(), {"incarnation": "1", "abilities": ABILITIES, **more}
         hello = Hello(
             protocol=PROTOCOL, name=name, agent=agent or f"id-{name}", accelerators={"v100": 2}, tasks=tasks, **known
         )
-        self.fleet.attach(hello, wire)
+        self.fleet.attach(hello, wire, confidential=confidential)
         return wire
 
     def launch(self, attempt: int, *servers: str, until: float = 1360.0) -> None:
@@ -355,6 +366,33 @@ def test_what_an_agent_cannot_do_is_found_when_it_comes_back_after_a_restart_of_
     wire = site.attach("a", abilities=())
     assert wire.started() == []
     assert [ended.outcome for ended in site.ends()] == [AttemptOutcome.BLOCKED]
+
+
+def test_no_secret_goes_to_an_agent_that_comes_back_without_tls_after_a_restart_of_the_scheduler() -> None:
+    """Until it attaches, nobody knows how it connects."""
+    site = Site(secrets=("TOKEN",))
+    site.fleet.secrets = Secrets()  # type: ignore[assignment]
+    away = AgentRecord(agent="id-a", name="a", servers=(V100,), since=0.0)
+    site.fleet.begin([away], [], {}, 1000.0)
+    site.launch(1, "a")
+    assert site.ends() == []
+    wire = site.attach("a", confidential=False)
+    assert wire.started() == []
+    (ended,) = site.ends()
+    assert (ended.outcome, ended.hopeless) == (AttemptOutcome.BLOCKED, False)
+    assert "agent a is connected without TLS" in ended.reason
+
+
+def test_a_job_at_its_time_limit_saves_though_its_agent_was_lost_meanwhile() -> None:
+    site = Site()
+    site.attach("a")
+    site.launch(1, "a")
+    ended = Transition(site.now, JobState.FAILED, "its time limit of 12h is reached", TIME_LIMIT)
+    site.fleet.jobs["1"] = replace(site.fleet.jobs["1"], history=(ended,))  # type: ignore[index]
+    site.fleet.close("1", Cause(TIME_LIMIT, ended.reason))
+    site.silence(SETTINGS.agent_timeout_seconds + 2)
+    site.write()
+    assert site.attach("a", task(1)).stopped() == [(1, False)]
 
 
 def test_a_fence_that_the_journal_has_holds_after_a_restart() -> None:

@@ -38,7 +38,7 @@ def done(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
 
 
 def watch(terminal: int, wanted: bytes, seen: threading.Event) -> None:
-    """Read a terminal to its end, so that what writes to it goes on; say when something has come."""
+    """Read a terminal to its end, so that what writes to it continues; say when something has come."""
     text = b""
     with suppress(OSError), open(terminal, "rb", buffering=0) as screen:
         while piece := screen.read(1024):

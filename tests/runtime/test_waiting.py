@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,13 +12,15 @@ from hypothesis import strategies as st
 from waiting_model import BY, SETTINGS, Model, Played, refused, request, text_of
 
 from gavel.client.requests import Submission
-from gavel.client.views import JobState
+from gavel.client.views import JobState, Transition
 from gavel.core.errors import InputError
 from gavel.core.events import JobsHeld, JobsReleased
 from gavel.core.facts import JobQueued
 from gavel.runtime.configuration import Configurator
 from gavel.runtime.events import EditAsked, JobsSubmitted
 from gavel.runtime.facts import HoldsChanged
+from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.outcomes import outcomes
 from gavel.runtime.prerequisites import Ends
 from gavel.runtime.state import ClusterState
 from gavel.security.quotas import Kind, OverLimitError, Subject
@@ -441,3 +444,24 @@ def test_the_cause_of_a_submission_on_hold_is_in_the_journal_with_who_asked(play
     (queued,) = [fact for fact in played.facts if isinstance(fact, JobQueued)]
     assert queued.held is not None
     assert (queued.held.code, queued.held.text) == ("held", "held by olga")
+
+
+def test_an_array_has_completed_only_if_its_last_job_has_however_far_apart_its_jobs_are() -> None:
+    """Jobs of an array that is submitted again may have many others of the same call between them."""
+    first, others, last = 1, range(2, 1200), 1200
+    states = {first: JobState.COMPLETED, **dict.fromkeys(others, JobState.COMPLETED), last: JobState.FAILED}
+    records = {
+        str(number): LiveJobRecord(
+            id=str(number),
+            request=request(array_id="a1" if number in (first, last) else ""),
+            submitted=0.0,
+            history=(Transition(float(number), state, ""),),
+        )
+        for number, state in states.items()
+    }
+    engine: Any = SimpleNamespace(
+        records=records,
+        state=SimpleNamespace(jobs=SimpleNamespace(next_number=last + 1)),
+        journal=SimpleNamespace(finished=lambda _: SimpleNamespace(jobs=[])),
+    )
+    assert outcomes(engine, ["a1"]) == {"a1": Ends(completed=1, failed=1, first="1200", how="failed")}

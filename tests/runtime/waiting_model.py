@@ -53,7 +53,7 @@ class Played:
     time: float = 0.0
     facts: list[Fact] = field(default_factory=list)
     states: dict[int, str] = field(default_factory=dict)
-    """After so many facts."""
+    """After this many facts."""
     keeps_states: bool = False
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Edits of jobs: the scheduler goes on as if the job had always been so, and nothing runs where it may not."""
+"""Edits of jobs: the scheduler continues as if the job had always been so, and nothing runs where it may not."""
 
 from __future__ import annotations
 

@@ -179,6 +179,7 @@ def run(arguments: list[str]) -> int:  # noqa: PLR0911 - one return for each out
         if type(error).__name__ == "NoArgsIsHelpError":  # the library does not export the class
             return run([*arguments, "--help"])
         sentence = " ".join(error.format_message().split())
+        sentence = sentence.replace(": Input should be ", ": it must be ").replace(": Value error, ", ": ")
         return _complain(sentence, error.exit_code) if sentence else error.exit_code
     except (typer.Abort, KeyboardInterrupt):
         return _complain("interrupted", 130)

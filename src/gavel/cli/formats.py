@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from string import Formatter
+from typing import Annotated
+
+import typer
 
 from gavel.cli.words import clock, done, label, lasted, printable, said_command, span, steps, tags, where
 from gavel.client.field_checks import nearest, shortened
@@ -58,8 +62,16 @@ CELLS: Mapping[str, Cell] = {
 _ESCAPES = {r"\t": "\t", r"\n": "\n", r"\\": "\\"}
 
 
-def check_format(text: str) -> None:
-    """Refuse a format with an unknown column, before the scheduler is asked."""
+Format = Annotated[
+    str | None,
+    typer.Option("--format", help="Columns, id,name,state, or a template, '{id} {name}'.", metavar="FORMAT"),
+]
+
+
+def check_format(text: str, *, as_json: bool, watch: bool = False) -> None:
+    """Refuse a format with an unknown column, or beside another way to print, before the scheduler is asked."""
+    if as_json or watch:
+        raise InputError(f"--format and {'--json' if as_json else '--watch'} do not go together; leave one of them out")
     for name in _columns(text):
         if name not in CELLS:
             raise InputError(f"--format: there is no column {shortened(name)}; {_hint(name)}")
@@ -86,6 +98,11 @@ def _columns(text: str) -> list[str]:
 
 
 _LAYOUT = re.compile(r"[<>^]?[1-9]\d{0,2}")
+
+
+def print_formatted(text: str, jobs: Sequence[JobView]) -> None:
+    for line in formatted(text, jobs, time.time()):
+        print(line)
 
 
 def formatted(text: str, jobs: Sequence[JobView], now: float) -> Iterator[str]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gavel.cli.formats import Format, check_format, print_formatted
 from gavel.cli.options import AsJson
 from gavel.cli.remote import SchedulerOption, connect
 from gavel.cli.render import console, number, pairs, print_json, share, styled, table
@@ -29,6 +30,7 @@ TAIL_LINES = 10
 
 def job_command(
     id: Id,  # noqa: A002 - the term used everywhere
+    form: Format = None,
     scheduler: SchedulerOption = None,
     as_json: AsJson = False,
 ) -> None:
@@ -37,9 +39,15 @@ def job_command(
     Its request, state and history, the time it received on each type, its shares in the allocation, its estimated speed
     on each type, what limits it, and if it failed the end of its log. Of an array (a38), its jobs are listed.
     """
+    if form is not None:
+        check_format(form, as_json=as_json)
     with connect(scheduler) as client:
-        if is_array_id(id):
-            _show_array(client.select(Selection.of([id])), id, as_json=as_json)
+        if is_array_id(id) or form is not None:
+            found = client.select(Selection.of([id]))
+            if form is not None:
+                print_formatted(form, found)
+            else:
+                _show_array(found, id, as_json=as_json)
             return
         detail = client.job(one_id(client, id))
         failed = detail.job.state is JobState.FAILED

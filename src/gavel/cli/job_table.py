@@ -119,7 +119,7 @@ class JobTable:
 def job_table(rows: Sequence[Row], now: float, width: int, *, wide: bool = False) -> JobTable:
     """One line for each row, at most `width` columns wide; where it runs, or why not, takes what is left.
 
-    `wide` cuts nothing and lets that last column take several lines.
+    `wide` cuts nothing: names and that last column take several lines.
     """
     whole = wide or width >= WIDEST
     cells = {column: [_cell(column, row, now) for row in rows] for column in COLUMNS}
@@ -131,12 +131,20 @@ def job_table(rows: Sequence[Row], now: float, width: int, *, wide: bool = False
     left = max(1, width - sum(widths.values()) - GAP * len(widths))
     drawn = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
     for column in widths:
-        drawn.add_column(column.header, justify="right" if column.right else "left", no_wrap=True)
+        drawn.add_column(
+            column.header,
+            justify="right" if column.right else "left",
+            no_wrap=not wide,
+            width=widths[column] if wide else None,
+            overflow="fold",
+        )
     if any(places):
         drawn.add_column(_cut(PLACE, left), no_wrap=not wide, overflow="fold")
     cut = False
     for index, row in enumerate(rows):
-        texts = [(_cut(cells[column][index], widths[column]), column) for column in widths]
+        texts = [
+            (cells[column][index] if wide else _cut(cells[column][index], widths[column]), column) for column in widths
+        ]
         last = places[index] if wide else _cut(places[index], left)
         cut |= last != places[index] or any(text != cells[column][index] for text, column in texts)
         drawn.add_row(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gavel.cli.formats import Format, check_format, print_formatted
 from gavel.cli.options import AsJson
 from gavel.cli.remote import PATIENCE, PatienceOption, SchedulerOption, connect
 from gavel.cli.render import console, print_json
@@ -15,7 +16,6 @@ from gavel.cli.selecting import Mine, Names, OfUser, Places, States, Tags, selec
 from gavel.cli.words import summary
 from gavel.client.selection import Selection
 from gavel.client.views import JobView
-from gavel.errors import InputError
 
 if TYPE_CHECKING:
     from gavel.cli.folding import Row
@@ -26,7 +26,7 @@ RECENT_SECONDS = 3600.0
 SHOWN_FINISHED = 200
 """Finished jobs that are listed without --all or --limit."""
 MOST_ARRAYS, MOST_OF_ARRAYS = 100, 20_000
-"""Arrays whose other jobs are asked for, and how many of these; of others, the jobs that are listed are counted."""
+"""Arrays whose other jobs are asked for, and how many of these; of other arrays only listed jobs are counted."""
 
 
 def jobs_command(
@@ -45,10 +45,7 @@ def jobs_command(
     ] = False,
     wide: Annotated[bool, typer.Option("--wide", help="Cut nothing; long reasons take several lines.")] = False,
     watch: Annotated[bool, typer.Option("--watch", help="Show changes until interrupted.")] = False,
-    form: Annotated[
-        str | None,
-        typer.Option("--format", help="Columns, id,name,state, or a template, '{id} {name}'.", metavar="FORMAT"),
-    ] = None,
+    form: Format = None,
     scheduler: SchedulerOption = None,
     patience: PatienceOption = PATIENCE,
     as_json: AsJson = False,
@@ -59,7 +56,7 @@ def jobs_command(
     --mine --name 'resnet*' --state queued
     """
     if form is not None:
-        _check_form(form, as_json=as_json, watch=watch)
+        check_format(form, as_json=as_json, watch=watch)
     with connect(scheduler, patience) as client:
         selection = selection_of(client, jobs, names=names, tags=tags, state=state, user=user, mine=mine)
         since = 0.0 if everything or selection.states or selection.placed else time.time() - RECENT_SECONDS
@@ -80,24 +77,9 @@ def jobs_command(
     if as_json:
         print_json({"jobs": [job.document() for job in found], "more": more})
     elif form is not None:
-        _print_formatted(form, found)
+        print_formatted(form, found)
     else:
         _print_table(found, whole, _left_out(since, more=more), unfold=apart, wide=wide)
-
-
-def _check_form(form: str, *, as_json: bool, watch: bool) -> None:
-    from gavel.cli.formats import check_format  # noqa: PLC0415 - rarely needed
-
-    if as_json or watch:
-        raise InputError(f"--format and {'--json' if as_json else '--watch'} do not go together; leave one of them out")
-    check_format(form)
-
-
-def _print_formatted(form: str, jobs: Sequence[JobView]) -> None:
-    from gavel.cli.formats import formatted  # noqa: PLC0415 - rarely needed
-
-    for line in formatted(form, jobs, time.time()):
-        print(line)
 
 
 def _print_table(jobs: Sequence[JobView], whole: Sequence[JobView], left_out: str, *, unfold: bool, wide: bool) -> None:

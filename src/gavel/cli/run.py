@@ -244,7 +244,8 @@ def _ranks(text: str, workers: int) -> list[int]:
             raise InputError(f"--rank all prints the output of at most {MOST_RANKS} workers, not {workers:,}")
         return list(range(workers))
     if not text.isdecimal() or int(text) >= workers:
-        raise InputError(f"--rank {text}: the job has {workers:,} workers; give 0 to {workers - 1:,}, or all")
+        ranks = f"{workers:,} workers; give 0 to {workers - 1:,}, or all" if workers > 1 else "one worker, rank 0"
+        raise InputError(f"--rank {text}: the job has {ranks}")
     return [int(text)]
 
 

@@ -77,7 +77,7 @@ def exit_code(job: JobView) -> int:
 
 def how_it_ended(job: JobView) -> str:
     """A sentence about a job that did not complete."""
-    reason = f": {job.reason}" if job.reason else ""
+    reason = f": {job.reason}" if job.reason not in ("", job.state.value) else ""
     return f"job {job.id} {'was ' if job.state is JobState.CANCELLED else ''}{job.state}{reason}"
 
 

@@ -90,7 +90,8 @@ def concerned(
     left out. `finished` says which jobs are looked through.
     """
     if not selection.narrows and not everything:
-        raise InputError(f"say which jobs to {verb}: {FORMS}; or --name, --tag, --state, --user, --mine; or --all")
+        by = "--named, --tagged" if verb in _NEW_VALUES else "--name, --tag"
+        raise InputError(f"say which jobs to {verb}: {FORMS}; or {by}, --state, --user, --mine; or --all")
     if everything and selection.placed:
         raise InputError("--all selects every job, and ids select some; leave one of them out")
     found: list[JobView] = []
@@ -109,6 +110,8 @@ def concerned(
     return found
 
 
+_NEW_VALUES = ("edit", "resubmit")
+"""Verbs whose --name and --tag are new values, so that they select by other options."""
 _PARTICIPLES = {
     "cancel": "cancelled",
     "hold": "held",

@@ -277,7 +277,8 @@ def receipt(jobs: Sequence[JobRequest], ids: Sequence[str]) -> str:
     """One line that names the submitted jobs."""
     arrays = _array_ids(jobs, ids)
     if len(jobs) == 1 and arrays:
-        return f"submitted array {arrays[0]} of {len(ids):,} jobs: {ids[0]} to {ids[-1]}"
+        many = f"{len(ids):,} jobs: {ids[0]} to {ids[-1]}" if len(ids) > 1 else f"one job: {ids[0]}"
+        return f"submitted array {arrays[0]} of {many}"
     if len(ids) == 1:
         return f"submitted job {ids[0]}"
     listed = " ".join(ids) if len(ids) <= SHOWN_IDS else f"{ids[0]} to {ids[-1]}"

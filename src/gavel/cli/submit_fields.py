@@ -20,6 +20,8 @@ FLAGS = {
     "working_directory": "--directory",
 }
 """Fields whose options have different names."""
+NOT_EMPTY = ("array", "venv", "container")
+"""Fields that are not asked for if they are empty: an option with an empty value is a variable that was not set."""
 
 
 def read_requests(files: Sequence[str], command: Sequence[str] | None, given: Mapping[str, Any]) -> list[JobRequest]:
@@ -28,6 +30,9 @@ def read_requests(files: Sequence[str], command: Sequence[str] | None, given: Ma
         raise InputError("say what to run: a job file, or a command after --, as in `gavel submit -- python train.py`")
     here = Path.cwd()
     fields = dict(given)
+    for field in NOT_EMPTY:
+        if fields.get(field) == "":
+            raise InputError(f"--{field} is empty; give a value or leave it out")
     if command is not None:
         fields["command"] = list(command)
     if "working_directory" in fields:
@@ -47,7 +52,8 @@ def read_requests(files: Sequence[str], command: Sequence[str] | None, given: Ma
 def told_of_option(error: FieldError) -> InputError:
     """The error of a field that an option set, with the name of the option."""
     option = FLAGS.get(error.field, f"--{error.field.replace('_', '-')}")
-    return InputError(str(error) if error.field == "command" else f"{option}: {error}")
+    sentence = str(error).removeprefix(f"{error.field}: ")
+    return InputError(str(error) if error.field == "command" else f"{option}: {sentence}")
 
 
 def comma_list(text: str | None) -> list[str] | None:
@@ -68,6 +74,8 @@ def read_grid(axes: Sequence[str] | None) -> dict[str, list[str]] | None:
             raise InputError(f"--grid {shortened(axis)[1:-1]}: write NAME=VALUE,VALUE or NAME=0..4")
         if name in found:
             raise InputError(f"--grid {name} is given twice; give its values together")
+        if not values.strip():
+            raise InputError(f"--grid {name} has no values; write for example --grid {name}=1,2")
         try:
             found[name] = list(grid_values(values))
         except InputError as error:

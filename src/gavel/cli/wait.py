@@ -33,7 +33,7 @@ def wait_command(
     """Wait until jobs have finished.
 
     The exit code is 0 if all completed, 1 otherwise. Of jobs that are not named by id, those that have not finished
-    when it begins are waited for. It goes on through restarts of the scheduler.
+    when it begins are waited for. It continues through restarts of the scheduler.
     """
     seconds = None if timeout is None else _seconds(timeout)
     with connect(scheduler, patience) as client:

@@ -39,7 +39,8 @@ def wait_for(client: Client, ids: Sequence[str], *, timeout: float | None = None
         from gavel.cli.job_table import job_table  # noqa: PLC0415 - loads the library that draws
 
         shown = console()
-        shown.print(job_table(folded(over), time.time(), shown.width).drawn)
+        rows = folded(over) if len(over) > 1 else over
+        shown.print(job_table(rows, time.time(), shown.width).drawn)
         shown.print(summary(over), style="dim")
     return 0 if all(job.state is JobState.COMPLETED for job in over) else 1
 
@@ -85,6 +86,6 @@ def follow_log(client: Client, id: str) -> int:  # noqa: A002 - the word for it 
         return 130
     except GavelError as error:
         raise GavelError(f"{error}; {left_behind([id])}") from None
-    reason = f": {job.reason}" if job.reason else ""
+    reason = f": {job.reason}" if job.reason not in ("", job.state.value) else ""
     print(printable(f"job {id} {job.state}{reason}"), file=sys.stderr)
     return 0 if job.state is JobState.COMPLETED else 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import datetime
@@ -17,6 +19,10 @@ STYLES = {
     JobState.CANCELLED: "dim",
     JobState.COMPLETED: "dim",
 }
+
+
+_PLAIN_WORD = re.compile(r"[\w@%+=:,./{}-]+")
+"""Words that a shell leaves alone; braces included, for the placeholders of arrays."""
 
 
 def span(seconds: float) -> str:
@@ -53,7 +59,7 @@ def said_command(request: JobRequest) -> str:
     """A command as a person would type it, without the shell that runs it."""
     if tuple(request.command[:2]) == SHELL and len(request.command) == 3:
         return " ".join(request.command[2].split())
-    return " ".join(request.command)
+    return " ".join(word if _PLAIN_WORD.fullmatch(word) else shlex.quote(word) for word in request.command)
 
 
 def template(request: JobRequest) -> str:

@@ -85,7 +85,9 @@ def check_grid(grid: Mapping[Any, Any]) -> None:
         raise InputError(f"a grid is a mapping of parameters to lists of values, not {shortened(grid)}")
     count = 1
     for name, values in grid.items():
-        if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "index":
+        if name == "index":
+            raise InputError("'index' is the index of an array, and no name of a parameter; choose another name")
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
             raise InputError(f"{shortened(name)} cannot be the name of a parameter: use letters, digits and _")
         if not isinstance(values, tuple | list) or not values:
             raise InputError(f"{name} has no values")

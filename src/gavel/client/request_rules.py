@@ -67,6 +67,10 @@ def check_request(request: JobRequest) -> None:
     _check_array(request)
 
 
+LEAST_BYTES = 2**20
+"""Less memory than this is a size whose unit was forgotten."""
+
+
 def _check_numbers(request: JobRequest) -> None:
     most: Mapping[str, float] = {
         "deadline_hours": LONGEST_HOURS,
@@ -83,6 +87,8 @@ def _check_numbers(request: JobRequest) -> None:
         value: Any = getattr(request, name)
         if value is not None:
             check_positive_field(name, value, most=limit)
+            if name in ("gpu_memory", "memory") and value < LEAST_BYTES:
+                raise FieldError(name, f"{name} is only {value:g} bytes; give it with a unit, for example 20G")
     check_positive_field("weight", request.weight)
     check_whole("workers", request.workers, least=1, most=MOST_WORKERS)
     check_whole("retries", request.retries, least=0, most=MOST_RETRIES)

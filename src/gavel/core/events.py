@@ -149,7 +149,7 @@ class JobFailed:
     counts: bool = True
     """Whether this counts as a failure of the job itself."""
     code: str = ""
-    """A word for the reason of an end, if it has one of its own."""
+    """A word for the reason of an end, if it has its own."""
     saves: bool = False
     """Whether its processes may save before they end."""
 

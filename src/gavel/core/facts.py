@@ -72,7 +72,7 @@ class JobEnded:
     saves: bool = False
     """Whether its processes may save before they end; otherwise they are ended at once."""
     by: str = ""
-    """The user who cancelled it; empty: nobody did, or it is not known."""
+    """The user who cancelled it; empty: no one did, or it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

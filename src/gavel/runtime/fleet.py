@@ -46,6 +46,7 @@ from gavel.runtime.messages import (
 )
 from gavel.runtime.offers import hello_fault
 from gavel.runtime.removals import Outstanding
+from gavel.runtime.time_limits import may_save
 from gavel.wire import PROTOCOL
 
 MISSED_HEARTBEATS = 3
@@ -299,9 +300,9 @@ class Fleet:
         self._send_lease(member)
 
     def _stray(self, member: Member, status: TaskStatus) -> None:
-        """Stop a process of an unwanted attempt: let it save if its job continues, and wait for its end."""
+        """Stop a process of an unwanted attempt: let it save if that is of use, and wait for its end."""
         record = self.jobs.get(status.job)
-        continues = record is not None and not record.finished
+        saves = record is not None and may_save(record)
         if self._may_hold(member.agent, status, record):
             self.strays.setdefault(status.job, set()).add((member.agent, status.attempt, status.rank))
             self.held.note(member.agent, status.job, status.attempt)
@@ -309,7 +310,7 @@ class Fleet:
             self._refuse("a stray", member.agent, status)  # it is asked to stop, and no job waits for it
         if member.link:
             reason = "no longer planned here"
-            member.link.send(StopAttempt(job=status.job, attempt=status.attempt, reason=reason, at_once=not continues))
+            member.link.send(StopAttempt(job=status.job, attempt=status.attempt, reason=reason, at_once=not saves))
 
     def _may_hold(self, agent: str, status: TaskStatus, record: LiveJobRecord | None) -> bool:
         """Whether an agent may have processes of an attempt that is not expected there."""
@@ -483,11 +484,7 @@ class Fleet:
         if record is not None and (fault := self.secrets.fault(launch.job, record.request.secrets)):
             self._never_began(launch, AttemptOutcome.CRASHED, fault)
             return
-        if record is not None and record.request.secrets and (open_at := self._without_tls(agent_of.values())):
-            told = f"it has secrets, and agent {open_at} is connected without TLS; join it with a certificate"
-            self._never_began(launch, AttemptOutcome.BLOCKED, told)
-            return
-        if told := self._inability(launch.job, agent_of.values()):
+        if told := self._unfitness(launch.job, agent_of.values()):
             self._never_began(launch, AttemptOutcome.BLOCKED, told)
             return
         # It may have waited for its earlier attempt beyond the round of its launch.
@@ -518,17 +515,18 @@ class Fleet:
         )
         self.post(ended, lambda _: self._settled(job))
 
-    def _without_tls(self, agents: Iterable[str]) -> str:
-        """The name of an agent that may be sent no secrets; empty if there is none."""
-        members = [member for agent in agents if (member := self.members.get(agent)) is not None]
-        return next((member.name for member in members if not member.confidential), "")
+    def _unfitness(self, job: str, agents: Iterable[str]) -> str:
+        """Why one of these agents must not start a job; empty if all may, as far as is known.
 
-    def _inability(self, job: str, agents: Iterable[str]) -> str:
-        """Why one of these agents must not start a job; empty if all may, as far as is known."""
+        What an agent that has not attached yet may be sent, and what it can do, is only known once it attaches.
+        """
         record = self.jobs.get(job)
-        members = [member for agent in agents if (member := self.members.get(agent)) is not None]
         if record is None:
             return ""
+        members = [member for agent in agents if (member := self.members.get(agent)) is not None]
+        open_at = [member.name for member in members if not member.confidential]
+        if record.request.secrets and open_at:
+            return f"it has secrets, and agent {open_at[0]} is connected without TLS; join it with a certificate"
         told = [inability(each.name, each.abilities, record.request) for each in members if each.abilities is not None]
         return next(filter(None, told), "")
 
@@ -568,7 +566,7 @@ class Fleet:
             return
         if attempt.ports is None and part is not attempt.parts[0]:
             return  # it must first know where rank 0 is
-        if told := self._inability(launch.job, [part.agent]):  # it was away when the attempt began
+        if told := self._unfitness(launch.job, [part.agent]):  # it was away when the attempt began
             attempt.crash, attempt.crashed = told, AttemptOutcome.BLOCKED
             self._stop(attempt, at_once=True)
             self._settle(attempt)

@@ -40,7 +40,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What becomes of the jobs that may go on: they wait for the next reason, or for accelerators only."""
+    """What becomes of the jobs that may continue: they wait for the next reason, or for accelerators only."""
 
     held: Sequence[tuple[tuple[str, ...], Cause]] = ()
     released: tuple[str, ...] = ()
@@ -107,7 +107,7 @@ class Gates:
         return held | self.quotas.must_wait([each for each in ready if each[0] not in held])
 
     def closing(self, runs: Callable[[str], bool]) -> list[tuple[tuple[str, ...], Cause]]:
-        """The jobs to put on hold, or to keep on hold for another reason, that may not go on; jobs that run stay."""
+        """The jobs to put on hold, or to keep on hold for another reason, that may not continue; jobs that run stay."""
         causes: dict[str, Cause] = {}
         for job in self._changed:
             cause = self._earlier(job)

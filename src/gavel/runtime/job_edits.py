@@ -58,7 +58,7 @@ _TEXTS: Mapping[str, Callable[[Any], str]] = {
 }
 """By field that can be edited: its values as text. URLs may contain secrets."""
 EDITABLE = (*_TEXTS, "after")
-"""What jobs wait for is a fact of its own."""
+"""What jobs wait for is its own fact."""
 AT_ONCE = 20
 """Jobs whose edits are checked in one step."""
 _WRITTEN = {"deadline_seconds": "deadline", "time_limit_seconds": "time limit", "idle_timeout_seconds": "idle timeout"}

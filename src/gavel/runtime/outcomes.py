@@ -27,14 +27,16 @@ def outcomes(engine: Engine, references: Iterable[str]) -> dict[str, Ends]:
 
 
 def _members(engine: Engine, array: str) -> Iterator[LiveJobRecord]:
-    """The jobs of an array, which were submitted together: their ids follow the one that it is called after."""
+    """The jobs of an array, which were submitted together: their ids follow the one that it is called after.
+
+    Those of an array that was submitted again may lie far apart: other jobs of the same call come between them.
+    """
     first = int(array[1:])
-    for start in range(first, first + MOST_JOBS_IN_A_CALL, CHUNK):
-        records = list(_records(engine, range(start, start + CHUNK)))
-        members = [record for record in records if record.request.array_id == array]
-        yield from members
-        if not members:
-            return
+    end = min(first + MOST_JOBS_IN_A_CALL, engine.state.jobs.next_number)
+    for start in range(first, end, CHUNK):
+        for record in _records(engine, range(start, min(start + CHUNK, end))):
+            if record.request.array_id == array:
+                yield record
 
 
 def _records(engine: Engine, numbers: Iterable[int]) -> Iterator[LiveJobRecord]:

@@ -20,7 +20,7 @@ CHANGEABLE = tuple(IN_PROTOCOL.get(name, name) for name in RESUBMITTABLE)
 
 
 def may_repeat(caller: Caller, job: Submission) -> bool:
-    """Whether a caller may submit a job again: a new job of its own would show it the old one's environment."""
+    """Whether a caller may submit a job again: a new job would show it the old one's environment."""
     return caller.open or not job.environment or may_read(caller, job)
 
 

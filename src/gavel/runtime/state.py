@@ -81,7 +81,7 @@ from gavel.runtime.prerequisites import OUTCOMES, Ends
 from gavel.runtime.removals import Removals
 from gavel.runtime.resubmission import in_new_arrays
 from gavel.runtime.steps import Steps, all_steps
-from gavel.runtime.time_limits import IDLE_TIMEOUT, TIME_LIMIT, TimeLimits, warned_before
+from gavel.runtime.time_limits import IDLE_TIMEOUT, TIME_LIMIT, TimeLimits, may_save, warned_before
 from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
 from gavel.security.quotas import Limits, Quotas
@@ -446,8 +446,7 @@ class ClusterState:
 
     def _count_last(self, event: AttemptEnded, record: LiveJobRecord | None) -> None:
         """Record the steps that a job saved after it was ended, if it was to save."""
-        saves = record is not None and record.history[-1].code in {TIME_LIMIT, IDLE_TIMEOUT}
-        if record is not None and saves and event.steps is not None and event.steps != record.steps_done:
+        if record is not None and may_save(record) and event.steps is not None and event.steps != record.steps_done:
             last = np.array([event.steps - record.steps_done])
             self._schedule(core.JobsProgressed(event.time, (event.job,), last))
 
@@ -585,7 +584,7 @@ class ClusterState:
             self._note(NotificationsChanged(event.time, event.by, event.user, event.urls))
 
     def _open_gates(self, time: float) -> None:
-        """Hold jobs that may not go on, and release those that may: what follows from the event for all others."""
+        """Hold jobs that may not continue, and release those that may: what follows from the event for all others."""
         gates = self.gates
         if not gates.due:
             return

@@ -104,7 +104,7 @@ class Terminals:
     async def converse(
         self, session: TerminalSession, first: pb.TerminalInput, requests: AsyncIterator[pb.TerminalInput], notice: str
     ) -> AsyncGenerator[pb.TerminalOutput, None]:
-        """Pass on keys and yield output until the attempt is over; BadKeysError for what cannot be typed."""
+        """Pass on keys and yield output until the attempt has ended; BadKeysError for what cannot be typed."""
         self._sessions[session.job].add(session)
         talking = [
             asyncio.create_task(self._type(session, first, requests, notice)),

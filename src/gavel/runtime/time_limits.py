@@ -39,6 +39,11 @@ def warning(limit: float, used: float) -> str:
     return f"its time limit of {duration(limit)} is near: it is stopped after {left} more of running"
 
 
+def may_save(record: LiveJobRecord) -> bool:
+    """Whether processes of a job may save before they end: it continues, or it was to save when it was ended."""
+    return not record.finished or record.history[-1].code in {TIME_LIMIT, IDLE_TIMEOUT}
+
+
 class TimeLimits:
     """Running time that does not count, and when to look at which job."""
 

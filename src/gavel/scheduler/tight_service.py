@@ -21,7 +21,7 @@ class TightService:
         self.taken: set[int] = set()
         """The jobs that run."""
         self._unserved = {run.place: run for run in given.running}
-        """The runs of which it is not decided whether they go on."""
+        """The runs of which it is not decided whether they continue."""
         self._unserved_of = {slot: run for run in given.running for slot in run.members}
         """The same by job."""
         self._kept: set[Run] = set()
@@ -40,7 +40,7 @@ class TightService:
         return [int(servers.accelerators.sum()) for servers in self._room.servers]
 
     def keep_all(self) -> None:
-        """Let everything that runs go on."""
+        """Let everything that runs continue."""
         for run in self._given.running:
             self.serve(run.members, run.type_index)
 

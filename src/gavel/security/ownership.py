@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from gavel.client.field_checks import shortened
@@ -33,7 +34,8 @@ def owned(job: Submission, caller: Caller) -> Submission:
 
 def weight_denied(caller: Caller, weight: float, team: str | None) -> str | None:
     """Why a caller may not give a job this weight, in a sentence; None if it may."""
-    if caller.open or weight <= 1.0 or caller.operates or caller.leads_team(team):
+    within = weight <= 1.0 or math.isnan(weight)  # no number at all is refused for everyone
+    if caller.open or within or caller.operates or caller.leads_team(team):
         return None
     return f"the weight {weight:g} is above 1; only leads of the team and operators give jobs more weight"
 

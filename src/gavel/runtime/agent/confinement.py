@@ -138,7 +138,7 @@ def _group(controller: str, agent: str) -> Path | None:
 def _delegated(tasks: Path) -> frozenset[str]:
     """The controllers of v2 that the agent's tasks can have, after passing them on.
 
-    A group that passes controllers on may hold no process itself, so the agent moves to a group of its own.
+    A group that passes controllers on may hold no process itself, so the agent moves to its own group.
     """
     parent = tasks.parent
     if not _passes_on(parent):

@@ -116,7 +116,7 @@ def _means(wanted: str, uuid: str) -> bool:
 
 
 def _devices(chosen: Sequence[tuple[int, Card]], given: Allotment) -> Iterator[_Device]:
-    """Each card, or its slices instead; numbered anew where there are slices."""
+    """Each card, or its slices instead; numbered again where there are slices."""
     anew = any(card.slices for _, card in chosen)
     counted = 0
     for number, card in chosen:

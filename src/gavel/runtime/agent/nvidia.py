@@ -22,7 +22,7 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """A part of a GPU that is used like one of its own."""
+    """A part of a GPU that is used like a whole one."""
 
     profile: str
     uuid: str

@@ -231,7 +231,7 @@ class Task:
         # A process that announced its end may still be writing its results.
         if not self._now.is_set():
             waits = self._ask() or self.words.spoken or self.line is not None
-            if not waits and self.grace_seconds is not None:  # a grace of its own is for SIGTERM, too
+            if not waits and self.grace_seconds is not None:  # its own grace is for SIGTERM, too
                 guarded.ask()
                 waits = True
             if waits:

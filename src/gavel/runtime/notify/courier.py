@@ -1,4 +1,4 @@
-"""Carries deliveries to their targets, in a thread with an event loop of its own: nothing here can delay a lease.
+"""Carries deliveries to their targets, in a thread with its own event loop: nothing here can delay a lease.
 
 Deliveries of one lane go one at a time and in order, so a receiver that is away is asked once per pause, however much
 waits for it. The courier remembers nothing beyond its own life: what was not delivered is in the journal.
@@ -49,7 +49,7 @@ class Pauses:
     longest_seconds: float = 600.0
 
     def after(self, failures: int, chance: float) -> float:
-        """The pause after so many failures in a row; `chance`, from 0 to 1, spreads receivers that fail together.
+        """The pause after a number of failures in a row; `chance`, from 0 to 1, spreads receivers that fail together.
 
         >>> [Pauses().after(failures, 1.0) for failures in (1, 2, 20)]
         [5.0, 10.0, 600.0]

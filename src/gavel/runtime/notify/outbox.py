@@ -99,7 +99,7 @@ class Outbox:
         return [self.summaries.pop(lane) for lane in due]
 
     def remove(self, deliveries: Sequence[Delivery]) -> list[Write]:
-        """What to write when deliveries are over."""
+        """What to write when deliveries have ended."""
         for delivery in deliveries:
             waiting = self.lanes.get(delivery.lane, set())
             if delivery.id in waiting:

@@ -1,6 +1,6 @@
 """Which jobs seem stuck: running without a sign of life, or waiting for what can never be.
 
-Only jobs that somebody is told about are looked at. A sign of life is a step, output, or a new attempt. A job that has
+Only jobs that someone is told about are looked at. A sign of life is a step, output, or a new attempt. A job that has
 neither counted a step nor printed anything in its life is not called stuck: it has nothing to be judged by.
 """
 
