@@ -110,7 +110,7 @@ def _newest(client: Client, selection: Selection, since: float) -> tuple[list[Jo
 def _rest_of_arrays(client: Client, selection: Selection, jobs: Sequence[JobView]) -> list[JobView]:
     """The other jobs of arrays that are listed, so that their rows count all; selected as those are."""
     arrays = {job.request.array_id for job in jobs} - {""}
-    newest = sorted(arrays, key=lambda array: int(array[1:]))[-MOST_ARRAYS:]
+    newest = sorted(arrays, key=lambda array: (len(array), array))[-MOST_ARRAYS:]
     if not newest or selection.states:
         return []
     wanted = selection.test()
