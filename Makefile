@@ -2,6 +2,8 @@
 PYTHON ?= python3
 # TORCH=1 also installs torch and the frameworks beside it, and runs the tests that need them.
 TORCH ?=
+# Test processes: one more than there are cores, because many tests wait for real processes.
+JOBS ?= $(shell $(PYTHON) -c 'import os; print(os.cpu_count() + 1)')
 # Exact versions for development; LOCK= takes the newest that pyproject.toml admits.
 LOCK ?= --constraint requirements/dev.lock --constraint requirements/torch.lock
 BIN := .venv/bin
@@ -42,7 +44,7 @@ demo: .venv/gavel ## run the whole live system here, on emulated accelerators
 	$(BIN)/gavel demo
 
 test: lint ## lint, types and all tests; TORCH=1 for those that need torch or a framework
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

@@ -96,8 +96,8 @@ ENGINE_MUTANTS = _in(
         "        for each in reversed(posted):\n            error",
     ),
     commands_of_one_batch_in_reverse=(
-        "        for fact, commands in batch.commands:",
-        "        for fact, commands in reversed(batch.commands):",
+        "        for number, (fact, commands) in enumerate(batch.commands, start=1):",
+        "        for number, (fact, commands) in enumerate(reversed(batch.commands), start=1):",
     ),
     steps_are_counted_after_the_round=(
         "            self.executor.report()\n        self.post(RoundDue(now))",
@@ -489,8 +489,8 @@ OTHER_RUNTIME_MUTANTS = [
         acknowledge_before_journaling=(
             "                if batch.facts or batch.beside:\n"
             "                    await self._written(lambda: self.engine.write(batch))  # noqa: B023 - awaited here\n"
-            "                self.engine.perform(batch)",
-            "                self.engine.perform(batch)\n"
+            "                await in_turns(self.engine.performing(batch))",
+            "                await in_turns(self.engine.performing(batch))\n"
             "                if batch.facts or batch.beside:\n"
             "                    await self._written(lambda: self.engine.write(batch))  # noqa: B023 - awaited here",
         ),
@@ -1152,6 +1152,12 @@ WAITING_MUTANTS = [
     ),
     *_in(
         RUNTIME,
+        "limit_watch",
+        TIME_LIMITS,
+        a_limit_ends_a_job_that_has_not_begun=("            if self._may_use_time(job):", "            if True:"),
+    ),
+    *_in(
+        RUNTIME,
         "outcomes",
         WAITING,
         only_the_first_jobs_of_an_array_count=(
@@ -1727,10 +1733,10 @@ NEEDS_MUTANTS = [
         SCHEDULER,
         "room",
         f"{NEEDS_TEST}cores_are_counted_on_each_server",
-        cores_and_memory_are_promised_twice=("return np.maximum(count, 0)", "return self.accelerators"),
+        cores_and_memory_are_promised_twice=("return np.maximum(count, 0)", "return accelerators"),
         too_small_accelerators_are_used=(
-            "        if load.gpu_memory:\n",
-            "        if False:\n",
+            "    if load.gpu_memory:\n",
+            "    if False:\n",
             (f"{NEEDS_TEST}only_those_servers_of_a_type_are_used_whose_accelerators_are_large_enough",),
         ),
         silent_jobs_take_nothing=(

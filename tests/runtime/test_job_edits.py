@@ -23,6 +23,7 @@ from gavel.runtime.facts import document_of
 from gavel.runtime.job_edits import EDITABLE, Edits, edits
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.resubmission import resubmission
+from gavel.runtime.steps import all_steps
 from gavel.runtime.timeline import sentence
 from gavel.wire import gavel_pb2 as pb
 
@@ -56,7 +57,7 @@ def decided(
 ) -> Edits:
     changes = Submission(command=("x",), **new)
     asked = EditAsked(5.0, jobs, changes, fields or tuple(new), "ann")
-    return edits(asked, {each.id: each for each in records}, Situation(running))
+    return all_steps(edits(asked, {each.id: each for each in records}, Situation(running)))
 
 
 # ---- decisions ----
@@ -138,7 +139,7 @@ def test_bad_edits_are_refused_in_a_sentence(what: str) -> None:
     changes = Submission(command=("x",), **{name: value for name, value in new.items() if name != "fields"})
     asked = EditAsked(5.0, ("1",), changes, fields, "ann")
     with pytest.raises(InputError) as error:
-        edits(asked, {"1": record("1", steps_done=400.0)}, Situation(seconds=7200.0))
+        all_steps(edits(asked, {"1": record("1", steps_done=400.0)}, Situation(seconds=7200.0)))
     assert told in str(error.value)
     assert len(str(error.value)) < 300
 
@@ -176,7 +177,7 @@ def test_an_edit_gives_the_request_that_a_submission_with_those_values_would_hav
     after = JobRequest(["train"], **{"template": "mine", "steps": 1000.0, "retries": 3, **given})
     packed, fields = job_changes.packed_changes(given, job_changes.EDITABLE)
     asked = EditAsked(5.0, ("1",), from_submission(packed), tuple(fields), "ann")
-    found = edits(asked, {"1": record("1", before.submission())}, Situation())
+    found = all_steps(edits(asked, {"1": record("1", before.submission())}, Situation()))
     assert [each.request for each in found.edited] in ([after.submission()], [])
     if not found.edited:
         assert before.submission() == after.submission()

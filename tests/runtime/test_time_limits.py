@@ -12,8 +12,8 @@ from virtual_fleet import SETTINGS, STEP, VirtualFleet
 
 from gavel.client.views import JobState
 from gavel.core.facts import JobEnded, RoundPlanned
-from gavel.runtime.events import IdleFound, LimitDue
-from gavel.runtime.facts import TimeLimitNear
+from gavel.runtime.events import HoldAsked, IdleFound, LimitDue
+from gavel.runtime.facts import StartDelayed, TimeLimitNear
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.time_limits import TimeLimits, warned_before
 from gavel.runtime.views import job_view
@@ -152,6 +152,21 @@ def test_time_over_several_attempts_adds_up(world: World) -> None:
     assert ended.history[-1].code == "time_limit"
     assert ended.attempts == 2
     assert sum(ended.received.values()) == pytest.approx(12.0, abs=2 * STEP)
+
+
+def test_time_in_which_an_earlier_job_still_saves_does_not_count(world: World) -> None:
+    here = world()
+    submitted(here, "saver", grace_seconds=60.0)
+    until(here, lambda: "saver" in here.keys and record(here, "saver").state is JobState.RUNNING)
+    here.run(2.0)
+    here.leaving_seconds = lambda longest: longest  # type: ignore[method-assign]
+    submitted(here, "x", time_limit_seconds=12.0)
+    here.run(1.0)
+    here.client_asks(HoldAsked, "saver")
+    until(here, finished(here))
+    [delayed] = [fact for fact in here.story if isinstance(fact, StartDelayed)]
+    assert delayed.seconds >= 50.0
+    assert 12.0 <= ran_seconds(here, record(here).id) - delayed.seconds <= 12.0 + 3 * STEP
 
 
 def test_a_silent_job_fails_after_its_idle_timeout_and_one_that_steps_does_not(world: World) -> None:

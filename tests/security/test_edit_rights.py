@@ -61,3 +61,16 @@ def test_a_job_with_an_environment_is_submitted_again_only_by_those_who_may_read
             assert (view.request.user, view.request.entity) == ("amy", "nlp")
 
     play(scene())
+
+
+def test_the_audit_names_the_caller_of_an_edit(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with secured_site(tmp_path) as site:
+            request = pb.JobRequest(command=["train"], workers=1, weight=1.0)
+            [job] = (await site.call("Submit", pb.SubmitRequest(jobs=[request]), "ann")).ids
+            await site.call("Edit", pb.EditRequest(ids=[job], changes=pb.JobRequest(name="x"), fields=["name"]), "oda")
+            lines = site.stub().Audit(pb.AuditQuery(), metadata=site.metadata("root"))
+            edited = [line async for line in lines if line.method == "Edit"]
+            assert [(line.user, line.object, line.what) for line in edited] == [("oda", job, "name none → x")]
+
+    play(scene())

@@ -11,7 +11,7 @@ import typer
 
 from gavel.bench import estimator
 from gavel.bench.generate import generated_problem
-from gavel.bench.rounds import plan_rounds
+from gavel.bench.rounds import PER_SERVER, plan_rounds
 from gavel.bench.textbook import textbook
 from gavel.cli.bench_live import fleet_command, live_command
 from gavel.cli.options import Agnostic, AsJson, LimitSeconds, SpaceSharing
@@ -142,10 +142,16 @@ def bench_rounds(
     jobs: Annotated[int, typer.Option(help="Jobs in the queue.", min=1)] = 100_000,
     accelerators: Annotated[int, typer.Option(help="Accelerators, a third of each type.", min=3)] = 10_000,
     rounds: Annotated[int, typer.Option(help="Rounds to plan.", min=2)] = 10,
+    needs: Annotated[
+        float,
+        typer.Option(help="Share of the jobs that state CPU cores and RAM, often more than is free.", min=0, max=1),
+    ] = 0.0,
+    per_server: Annotated[int, typer.Option(help="Accelerators of each server.", min=1)] = PER_SERVER,
     as_json: AsJson = False,
 ) -> None:
     """Time the planning of rounds on a large cluster with a long queue."""
-    measured: dict[str, Any] = {"jobs": jobs, "accelerators": accelerators, **plan_rounds(jobs, accelerators, rounds)}
+    figures = plan_rounds(jobs, accelerators, rounds, needs=needs, per_server=per_server)
+    measured: dict[str, Any] = {"jobs": jobs, "accelerators": accelerators, "needs": needs, **figures}
     if as_json:
         print_json(measured)
     else:

@@ -20,7 +20,7 @@ from gavel.cli.remote import interruptible
 from gavel.cli.render import console, styled
 from gavel.cli.words import printable, summary
 from gavel.client.selection import Selection
-from gavel.client.views import JobState, JobUpdate, JobView
+from gavel.client.views import JobState, JobUpdate, JobView, by_id
 from gavel.errors import GavelError
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Board:
 
     def shown(self) -> list[JobView]:
         """The requested jobs, the newest last."""
-        jobs = sorted((job for job in list(self._jobs.values()) if self.wants(job)), key=lambda job: int(job.id))
+        jobs = sorted((job for job in list(self._jobs.values()) if self.wants(job)), key=by_id)
         return jobs[-self._limit :] if self._limit else jobs
 
     def rows(self, jobs: Sequence[JobView]) -> list[Row]:

@@ -15,7 +15,7 @@ from gavel.cli.render import console, print_json
 from gavel.cli.selecting import Mine, Names, OfUser, Places, States, Tags, selection_of
 from gavel.cli.words import summary
 from gavel.client.selection import Selection
-from gavel.client.views import JobView
+from gavel.client.views import JobView, by_id
 
 if TYPE_CHECKING:
     from gavel.cli.folding import Row
@@ -87,7 +87,7 @@ def _print_table(jobs: Sequence[JobView], whole: Sequence[JobView], left_out: st
     from gavel.cli.job_table import CUT, job_table  # noqa: PLC0415 - loads the library that draws
 
     known = {job.id: job for job in (*whole, *jobs)}
-    listed = sorted(known.values(), key=lambda job: int(job.id))
+    listed = sorted(known.values(), key=by_id)
     rows: Sequence[Row] = jobs if unfold else folded(listed)
     out = console()
     if rows:
@@ -104,13 +104,13 @@ def _newest(client: Client, selection: Selection, since: float) -> tuple[list[Jo
     last = client.select(selection, finished=True, limit=SHOWN_FINISHED + 1, ended_after=since)
     newest = sorted(last, key=lambda job: job.ended or 0.0)[-SHOWN_FINISHED:]
     found = {job.id: job for job in (*active, *newest)}  # a job that finished meanwhile is in both
-    return sorted(found.values(), key=lambda job: int(job.id)), len(last) > len(newest)
+    return sorted(found.values(), key=by_id), len(last) > len(newest)
 
 
 def _rest_of_arrays(client: Client, selection: Selection, jobs: Sequence[JobView]) -> list[JobView]:
     """The other jobs of arrays that are listed, so that their rows count all; selected as those are."""
     arrays = {job.request.array_id for job in jobs} - {""}
-    newest = sorted(arrays, key=lambda array: int(array[1:]))[-MOST_ARRAYS:]
+    newest = sorted(arrays, key=lambda array: (len(array), array))[-MOST_ARRAYS:]
     if not newest or selection.states:
         return []
     wanted = selection.test()

@@ -40,6 +40,7 @@ from gavel.client.views import (
     JobState,
     JobUpdate,
     JobView,
+    by_id,
 )
 from gavel.errors import InputError
 from gavel.limits import MOST_JOBS_IN_A_CALL
@@ -182,7 +183,7 @@ class Client(JobChanges, Administration):
         # A job that finishes between the two requests appears in both; the finished record wins.
         parts = {False: self._unfinished, True: self._finished}
         found = {job.id: job for kind, part in parts.items() if finished in (None, kind) for job in part(query)}
-        newest_last = sorted(found.values(), key=lambda job: (len(job.id), job.id))
+        newest_last = sorted(found.values(), key=by_id)
         return newest_last[-limit:] if limit else newest_last
 
     def select(
@@ -210,7 +211,7 @@ class Client(JobChanges, Administration):
             )
         wanted = selection.test()  # also: a scheduler of an earlier version knows fewer filters
         jobs = {job.id: job for job in found if wanted(job.id, job.request, job.state)}
-        return sorted(jobs.values(), key=lambda job: int(job.id))
+        return sorted(jobs.values(), key=by_id)
 
     def _unfinished(self, query: pb.JobQuery) -> Iterator[JobView]:
         query.without_finished, query.without_unfinished = True, False

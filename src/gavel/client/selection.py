@@ -155,8 +155,9 @@ def _place_test(selection: Selection) -> Callable[[str, RequestLike], bool]:
     def here(id: str, request: RequestLike) -> bool:  # noqa: A002
         if id in ids or request.array_id in arrays:
             return True
-        at = bisect_right(starts, int(id)) - 1 if starts else -1
-        return (at >= 0 and int(id) <= ranges[at][1]) or any(member.has(request) for member in members)
+        number = int(id) if id.isdecimal() else -1
+        at = bisect_right(starts, number) - 1 if starts else -1
+        return (at >= 0 and number <= ranges[at][1]) or any(member.has(request) for member in members)
 
     return here
 

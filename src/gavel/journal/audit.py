@@ -53,7 +53,8 @@ def write_audit(connection: sql.Connection, entries: Iterable[AuditEntry]) -> No
     if not rows:
         return
     known = connection.execute(sql.select(AUDIT.c.key).where(AUDIT.c.key.in_(list(rows)))).scalars().all()
-    fresh = [row for key, row in rows.items() if key not in set(known)]
+    before = set(known)
+    fresh = [row for key, row in rows.items() if key not in before]
     if fresh:
         connection.execute(AUDIT.insert(), fresh)
 

@@ -76,6 +76,8 @@ class Attempt:
     """When it was asked to save and leave."""
     started_at: float | None = None
     """When its first rank began: by then the accelerators were free and earlier attempts had ended."""
+    begun: bool = False
+    """Whether one of its processes began, as far as is known; one from before a restart of the scheduler may have."""
     active_at: float | None = None
     """When one of its ranks last began, made a step or printed something, as far as was heard; None: not begun."""
     exit_code: int | None = None

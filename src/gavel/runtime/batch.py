@@ -5,7 +5,7 @@ Pure: it gets the next id and what is known about earlier jobs. It gives all the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
@@ -18,7 +18,10 @@ from gavel.core.errors import InputError
 from gavel.limits import MOST_AFTER, MOST_JOBS_IN_A_CALL, MOST_UNFOLDED_BYTES, MOST_WAITS_IN_A_CALL
 from gavel.runtime.gates import Arrival
 from gavel.runtime.prerequisites import Ends, lost
+from gavel.runtime.steps import Steps
 
+AT_ONCE = 100
+"""Jobs that are made in one step."""
 Known = Callable[[str], Ends | None]
 """How the jobs of an id or array id have ended; None if there is no such job or array."""
 
@@ -35,8 +38,11 @@ class Waits:
     met: tuple[str, ...]
 
 
-def arrivals(requests: Sequence[Submission], first: int, known: Known) -> list[Arrival]:
-    """The jobs that requests stand for, with consecutive ids from the first; InputError if any cannot be accepted."""
+def arrivals(requests: Sequence[Submission], first: int, known: Known) -> Steps[list[Arrival]]:
+    """The jobs that requests stand for, with consecutive ids from the first; InputError if any cannot be accepted.
+
+    In steps, during which what is known must not change.
+    """
     sizes = sizes_of(requests)
     whos = [_who(request, number, len(requests)) for number, request in enumerate(requests)]
     starts = list(accumulate(sizes, initial=first))[:-1]
@@ -49,7 +55,10 @@ def arrivals(requests: Sequence[Submission], first: int, known: Known) -> list[A
         total += size * len(dependencies)
         _check_total(total)
         waits = waits_of(dependencies, who, lambda text: Ends(unfinished=1) if text in names.own else known(text))
-        jobs += _unfolded(replace(request, after=waits.after), size, start, who, waits.met)
+        for job in _unfolded(replace(request, after=waits.after), size, start, who, waits.met):
+            if len(jobs) % AT_ONCE == 0:
+                yield
+            jobs.append(job)
     return jobs
 
 
@@ -110,17 +119,16 @@ def _check_total(dependencies: int) -> None:
         )
 
 
-def _unfolded(request: Submission, size: int, start: int, who: str, met: tuple[str, ...]) -> list[Arrival]:
+def _unfolded(request: Submission, size: int, start: int, who: str, met: tuple[str, ...]) -> Iterator[Arrival]:
     if size > 1 and (total := size * to_submission(request).ByteSize()) > MOST_UNFOLDED_BYTES:
         raise InputError(
             f"{who} stands for {size:,} jobs of together {total / 2**20:,.0f} MiB, at most "
             f"{MOST_UNFOLDED_BYTES / 2**20:.0f} MiB are allowed; keep data in files, not in the request"
         )
-    jobs = [Arrival(str(start + offset), job, met) for offset, job in enumerate(expanded(request, f"a{start}"))]
-    for each in jobs:
-        if (fault := label_fault(each.request.name)) is not None:
-            raise InputError(f"{who}: with its values filled in, the name {fault}: {shortened(each.request.name)}")
-    return jobs
+    for offset, job in enumerate(expanded(request, f"a{start}")):
+        if (fault := label_fault(job.name)) is not None:
+            raise InputError(f"{who}: with its values filled in, the name {fault}: {shortened(job.name)}")
+        yield Arrival(str(start + offset), job, met)
 
 
 # ---- names ----

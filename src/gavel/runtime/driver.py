@@ -19,6 +19,7 @@ from gavel.runtime.engine import Beside, Engine
 from gavel.runtime.events import Event
 from gavel.runtime.executor import Done, Executor
 from gavel.runtime.journal_retry import RETRY_SECONDS
+from gavel.runtime.steps import in_turns
 from gavel.runtime.templates import Learned
 
 Solver = Callable[[Problem], Allocation]
@@ -84,11 +85,11 @@ class Driver:
         while not self._stopping:
             await self._something.wait()
             self._something.clear()
-            batch = self.engine.prepare()
+            batch = await in_turns(self.engine.preparing())
             if batch is not None:
                 if batch.facts or batch.beside:
                     await self._written(lambda: self.engine.write(batch))  # noqa: B023 - awaited here
-                self.engine.perform(batch)
+                await in_turns(self.engine.performing(batch))
             if self.engine.state_due and self._keeping is None:
                 self._keeping = asyncio.create_task(self._keep())
                 self._keeping.add_done_callback(self._kept)
@@ -168,16 +169,15 @@ class Driver:
     async def post(self, *events: Event, beside: Beside | None = None) -> None:
         """Post events, and wait until they have taken effect; InputError if one is refused.
 
-        What `beside` returns for the facts of each event is written with them.
+        What `beside` returns for their facts is written with them.
         """
-        futures = [asyncio.get_running_loop().create_future() for _ in events]
-        self._waiting.update(futures)
-        for event, future in zip(events, futures, strict=True):
-            self.engine.post(event, _resolving(future), beside)
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.add(future)
+        self.engine.post_together(events, _resolving(future), beside)
         try:
-            await asyncio.gather(*futures)
+            await future
         finally:
-            self._waiting.difference_update(futures)
+            self._waiting.discard(future)
 
     def hurry(self) -> None:
         self._something.set()

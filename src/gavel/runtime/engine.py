@@ -23,12 +23,17 @@ from gavel.runtime.journal_retry import Insist, at_once
 from gavel.runtime.limit_watch import LimitWatch
 from gavel.runtime.state import ClusterState
 from gavel.runtime.state_keeper import Kept, StateKeeper
+from gavel.runtime.steps import Steps, all_steps
 from gavel.runtime.templates import Learned
 from gavel.scheduler.machine import Scheduler
 
 Clock = Callable[[], float]
 Beside = Callable[[Sequence[Fact]], Sequence[Write]]
 """What to write in the transaction of the facts that follow from an event, given those facts."""
+TOLD_AT_ONCE = 1_000
+"""Facts that witnesses are told in one step."""
+PERFORMED_AT_ONCE = 50
+"""Facts whose commands are carried out in one step."""
 
 
 class EngineHost(Protocol):
@@ -46,9 +51,9 @@ class EngineHost(Protocol):
 
 @dataclass(slots=True)
 class _Posted:
-    """A posted event, and the callback for its outcome."""
+    """Events that were posted together, and the callback for their outcome."""
 
-    event: Event
+    events: Sequence[Event]
     done: Done | None = None
     beside: Beside | None = None
 
@@ -91,7 +96,7 @@ class Engine:
         self.witnesses: list[Callable[[Sequence[Fact]], None]] = []
         """Called with facts that have just been written, for logs and event streams."""
         self.companions: list[Beside] = []
-        """Called with the facts of every event, for what is always written with them."""
+        """Called with the facts of events posted together, for what is always written with them."""
         self.alarms: dict[str, str] = {}
         """Current alarms, by subject."""
         self._queue: list[_Posted] = []
@@ -99,11 +104,18 @@ class Engine:
         self._executor: Executor | None = None
         self._watch: LimitWatch | None = None
         self._since_state = 0
+        self._unwitnessed = 0
+        """Written facts that the witnesses will be called with next."""
         self._facts_between_states = facts_between_states
 
     @property
     def scheduler(self) -> Scheduler:
         return self.state.scheduler
+
+    @property
+    def witnessed(self) -> int:
+        """The number of the last fact that the witnesses have been or are being called with."""
+        return self.journal.last - self._unwitnessed
 
     @property
     def executor(self) -> Executor:
@@ -136,7 +148,11 @@ class Engine:
 
         Unless it is refused, what `beside` returns is written in the same transaction.
         """
-        self._queue.append(_Posted(event, done, beside))
+        self.post_together([event], done, beside)
+
+    def post_together(self, events: Sequence[Event], done: Done | None = None, beside: Beside | None = None) -> None:
+        """Post events that take effect independently of each other; `done` hears of the first that is refused."""
+        self._queue.append(_Posted(events, done, beside))
         if self._host is not None:
             self._host.hurry()
 
@@ -144,28 +160,39 @@ class Engine:
 
     def prepare(self) -> DecisionBatch | None:
         """Decide what follows from everything posted; None if nothing was."""
+        return all_steps(self.preparing())
+
+    def preparing(self) -> Steps[DecisionBatch | None]:
+        """The same in steps. Between them the state may be read: it is as some of the facts leave it."""
         posted, self._queue = self._queue, []
         if not posted:
             return None
         now, batch = max(self.clock(), self.state.time), DecisionBatch()
         for each in posted:
-            error = self._decide(replace(each, event=replace(each.event, time=now)), batch)
+            error = yield from self._deciding(each, now, batch)
             if each.done is not None:
                 batch.told.append((each.done, error))
         return batch
 
-    def _decide(self, posted: _Posted, batch: DecisionBatch) -> InputError | None:
-        try:
-            facts = self.state.take(posted.event)
-        except InputError as error:
-            return error
+    def _deciding(self, posted: _Posted, now: float, batch: DecisionBatch) -> Steps[InputError | None]:
+        refused: InputError | None = None
+        facts: list[Fact] = []
+        for event in posted.events:
+            try:
+                facts += yield from self.state.taking(replace(event, time=now))
+            except InputError as error:
+                refused = refused or error
+            yield
+        if refused is not None and not facts:
+            return refused
         batch.facts += facts
         if posted.beside is not None:
             batch.beside += posted.beside(facts)
         for companion in self.companions:
             batch.beside += companion(facts)
+            yield
         batch.commands += [(fact, list(self.state.commands(fact))) for fact in facts]
-        return None
+        return refused
 
     def write(self, batch: DecisionBatch) -> None:
         """Make a batch durable; safe to repeat after a TemporaryJournalError. Any thread may call it, one at a time."""
@@ -173,13 +200,23 @@ class Engine:
 
     def perform(self, batch: DecisionBatch) -> None:
         """Tell the outside what has been written."""
+        all_steps(self.performing(batch))
+
+    def performing(self, batch: DecisionBatch) -> Steps[None]:
+        """The same in steps."""
         changed = self._publish()
-        for witness in self.witnesses:
-            witness(batch.facts)
-        for fact, commands in batch.commands:
+        for start in range(0, max(len(batch.facts), 1), TOLD_AT_ONCE):
+            facts = batch.facts[start : start + TOLD_AT_ONCE]
+            self._unwitnessed = len(batch.facts) - start - len(facts)
+            for witness in list(self.witnesses):
+                witness(facts)
+            yield
+        for number, (fact, commands) in enumerate(batch.commands, start=1):
             self._settle(fact)
             for command in commands:
                 self._command(command)
+            if number % PERFORMED_AT_ONCE == 0:
+                yield
         if changed:
             for listener in list(self.listeners):
                 listener(changed)

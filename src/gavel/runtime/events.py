@@ -93,6 +93,15 @@ class LimitDue:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptBegan:
+    """The first process of an attempt has begun: by then its accelerators were free."""
+
+    time: float
+    job: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class IdleFound:
     """An attempt of a job has neither made a step nor printed anything since a time."""
 
@@ -247,6 +256,7 @@ OwnEvent = (
     | RequeueAsked
     | EditAsked
     | LimitDue
+    | AttemptBegan
     | IdleFound
     | AttemptEnded
     | StepsCounted

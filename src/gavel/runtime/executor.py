@@ -39,6 +39,8 @@ class AttemptStatus:
     lease_until: float
     steps: float | None
     """Steps done in the job's life, as last reported; None if it does not count."""
+    begun: bool = True
+    """Whether its processes may have begun; until then it may wait for earlier ones to leave its accelerators."""
     quiet_since: float | None = None
     """Since when it has certainly neither made a step nor printed anything; None if that is not known."""
 

@@ -110,6 +110,15 @@ class TimeLimitNear:
 
 
 @dataclass(frozen=True, slots=True)
+class StartDelayed:
+    """A job had accelerators for so long before its first process began; that counts against no time limit."""
+
+    time: float
+    job: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class AgentJoined:
     """An agent is part of the cluster: for the first time, again, or with different accelerators."""
 
@@ -212,6 +221,7 @@ OwnFact = (
     | SchedulerStarted
     | AttemptClosed
     | TimeLimitNear
+    | StartDelayed
     | AgentJoined
     | AgentLost
     | AgentDraining
@@ -264,6 +274,7 @@ def jobs_of(fact: Fact) -> tuple[str, ...]:
             | TypesAllowed()
             | AttemptClosed()
             | TimeLimitNear()
+            | StartDelayed()
             | RateMeasured()
             | RestartMeasured()
         ):

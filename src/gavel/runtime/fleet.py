@@ -23,7 +23,15 @@ from gavel.runtime.abilities import ABILITIES, inability
 from gavel.runtime.agents import ITSELF, AgentRecord
 from gavel.runtime.attempts import Attempt, Order, Part, parts_of
 from gavel.runtime.clearing import Clearing
-from gavel.runtime.events import AgentAttached, AgentGone, AttemptEnded, AttemptOutcome, DrainAsked, StepsCounted
+from gavel.runtime.events import (
+    AgentAttached,
+    AgentGone,
+    AttemptBegan,
+    AttemptEnded,
+    AttemptOutcome,
+    DrainAsked,
+    StepsCounted,
+)
 from gavel.runtime.executor import AttemptStatus, EventSink, Presence
 from gavel.runtime.holding import Holding, RefusedWords
 from gavel.runtime.job_secrets import JobSecrets
@@ -384,6 +392,9 @@ class Fleet:
         if attempt is None or part is None or attempt.number != message.attempt:
             return
         attempt.active_at = self.clock()
+        if not attempt.begun:
+            attempt.begun = True
+            self.post(AttemptBegan(attempt.active_at, attempt.job, attempt.number))
         if message.rank:
             return  # only the agent that holds the first rank speaks for it
         if attempt.started_at is None:
@@ -890,7 +901,7 @@ class Fleet:
         known = {server: agent for server, agent in agent_of.items() if agent}
         lease = self.clock() + self._lease_seconds(self.renewed_until)
         attempt = Attempt(launch, self._parts(launch, agent_of), lease, stopping=stopping or len(known) < len(agent_of))
-        attempt.active_at = self.clock()
+        attempt.active_at, attempt.begun = self.clock(), True
         for part in attempt.parts:
             part.sent_at = self.clock()
             self.held.note(part.agent, launch.job, launch.attempt, part.all_ranks)
@@ -908,6 +919,7 @@ def _status(attempt: Attempt) -> AttemptStatus:
         attempt.stopping,
         attempt.lease_until,
         attempt.steps,
+        begun=attempt.begun,
     )
 
 

@@ -79,7 +79,7 @@ class Following:
                 self._engine.witnesses.remove(self._notice)
 
     def _notice(self, facts: Sequence[Fact]) -> None:
-        first = self._engine.journal.last - len(facts) + 1
+        first = self._engine.witnessed - len(facts) + 1
         for number, fact in enumerate(facts, start=first):
             line = self._packed_once(number, fact)
             for follower in self._followers:

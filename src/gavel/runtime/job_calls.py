@@ -20,11 +20,11 @@ from gavel.runtime.engine import Beside, Engine
 from gavel.runtime.facts import Fact, HoldsChanged
 from gavel.runtime.fleet import Fleet
 from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.steps import unhurried
 from gavel.runtime.watching import Watching
 from gavel.security.caller import current
 from gavel.security.ownership import change_denied
 from gavel.security.roles import Caller, may_change
-from gavel.security.trail import written
 from gavel.wire import gavel_pb2 as pb
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -45,7 +45,7 @@ class JobCalls(Denying):
         return self._watching.view(record)
 
     async def _views(self, ids: Iterable[str], context: Context) -> pb.JobList:
-        return pb.JobList(jobs=[self._view(await self._find(job, context)) for job in ids])
+        return pb.JobList(jobs=[self._view(await self._find(job, context)) async for job in unhurried(ids)])
 
     async def _find(self, job: str, context: Context) -> LiveJobRecord:
         record = self._engine.records.get(job) or await asyncio.to_thread(self._engine.record, job)
@@ -57,8 +57,8 @@ class JobCalls(Denying):
     async def _changeable(self, ids: Sequence[str], method: str, context: Context) -> list[LiveJobRecord]:
         """The jobs with these ids, all of which the caller may change."""
         await self._check_ids(ids, context)
-        records = [await self._find(job, context) for job in dict.fromkeys(ids)]
-        for record in records:
+        records = [await self._find(job, context) async for job in unhurried(dict.fromkeys(ids))]
+        async for record in unhurried(records):
             await self._check_may_change(record, method, context)
         return records
 
@@ -81,7 +81,7 @@ class JobCalls(Denying):
 
         def beside(facts: Sequence[Fact]) -> Sequence[Write]:
             named = jobs_changed(facts) if subjects is None else subjects
-            return [written([trail.entry(caller, method, subject=subject) for subject in named])]
+            return [trail.entries(caller, method, list(named))]
 
         return beside
 

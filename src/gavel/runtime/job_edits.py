@@ -16,6 +16,7 @@ from gavel.core.events import FieldChange, JobEdited, StopAsked
 from gavel.core.jobs import Cause, JobSpec
 from gavel.runtime.events import EditAsked
 from gavel.runtime.jobs import LiveJobRecord
+from gavel.runtime.steps import Steps
 
 STEPS_CHANGED = Cause("edited", "its number of steps was changed")
 """A process learns its number of steps when it starts, so a running one starts again."""
@@ -58,6 +59,8 @@ _TEXTS: Mapping[str, Callable[[Any], str]] = {
 """By field that can be edited: its values as text. URLs may contain secrets."""
 EDITABLE = (*_TEXTS, "after")
 """What jobs wait for is its own fact."""
+AT_ONCE = 20
+"""Jobs whose edits are checked in one step."""
 _WRITTEN = {"deadline_seconds": "deadline", "time_limit_seconds": "time limit", "idle_timeout_seconds": "idle timeout"}
 
 
@@ -133,8 +136,11 @@ class EditContext(Protocol):
         ...
 
 
-def edits(event: EditAsked, records: Mapping[str, LiveJobRecord], cluster: EditContext) -> Edits:
-    """What an edit changes; InputError, and nothing at all, if one of its jobs does not allow it."""
+def edits(event: EditAsked, records: Mapping[str, LiveJobRecord], cluster: EditContext) -> Steps[Edits]:
+    """What an edit changes; InputError, and nothing at all, if one of its jobs does not allow it.
+
+    In steps, during which the state must not change.
+    """
     check_fields(event.fields, EDITABLE)
     if not event.fields:
         raise InputError("the edit names no field, so there is nothing to change")
@@ -142,7 +148,9 @@ def edits(event: EditAsked, records: Mapping[str, LiveJobRecord], cluster: EditC
     if "at_once" in event.fields:
         wanted = dict.fromkeys(_of_arrays(event.jobs, records), ("at_once",)) | wanted
     made = []
-    for job, fields in wanted.items():
+    for number, (job, fields) in enumerate(wanted.items()):
+        if number % AT_ONCE == 0:
+            yield
         record = _unfinished(job, records)
         after = _checked(record, event.changes, fields)
         if "time_limit_seconds" in fields:

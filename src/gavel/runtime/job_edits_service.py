@@ -13,6 +13,7 @@ from gavel.client.requests import Submission
 from gavel.core.errors import InputError
 from gavel.core.events import FieldChange, JobEdited
 from gavel.journal.store import Write
+from gavel.runtime.engine import Beside
 from gavel.runtime.events import EditAsked
 from gavel.runtime.facts import DependenciesChanged, Fact
 from gavel.runtime.job_calls import Context
@@ -20,11 +21,11 @@ from gavel.runtime.job_edits import EDITABLE, changed, check_fields, check_steps
 from gavel.runtime.jobs import LiveJobRecord
 from gavel.runtime.requests import checked
 from gavel.runtime.resubmission import may_repeat, repeat_denied, resubmission
+from gavel.runtime.steps import unhurried
 from gavel.runtime.submission_service import SubmissionService
 from gavel.runtime.views import steps_done
 from gavel.security.caller import current
 from gavel.security.ownership import weight_denied
-from gavel.security.trail import written
 from gavel.wire import gavel_pb2 as pb
 
 
@@ -39,27 +40,27 @@ class JobEdits(SubmissionService):
             await self._check_weight(changes.weight, records, context)
         caller, clock = current(), self._driver.engine.clock
         try:
-            self._check_edit(records, changes, fields)
+            await self._check_edit(records, changes, fields)
             ended = await self._ended([changes]) if "after" in fields else {}
             asked = EditAsked(clock(), ids, changes, fields, caller.by or caller.user, ended)
-            await asyncio.shield(self._driver.post(asked, beside=self._audited_edit))
+            await asyncio.shield(self._driver.post(asked, beside=self._audited_edit()))
         except InputError as error:
             await context.abort(grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return await self._views(ids, context)
 
     async def _check_weight(self, weight: float, records: Sequence[LiveJobRecord], context: Context) -> None:
-        for record in records:
+        async for record in unhurried(records):
             if (denied := weight_denied(current(), weight, record.request.entity)) is not None:
                 await self._deny(denied, "Edit", record.id, context)
 
-    def _check_edit(self, records: Sequence[LiveJobRecord], changes: Submission, fields: Sequence[str]) -> None:
+    async def _check_edit(self, records: Sequence[LiveJobRecord], changes: Submission, fields: Sequence[str]) -> None:
         """Refuse what a submission of such jobs would be refused for; the state checks the rest."""
         check_fields(fields, EDITABLE)
         if "notify" in fields:
             self._notifier.check([changes])
         scheduler = self._driver.engine.scheduler
         entities = None if scheduler.settings.open_entities else scheduler.entities
-        for record in records:
+        async for record in unhurried(records):
             if record.finished:
                 continue  # the state says so
             try:
@@ -69,19 +70,20 @@ class JobEdits(SubmissionService):
             if "steps" in fields:
                 check_steps(record.id, changes.steps, steps_done(self._driver.engine, record))
 
-    def _audited_edit(self, facts: Sequence[Fact]) -> list[Write]:
-        """An entry for each job that changed, in the transaction of its fact."""
-        entries = [
-            self._access.entry("Edit", fact.job.id, told_changes(fact.changes))
-            for fact in facts
-            if isinstance(fact, JobEdited)
-        ]
-        entries += [
-            self._access.entry("Edit", fact.job, f"after {', '.join(fact.after) or 'none'}")
-            for fact in facts
-            if isinstance(fact, DependenciesChanged)
-        ]
-        return [written(entries)] if entries else []
+    def _audited_edit(self) -> Beside:
+        """Entries of the current call for each job that changed, in the transaction of its facts."""
+        caller, trail = current(), self._access.trail
+
+        def beside(facts: Sequence[Fact]) -> Sequence[Write]:
+            edited = [(fact.job.id, told_changes(fact.changes)) for fact in facts if isinstance(fact, JobEdited)]
+            edited += [
+                (fact.job, f"after {', '.join(fact.after) or 'none'}")
+                for fact in facts
+                if isinstance(fact, DependenciesChanged)
+            ]
+            return [trail.entries(caller, "Edit", [job for job, _ in edited], [told for _, told in edited])]
+
+        return beside
 
     async def Resubmit(self, request: pb.ResubmitRequest, context: Context) -> pb.SubmitReply:  # noqa: N802
         await self._check_ids(request.ids, context)

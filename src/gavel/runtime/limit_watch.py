@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from gavel.client.views import JobState
 from gavel.core.errors import InputError
 from gavel.runtime.events import Event, IdleFound, LimitDue
 from gavel.runtime.executor import EventSink, Executor
@@ -24,11 +25,19 @@ class LimitWatch:
         """Report the jobs that are due."""
         limits = self._state.time_limits
         for job in limits.due(now):
-            self._report(job, LimitDue(now, job))
+            if self._may_use_time(job):
+                self._report(job, LimitDue(now, job))
         for job, patience in limits.idle.items():
             attempt = self._executor.attempt(job)
             if attempt is not None and attempt.quiet_since is not None and now - attempt.quiet_since >= patience:
                 self._report(job, IdleFound(now, job, attempt.attempt, attempt.quiet_since))
+
+    def _may_use_time(self, job: str) -> bool:
+        """Whether a job cannot be waiting for earlier ones to leave its accelerators; that does not count."""
+        record, attempt = self._state.jobs.get(job), self._executor.attempt(job)
+        if record is None or record.state is not JobState.RUNNING:
+            return True
+        return attempt is not None and attempt.attempt == record.attempts and attempt.begun
 
     def _report(self, job: str, event: Event) -> None:
         if job not in self._asked:

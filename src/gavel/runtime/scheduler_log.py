@@ -43,7 +43,7 @@ class BlackBox:
             logger.exception("a bug in the scheduler's log; the scheduler continues")
 
     def _log(self, facts: Sequence[Fact]) -> None:
-        first = self._engine.journal.last - len(facts) + 1
+        first = self._engine.witnessed - len(facts) + 1
         queued = [fact for fact in facts if isinstance(fact, JobQueued)]
         if queued:
             self._log_submission(queued)

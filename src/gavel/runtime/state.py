@@ -6,7 +6,7 @@ of them again gives the state that existed then. It reads no clock, does no I/O 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, get_args
 
@@ -29,6 +29,7 @@ from gavel.runtime.batch import Waits, arrivals, waits_of
 from gavel.runtime.events import (
     AgentAttached,
     AgentGone,
+    AttemptBegan,
     AttemptEnded,
     AttemptOutcome,
     Began,
@@ -67,6 +68,7 @@ from gavel.runtime.facts import (
     OwnFact,
     SchedulerStarted,
     SettingsChanged,
+    StartDelayed,
     TemplateRecalled,
     TemplatesForgotten,
     TimeLimitNear,
@@ -80,7 +82,8 @@ from gavel.runtime.preferences import Preferences
 from gavel.runtime.prerequisites import OUTCOMES, Ends
 from gavel.runtime.removals import Removals
 from gavel.runtime.resubmission import in_new_arrays
-from gavel.runtime.time_limits import IDLE_TIMEOUT, TIME_LIMIT, TimeLimits, may_save, warned_before
+from gavel.runtime.steps import Steps, all_steps
+from gavel.runtime.time_limits import DELAY_MATTERS, IDLE_TIMEOUT, TIME_LIMIT, TimeLimits, may_save, warned_before
 from gavel.scheduler import state as scheduler_state
 from gavel.scheduler.machine import DRAINED, Scheduler
 from gavel.security.quotas import Limits, Quotas
@@ -166,19 +169,23 @@ class ClusterState:
 
     def take(self, event: Event) -> list[Fact]:
         """Decide what follows from an event. Each decision takes effect as a fact; they are returned in order."""
+        return all_steps(self.taking(event))
+
+    def taking(self, event: Event) -> Steps[list[Fact]]:
+        """The same in steps, all of which are taken before the next event; it is refused before its first fact."""
         facts: list[Fact] = []
         self._facts = facts
-        self._decide(event)
+        yield from self._deciding(event)
         self._open_gates(event.time)
         self._apply_preferences(event.time)
         return facts
 
-    def _decide(self, event: Event) -> None:
+    def _deciding(self, event: Event) -> Iterator[None]:
         answer = _ANSWERS.get(type(event))
         if answer is None:
             self._schedule(event)  # type: ignore[arg-type] # all others are the scheduler's own
-        else:
-            answer(self, event)
+        elif (steps := answer(self, event)) is not None:
+            yield from steps
 
     def _schedule(self, event: core.Event) -> None:
         """Let the scheduler decide; it has already applied its own facts."""
@@ -190,21 +197,27 @@ class ClusterState:
         self.evolve(fact)
         self._facts.append(fact)
 
-    def _submitted(self, event: JobsSubmitted) -> None:
+    def _submitted(self, event: JobsSubmitted) -> Iterator[None]:
         if event.key in self.jobs.keys:
             return
-        jobs = arrivals(
+        jobs = yield from arrivals(
             event.requests, self.jobs.next_number, lambda reference: self._ends_of(reference, event.outcomes)
         )
         jobs = in_new_arrays(jobs, self.jobs.next_number)
+        yield
         specs = [JobSpec.of(each.job, each.request) for each in jobs]
-        for spec in specs:
+        for number, spec in enumerate(specs):
+            if number % _AT_ONCE == 0:
+                yield
             self.scheduler.check(spec)
+        yield
         self.quotas.check([each.request for each in jobs], event.time)
         for template in dict.fromkeys(spec.template for spec in specs):
             self._recall(event, template)
         held = self.gates.arrivals(jobs, event.by)
-        for each, spec in zip(jobs, specs, strict=True):
+        for number, (each, spec) in enumerate(zip(jobs, specs, strict=True)):
+            if number % _AT_ONCE == 0:
+                yield
             submitted = core.JobSubmitted(event.time, spec, each.request, event.key, held.get(each.job), each.met)
             self._schedule(submitted)
         if forgotten := templates.forgettable(self.scheduler):
@@ -312,15 +325,21 @@ class ClusterState:
             raise InputError(f"these jobs would wait for each other, so none could ever start: {' → '.join(way)}")
         return waits
 
-    def _edit(self, event: EditAsked) -> None:
-        found = edits(event, self.jobs.records, self)
+    def _edit(self, event: EditAsked) -> Iterator[None]:
+        found = yield from edits(event, self.jobs.records, self)
         if "after" in event.fields:
-            for job in event.jobs:  # before any of them changes
+            for number, job in enumerate(event.jobs):  # before any of them changes
+                if number % _AT_ONCE == 0:
+                    yield
                 self._new_waits(job, event.changes.after, event.outcomes)
-            for job in event.jobs:
+            for number, job in enumerate(event.jobs):
+                if number % _AT_ONCE == 0:
+                    yield
                 self.replace_dependencies(event.time, job, event.changes.after, event.by, event.outcomes)
-            found = edits(event, self.jobs.records, self)  # of the requests as they are now
-        for each in found.events(event.time):
+            found = yield from edits(event, self.jobs.records, self)  # of the requests as they are now
+        for number, each in enumerate(found.events(event.time)):
+            if number % _AT_ONCE == 0:
+                yield
             self._schedule(each)
 
     def runs(self, job: str) -> bool:
@@ -374,6 +393,15 @@ class ClusterState:
             self._end_saving(event.time, event.job, reason, TIME_LIMIT)
         elif record.state is JobState.RUNNING and not record.warned and left <= warned_before(limit):
             self._note(TimeLimitNear(event.time, event.job, limit, left))
+
+    def _attempt_began(self, event: AttemptBegan) -> None:
+        """Do not count the time in which a job waited for earlier ones to leave its accelerators."""
+        record = self.jobs.get(event.job)
+        if record is None or record.state is not JobState.RUNNING or record.attempts != event.attempt:
+            return
+        delay = event.time - float(self.scheduler.roster.launched[self.scheduler.roster.slot_of[event.job]])
+        if record.request.time_limit_seconds is not None and delay >= DELAY_MATTERS:
+            self._note(StartDelayed(event.time, event.job, delay))
 
     def _idle(self, event: IdleFound) -> None:
         record = self.jobs.get(event.job)
@@ -718,10 +746,11 @@ def _scheduler_document(scheduler: Scheduler) -> dict[str, Any]:
 
 
 _OWN = get_args(OwnFact)
-_ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
+_ANSWERS: dict[type, Callable[[ClusterState, Any], Iterator[None] | None]] = {
     JobsSubmitted: ClusterState._submitted,  # noqa: SLF001 - its own table
     EditAsked: ClusterState._edit,  # noqa: SLF001
     LimitDue: ClusterState._limit_due,  # noqa: SLF001
+    AttemptBegan: ClusterState._attempt_began,  # noqa: SLF001
     IdleFound: ClusterState._idle,  # noqa: SLF001
     core.JobCancelled: ClusterState._cancel,  # noqa: SLF001
     HoldAsked: ClusterState._hold,  # noqa: SLF001
@@ -741,4 +770,6 @@ _ANSWERS: dict[type, Callable[[ClusterState, Any], None]] = {
     NotificationsGiven: ClusterState._notify,  # noqa: SLF001
     Began: ClusterState._began,  # noqa: SLF001
 }
-"""Events that this class handles itself; all others go to the scheduler."""
+"""Events that this class handles itself, perhaps in steps; all others go to the scheduler."""
+_AT_ONCE = 20
+"""Jobs whose facts are decided in one step."""

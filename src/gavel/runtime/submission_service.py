@@ -23,6 +23,7 @@ from gavel.runtime.notify.notifier import Notifier
 from gavel.runtime.outcomes import outcomes
 from gavel.runtime.prerequisites import Ends
 from gavel.runtime.requests import checked
+from gavel.runtime.steps import unhurried
 from gavel.security.caller import current
 from gavel.security.ownership import NotAllowedError, owned
 from gavel.security.quotas import OverLimitError
@@ -44,7 +45,9 @@ class SubmissionService(JobCalls):
         if len(request.jobs) > MOST_JOBS_IN_A_CALL:
             told = f"{len(request.jobs):,} jobs in one call; submit at most {MOST_JOBS_IN_A_CALL:,} at a time"
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, told)
-        return await self._accept([_new(from_submission(job)) for job in request.jobs], request, context)
+        return await self._accept(
+            [_new(from_submission(job)) async for job in unhurried(request.jobs)], request, context
+        )
 
     async def _accept(self, jobs: Sequence[Submission], request: pb.SubmitRequest, context: Context) -> pb.SubmitReply:
         """Submit jobs of the caller, with the secrets and the key in a request: all of them, or it is refused.
@@ -55,7 +58,7 @@ class SubmissionService(JobCalls):
         await self._check_label("the key of a submission", key, context)
         key = key if caller.open else f"{caller.user}:{key}"  # two users may choose the same
         try:
-            acceptable = tuple([self._acceptable(job, caller) for job in jobs])
+            acceptable = tuple([self._acceptable(job, caller) async for job in unhurried(jobs)])
             self._notifier.check(acceptable)
             await self._keep_submission(acceptable, secrets_of(request, acceptable), key)
         except NotAllowedError as error:

@@ -12,11 +12,13 @@ from typing import Any
 from gavel.client.quantities import duration
 from gavel.client.views import JobState
 from gavel.core.facts import JobEnded
-from gavel.runtime.facts import Fact
+from gavel.runtime.facts import Fact, StartDelayed
 from gavel.runtime.jobs import LiveJobRecord
 
 TIME_LIMIT, IDLE_TIMEOUT = "time_limit", "idle_timeout"
 """Codes of the ends of jobs; such jobs save before they leave."""
+DELAY_MATTERS = 1.0
+"""The shortest delay of a start, in seconds, that is not counted."""
 WARNED_PART, WARNED_SECONDS, LEAST_WARNED_SECONDS = 0.1, 600.0, 5.0
 
 
@@ -62,6 +64,9 @@ class TimeLimits:
         if isinstance(fact, JobEnded):
             for known in (self.excused, self.look_at, self.idle):
                 known.pop(fact.job, None)
+        elif isinstance(fact, StartDelayed):
+            self.excused[fact.job] = self.excused.get(fact.job, 0.0) + fact.seconds
+            self._look(fact.job, fact.time, records, used)
         else:
             for job in changed:
                 self._look(job, fact.time, records, used)

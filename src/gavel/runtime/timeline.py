@@ -157,6 +157,10 @@ _SENTENCES: dict[str, Callable[[Fact], str]] = {
     "job_ended": _ended,
     "job_edited": _edited,
     "types_allowed": _allowed,
+    "start_delayed": lambda fact: (
+        f"job {fact['job']} began {duration(float(round(fact['seconds'])))} after it had accelerators, "
+        "which counts against no time limit"
+    ),
     "time_limit_near": lambda fact: (
         f"job {fact['job']} is near its time limit of {duration(fact['limit_seconds'])}: it is stopped after "
         f"{duration(float(round(fact['left_seconds'])))} more of running"

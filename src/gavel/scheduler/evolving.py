@@ -236,6 +236,17 @@ class EvolvingState:
         """What is free on every server, with the CPU cores and RAM that runs need; for trying changes."""
         return Room(self.server_pools, self.placed, lambda slot: self.beliefs.needs(self.roster, slot))
 
+    def rooms(self) -> Callable[[], Room]:
+        """Makes rooms as they are now, one for each draft; the servers are counted only once."""
+        made: list[Room] = []
+
+        def room() -> Room:
+            if not made:
+                made.append(self.room())
+            return made[0].copy()
+
+        return room
+
     def tight_room(self) -> Room | None:
         """The room as it is now, to look at only; None if nothing but accelerators may bind. The same between facts."""
         if self._tight_room is None:

@@ -453,5 +453,5 @@ class Scheduler(EvolvingState):
             round_seconds=self.settings.round_seconds,
             edits=self._edits,
             mid_round=mid_round,
-            room=self.room if self.beliefs.stated and self.beliefs.may_bind(roster) else None,
+            room=self.rooms() if self.beliefs.stated and self.beliefs.may_bind(roster) else None,
         )

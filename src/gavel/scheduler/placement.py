@@ -8,8 +8,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
+import numpy as np
+
 from gavel.core.cluster import Server
 from gavel.core.locality import Locality
+from gavel.core.problem import Ints
 
 Where = Mapping[str, int]
 """Accelerators by server."""
@@ -34,6 +37,34 @@ class ServerFigures:
 
 
 UNLIMITED = ServerFigures()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ServerColumns:
+    """What the servers of a type have, as one array per attribute, in the order in which they joined."""
+
+    names: tuple[str, ...]
+    at: Mapping[str, int]
+    """The position of each name."""
+    size: Ints
+    millicores: Ints
+    memory: Ints
+    accelerator_memory: Ints
+    share_of_cores: Ints
+    """One accelerator's part of the CPU cores, in thousandths."""
+    share_of_memory: Ints
+
+    @classmethod
+    def of(cls, servers: Mapping[str, int], figures: Mapping[str, ServerFigures]) -> ServerColumns:
+        """The columns of servers, given their numbers of accelerators and what is known about them."""
+        names = tuple(servers)
+        known = [figures.get(name, UNLIMITED) for name in names]
+        size = np.array([*servers.values()], dtype=np.int64)
+        millicores = np.array([each.millicores for each in known], dtype=np.int64)
+        memory = np.array([each.memory for each in known], dtype=np.int64)
+        of_one = np.array([each.accelerator_memory for each in known], dtype=np.int64)
+        at = {name: number for number, name in enumerate(names)}
+        return cls(names, at, size, millicores, memory, of_one, millicores // size, memory // size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +93,8 @@ class ServerPool:
         """In a copy: the keys of `_with_free` whose values are still shared with the original."""
         self._closed: set[str] = set()
         """Servers that accept no new runs; only their accelerators in use count as capacity."""
+        self._columns: ServerColumns | None = None
+        """What `columns` answers; None if servers have come or gone since."""
         self.capacity = 0
         self.free = 0
         """Accelerators of all servers, and those of them that are free."""
@@ -83,10 +116,19 @@ class ServerPool:
         """What a server has beside the number of its accelerators."""
         return self._figures.get(name, UNLIMITED)
 
+    def columns(self) -> ServerColumns:
+        """What every server has."""
+        if self._columns is None:
+            self._columns = ServerColumns.of(self._size, self._figures)
+        return self._columns
+
     def accelerator_memories(self) -> tuple[float, float]:
         """The least and the most memory of an accelerator; infinite where it is unknown."""
-        known = [self.figures(name).accelerator_memory or math.inf for name in self._size]
-        return min(known, default=math.inf), max(known, default=math.inf)
+        known = self.columns().accelerator_memory
+        if not len(known):
+            return math.inf, math.inf
+        memory = np.where(known > 0, known, math.inf)
+        return float(memory.min()), float(memory.max())
 
     def sizes(self) -> tuple[int, ...]:
         """The sizes of all servers, largest first, independent of the order in which they joined."""
@@ -102,6 +144,7 @@ class ServerPool:
         """A copy on which changes can be tried."""
         pool = ServerPool()
         pool._size, pool._figures = self._size, self._figures  # only `join` and `lose` change them
+        pool._columns = self._columns
         pool._free = dict(self._free)
         pool._with_free, pool._shared = dict(self._with_free), set(self._with_free)
         pool._closed = set(self._closed)
@@ -125,6 +168,7 @@ class ServerPool:
         return pool
 
     def join(self, server: Server) -> None:
+        self._columns = None
         self._size[server.name] = server.accelerators
         if (figures := ServerFigures.of(server)) != UNLIMITED:
             self._figures[server.name] = figures
@@ -132,6 +176,7 @@ class ServerPool:
         self._set(server.name, server.accelerators)
 
     def lose(self, name: str) -> None:
+        self._columns = None
         self.reopen(name)
         free = self._free.pop(name)
         self._servers_with(free).pop(name)

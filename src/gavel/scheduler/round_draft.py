@@ -27,6 +27,8 @@ from gavel.scheduler.placement import Where
 from gavel.scheduler.room import Room
 from gavel.scheduler.rounds import NO_TEAM, Members, Plan, RoundInput, Run
 
+SELDOM = 64
+"""So many runs stop or begin before lists are rid of those that have stopped."""
 Key = TypeVar("Key")
 Value = TypeVar("Value")
 
@@ -128,6 +130,8 @@ class Draft:
     """By class: jobs that this plan has stopped; the last is next, as in the queues."""
     _left: dict[int, Floats] = field(default_factory=dict)
     _longest: dict[int, deque[Run]] = field(default_factory=dict)
+    _pruned: dict[int, int] = field(default_factory=dict)
+    """By type: how many runs had been stopped or begun when `_longest` was last rid of them."""
     _movable: dict[float, dict[int, list[deque[int]]]] = field(default_factory=dict)
 
     @classmethod
@@ -155,17 +159,20 @@ class Draft:
         if self.room is None:
             own = sum(run.workers for run in leaving if run.type_index == type_index)
             return workers <= self.free[type_index] + own
+        if not leaving:
+            return self.room.find(members, type_index, workers) is not None
         return self.room.clearing(members, type_index, workers, (), leaving) is not None
 
     def fewest(
-        self, able: list[Run], members: Members, type_index: int, needed: int, leaving: Sequence[Run] = ()
+        self, able: Iterable[Run], members: Members, type_index: int, needed: int, leaving: Sequence[Run] = ()
     ) -> list[Run] | None:
         """As few of these runs as possible whose accelerators a combo could use, preferring earlier ones.
 
-        None if all together are not enough. `needed` is how many accelerators are missing.
+        None if all together are not enough. `needed` is how many accelerators are missing. With a room, no more of the
+        runs are looked at than necessary.
         """
         if self.room is None:
-            return fewest(able, needed)
+            return fewest(list(able), needed)
         return self.room.clearing(members, type_index, int(self.given.workers[members[0]]), able, leaving)
 
     @once
@@ -558,6 +565,11 @@ class Draft:
             shortest = np.minimum(left[columns.first[rows]], left[columns.last[rows]])
             rows = rows[np.argsort(-shortest, kind="stable")]
             self._longest[type_index] = deque(self._runs_at_first[row] for row in rows.tolist())
+            self._pruned[type_index] = len(self.begun) + len(self.stopped)
+        gone = len(self.begun) + len(self.stopped)
+        if gone > self._pruned[type_index] + SELDOM:
+            self._longest[type_index] = deque(filter(self.still_runs, self._longest[type_index]))
+            self._pruned[type_index] = gone
         longest = self._longest[type_index]
         while longest and not self.still_runs(longest[0]):
             longest.popleft()

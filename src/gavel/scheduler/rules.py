@@ -16,7 +16,7 @@ stop a run in favour of another job apply only when a round begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -182,15 +182,26 @@ def _yielding_to_first_turn(
         return ()
     if draft.room is not None and not may_stop:
         return None  # accelerators are idle, but their servers lack something else
+    if draft.room is not None:
+        return draft.fewest(_after_their_turns(slot, type_index, draft), members, type_index, needed)
     able: list[Run] = []
-    for run in draft.longest_left(type_index):
-        if draft.seconds_left(run) <= draft.turns[slot]:
-            break
-        if draft.still_runs(run) and not draft.is_before(run, (slot,)):
-            if run.workers == needed and draft.room is None:
-                return [run]
-            able.append(run)
+    for run in _after_their_turns(slot, type_index, draft):
+        if run.workers == needed:
+            return [run]
+        able.append(run)
     return draft.fewest(able, members, type_index, needed)
+
+
+def _after_their_turns(slot: int, type_index: int, draft: Draft) -> Iterator[Run]:
+    """The runs on a type that may yield to a job's first turn, the longest first."""
+    turn = float(draft.turns[slot])
+    for run in draft.longest_left(type_index):
+        if not draft.still_runs(run):
+            continue
+        if draft.seconds_left(run) <= turn:
+            return
+        if not draft.is_before(run, (slot,)):
+            yield run
 
 
 def hold_for_gangs(draft: Draft) -> dict[int, int]:
@@ -367,17 +378,32 @@ def yielding(
     if draft.given.mid_round:
         return None
     patience = min(float(draft.patience[slot]) for slot in members)
+    weaker = _weaker(type_index, needed, owed, patience, members, draft, rules)
+    if draft.room is not None:
+        return draft.fewest(weaker, members, type_index, needed, movers)
     able: list[Run] = []
-    for standing, group in draft.ranked(type_index):
-        if owed - standing <= patience:
-            break
-        for run in draft.lasting(group, rules.ending):
-            if _may_yield(run, members, draft) and draft.seconds_left(run) > rules.ending * patience:
-                if run.workers == needed and draft.room is None:
-                    return [run]  # an exact fit, with the lowest standing of these
-                if owed - standing > patience * max(run.workers / max(needed, 1), 1.0) ** 0.5:
-                    able.append(run)
+    for run in weaker:
+        if run.workers == needed:
+            return [run]  # an exact fit, with the lowest standing of these
+        able.append(run)
     return draft.fewest(able, members, type_index, needed, movers) if able else None
+
+
+def _weaker(
+    type_index: int, needed: int, owed: float, patience: float, members: Members, draft: Draft, rules: Rules
+) -> Iterator[Run]:
+    """The runs on a type whose standing is low enough for their size, lowest first."""
+    for standing, group in draft.ranked(type_index):
+        margin = owed - standing
+        if margin <= patience:
+            return
+        for run in draft.lasting(group, rules.ending):
+            if (
+                margin > patience * max(run.workers / max(needed, 1), 1.0) ** 0.5
+                and _may_yield(run, members, draft)
+                and draft.seconds_left(run) > rules.ending * patience
+            ):
+                yield run
 
 
 def _may_yield(run: Run, members: Members, draft: Draft) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from heapq import nsmallest
 
 from gavel.core.locality import Locality
 from gavel.scheduler.placement import MOST_TRIED, ServerPool, Where
@@ -100,6 +101,8 @@ class TightSeating:
         self._plan = plan
         self._placed = placed
         self._cares = cares
+        self._crowds: dict[tuple[int, int], list[tuple[str, list[Run]]]] = {}
+        """By type and number of workers: the servers that are tried for such a gang, and the runs that would move."""
         for run in plan.stopped:
             room.leave(run)
         for run in plan.started:
@@ -132,45 +135,52 @@ class TightSeating:
         before = room.leave(run)
         found = room.find(run.members, run.type_index, run.workers)
         if found is not None and room.locality(run, found) < room.locality(run, before):
-            room.enter(run, found)
+            self._enter(run, found)
             return
-        room.enter(run, before)
-        movable = self._movable(run)
-        for name in sorted(movable, key=lambda name: sum(other.workers for other in movable[name]))[:MOST_TRIED]:
-            if self._clears(run, movable[name]):
+        for name, others in self._movable(run):
+            if room.holds_without(run, name, others) and self._clears(run, name, others):
                 return
+        room.enter(run, before)
 
-    def _clears(self, run: Run, others: Sequence[Run]) -> bool:
+    def _clears(self, run: Run, name: str, others: Sequence[Run]) -> bool:
         """Move runs away from their server so that a gang fits there; False, and nothing changes, if that fails."""
         room = self._room
-        before = {run: room.leave(run)} | {other: room.leave(other) for other in others}
-        found = room.find(run.members, run.type_index, run.workers)
+        before = {other: room.leave(other) for other in others}
+        room.enter(run, {name: run.workers})
         moved: list[Run] = []
-        if found is not None and room.locality(run, found) is Locality.SERVER:
-            room.enter(run, found)
-            moved.append(run)
-            for other in sorted(others, key=lambda other: -other.workers):
-                where = before[other] if room.fits_at(other, before[other]) else None
-                where = where or room.find(other.members, other.type_index, other.workers)
-                if where is None or len(where) > 1:
-                    break
-                room.enter(other, where)
-                moved.append(other)
+        for other in sorted(others, key=lambda other: -other.workers):
+            where = before[other] if room.fits_at(other, before[other]) else None
+            where = where or room.find(other.members, other.type_index, other.workers)
+            if where is None or len(where) > 1:
+                break
+            room.enter(other, where)
+            moved.append(other)
         if len(moved) == len(before):
+            self._crowds.clear()
             return True
-        for other in moved:
+        for other in (run, *moved):
             room.leave(other)
         for other, where in before.items():
             room.enter(other, where)
         return False
 
-    def _movable(self, run: Run) -> dict[str, list[Run]]:
-        """By server: the runs that are smaller than this one and use only that server."""
-        movable: defaultdict[str, list[Run]] = defaultdict(list)
-        for other, where in self._room.where.items():
-            if other.type_index == run.type_index and other.workers < run.workers and len(where) == 1:
-                movable[next(iter(where))].append(other)
-        return movable
+    def _enter(self, run: Run, where: Where) -> None:
+        self._room.enter(run, where)
+        self._crowds.clear()
+
+    def _movable(self, run: Run) -> list[tuple[str, list[Run]]]:
+        """Servers with runs that are smaller than this one and use only that server, those with the fewest workers."""
+        kind = run.type_index, run.workers
+        if kind not in self._crowds:
+            movable: defaultdict[str, list[Run]] = defaultdict(list)
+            for other, where in self._room.where.items():
+                if other.type_index == run.type_index and other.workers < run.workers and len(where) == 1:
+                    movable[next(iter(where))].append(other)
+            workers = {name: sum(other.workers for other in others) for name, others in movable.items()}
+            self._crowds[kind] = [
+                (name, movable[name]) for name in nsmallest(MOST_TRIED, movable, key=workers.__getitem__)
+            ]
+        return self._crowds[kind]
 
 
 def fitted(plan: Plan, given: RoundInput) -> Plan:

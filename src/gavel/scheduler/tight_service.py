@@ -22,10 +22,15 @@ class TightService:
         """The jobs that run."""
         self._unserved = {run.place: run for run in given.running}
         """The runs of which it is not decided whether they continue."""
+        self._unserved_of = {slot: run for run in given.running for slot in run.members}
+        """The same by job."""
         self._kept: set[Run] = set()
         self._started: list[Run] = []
         rank = {(tuple(sorted(members)), at): number for number, (members, at) in reversed(list(enumerate(order)))}
-        self._lowest_first = sorted(given.running, key=lambda run: -rank.get(run.place, len(rank)))
+        self._lowest_first: list[dict[Run, None]] = [{} for _ in given.capacity]
+        """By type: these runs, those of lowest priority first."""
+        for run in sorted(given.running, key=lambda run: -rank.get(run.place, len(rank))):
+            self._lowest_first[run.type_index][run] = None
         self._hopeless: set[tuple[RunLoad, int, int]] = set()
         """Loads, types and workers that found no place although every unserved run might have left."""
 
@@ -43,8 +48,9 @@ class TightService:
         """Let a combo run if its jobs do not run yet and there is a place, or unserved runs can make one."""
         if not self.taken.isdisjoint(members) or not self.ready.issuperset(members):
             return
-        running = self._unserved.pop((tuple(sorted(members)), type_index), None)
+        running = self._unserved.get((tuple(sorted(members)), type_index))
         if running is not None:
+            self._decide(running)
             self._kept.add(running)
             self.taken.update(members)
         elif self._make_place(members, type_index):
@@ -52,9 +58,9 @@ class TightService:
 
     def stop_unserved(self) -> None:
         """Stop the runs that were not served."""
-        for run in self._unserved.values():
+        for run in [*self._unserved.values()]:
+            self._decide(run)
             self._room.leave(run)
-        self._unserved.clear()
 
     def plan(self) -> Plan:
         """The finished plan."""
@@ -65,21 +71,24 @@ class TightService:
         """Stop the unserved runs of these jobs, and those of lowest priority that are in their way."""
         workers = int(self._given.workers[members[0]])
         kind = (self._room.load(members), type_index, workers)
-        own = [run for run in self._unserved.values() if not set(members).isdisjoint(run.members)]
-        if kind in self._hopeless and not own:
+        if kind in self._hopeless:
             return False
-        others = (
-            run
-            for run in self._lowest_first
-            if run.type_index == type_index and run.place in self._unserved and run not in own
-        )
+        own = [*dict.fromkeys(self._unserved_of[slot] for slot in members if slot in self._unserved_of)]
+        others = (run for run in self._lowest_first[type_index] if run not in own)
         leaving = self._room.clearing(members, type_index, workers, others, own)
         if leaving is None:
             self._hopeless.add(kind)
             return False
         for run in (*own, *leaving):
-            self._room.leave(self._unserved.pop(run.place))
+            self._decide(run)
+            self._room.leave(run)
         return True
+
+    def _decide(self, run: Run) -> None:
+        """Decide about a run that was unserved."""
+        del self._unserved[run.place], self._lowest_first[run.type_index][run]
+        for slot in run.members:
+            del self._unserved_of[slot]
 
     def _start(self, members: Members, type_index: int) -> None:
         run = Run(members, type_index, int(self._given.workers[members[0]]))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -55,6 +56,19 @@ class Trail:
             what=what,
             outcome=outcome,
         )
+
+    def entries(self, caller: Caller, method: str, subjects: Sequence[str], what: Sequence[str] = ()) -> Write:
+        """Write entries about a call now, one for each subject; they are made where they are written."""
+        first, made = self.entry(caller, method), list[AuditEntry]()
+
+        def write(connection: Any) -> None:
+            if not made:
+                told = what or [""] * len(subjects)
+                pairs = zip(subjects, told, strict=True)
+                made.extend([replace(first, key=uuid4().hex, object=subject, what=text) for subject, text in pairs])
+            write_audit(connection, made)
+
+        return write
 
     def note(self, entry: AuditEntry) -> None:
         """Have an entry written soon."""
