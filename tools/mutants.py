@@ -503,7 +503,7 @@ OTHER_RUNTIME_MUTANTS = [
     *_in(
         RUNTIME,
         "watching",
-        ("tests/runtime/test_service_promises.py",),
+        "tests/runtime/test_service_promises.py",
         a_shared_answer_loses_what_changed_since=("            changed.update(answer.changed)\n", ""),
     ),
     *_in(
